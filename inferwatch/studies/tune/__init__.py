@@ -1,1 +1,1 @@
-"""Finds the best settings of an engine by measuring them, and proves it."""
+"""Finds the best engine settings by measuring them, and says how sure it is."""

@@ -1,12 +1,12 @@
-"""Does a setting change what is answered? Fixed prompts at temperature 0, compared.
+"""Checks whether a setting changes answers, with fixed prompts at temperature 0.
 
 Greedy answers are equal as long as the arithmetic is. It need not be: another dtype,
-another quantisation, even another batch may turn one token, and all after it follow.
-So the yardstick is the present setting, compared with itself: asked again, and asked
-all at once instead of one after the other.
+another quantization, even another batch may change one token, and all tokens after it
+follow. So the reference is the present setting, compared with itself: with prompts sent
+again, and with prompts sent concurrently instead of one by one.
 
-Only hashes are kept of what was answered, one for each beginning of each answer: they
-tell where two answers part, and nothing of what was said.
+Only hashes of the answers are kept, one per prefix of each answer: they show where two
+answers diverge, but nothing of their text.
 """
 
 import asyncio
@@ -42,20 +42,20 @@ PROMPTS = 32
 ANSWER_TOKENS = 32
 PROMPT_TOKENS = Range(16, 256)
 ORDINARY = Range(300, 999)
-"""Ids of ordinary tokens in most vocabularies, as a load plan has them."""
+"""Ids of ordinary tokens in most vocabularies; the default of a load plan."""
 SEED = 20_26
 TIMEOUT_S = 120.0
 HASH_BYTES = 6
-"""Of each beginning: by chance one of 2**48 looks like another."""
+"""Bytes kept of each hash; two prefixes collide with probability 2**-48."""
 FIND = (
     "SELECT reading FROM other_readings "
     "WHERE session = ? AND kind = 'AnswerHashes' ORDER BY ordinal"
 )
 ASKED_TIMES = 2
-"""The present setting is asked so often, others once."""
+"""How often the present setting is asked; others are asked once."""
 UNTOLD_S = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError)
 NOT_FOR_IDS = {401, 403, 429}
-"""Statuses that words in place of token ids would not change."""
+"""Error statuses for which sending text instead of token ids would not help."""
 
 SAME_ANSWERS = frozenset(
     {
@@ -79,12 +79,14 @@ SAME_ANSWERS = frozenset(
         "swap-space",
     }
 )
-"""Flags that say when something is computed, or where it is kept, and not what. They
-move requests between batches, which no more changes answers than other traffic does."""
+"""Flags that affect when something is computed or where it is stored, but not what.
+They move requests between batches, which changes answers no more than other traffic
+does.
+"""
 
 
 def may_change_answers(flag: str) -> bool:
-    """Whether a flag may change what a model says; one that we do not know may."""
+    """Whether a flag may change what a model answers; unknown flags may."""
     return flag.removeprefix("no-") not in SAME_ANSWERS
 
 
@@ -101,7 +103,7 @@ class _Completion(msgspec.Struct):
 
 
 def answer_prompts(count: int, token_ids: Range = ORDINARY) -> list[list[int]]:
-    """So many prompts of fixed lengths, as token ids: always the same ones."""
+    """``count`` prompts of fixed lengths, as token ids; always the same ones."""
     plan = LoadPlan(
         run_id="answers",
         model="any",
@@ -118,9 +120,9 @@ def answer_prompts(count: int, token_ids: Range = ORDINARY) -> list[list[int]]:
 async def ask_answers(
     target: TargetServer, model: str, prompts: Sequence[Any], *, source: str = ""
 ) -> AnswerHashes:
-    """Ask each prompt alone, then all of them at once; the hashes of the answers.
+    """Send each prompt alone, then all concurrently, and hash the answers.
 
-    A server that does not take token ids gets words instead, of the same number.
+    If the server does not accept token ids, it gets the same number of words instead.
 
     Raises:
         SourceError: it does not answer.
@@ -156,7 +158,7 @@ async def ask_answers(
 async def _accepted(
     client: httpx.AsyncClient, model: str, prompts: Sequence[Any]
 ) -> list[Any]:
-    """The prompts as ids, where the server takes them, else as words."""
+    """The prompts as token ids if the server accepts them, else as words."""
     try:
         await _ask(client, model, prompts[0])
     except NoAnswerError as error:
@@ -184,7 +186,7 @@ async def _ask(client: httpx.AsyncClient, model: str, prompt: object) -> _Choice
 
 
 def _chain(answer: _Choice, *, by_tokens: bool) -> list[int]:
-    """A hash for each beginning of an answer."""
+    """One hash for each prefix of an answer."""
     pieces: Iterable[Any] = (
         (answer.token_ids or ()) if by_tokens else re.findall(r"\S+\s*", answer.text)
     )
@@ -200,7 +202,7 @@ def _number(state: Any) -> int:  # noqa: ANN401 - hashlib gives its hashes no na
 
 
 def kept_answers(connection: sqlite3.Connection, session: int) -> AnswerHashes | None:
-    """What was answered in a session; None where nobody asked."""
+    """The answers kept in a session; None if no prompts were sent."""
     for (blob,) in connection.execute(FIND, (session,)):
         with suppress(msgspec.MsgspecError):  # of a damaged file
             return msgspec.msgpack.decode(blob, type=AnswerHashes)
@@ -212,22 +214,22 @@ def kept_answers(connection: sqlite3.Connection, session: int) -> AnswerHashes |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerDifference:
-    """How far two askings of the same prompts gave the same answers."""
+    """How far the answers to the same prompts agree between two rounds."""
 
     prompts: int
     differ: int
-    """Prompts whose answers part somewhere."""
+    """The number of prompts with different answers."""
     tokens: int
     equal: int
-    """Tokens before the first difference of their answer."""
+    """The number of tokens before the first difference of their answer."""
     first: int | None = None
-    """Token, from 1, at which the earliest difference is."""
+    """The earliest token at which answers differ, counted from 1."""
     first_median: float | None = None
-    """The same, the median of those that differ."""
+    """The median over differing answers of the first token that differs."""
 
     @property
     def share(self) -> float | None:
-        """Of tokens, those that come before any difference."""
+        """The share of tokens that come before any difference."""
         return self.equal / self.tokens if self.tokens else None
 
 
@@ -237,15 +239,16 @@ class AnswerComparison:
 
     by_tokens: bool
     against: AnswerDifference
-    """Each prompt asked alone."""
+    """Each prompt sent alone."""
     again: AnswerDifference | None = None
-    """The present setting asked a second time; None where it was asked once."""
+    """The present setting asked a second time; None if it was asked only once."""
     at_once: AnswerDifference | None = None
-    """The present setting: prompts asked alone, and all at once."""
+    """The present setting: prompts sent alone compared with prompts sent concurrently.
+    """
 
     @property
     def differs(self) -> bool:
-        """More than the present differs from itself."""
+        """Whether more answers differ than between rounds of the present setting."""
         known = [each.differ for each in (self.again, self.at_once) if each is not None]
         return self.against.differ > max(known, default=0)
 
@@ -265,7 +268,7 @@ class AnswerComparison:
         return f"{said}; {self._yardstick()}"
 
     def _yardstick(self) -> str:
-        """How far the present differs from itself."""
+        """How far the present setting's answers differ from each other, in words."""
         ways = (("asked again", self.again), ("asked all at once", self.at_once))
         known = [
             f"{_rest(each)} {how}"
@@ -280,9 +283,9 @@ class AnswerComparison:
 def compare_answers(
     present: Sequence[AnswerHashes], other: AnswerHashes
 ) -> AnswerComparison | None:
-    """A setting's answers against the present's first; None where they do not compare.
+    """Compare a setting's answers with the present's; None if prompts differ.
 
-    ``present``: every time that the present setting was asked, oldest first.
+    ``present`` holds all rounds of the present setting, oldest first.
     """
     known = [each for each in present if each.asked == other.asked]
     if not known:
@@ -335,7 +338,7 @@ def _equal(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _share(found: AnswerDifference) -> str:
-    """Rounded, but all only where it is all, and none only where it is none."""
+    """The share in percent; 0% and 100% only if they are exact."""
     if found.equal == found.tokens:
         return "100%"
     return f"{min(max(found.equal / found.tokens, 0.001), 0.999):.1%}"

@@ -1,8 +1,8 @@
-"""Flags of ``vllm serve`` as people type them: what is varied, what is so at present.
+"""Parses flags of ``vllm serve``: those to vary, and their present values.
 
-What vLLM knows is read from its source where it is installed, for a slip of the pen is
-better told at once than by an engine that does not start. vLLM itself is not imported:
-that takes seconds.
+The known flags are read from vLLM's source where it is installed, so that a typo is
+reported at once rather than by an engine that does not start. vLLM itself is not
+imported, as that takes seconds.
 """
 
 import ast
@@ -26,7 +26,7 @@ _TYPED = re.compile(r"[\"']--([a-z][a-z0-9-]+)[\"']")
 _SOURCES = ("engine/arg_utils.py", "entrypoints/cli/serve.py")
 _MORE_SOURCES = "entrypoints/**/cli_args.py"
 _ENOUGH = 50
-"""Of fewer flags the source was not understood: nothing is refused by it."""
+"""With fewer flags the source was not understood, and no flag is refused."""
 _YES, _NO = {"on", "true", "yes"}, {"off", "false", "no"}
 _INT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
 _TIMES = {
@@ -38,21 +38,21 @@ _TIMES = {
     "M": 2**20,
     "G": 2**30,
 }
-"""As vLLM has them: 2k is 2000, 2K is 2048."""
+"""The suffixes of vLLM: 2k is 2000, 2K is 2048."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFlags:
-    """What the vLLM of this place can be told."""
+    """The flags of the installed vLLM."""
 
     names: frozenset[str] = frozenset()
-    """Without dashes; none: nobody knows."""
+    """Without dashes; empty if unknown."""
     switches: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
-    """Those that take a whole number."""
+    """Flags that take an integer."""
 
     def refuse(self, flag: str) -> None:
-        """Refuse a flag that there is not.
+        """Refuse an unknown flag.
 
         Raises:
             UsageError: there is none such; what it may be a slip of.
@@ -76,7 +76,7 @@ def known_flags() -> KnownFlags:
 
 
 def flags_in(sources: Sequence[str]) -> KnownFlags:
-    """The flags that vLLM's source declares; none where it is not understood."""
+    """The flags that vLLM's source declares; empty if it is not understood."""
     names: set[str] = set()
     kinds: dict[str, str] = {}
     for source in sources:
@@ -93,7 +93,7 @@ def flags_in(sources: Sequence[str]) -> KnownFlags:
 
 
 def _fields(source: str) -> Iterator[tuple[str, str]]:
-    """Fields of the classes that flags are made from, each with its type."""
+    """Names and types of the fields from which vLLM makes its flags."""
     try:
         tree = ast.parse(source)
     except SyntaxError:  # of a Python newer than ours
@@ -114,7 +114,7 @@ def _fields(source: str) -> Iterator[tuple[str, str]]:
 def read_variables(
     texts: Sequence[str], known: KnownFlags | None = None
 ) -> tuple[Variable, ...]:
-    """What ``--vary`` says, in the order given.
+    """Parse all ``--vary`` options, in their order.
 
     Raises:
         UsageError: it says nothing, or what cannot be.
@@ -133,7 +133,7 @@ def read_variables(
 
 
 def read_variable(text: str, known: KnownFlags) -> Variable:
-    """A flag and its values.
+    """Parse one flag and its values.
 
     Raises:
         UsageError: it is no flag, or has no such values.
@@ -157,7 +157,7 @@ def read_variable(text: str, known: KnownFlags) -> Variable:
 
 
 def plain_name(written: str) -> str:
-    """A flag without dashes before it or underscores in it.
+    """The name of a flag, without leading dashes and with dashes for underscores.
 
     >>> plain_name("--max_num_seqs"), plain_name("max-num-seqs ")
     ('max-num-seqs', 'max-num-seqs')
@@ -166,14 +166,14 @@ def plain_name(written: str) -> str:
 
 
 def _switch(flag: str, known: KnownFlags) -> tuple[str, bool]:
-    """``no-…`` of a switch is that switch, the other way round."""
+    """The switch that ``no-…`` negates, and whether it is negated."""
     plain = flag.removeprefix("no-")
     negated = plain != flag and flag not in known.names and plain in known.names
     return (plain, True) if negated else (flag, False)
 
 
 def _value(flag: str, value: str, known: KnownFlags) -> str:
-    """As ``vllm serve`` takes it, so that equal values are equal texts."""
+    """The value as ``vllm serve`` takes it, so that equal values are equal text."""
     if value == UNSET and flag not in LIVE_FLAGS:
         return value
     if flag in known.switches:
@@ -194,7 +194,7 @@ def _whole(flag: str, value: str) -> str:
 
 
 def _split(listed: str) -> Iterator[str]:
-    """At the commas, but not at those within braces, brackets or quotes."""
+    """Split at commas, except within braces, brackets or quotes."""
     depth, quoted, part = 0, False, ""
     for char in listed:
         quoted ^= char == '"'
@@ -216,7 +216,7 @@ def split_present(
     variables: Sequence[Variable],
     known: KnownFlags | None = None,
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """What ``vllm serve`` gets at every point, and the present of what is varied.
+    """Split flags into fixed ones and the present values of varied ones.
 
     Raises:
         UsageError: a varied flag is given twice, or without a value it could have.

@@ -1,4 +1,4 @@
-"""What a tune was asked to do: kept as it began, so that it can go on."""
+"""The request for a tune, stored when it begins so that it can be resumed."""
 
 from enum import StrEnum
 
@@ -8,53 +8,57 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 
 
 class Goal(StrEnum):
-    """What settings are ranked by; each names what is measured of a trial."""
+    """The quantity by which settings are ranked."""
 
     GOODPUT = "goodput"
-    """Requests per second that meet every objective, at the load asked for."""
+    """Requests per second that meet every objective, at the given load."""
     TOKENS = "tokens"
     """Output tokens per second."""
     LATENCY = "latency"
-    """TTFT p99 at the load asked for, in seconds."""
+    """TTFT p99 in seconds, at the given load."""
     COST = "cost"
     """Price of a million good output tokens; needs a price."""
     KNEE = "knee"
-    """The highest rate that still meets the objectives, by a search of its own."""
+    """The highest request rate that still meets the objectives, found by a rate search.
+    """
 
     @property
     def lower_is_better(self) -> bool:
-        """Seconds and money; all else is to be high."""
+        """Whether lower is better, as for latency and cost."""
         return self in {Goal.LATENCY, Goal.COST}
 
 
 class TunePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that decides what is measured; no secret is in it."""
+    """All inputs that decide what is measured; contains no secrets."""
 
     tune_id: str
     model: str
-    """As ``vllm serve`` takes it; ``demo`` is the tiny model of ``inferwatch demo``."""
+    """The model as ``vllm serve`` takes it; ``demo`` is that of ``inferwatch demo``."""
     url: str | None = None
-    """Of a running engine with control, whose limits alone are turned; None: an
-    engine of our own is started, and started again."""
+    """URL of a running engine whose live limits are changed; None starts own engines.
+    """
     engine_flags: tuple[str, ...] = ()
-    """What ``vllm serve`` gets at every point: no varied flag is among them."""
+    """Flags for ``vllm serve`` at every point; none of them is varied."""
     vary: tuple[tuple[str, tuple[str, ...]], ...]
-    """Flag and values, as :class:`inferwatch.studies.tune.space.Variable` has them."""
+    """Flags and their values, as in :class:`inferwatch.studies.tune.space.Variable`."""
     present: tuple[tuple[str, str], ...] = ()
-    """Of varied flags: the values that people said the engine has at present. Of the
-    others it is the engine's default."""
+    """Present values of varied flags that the user gave; others have the engine's
+    default.
+    """
     goal: Goal = Goal.GOODPUT
     load: LoadPlan
-    """The same requests at the same moments for every point: its seed says which. Its
-    ``slo`` is what goodput is held to. ``run_id`` and ``url`` are each trial's own."""
+    """The load, whose seed gives every point the same requests at the same times. Its
+    ``slo`` defines goodput. Each trial sets its own ``run_id`` and ``url``.
+    """
     like: str | None = None
-    """The session whose requests these are, where they were recorded."""
+    """The session whose recorded requests are repeated, if any."""
     repeats: int = 5
     budget_s: float | None = None
     seed: int = 0
     answers: int = 0
-    """So many fixed prompts are asked at temperature 0 at each point; 0: none."""
+    """The number of fixed prompts sent at temperature 0 to compare answers; 0 for none.
+    """
     gpu_hour: float | None = None
     currency: str = "$"
     name: str | None = None
-    """What people call it."""
+    """A name for the tune."""

@@ -1,4 +1,4 @@
-"""What is known of a tune while it goes on: one frozen picture for screen and log."""
+"""The state of a running tune, as an immutable snapshot for screen and log."""
 
 import asyncio
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from inferwatch.studies.tune.trial import Trial
 
 
 class TuneStage(StrEnum):
-    """What goes on now."""
+    """What the tune is doing now."""
 
     STARTING = "starting the engine"
     TURNING = "turning the limits"
@@ -37,32 +37,32 @@ class TuneProgress:
     now: NextTrial | None
     stage: TuneStage
     stage_s: float
-    """For so long."""
+    """How long the stage has lasted."""
     stage_share: float | None
-    """0-1 of the stage; None where nobody knows how long it takes."""
+    """Completed share of the stage, 0-1; None if its length is unknown."""
     elapsed_s: float
     left_s: float | None
-    """About so much more; None before there is anything to go by."""
+    """Estimated time left; None before anything was measured."""
     budget_s: float | None
     result: TuneResult | None
-    """As it stands."""
+    """The result so far."""
     said: tuple[str, ...] = ()
-    """The latest sentences about it, oldest first."""
+    """The latest messages, oldest first."""
     rate_per_s: float | None = None
-    """Requests per second that are tried now, where a rate is looked for."""
+    """The request rate being tried, while the goal is the highest rate."""
     earlier: int = 0
-    """Trials up to this number were measured before it was taken up again."""
+    """Trials up to this number were measured before the tune was resumed."""
 
 
 class TuneEnded(Protocol):
-    """A tune that goes on no more, or of which nobody asks that it does."""
+    """A tune to look at, whether it has ended or not."""
 
     @property
     def progress(self) -> TuneProgress: ...
 
     @property
     def plan(self) -> TunePlan:
-        """What was asked for; its present setting is complete once it is known."""
+        """The plan; its present setting is complete once the engine has reported it."""
         ...
 
     @property
@@ -72,6 +72,6 @@ class TuneEnded(Protocol):
 
 
 class TuneTask(TuneEnded, Protocol):
-    """A tune as screen and log see it."""
+    """A tune as the screen and the log use it."""
 
     async def run(self, stop: asyncio.Event) -> TuneResult: ...

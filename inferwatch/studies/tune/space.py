@@ -1,4 +1,4 @@
-"""What is varied: flags of ``vllm serve``, their values, and all points of them."""
+"""The search space: flags of ``vllm serve``, their values, and all combinations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from itertools import product
 from inferwatch.errors import UsageError
 
 LIVE_FLAGS = ("max-num-seqs", "max-num-batched-tokens")
-"""What an engine that was started with control can turn down while it runs."""
+"""Flags that can be lowered while an engine started with control is running."""
 UNSET = "default"
 """The value of a flag that is not given, so that the engine chooses."""
 MOST_POINTS = 200
@@ -15,16 +15,16 @@ MOST_POINTS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A flag and the values to try, in the order given."""
+    """A flag and the values to try, in their order."""
 
     flag: str
-    """Without dashes, as ``max-num-seqs``."""
+    """Without dashes, for example ``max-num-seqs``."""
     values: tuple[str, ...]
-    """As they are typed; a switch has ``on`` and ``off``."""
+    """As typed; a switch has ``on`` and ``off``."""
 
     @property
     def is_live(self) -> bool:
-        """It can be turned while the engine runs."""
+        """Whether it can be changed while the engine runs."""
         return self.flag in LIVE_FLAGS
 
 
@@ -35,33 +35,33 @@ class Point:
     flags: tuple[tuple[str, str], ...]
 
     def value(self, flag: str) -> str | None:
-        """Of that flag; None where the point leaves it alone."""
+        """The flag's value; None if the point does not set it."""
         return dict(self.flags).get(flag)
 
     @property
     def command_flags(self) -> tuple[str, ...]:
-        """As ``vllm serve`` takes them."""
+        """The flags as ``vllm serve`` takes them."""
         given = (each for each in self.flags if each[1] != UNSET)
         return tuple(_written(flag, value) for flag, value in given)
 
     @property
     def text(self) -> str:
-        """Fit to show: ``max-num-seqs 16 · max-num-batched-tokens 512``."""
+        """For example ``max-num-seqs 16 · max-num-batched-tokens 512``."""
         return " · ".join(f"{flag} {value}" for flag, value in self.flags)
 
     @property
     def restart_flags(self) -> tuple[tuple[str, str], ...]:
-        """What no running engine can be turned to."""
+        """The flags that cannot be changed without a restart."""
         return tuple(each for each in self.flags if each[0] not in LIVE_FLAGS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """All points, and which of them is how the engine is set at present."""
+    """All points, one of which is the present setting."""
 
     variables: tuple[Variable, ...]
     present: Point
-    """One of the points, even where its values are not among those to try."""
+    """One of the points, even if its values are not among those to try."""
 
     @property
     def points(self) -> tuple[Point, ...]:

@@ -1,7 +1,7 @@
-"""One point measured once: which, how it went, and what came of it.
+"""One measurement of one point: which point, how it ended, and its numbers.
 
-What is kept of a trial (:class:`TrialRecord`) holds no result: its numbers are read
-again from its session, so that a metric corrected later is right for tunes of today.
+A trial's stored record (:class:`TrialRecord`) contains no numbers: they are read from
+its session each time, so that a metric corrected later is right for old tunes as well.
 """
 
 from dataclasses import dataclass, field
@@ -18,37 +18,38 @@ class TrialOutcome(StrEnum):
 
     MEASURED = "measured"
     NOT_STARTED = "did not start"
-    """The engine did not come up with these flags: a result, with its cause."""
+    """The engine did not start with these flags; this is a result, with a cause."""
     FAILED = "failed"
-    """The engine died, or answered nobody."""
+    """The engine died, or no request was answered."""
     LEFT_OUT = "left out"
-    """It was not measured: the what-if model says that it cannot win."""
+    """Not measured, as the what-if model predicts that it cannot win."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
-    """What is kept of a trial."""
+    """The stored record of a trial."""
 
     number: int
-    """Counts from 1, in the order they were measured."""
+    """Counts from 1, in the order of measurement."""
     point: Point
     repeat: int
     """Counts from 0 for each point."""
     outcome: TrialOutcome
     session: str | None = None
-    """Its id; None where nothing was recorded."""
+    """The session's id; None if nothing was recorded."""
     cause: str | None = None
-    """Of anything but MEASURED, fit to show."""
+    """Why the outcome is not MEASURED, in words."""
     live: bool = False
-    """Turned in a running engine; else it was started with these flags."""
+    """Whether limits of a running engine were changed, rather than an engine started.
+    """
     life: int = 0
-    """Counts the starts of an engine in this tune."""
+    """The number of the engine start within this tune."""
     took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialNumbers:
-    """What a trial's session says; None is unknown."""
+    """The numbers from a trial's session; unknown values are None."""
 
     requests: int
     failed: int = 0
@@ -58,39 +59,40 @@ class TrialNumbers:
     good_share: float | None = None
     knee_per_s: float | None = None
     cost: float | None = None
-    """Of a million good output tokens."""
+    """Price of a million good output tokens."""
     latencies: dict[str, Estimate] = field(default_factory=dict)
-    """By ``ttft_s``, ``tpot_s``, ``itl_s``, ``e2el_s``: the client's, in seconds."""
+    """The client's latencies in seconds: ``ttft_s``, ``tpot_s``, ``itl_s``, ``e2el_s``.
+    """
     kv_peak_usage: float | None = None
-    """0-1."""
+    """Peak share of KV cache blocks in use, 0-1."""
     preemptions: int | None = None
     bound_share: dict[str, float] = field(default_factory=dict)
-    """Of the time in steps, by what kept the head of the queue waiting."""
+    """Share of step time by what kept the head of the queue waiting."""
     memory_bytes: int | None = None
-    """Of the device, or of the engine's processes where there is none."""
+    """Device memory, or the engine processes' memory if there is no device."""
     scenario: str | None = None
-    """The sentence of a stress scenario's run."""
+    """The finding of a stress scenario."""
     answers: AnswerHashes | None = None
-    """Of fixed prompts, where they were asked."""
+    """Hashes of the answers to fixed prompts, if they were sent."""
     doubts: tuple[str, ...] = ()
-    """Why these numbers may not be the engine's: client-bound, throttled, lost."""
+    """Reasons to doubt the numbers, such as a slow client, throttling or lost readings.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What is kept of a trial, and what its session says."""
+    """The stored record of a trial, with the numbers from its session."""
 
     record: TrialRecord
     numbers: TrialNumbers | None = None
-    """None of anything but MEASURED."""
+    """None unless the outcome is MEASURED."""
 
     @property
     def point(self) -> Point:
-        """What was measured."""
         return self.record.point
 
     def score(self, goal: Goal) -> float | None:
-        """What it is ranked by; None where that is unknown."""
+        """The goal's value; None if unknown."""
         if self.numbers is None:
             return None
         ttft = self.numbers.latencies.get("ttft_s")

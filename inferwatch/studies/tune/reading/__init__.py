@@ -1,1 +1,1 @@
-"""A trial's session in numbers, and why to doubt them."""
+"""Reads a trial's session into numbers, with reasons to doubt them."""

@@ -1,8 +1,7 @@
-"""What a trial came to, read from its recorded session.
+"""Reads the numbers of a trial from its recorded session.
 
-Numbers are the client's, as everything that settings are ranked by must be: warm-up
-left out, from the first request that was due to the last that ended. What the engine's
-own readings add is of the same time.
+Settings are ranked by the client's numbers: without warm-up, from the first request
+that was due to the last that ended. Numbers from the engine cover the same time.
 """
 
 import math
@@ -69,10 +68,10 @@ ENGINE = {SessionPart.REQUESTS, SessionPart.STEPS}
 def kept_finding(
     connection: sqlite3.Connection, session: int, plan: LoadPlan, book: LoadBook
 ) -> str | None:
-    """Its sentence; None of a load that was no scenario.
+    """The finding of a stress scenario; None for other loads.
 
-    The server's own counters before and after are in no record: what only they tell
-    is not told here.
+    The server's counters before and after the load are not recorded, so findings that
+    need them are missing.
     """
     if plan.scenario is None:
         return None
@@ -111,7 +110,7 @@ PROCESS_MEMORY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineUse:
-    """All that is told without the client; empty where no probe listened."""
+    """Numbers from the engine; empty if it has no probe."""
 
     device: str | None = None
     kv_peak_usage: float | None = None
@@ -138,7 +137,7 @@ def engine_use(
 
 
 def _memory(connection: sqlite3.Connection, where: tuple[int, int, int]) -> int | None:
-    """The most at once: of the engine's GPUs, else of its processes."""
+    """Peak memory of the engine's GPUs, or of its processes if there are none."""
     ours = engine_gpus(connection, where[0])
     held = dict(connection.execute(GPU_MEMORY, where).fetchall())
     told = [int(each) for uuid, each in held.items() if uuid in ours or not ours]
@@ -150,8 +149,9 @@ def _memory(connection: sqlite3.Connection, where: tuple[int, int, int]) -> int 
 
 PARTS = 6
 GROWS = 1.5
-"""The TTFT of the last part by that of the first, where each is above the one before:
-by chance six come in that order once in 720 times."""
+"""Ratio of mean TTFT in the last part to the first, where each part is above the one
+before. By chance six parts come in this order once in 720 times.
+"""
 
 
 def doubts_of(
@@ -163,7 +163,7 @@ def doubts_of(
     *,
     on_cpu: bool,
 ) -> tuple[str, ...]:
-    """Each one sentence without its stop, fit to show; none where nothing is wrong."""
+    """Reasons to doubt a trial, each one sentence without a period."""
     said = [
         *_client(result),
         *_clocks(found.gpus),
@@ -207,14 +207,14 @@ def _missing(gaps: RecordingGaps) -> Iterator[str]:
 
 
 def _turned(held: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """By somebody else, or as whoever turned them first is gone."""
+    """Limits that were changed by somebody else, or reset after a tuner was killed."""
     if len(held) > 1:
         moved = (f"{name} {limit_text(held, name)}" for name in LIMITS)
         yield f"limits were changed while it was measured ({', '.join(moved)})"
 
 
 def _queue_grew(book: LoadBook) -> Iterator[str]:
-    """No setting has a TTFT at a load it cannot keep up with: only a trial's length."""
+    """TTFT that rises throughout, as the load exceeds what the setting can serve."""
     known = np.array([ns for each in book.records if (ns := ttft_ns(each))], float)
     if len(known) < FEWEST:
         return
@@ -227,7 +227,7 @@ def _queue_grew(book: LoadBook) -> Iterator[str]:
 
 
 def _drift(book: LoadBook, span: ComparedSpan) -> Iterator[str]:
-    """TPOT: what a token takes when all else is settled."""
+    """Drift of TPOT, which depends least on how requests arrive."""
     known = [(each.intended_ns, ns) for each in book.records if (ns := tpot_ns(each))]
     if not known:
         return
@@ -255,7 +255,7 @@ SOURCES = "SELECT source, name FROM sources WHERE session = ?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadRun:
-    """One run of the load: what it did, and what that came to."""
+    """One load run with its plan, its records and its result."""
 
     plan: LoadPlan
     book: LoadBook
@@ -263,7 +263,7 @@ class _LoadRun:
 
 
 def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
-    """What the session of a trial says.
+    """The numbers of a trial, from its session.
 
     Raises:
         StorageError: there is no such session, or it cannot be read.
@@ -337,7 +337,7 @@ def _numbers(
 def _load_runs(
     connection: sqlite3.Connection, session: int, load: LoadPlan, asked: PlanObjectives
 ) -> list[_LoadRun]:
-    """The runs of a session in which something was sent, in order of their start."""
+    """The load runs of a session that sent requests, in order of their start."""
     plans = _plans(connection, session, load)
     books = {run_id: new_book(each) for run_id, each in plans.items()}
     names = SourceNames(connection.execute(SOURCES, (session,)).fetchall())
@@ -356,7 +356,7 @@ def _load_runs(
 def _plans(
     connection: sqlite3.Connection, session: int, load: LoadPlan
 ) -> dict[str, LoadPlan]:
-    """By run; one that a later inferwatch wrote is taken for what was asked for."""
+    """Plans by run; one that this version cannot read is taken from the tune."""
     found: dict[str, LoadPlan] = {}
     for planned in load_plans(connection, session):
         try:
@@ -376,9 +376,9 @@ def _search(runs: Sequence[_LoadRun]) -> RateSearch:
 
 
 def _told_of(runs: Sequence[_LoadRun], knee: float | None) -> _LoadRun:
-    """The run of a search that all else is told of: the last at the knee.
+    """The run of a rate search that represents it: the last run at the knee.
 
-    Where no rate held, the one at the lowest.
+    If no rate met the objectives, the run with the lowest rate.
     """
     at_knee = [run for run in runs if run.plan.rate_per_s == knee]
     if knee is not None and at_knee:
@@ -387,7 +387,7 @@ def _told_of(runs: Sequence[_LoadRun], knee: float | None) -> _LoadRun:
 
 
 def _span_of(book: LoadBook) -> ComparedSpan:
-    """As :attr:`LoadBook.span_s` has it."""
+    """The span from the first due time to the last end, as :attr:`LoadBook.span_s`."""
     start_ns = book.records[0].intended_ns
     ends = [each.end_ns for each in book.records if each.end_ns is not None]
     return ComparedSpan(
@@ -400,7 +400,7 @@ def _span_of(book: LoadBook) -> ComparedSpan:
 
 
 def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
-    """From the first token on: limits turned before are told by the first step."""
+    """The span from the first token on, as limits set before are reported by then."""
     firsts = [e.first_token_ns for e in book.records if e.first_token_ns is not None]
     start_ns = min(firsts, default=span.start_ns)
     return replace(span, start_ns=start_ns)
@@ -409,7 +409,7 @@ def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
 def _cost(
     book: LoadBook, asked: PlanObjectives, plan: TunePlan, gpus: int
 ) -> float | None:
-    """Of a million output tokens of good requests; without a GPU the host's price."""
+    """Price of a million good output tokens; without GPUs, by the host's price."""
     if plan.gpu_hour is None or not book.span_s:
         return None
     good = told_sum(_good_tokens(each, book, asked) for each in book.succeeded)
@@ -421,12 +421,12 @@ def _cost(
 def _good_tokens(
     record: RequestRecord, book: LoadBook, asked: PlanObjectives
 ) -> int | None:
-    """None where they were not counted, or nobody can tell whether it is good."""
+    """The tokens if the request is good, else 0; None if either is unknown."""
     slo = asked.classes.get(record.class_name or "", asked.slo or Slo(()))
     missed = missed_by(record, book.gaps_of(record), slo)
     return 0 if missed else None if missed is None else record.output_tokens
 
 
 def _is_asked(asked: PlanObjectives) -> bool:
-    """Somebody said what good is."""
+    """Whether any objectives were given."""
     return bool((asked.slo and asked.slo.limits) or asked.classes)

@@ -1,1 +1,1 @@
-"""What a tune came to, and how it is told."""
+"""The result of a tune, and its presentation."""

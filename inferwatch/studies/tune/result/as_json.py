@@ -1,4 +1,4 @@
-"""A tune's result as one JSON object; None is unknown."""
+"""A tune's result as one JSON object; unknown values are None."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,13 +21,13 @@ SCORES = {
     Goal.COST: "price_per_million_good_tokens",
     Goal.KNEE: "highest_held_requests_per_s",
 }
-"""What a score is, with its unit."""
+"""The JSON name of each goal's score, including its unit."""
 
 
 def tune_json(
     result: TuneResult, plan: TunePlan, trials: Sequence[Trial] = ()
 ) -> Object:
-    """What ``inferwatch tune --json`` prints; trials in the order of measurement."""
+    """What ``inferwatch tune --json`` prints; trials are in order of measurement."""
     best = result.best.point if result.best is not None else None
     present = result.present.point if result.present is not None else None
     return {
@@ -90,7 +90,7 @@ def _setting(result: TuneResult, each: PointResult) -> Object:
 
 
 def _outcome(each: PointResult) -> str:
-    """One that nobody has tried was not measured."""
+    """The outcome, with "not measured" for settings that were never tried."""
     untried = each.outcome == "measured" and not each.trials and each.cause is None
     return "not measured" if untried else each.outcome
 

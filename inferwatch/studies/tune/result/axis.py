@@ -1,4 +1,4 @@
-"""An axis that holds some values with their intervals, and where its marks stand."""
+"""A plot axis that covers values and their intervals, with its ticks."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,19 +7,21 @@ from dataclasses import dataclass
 from inferwatch.formatting import format_count, format_rate, format_round_duration
 
 LOG_FROM = 6.0
-"""Times the lowest value the highest is, from which on an axis may be logarithmic."""
+"""Ratio of highest to lowest value from which an axis may be logarithmic."""
 BEYOND = 0.5
-"""Of the extent of the values: so far intervals widen an axis, and no further."""
+"""How far intervals may extend an axis, as a share of the values' range."""
 LEAST_EXTENT = 0.1
-"""Of a value: what differs by less lies close together, as it is."""
+"""Smallest range of an axis, relative to its value, so that small differences look
+small.
+"""
 PAD = 0.05
 ROUND = (1.0, 2.0, 5.0)
-"""Where marks may stand, times a power of ten."""
+"""Allowed tick values, times a power of ten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotAxis:
-    """From one value to another."""
+    """An axis from one value to another."""
 
     low: float
     high: float
@@ -32,7 +34,7 @@ class PlotAxis:
         *,
         may_be_log: bool = False,
     ) -> "PlotAxis":
-        """Room for all values, and for intervals as far as that is sensible."""
+        """An axis that covers all values, and their intervals within limits."""
         least, most = (f(value for value, _ in values) for f in (min, max))
         is_log = may_be_log and least > 0 and most / least >= LOG_FROM
         into, back = (math.log, math.exp) if is_log else (float, float)
@@ -57,14 +59,14 @@ class PlotAxis:
         return self.low <= value <= self.high
 
     def counts(self, most: int) -> list[tuple[float, str]]:
-        """Marks of an axis of counts or rates: where, and what stands there."""
+        """Ticks of an axis of counts or rates: position and label."""
         return [(value, _count(value)) for value in self._marks(most)]
 
     def durations(self, most: int) -> list[tuple[float, str]]:
         return [(value, format_round_duration(value)) for value in self._marks(most)]
 
     def _marks(self, most: int) -> list[float]:
-        """Round values, as many as that at most, and two where that can be."""
+        """Round tick values: at most ``most``, but at least two where possible."""
         inside: list[float] = []
         for found in self._candidates():
             inside = [each for each in found if self.holds(each)]
@@ -73,7 +75,7 @@ class PlotAxis:
         return inside[: max(most, 2)]
 
     def _candidates(self) -> Iterator[list[float]]:
-        """Ever fewer of them on one axis, so the first that fit are the most."""
+        """Lists of tick values, from many to few."""
         if self.is_log:
             decades = range(
                 math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1
@@ -89,7 +91,7 @@ class PlotAxis:
 
 
 def _multiples(step: float, low: float, high: float) -> list[float]:
-    """Each is rounded once: no mark may stand at 0.30000000000000004."""
+    """Multiples of ``step``, rounded so that none is 0.30000000000000004."""
     digits = 2 - math.floor(math.log10(step))
     upto = range(math.ceil(low / step), math.floor(high / step) + 1)
     return [round(n * step, digits) for n in upto]

@@ -8,24 +8,24 @@ from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.space import Point
 
 DEMO = "demo"
-"""The model that no other server has."""
+"""Stands for the demo's model, which cannot be served by a command."""
 
 
 def serve_words(point: Point, plan: TunePlan) -> list[str]:
-    """What follows the model: the flags that people gave, and those of the setting."""
+    """The arguments after the model: the user's flags and those of the setting."""
     varied = {flag for flag, _ in point.flags}
     return [*without(plan.engine_flags, varied), *point.command_flags]
 
 
 def vllm_command(point: Point, plan: TunePlan) -> str | None:
-    """``vllm serve …``, quoted for a shell; None where we do not know how it began."""
+    """``vllm serve …``, quoted for a shell; None if others started the engine."""
     if plan.url is not None or plan.model == DEMO:
         return None
     return shlex.join(["vllm", "serve", plan.model, *serve_words(point, plan)])
 
 
 def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
-    """``inferwatch serve … -- …``, likewise."""
+    """``inferwatch serve … -- …``, quoted for a shell; None as in ``vllm_command``."""
     if plan.url is not None or plan.model == DEMO:
         return None
     words = serve_words(point, plan)
@@ -34,12 +34,12 @@ def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
 
 
 def flags_line(point: Point) -> str:
-    """The flags alone, where people start the server in a way of their own."""
+    """The flags alone, for servers that are started in another way."""
     return shlex.join(point.command_flags)
 
 
 def without(words: Sequence[str], flags: set[str]) -> list[str]:
-    """The words of a command line less those flags, each with its value.
+    """The arguments without the given flags and their values.
 
     >>> without(["--max-num-seqs", "8", "--seed=1", "--no-x"], {"max-num-seqs", "x"})
     ['--seed=1']

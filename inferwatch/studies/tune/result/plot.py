@@ -1,8 +1,8 @@
-"""Throughput against p99 in characters: what the screen, the text and the log show.
+"""A text plot of throughput against p99 latency, for screen, text and log.
 
-Up is more tokens per second, left is a lower p99, so what no other setting beats lies
-towards the top left: the frontier, whose points have capital letters and are joined by
-dots. Intervals are drawn through each point. Letters are those of the table.
+Throughput rises upwards and latency to the right, so settings that no other beats lie
+towards the top left: this frontier has capital letters and is joined by dots. Intervals
+are drawn through each point. Letters are those of the table.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,35 +17,35 @@ from inferwatch.studies.tune.result.tune_result import PointResult, TuneResult
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
 GUTTER = 8
-"""Columns for what stands beside the axis."""
+"""Columns for the labels beside the axis."""
 COLUMNS_A_TICK, ROWS_A_TICK = 14, 4
 NO_MARK = "•"
-"""From the 27th setting on there are no letters left."""
+"""The mark from the 27th setting on, as letters are used up."""
 BEHIND = "behind another: "
 
 
 class PlotStyle(StrEnum):
-    """What a piece of a row is; whoever draws chooses the colour."""
+    """The style of a piece of a row; whoever displays it chooses the colour."""
 
     NONE = "none"
     AXIS = "axis"
     LABEL = "label"
     STAIRS = "stairs"
-    """Between points of the frontier."""
+    """Steps between points of the frontier."""
     INTERVAL = "interval"
     POINT = "point"
-    """One that another beats in both."""
+    """A setting that another beats in both throughput and latency."""
     FRONTIER = "frontier"
     BEST = "best"
     PRESENT = "present"
 
 
 PlotRow = tuple[tuple[str, PlotStyle], ...]
-"""Pieces of text from left to right; the end of the line is not among them."""
+"""Pieces of text from left to right, without a line end."""
 
 
 class PlotLatency(StrEnum):
-    """Which p99 the tokens per second are drawn against."""
+    """The p99 latency that throughput is plotted against."""
 
     TTFT = "TTFT"
     TPOT = "TPOT"
@@ -53,7 +53,7 @@ class PlotLatency(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotPoint:
-    """A setting that has both numbers; spans are its 95% intervals."""
+    """A setting for which both numbers are known; spans are 95% intervals."""
 
     result: PointResult
     mark: str
@@ -66,13 +66,13 @@ class PlotPoint:
 
 
 def latencies_of(slo: str | None) -> tuple[PlotLatency, ...]:
-    """TTFT, and TPOT where somebody said what it should be."""
+    """TTFT, and TPOT if there is an objective for it."""
     asked = slo is not None and "tpot_s" in slo
     return (PlotLatency.TTFT, *([PlotLatency.TPOT] if asked else []))
 
 
 def marks_of(result: TuneResult) -> dict[int, str]:
-    """A small letter for each measured setting, by its place in the result."""
+    """A lowercase letter for each measured setting, by its index in the result."""
     places = [n for n, each in enumerate(result.points) if each.score is not None]
     letters = dict(enumerate(ascii_lowercase))
     return {place: letters.get(n, NO_MARK) for n, place in enumerate(places)}
@@ -81,7 +81,7 @@ def marks_of(result: TuneResult) -> dict[int, str]:
 def plot_points(
     result: TuneResult, latency: PlotLatency = PlotLatency.TTFT
 ) -> list[PlotPoint]:
-    """What can be drawn, the best first; marks of the frontier are capitals."""
+    """The settings to plot, best first; marks on the frontier are uppercase."""
     found = []
     for place, mark in marks_of(result).items():
         each = result.points[place]
@@ -113,7 +113,7 @@ def _style(result: TuneResult, each: PointResult, *, leads: bool) -> PlotStyle:
 
 
 def plot_axes(points: Sequence[PlotPoint]) -> tuple[PlotAxis, PlotAxis]:
-    """Of latencies and of tokens per second; there must be a point."""
+    """The axes of latency and of throughput; needs at least one point."""
     return (
         PlotAxis.of([(p.latency_s, p.latency_span) for p in points], may_be_log=True),
         PlotAxis.of([(p.tokens_per_s, p.tokens_span) for p in points]),
@@ -121,7 +121,7 @@ def plot_axes(points: Sequence[PlotPoint]) -> tuple[PlotAxis, PlotAxis]:
 
 
 def stairs(points: Sequence[PlotPoint]) -> list[tuple[float, float]]:
-    """The corners of the frontier, latency and tokens per second, from the left."""
+    """The corners of the frontier as (latency, throughput), from the left."""
     leading = sorted((p.latency_s, p.tokens_per_s) for p in points if p.on_frontier)
     corners = leading[:1]
     for (_, below), (x, y) in pairwise(leading):
@@ -135,9 +135,9 @@ def tune_plot(
     height: int = 18,
     latency: PlotLatency = PlotLatency.TTFT,
 ) -> list[PlotRow]:
-    """So many rows, and one more where a point hides another; none is wider.
+    """The rows of the plot, plus one that lists hidden points, if any.
 
-    None at all where fewer than two settings can be drawn.
+    Empty if fewer than two settings can be plotted.
     """
     points = plot_points(result, latency)
     if len(points) < 2:
@@ -161,7 +161,7 @@ def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
 
 
 def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:
-    """A point that another hides is told all the same."""
+    """A row that lists points hidden behind others."""
     if behind:
         said = f"{BEHIND}{', '.join(behind)}"
         cut = said if len(said) <= width else f"{said[: width - 1]}…"
@@ -169,14 +169,14 @@ def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:
 
 
 class _Canvas:
-    """Cells, of which the first drawn of a kind stays; marks cover all else."""
+    """The plot's cells: the first drawn line stays, and marks cover everything."""
 
     def __init__(self, width: int, height: int, x: PlotAxis, y: PlotAxis) -> None:
         self._width, self._height, self._x, self._y = width, height, x, y
         self._cells: dict[tuple[int, int], tuple[str, PlotStyle]] = {}
         self._marks: dict[tuple[int, int], str] = {}
         self.behind: list[str] = []
-        """``c (A)``: the mark, and the one before it."""
+        """For example ``c (A)``: the hidden mark, and the mark in front of it."""
 
     def _column(self, latency_s: float) -> int:
         return round(self._x.share(latency_s) * (self._width - 1))
@@ -192,7 +192,7 @@ class _Canvas:
                 self._put(self._column(to_x), row, "·", PlotStyle.STAIRS)
 
     def draw_interval(self, point: PlotPoint) -> None:
-        """A line each way, with an arrow where it goes on beyond the axis."""
+        """Draw intervals in both directions, with arrows where they leave the axes."""
         column, row = self._column(point.latency_s), self._row(point.tokens_per_s)
         if point.latency_span is not None:
             low, high = map(self._column, point.latency_span)
@@ -270,7 +270,7 @@ class _Canvas:
 
 
 def _pieces(cells: Sequence[tuple[str, PlotStyle]]) -> Iterator[tuple[str, PlotStyle]]:
-    """Neighbours of one style together; nothing after the last."""
+    """Joins neighbouring cells of one style; drops blanks at the end."""
     last = max((n for n, (sign, _) in enumerate(cells) if sign != " "), default=-1)
     for style, run in groupby(cells[: last + 1], itemgetter(1)):
         yield "".join(sign for sign, _ in run), style

@@ -1,4 +1,4 @@
-"""A tune's result as text, as a summary for pull requests, and as a page."""
+"""A tune's result as text, as Markdown for pull requests, and as an HTML page."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,7 +73,7 @@ X_TICKS, Y_TICKS = 6, 5
 
 
 def frontier_figure(result: TuneResult, latency: PlotLatency) -> str:
-    """Empty where fewer than two settings can be drawn."""
+    """The figure as HTML; empty if fewer than two settings can be plotted."""
     points = plot_points(result, latency)
     if len(points) < 2:
         return ""
@@ -99,7 +99,7 @@ def _stairs(points: Sequence[PlotPoint], x: PlotAxis, y: PlotAxis) -> Iterator[s
 
 
 def _spans(point: PlotPoint, x: PlotAxis, y: PlotAxis) -> str:
-    """A line each way; what goes on beyond an axis ends at its edge."""
+    """Intervals in both directions, clipped at the axes' ends."""
     across, up = x.share(point.latency_s), 1 - y.share(point.tokens_per_s)
     shapes = []
     if point.latency_span is not None:
@@ -112,7 +112,7 @@ def _spans(point: PlotPoint, x: PlotAxis, y: PlotAxis) -> str:
 
 
 def _marks(points: Sequence[PlotPoint], x: PlotAxis, y: PlotAxis) -> Iterator[str]:
-    """The best last, so that nothing lies over it; hovering tells what it is."""
+    """Marks with tooltips, the best one last so that nothing covers it."""
     for each in reversed(points):
         left, top = x.share(each.latency_s), 1 - y.share(each.tokens_per_s)
         leads = " leads" if each.on_frontier else ""
@@ -133,14 +133,14 @@ def _words(point: PlotPoint) -> str:
 
 
 WIDEST = 160
-"""Wider lines are hard to follow."""
+"""Wider lines are hard to read."""
 MARK, SIGN = 2, 3
 PLOT_HEIGHT = 18
 MOST_DOUBTS = 8
 ANSWERS = "Answers at temperature 0 against the present setting's:"
 NO_COST = "It was not shown to cost anything in TTFT, TPOT, E2EL or memory."
 FOLDED_WIDTH, FOLDED_HEIGHT = 90, 20
-"""Of a plot in a summary."""
+"""The size of a plot in Markdown."""
 ABOUT = (
     "Each letter is a setting, each line through it a 95% interval. The dotted line is "
     "the frontier: what lies below and right of it, another setting beats in both. "
@@ -150,7 +150,7 @@ ABOUT = (
 
 
 def _follows(result: TuneResult) -> Iterator[str]:
-    """What binds, and what it costs elsewhere."""
+    """What limits the best setting, and what it costs elsewhere."""
     if result.binds:
         yield f"At the best setting {result.binds}."
     if result.costs:
@@ -161,7 +161,7 @@ def _follows(result: TuneResult) -> Iterator[str]:
 
 
 def shows_no_cost(result: TuneResult) -> bool:
-    """It could have been shown: both were measured more than once."""
+    """Whether a cost would be known, as both settings were measured repeatedly."""
     best, present = result.best, result.present
     return (
         best is not None
@@ -172,7 +172,7 @@ def shows_no_cost(result: TuneResult) -> bool:
 
 
 def _commands(result: TuneResult, plan: TunePlan) -> list[str]:
-    """To serve with the best setting; its flags, where nobody knows how it began."""
+    """Commands that serve the best setting, or its flags if no command is known."""
     if result.best is None:
         return []
     point = result.best.point
@@ -187,7 +187,7 @@ def _commands(result: TuneResult, plan: TunePlan) -> list[str]:
 def tune_text(
     result: TuneResult, plan: TunePlan, width: int = WIDTH, paint: Paint = plain
 ) -> str:
-    """Lines no wider than that, but for the command, which is to be pasted."""
+    """The result as text; only the command to paste may be wider than ``width``."""
     room = min(max(width, WIDTH), WIDEST)
     table = result_table(result, plan)
     plots = [
@@ -210,7 +210,7 @@ def tune_text(
 
 
 def _table(table: ResultTable, room: int) -> Iterator[Block]:
-    """A setting that takes too much room stands on a line of its own."""
+    """The table of settings; wide settings get a line of their own."""
     if not table.marks:
         return
     setting = max(len("setting"), *map(len, table.settings))
@@ -241,7 +241,7 @@ def _table(table: ResultTable, room: int) -> Iterator[Block]:
 def _fitting(
     table: ResultTable, room: int, setting: int
 ) -> tuple[list[ResultColumn], bool]:
-    """The columns there is room for, and whether settings stand above them."""
+    """The columns that fit, and whether settings need lines of their own."""
     left = room - sum(_width(each) for each in table.columns if each.needed)
     alone = left < setting
     left -= 0 if alone else setting
@@ -267,7 +267,7 @@ def _style(sign: str) -> PlotStyle:
 
 
 def _others(table: ResultTable) -> Iterator[Block]:
-    """What has no number, and why; what has still to come, together."""
+    """Settings without a number and why; those not measured in one sentence."""
     for name, outcome, why in table.others:
         if why:
             yield Sentence(text=f"{name}: {outcome}: {why}")
@@ -294,7 +294,7 @@ def _pasted(result: TuneResult, plan: TunePlan, room: int) -> Iterator[Block]:
 
 
 def _fit(line: str, room: int) -> Iterator[str]:
-    """As few lines as fit, each but the last with the shell's sign that it goes on."""
+    """A command in as few lines as possible, continued with backslashes."""
     begun = ""
     for word in (shlex.quote(each) for each in shlex.split(line)):
         if begun and len(begun) + len(word) + 5 > room:
@@ -309,7 +309,7 @@ def _fit(line: str, room: int) -> Iterator[str]:
 
 
 def tune_markdown(result: TuneResult, plan: TunePlan) -> str:
-    """The sentence, the table, what follows, the command; plots are folded away."""
+    """The verdict, the table, notes and the command, with the plots folded."""
     table = result_table(result, plan)
     commands = _commands(result, plan)
     return document_markdown(
@@ -418,7 +418,7 @@ def _settings(table: ResultTable) -> Iterator[Block]:
 
 
 def _trials(trials: Sequence[Trial], plan: TunePlan) -> Iterator[Block]:
-    """Each in the order of measurement, so that drift can be seen."""
+    """Trials in the order of measurement, so that drift is visible."""
     names = (
         *("setting", "outcome", "how", "engine", "took", SCORES[plan.goal]),
         *("tokens/s", "TTFT p99", "session"),

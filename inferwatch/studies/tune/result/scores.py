@@ -1,4 +1,4 @@
-"""Scores as text: what a goal is called, and a score in its unit."""
+"""Scores as text, with names and units for each goal."""
 
 from inferwatch.formatting import format_duration, format_figure, format_rate
 from inferwatch.studies.tune.plan import Goal
@@ -11,7 +11,7 @@ HEADS = {
     Goal.COST: "cost/M",
     Goal.KNEE: "rate/s",
 }
-"""Over a column."""
+"""The head of a table column."""
 MEANINGS = {
     Goal.GOODPUT: "requests per second that met every objective",
     Goal.TOKENS: "output tokens per second",
@@ -22,7 +22,7 @@ MEANINGS = {
 
 
 def score_text(goal: Goal, score: float | None) -> str:
-    """Seven columns, its unit being that of the head.
+    """The score in seven columns; the table head gives its unit.
 
     >>> score_text(Goal.TOKENS, 1180.4), score_text(Goal.LATENCY, 0.212)
     ('  1,180', ' 212 ms')
@@ -35,7 +35,7 @@ def score_text(goal: Goal, score: float | None) -> str:
 
 
 def score_sentence(goal: Goal, score: float | None) -> str:
-    """A score with what it is, as wide as it is.
+    """The score with its unit, without padding.
 
     >>> score_sentence(Goal.GOODPUT, 8.31), score_sentence(Goal.LATENCY, 0.212)
     ('8.31 good requests/s', 'TTFT p99 212 ms')
@@ -51,7 +51,7 @@ def score_sentence(goal: Goal, score: float | None) -> str:
 
 
 def trial_text(trial: Trial, goal: Goal) -> str:
-    """What came of a trial, in one line: its score and TTFT, or why there is none."""
+    """A trial's result in one line: score and TTFT, or why there is none."""
     record, numbers = trial.record, trial.numbers
     if numbers is None:
         return f"{record.outcome}: {record.cause or 'nobody knows why'}"

@@ -1,4 +1,4 @@
-"""The table of a tune's settings: which columns there are, and what stands in them."""
+"""The table of a tune's settings: its columns and their cells."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,32 +39,32 @@ Values = Callable[[Sequence[float | None]], list[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultColumn:
-    """A column of the table, with what stands in it of each measured setting."""
+    """A column, with one cell for each measured setting."""
 
     name: str
     head: str
-    """With its unit; short."""
+    """A short head that includes the unit."""
     texts: tuple[str, ...]
     needed: bool = False
-    """It stands there however narrow the table is."""
+    """Whether it is shown however narrow the table is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTable:
-    """The measured settings, the best first, and those without a number."""
+    """The measured settings, best first, and those without a number."""
 
     flags: str
-    """What the values of a setting are of, in their order."""
+    """The flags whose values a setting lists, in this order."""
     marks: tuple[str, ...]
     signs: tuple[str, ...]
     settings: tuple[str, ...]
     columns: tuple[ResultColumn, ...]
     others: tuple[tuple[str, str, str], ...]
-    """Setting, how it ended, and why."""
+    """Setting, outcome and cause."""
     doubts: tuple[tuple[str, str], ...]
-    """Settings, and what throws doubt on them."""
+    """Settings, each with a reason to doubt them."""
     answers: tuple[tuple[str, str], ...]
-    """Settings, and how their answers compare with the present's."""
+    """Settings, each with how its answers compare with the present's."""
 
     @property
     def legend(self) -> list[str]:
@@ -95,7 +95,7 @@ def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
 
 
 def _signs(result: TuneResult, each: PointResult) -> str:
-    """Before anything was measured twice, nothing is told apart, and nothing like."""
+    """Signs of a setting; "like the best" only once something was measured twice."""
     best = result.best is not None and each.point == result.best.point
     present = result.present is not None and each.point == result.present.point
     told = result.best is not None and result.best.span is not None
@@ -104,7 +104,7 @@ def _signs(result: TuneResult, each: PointResult) -> str:
 
 
 def _outcome(each: PointResult) -> tuple[str, str]:
-    """How it ended, and why; of one that has still to come, neither."""
+    """Outcome and cause; both are generic for a setting not measured yet."""
     measured = each.outcome.value == "measured"
     if measured and each.cause is None:
         return "not measured", ""
@@ -112,7 +112,7 @@ def _outcome(each: PointResult) -> tuple[str, str]:
 
 
 def _kinds(doubts: Sequence[str]) -> Iterator[str]:
-    """The first of each kind: every trial of a setting has figures of its own."""
+    """One doubt per kind, as trials of one setting differ only in figures."""
     kinds: dict[str, list[str]] = {}
     for doubt in doubts:
         kinds.setdefault(_FIGURES.sub("", doubt.partition(":")[0]), []).append(doubt)
@@ -121,7 +121,7 @@ def _kinds(doubts: Sequence[str]) -> Iterator[str]:
 
 
 def _said(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
-    """The same of several settings is said once."""
+    """Merge settings for which the same is said."""
     whose: dict[str, list[Point]] = {}
     for point, sentence in each:
         whose.setdefault(sentence, []).append(point)

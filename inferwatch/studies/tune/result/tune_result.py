@@ -1,4 +1,4 @@
-"""What a tune came to: every setting with its interval, the best, and how sure."""
+"""The result of a tune: every setting with its interval, and the best one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,8 @@ from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome
 
 ROOM = 0.95
-"""Of the time in steps: where nothing waited for so long, the load was too little."""
+"""If requests waited for nothing during this share of step time, the load was too low.
+"""
 FLAGS = {BoundBy.SEQS: "max-num-seqs", BoundBy.TOKENS: "max-num-batched-tokens"}
 WORDS = {
     BoundBy.KV: "a full KV cache",
@@ -37,13 +38,13 @@ NEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """Something of a trial that is to be low and is not what was ranked by."""
+    """A quantity besides the goal that should be low."""
 
     name: str
     value: Callable[[TrialNumbers], float | None]
     texts: Callable[[Sequence[float | None]], Sequence[str]]
     goal: Goal | None = None
-    """That already ranks by it."""
+    """The goal that ranks by this quantity."""
 
 
 def latency_p99(name: str) -> Callable[[TrialNumbers], float | None]:
@@ -73,7 +74,7 @@ QUANTITIES = (TTFT, TPOT, E2EL, MEMORY)
 def standings_by(
     quantity: Quantity, space: Space, rules: SearchRules, trials: Sequence[Trial]
 ) -> tuple[PointStanding, ...]:
-    """How settings stand in what no goal ranks by, by the same statistics."""
+    """Standings by a quantity instead of the goal, with the same statistics."""
     told = [
         replace(each, numbers=replace(each.numbers, cost=quantity.value(each.numbers)))
         if each.numbers is not None
@@ -89,7 +90,7 @@ def costs_of(
     best: Point,
     present: Point,
 ) -> tuple[str, ...]:
-    """Each quantity in which the best is shown to be worse than the present."""
+    """The quantities in which the best setting is significantly worse."""
     if best == present:
         return ()
     said = (
@@ -103,7 +104,7 @@ def costs_of(
 def _cost(
     quantity: Quantity, one: PointStanding, present: PointStanding, matters: float
 ) -> str | None:
-    """``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
+    """For example ``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
     if one.against_present is None or one.against_present[0] <= 1 + matters / 2:
         return None
     now, was = (text.strip() for text in quantity.texts([one.score, present.score]))
@@ -111,7 +112,7 @@ def _cost(
 
 
 def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
-    """What kept requests waiting at the best setting, and what follows from it."""
+    """What kept requests waiting at the best setting, and what to try next."""
     shares = _shares(trials, best)
     if not shares:
         return None
@@ -132,7 +133,7 @@ def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
 
 
 def _shares(trials: Sequence[Trial], best: Point) -> dict[BoundBy, float]:
-    """On average over its trials, of those of which it is known."""
+    """Mean share of step time by limit, over the setting's trials that know it."""
     told = [e.numbers.bound_share for e in trials if e.point == best and e.numbers]
     known = [each for each in told if each]
     names = {name for each in known for name in each}
@@ -164,23 +165,25 @@ UNSCORED = {
     Goal.COST: "no request was good, or there is no price (--gpu-hour)",
     Goal.KNEE: "no rate that was tried met the objectives",
 }
-"""Why a setting that was measured has no score."""
+"""Why a measured setting has no score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointResult:
-    """One setting, over all its trials."""
+    """One setting, over all of its trials."""
 
     point: Point
     outcome: TrialOutcome
     cause: str | None = None
     trials: int = 0
     score: float | None = None
-    """By the goal, in its unit."""
+    """The goal's value, in its unit."""
     span: tuple[float, float] | None = None
-    """95%."""
+    """The 95% interval of the score."""
     against_present: tuple[float, float] | None = None
-    """95% of the ratio to the present setting, paired by order of measurement."""
+    """The 95% interval of the ratio to the present setting, paired by time of
+    measurement.
+    """
     tokens_per_s: float | None = None
     tokens_per_s_span: tuple[float, float] | None = None
     ttft_p99_s: float | None = None
@@ -189,33 +192,34 @@ class PointResult:
     tpot_p99_s_span: tuple[float, float] | None = None
     good_share: float | None = None
     on_frontier: bool = False
-    """No other has both more tokens/s and a lower TTFT p99."""
+    """Whether no other setting has both more tokens/s and a lower TTFT p99."""
     on_tpot_frontier: bool = False
-    """The same of TPOT p99."""
+    """Whether no other setting has both more tokens/s and a lower TPOT p99."""
     scenario: str | None = None
-    """What its latest run of a stress scenario means."""
+    """The finding of its latest stress scenario run."""
     answers: str | None = None
-    """How its answers compare with the present's, where that was asked."""
+    """How its answers compare with the present's, if prompts were sent."""
     like_best: bool = False
-    """Not told apart from the best."""
+    """Whether it cannot be distinguished from the best."""
     doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """All settings, the best first; those that did not run last."""
+    """All settings, best first; those that did not run come last."""
 
     points: tuple[PointResult, ...]
     best: PointResult | None
-    """None before one was measured."""
+    """None before a setting was measured."""
     present: PointResult | None
     verdict: str
-    """``better than the present by 18-26% (paired, 5 repeats); not told apart from
-    max-num-seqs 48``."""
+    """For example ``better than the present by 18-26% (paired, 5 repeats); not told
+    apart from max-num-seqs 48``.
+    """
     binds: str | None = None
-    """What binds at the best setting."""
+    """What limits requests at the best setting."""
     costs: tuple[str, ...] = ()
-    """What the best setting costs elsewhere: memory, TTFT."""
+    """What the best setting costs elsewhere, for example in memory or TTFT."""
     command: str | None = None
     """A command line to paste."""
 
@@ -234,7 +238,7 @@ def result_of(
     trials: Sequence[Trial],
     plan: TunePlan | None = None,
 ) -> TuneResult:
-    """What can be said so far; the plan tells of the load and of the command."""
+    """The result so far; ``plan`` provides the load and the command."""
     found = standings(space, rules, trials)
     beside = _Beside.of(space, rules, trials, found)
     results = [_of_point(each, rules, trials, beside) for each in found]
@@ -272,7 +276,7 @@ def _command(best: Point | None, plan: TunePlan | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beside:
-    """How settings stand in what is shown of them besides the goal."""
+    """Standings in the other quantities that are shown besides the goal."""
 
     tokens: Mapping[Point, PointStanding]
     quantities: Mapping[Quantity, Mapping[Point, PointStanding]]
@@ -286,7 +290,7 @@ class _Beside:
         trials: Sequence[Trial],
         found: Sequence[PointStanding],
     ) -> "_Beside":
-        """What the goal itself ranks by was ``found`` already."""
+        """Compute the standings; ``found`` are those of the goal itself."""
 
         def by(goal: Goal) -> Sequence[PointStanding]:
             same = goal is rules.goal
@@ -312,7 +316,7 @@ class _Beside:
     def costs(
         self, rules: SearchRules, best: Point | None, present: Point
     ) -> tuple[str, ...]:
-        """What the best costs; nothing while there is none."""
+        """What the best setting costs; empty if there is none yet."""
         if best is None:
             return ()
         return costs_of(self.quantities, rules, best, present)
@@ -367,13 +371,13 @@ def _scenario(trials: Sequence[Trial]) -> str | None:
 
 
 def _failure(trial: Trial) -> str:
-    """Of a setting that was measured at other times."""
+    """A failed trial of a setting that other trials did measure."""
     why = f": {trial.record.cause}" if trial.record.cause else ""
     return f"trial {trial.record.number} {trial.record.outcome}{why}"
 
 
 def _with_frontiers(results: Sequence[PointResult]) -> list[PointResult]:
-    """By what was measured, not by its intervals: those are drawn."""
+    """Mark the frontiers, by point estimates rather than intervals."""
     return [
         replace(
             each,
@@ -403,7 +407,7 @@ def _leads(
 def _in_order(
     results: Sequence[PointResult], best: Point | None, goal: Goal
 ) -> tuple[PointResult, ...]:
-    """The best, what else has a score, and the others in the order given."""
+    """The best setting, the others with a score by rank, then the rest."""
     sign = 1 if goal.lower_is_better else -1
     scored = [each for each in results if each.score is not None]
     scored.sort(key=lambda each: (each.point != best, sign * (each.score or 0.0)))

@@ -1,4 +1,4 @@
-"""What a tune came to in a sentence, and no more than its intervals say."""
+"""The verdict of a tune in one sentence, no stronger than its intervals allow."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,7 +13,7 @@ from inferwatch.studies.tune.space import Point, Space
 
 MOST_NAMES = 3
 MANY_TIMES = 3.0
-"""Times the present: from here on a percentage is no way to say it."""
+"""From this ratio to the present on, "times as good" replaces percentages."""
 GOAL_NAMES = {
     Goal.GOODPUT: "goodput",
     Goal.TOKENS: "output tokens/s",
@@ -30,10 +30,10 @@ def verdict_of(
     found: Sequence[PointStanding],
     plan: TunePlan | None = None,
 ) -> str:
-    """One sentence without its stop.
+    """One sentence without a period.
 
-    ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5 repeats) in
-    goodput at 20 requests/s; not told apart from max-num-seqs 48``.
+    For example ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5
+    repeats) in goodput at 20 requests/s; not told apart from max-num-seqs 48``.
     """
     best = next((each for each in found if each.is_best), None)
     if best is None:
@@ -52,7 +52,7 @@ def _unsure(
     found: Sequence[PointStanding],
     rules: SearchRules,
 ) -> Iterator[str]:
-    """What it is not told apart from, and what throws doubt on it."""
+    """The settings that it is not told apart from, and doubts about it."""
     others = [each for each in found if each.score is not None and each != best]
     like = [each for each in others if each.like_best]
     if (
@@ -108,7 +108,7 @@ def _against_present(
 
 
 def _how_much(best: PointStanding, present: PointStanding, of: str, goal: Goal) -> str:
-    """Without an interval. No number of times is better than nothing: both are told."""
+    """The gain without an interval; both scores if a ratio does not exist."""
     if best.ratio_to_present is not None:
         return f"{_change(_gain(best.ratio_to_present, goal))} than {of}"
     own, others = (score_sentence(goal, each.score) for each in (best, present))
@@ -121,14 +121,14 @@ def _too_few(repeats: int) -> str:
 
 
 def _gain(ratio: float | None, goal: Goal) -> float:
-    """By what share it is better: of what is to be low, lower."""
+    """The relative improvement; positive if lower is better and it is lower."""
     if ratio is None:
         return 0.0
     return 1 - ratio if goal.lower_is_better else ratio - 1
 
 
 def _range(low: float, high: float) -> str:
-    """Of gains above zero: ``18-26%``."""
+    """A range of positive gains: ``18-26%``."""
     first, last = f"{low:.0%}", f"{high:.0%}"
     if first == last or high < 0.02:
         first, last = f"{low:.1%}", f"{high:.1%}"
@@ -136,7 +136,7 @@ def _range(low: float, high: float) -> str:
 
 
 def _change(gain: float) -> str:
-    """``3% worse``."""
+    """A gain in words, such as ``3% worse``."""
     if gain >= MANY_TIMES - 1:
         return f"{format_change(1 + gain)} better"
     return f"{abs(gain):.{1 if abs(gain) < 0.02 else 0}%} {_word(gain)}"
@@ -147,7 +147,7 @@ def _word(gain: float) -> str:
 
 
 def _names(points: Iterable[Point]) -> str:
-    """Where only one flag varies it is named once."""
+    """Settings by name; with a single varied flag, its name comes once."""
     every = list(points)
     texts = [every[0].text]
     alone = len(every[0].flags) == 1
@@ -159,7 +159,7 @@ def _names(points: Iterable[Point]) -> str:
 
 
 def values_text(point: Point) -> str:
-    """Without the names of the flags: ``16 · 512``."""
+    """Values without the names of the flags: ``16 · 512``."""
     return " · ".join(value for _, value in point.flags)
 
 

@@ -1,1 +1,1 @@
-"""Carries a tune out: engines, loads, and what is kept of each trial."""
+"""Runs a tune: engines, loads, and the records of its trials."""

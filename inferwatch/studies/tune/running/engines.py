@@ -1,8 +1,8 @@
-"""The engine that a tune measures: turned to a setting, or started with it.
+"""Brings the engine to each setting, by changing live limits or by a restart.
 
-Limits go only down from what an engine was started with. So one of ours is started
-with the largest values of those flags that can be turned, and serves all settings that
-differ in nothing else; what cannot be turned is had by a restart.
+Live limits can only be lowered from their values at start. So an engine of ours starts
+with the largest values of the live flags and serves all settings that differ in nothing
+else; other settings need a restart.
 """
 
 import asyncio
@@ -37,44 +37,45 @@ from inferwatch.studies.tune.search.lives import EngineLife
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Space, Variable
 
 DEMO = "demo"
-"""The model that stands for the demo's engine and its flags."""
+"""Stands for the demo's engine and its flags."""
 DRAIN_S = 20.0
 MARGIN_S = 0.2
-"""Clocks of two processes do not tick alike."""
+"""Extra wait, as clocks of two processes differ slightly."""
 ONLY_LIFE = 1
-"""Of an engine that is not ours."""
+"""The life number of an engine that is not ours."""
 MOST_CAUSE = 400
-"""Characters of a cause that are kept."""
+"""Longest kept text of a cause, in characters."""
 
 StartEngine = Callable[[EngineConfig, OnStage], Awaitable[LiveEngine]]
 
 
 class PointRefusedError(Exception):
-    """No engine can be had with that setting; the message says why."""
+    """No engine can run with this setting; the message says why."""
 
     def __init__(self, message: str, point: Point) -> None:
         super().__init__(message)
         self.point = point
-        """It may be what an engine was to be started with to be turned down then."""
+        """The setting that failed to start, which may be larger than the one wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """An engine that goes by the setting asked for."""
+    """An engine that runs with the wanted setting."""
 
     target: TargetServer
     model: str
     live: bool
-    """It was turned to it; else it was started so."""
+    """Whether live limits were changed rather than the engine started with the setting.
+    """
     life: int
-    """Counts the starts."""
+    """The number of engine starts so far."""
     engine: LiveEngine | None = None
-    """Where it is ours: it tells when it died."""
+    """The engine if it is ours, to notice when it dies."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EngineNews:
-    """Whom an engine's comings and goings are told."""
+    """Callbacks that receive the engines' stages and messages."""
 
     stage: Callable[[TuneStage], None]
     say: Callable[[str], None]
@@ -85,11 +86,11 @@ class TunedEngines(Protocol):
 
     @property
     def life(self) -> EngineLife | None:
-        """What the engine that runs was started with; None while none does."""
+        """What the running engine was started with; None if none is running."""
         ...
 
     async def present(self, space: Space) -> Point:
-        """How the engine is set, as it tells itself where nobody said.
+        """The present setting; what the user did not give comes from the engine.
 
         Raises:
             UsageError: it cannot be tuned so.
@@ -98,9 +99,9 @@ class TunedEngines(Protocol):
         ...
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """Turn the engine to a point; where it cannot be, start one so and turn that.
+        """Bring an engine to a point, by a restart if live limits do not suffice.
 
-        Nothing is in flight then.
+        No requests are in flight afterwards.
 
         Raises:
             PointRefusedError: it cannot be had.
@@ -109,16 +110,16 @@ class TunedEngines(Protocol):
         ...
 
     async def renew(self) -> None:
-        """The engine failed: what comes next has another, if we may start one."""
+        """Replace an engine that failed, if it is ours."""
         ...
 
     async def close(self) -> None:
-        """End what is ours; of what is not, the start-up values return."""
+        """Stop own engines; restore the limits of others."""
         ...
 
 
 class LimitTurner:
-    """Turns one engine's limits, no faster than it takes changes."""
+    """Changes one engine's live limits, no more often than it accepts."""
 
     def __init__(self, control: LimitControl) -> None:
         self._control = control
@@ -126,7 +127,7 @@ class LimitTurner:
 
     @property
     def limits(self) -> LiveLimits:
-        """As last told, of the first rank: all are turned alike."""
+        """The first rank's limits as last reported; all ranks have the same."""
         return self._control.known[0]
 
     @property
@@ -136,7 +137,7 @@ class LimitTurner:
         return dict(zip(LIVE_FLAGS, map(str, values), strict=True))
 
     async def turn(self, point: Point) -> None:
-        """To the point's values; flags that it leaves alone are as at start.
+        """Set the point's limits; others return to their values at start.
 
         Raises:
             LimitRefusedError: the engine says why not.
@@ -159,7 +160,7 @@ class LimitTurner:
         self._changed_s = monotonic()
 
     async def begin(self) -> None:
-        """See that they are ours to turn; what a tuner that was killed left goes.
+        """Take control, and reset limits that a killed tuner left.
 
         Raises:
             CollectorError: somebody else has turned them, or it is gone.
@@ -168,14 +169,14 @@ class LimitTurner:
             await self._control.reset()
 
     async def close(self) -> None:
-        """The start-up values return, unless somebody else has chosen others."""
+        """Restore the start values, unless somebody else has changed them."""
         with suppress(CollectorError):
             if (await self._look()).in_force:
                 await self._control.reset()
         await self._control.close()
 
     async def _look(self) -> LiveLimits:
-        """As they are now.
+        """The current limits.
 
         Raises:
             CollectorError: somebody else has turned them, or it is gone.
@@ -188,7 +189,7 @@ class LimitTurner:
 
 
 class OwnEngines:
-    """Starts engines of a plan, and turns those that run."""
+    """Starts engines for a plan and changes their live limits."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class OwnEngines:
         *,
         lives: int = 0,
     ) -> None:
-        """So many ``lives`` there were before, of the same tune."""
+        """``lives`` is the number of earlier engine starts of this tune."""
         self._plan = plan
         self._news = news
         self._start_engine = start
@@ -207,16 +208,17 @@ class OwnEngines:
         self._life: EngineLife | None = None
         self._lives = lives
         self._failed: dict[Point, str] = {}
-        """Starts that did not come up, and why: they are not tried again."""
+        """Settings that failed to start, with the cause; they are not tried again."""
         self._is_fixed = False
-        """What was started cannot be turned, so each setting has its own start."""
+        """Whether live limits cannot be changed, so that each setting needs a restart.
+        """
 
     @property
     def life(self) -> EngineLife | None:
         return self._life
 
     async def present(self, space: Space) -> Point:
-        """As people said, as our flags say, or as an engine started so tells."""
+        """From what the user gave, from the flags, or from an engine of ours."""
         said = dict(space.present.flags)
         base = self._config(Point(flags=())).flags
         _, chosen = split_present(base, space.variables)
@@ -226,7 +228,7 @@ class OwnEngines:
         return _point(space.variables, said)
 
     async def _ask(self, space: Space, said: dict[str, str]) -> None:
-        """Start an engine as it is at present, and see which limits it chose."""
+        """Start an engine with the present flags to learn its default limits."""
         try:
             await self._begin(_point(space.variables, said))
         except PointRefusedError as error:
@@ -241,7 +243,7 @@ class OwnEngines:
         self._life = EngineLife(start=_point(space.variables, said), number=self._lives)
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """By turning where that can be, else by a start."""
+        """By changing limits if possible, else by a restart."""
         if not await self._turned(point):
             await self._started(point, start)
         if self._engine is None or self._life is None:
@@ -257,7 +259,7 @@ class OwnEngines:
         )
 
     async def renew(self) -> None:
-        """End the engine; the next setting starts one."""
+        """Stop the engine; the next setting starts another."""
         await self._end()
 
     async def close(self) -> None:
@@ -283,7 +285,7 @@ class OwnEngines:
         return False
 
     async def _started(self, point: Point, start: Point) -> None:
-        """An engine that goes by the point; if it may, one that serves others, too."""
+        """Start with the larger setting if possible, as it serves others, too."""
         if start != point and not self._is_fixed:
             await self._begin(start)
             if await self._turned(point):
@@ -334,7 +336,7 @@ class OwnEngines:
             self._news.say(note.text)
 
     def _config(self, start: Point) -> EngineConfig:
-        """Of several flags of one name, vLLM goes by the last."""
+        """Flags of the setting come last, as vLLM uses the last of repeated flags."""
         probe = ProbeSettings(control=True)
         flags = (*self._plan.engine_flags, *start.command_flags)
         if self._plan.model == DEMO:
@@ -355,7 +357,7 @@ class OwnEngines:
 
 
 class AttachedEngine:
-    """An engine that others started with control: its limits are turned, no more."""
+    """An engine started by others with control; only its live limits are changed."""
 
     def __init__(
         self,
@@ -396,7 +398,7 @@ class AttachedEngine:
         return present
 
     async def reach(self, point: Point, start: Point) -> Reached:  # noqa: ARG002
-        """By turning; what it was not started for cannot be had."""
+        """By changing limits; fails if the setting exceeds the start values."""
         self._news.stage(TuneStage.TURNING)
         await self._until_idle()
         turner = await self._opened()
@@ -414,10 +416,10 @@ class AttachedEngine:
         )
 
     async def renew(self) -> None:
-        """It is not ours to restart."""
+        """Do nothing, as the engine is not ours to restart."""
 
     async def close(self) -> None:
-        """The start-up values return."""
+        """Restore the start values."""
         if self._turner is not None:
             await self._turner.close()
             self._turner = None
@@ -442,7 +444,7 @@ class AttachedEngine:
         return self._turner
 
     async def _until_idle(self) -> None:
-        """Our own requests are over; those of others are not ours to disturb."""
+        """Wait for our own requests; refuse to go on if others are being served."""
         if self._allow_load or await drained(self._target, DRAIN_S):
             return
         raise UsageError(
@@ -456,7 +458,7 @@ class AttachedEngine:
 
 
 def _point(variables: Iterable[Variable], values: Mapping[str, str]) -> Point:
-    """In the order of the variables; what nobody said is the engine's to choose."""
+    """A point in the order of the variables; unknown live values are left out."""
     return Point(
         flags=tuple(
             (each.flag, values.get(each.flag, UNSET))

@@ -1,7 +1,7 @@
-"""What is kept of tunes: the plan of each, and a row for each trial that has ended.
+"""The record of tunes: the plan of each, and one row per completed trial.
 
-A row is written with the tag of its session in one transaction, so whatever ends us
-leaves whole trials only: what has no row is measured anew.
+A row is written with the tag of its session in one transaction, so that only complete
+trials remain if the process dies; the rest are measured again.
 """
 
 import sqlite3
@@ -34,8 +34,9 @@ WHERE command = 'tune' AND name LIKE ? ESCAPE '!' AND deleted_ns IS NULL
   )
 """
 MAY_DIFFER = ("tune_id", "present", "budget_s", "name")
-"""Between a tune and what is asked for when it goes on; of the present setting, what
-the engine itself has told."""
+"""Fields that may differ when a tune is resumed. ``present`` may have been completed
+with values that the engine reported.
+"""
 
 
 def tag_of(tune_id: str) -> str:
@@ -44,13 +45,13 @@ def tag_of(tune_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTune:
-    """A tune as the file has it."""
+    """A tune as stored in the file."""
 
     plan: TunePlan
     records: tuple[TrialRecord, ...]
     began_wall_ns: int
     ended_wall_ns: int | None
-    """None while it goes on, and of one that was killed."""
+    """None while it runs, and for one that was killed."""
     outcome: str | None
 
 
@@ -62,7 +63,7 @@ class TuneJournal:
         self._tune_id = tune_id
 
     def begin(self, plan: TunePlan) -> None:
-        """Keep the plan; one that goes on is not ended any more.
+        """Store the plan; a resumed tune counts as not ended.
 
         Raises:
             StorageError: the file does not let us.
@@ -77,7 +78,7 @@ class TuneJournal:
             )
 
     def keep(self, record: TrialRecord) -> None:
-        """Keep a trial that has ended, and tag its session.
+        """Store a completed trial, and tag its session.
 
         Raises:
             StorageError: the file does not let us.
@@ -107,7 +108,7 @@ class TuneJournal:
             )
 
     def end(self, outcome: str) -> None:
-        """It has come to its end, or to one.
+        """Mark the tune as ended.
 
         Raises:
             StorageError: the file does not let us.
@@ -119,7 +120,7 @@ class TuneJournal:
             )
 
     def put_away_the_unfinished(self) -> None:
-        """Put sessions of trials that came to no end into the bin.
+        """Move sessions of incomplete trials to the bin.
 
         Raises:
             StorageError: the file does not let us.
@@ -146,7 +147,7 @@ class TuneJournal:
 
 
 def stored_tune(database: Path, tune_id: str) -> StoredTune:
-    """A tune by its id.
+    """Read a tune by its id.
 
     Raises:
         UsageError: there is none, or a newer inferwatch made it.
@@ -179,7 +180,7 @@ def stored_tune(database: Path, tune_id: str) -> StoredTune:
 
 
 def refuse_another(stored: TunePlan, asked: TunePlan) -> None:
-    """Refuse to go on with something else than what was begun.
+    """Refuse to resume a tune with a different plan.
 
     Raises:
         UsageError: it names the first difference.
@@ -201,7 +202,7 @@ def refuse_another(stored: TunePlan, asked: TunePlan) -> None:
 
 
 def _public(plan: TunePlan) -> TunePlan:
-    """Without what may be secret."""
+    """The plan without headers, which may contain secrets."""
     load = msgspec.structs.replace(plan.load, headers={})
     return msgspec.structs.replace(plan, load=load)
 

@@ -1,11 +1,11 @@
-"""Carries a tune out: one trial after the other, each kept as soon as it has ended.
+"""Runs a tune: one trial after the other, each stored as soon as it has ended.
 
     run = TuneRun(plan, database)              # or: TuneRun.resumed(database, tune_id)
-    result = await run.run(stop)               # in a task, while a screen or log shows
-    run.progress                               # a frozen picture; cheap, at any time
+    result = await run.run(stop)               # in a task, beside a screen or a log
+    run.progress                               # an immutable snapshot; cheap
 
-What is to be measured next follows from what was measured, so a tune that was killed
-goes on where its last whole trial ended.
+What is measured next depends only on earlier trials, so a tune that was killed
+continues after its last complete trial.
 """
 
 import asyncio
@@ -57,15 +57,15 @@ from inferwatch.studies.tune.space import Point, Space, Variable, space_of
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 
 UNKNOWN_S = 60.0
-"""Of a trial or a start, before there is anything to go by."""
+"""Assumed length of a trial or a start before anything was measured."""
 
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Knows the stage of a tune, and what stages took before."""
+    """The current stage of a tune, and how long earlier stages took."""
 
     spent_s: float = 0.0
-    """By those who were killed before us."""
+    """Time spent before the tune was resumed."""
     now_s: Callable[[], float] = monotonic
     stage: TuneStage = TuneStage.STARTING
     _began_s: float = field(init=False)
@@ -89,11 +89,11 @@ class Stopwatch:
             self._ended_s = now_s
 
     def expect_load(self, seconds: float | None) -> None:
-        """The load that comes next takes about so long; None: as those before."""
+        """Set the expected length of the next load; None expects it to be as before."""
         self._load_s = seconds
 
     def expect(self, left_s: float | None) -> None:
-        """It is about so much longer, from now."""
+        """Set the estimated time left, counted from now."""
         self._left_s, self._left_at_s = left_s, self.now_s()
 
     @property
@@ -103,7 +103,7 @@ class Stopwatch:
 
     @property
     def left_s(self) -> float | None:
-        """About so much more; None before there is anything to go by."""
+        """Estimated time left; None before anything was measured."""
         if self.stage is TuneStage.DONE:
             return 0.0
         if self._left_s is None:
@@ -111,7 +111,7 @@ class Stopwatch:
         return max(self._left_s - (self.now_s() - self._left_at_s), 0.0)
 
     def stage_now(self, warmup_s: float) -> tuple[TuneStage, float, float | None]:
-        """The stage, for how long it goes on, and which share of it is over."""
+        """The stage, its duration so far, and the share of it that is completed."""
         seconds = self.now_s() - self._entered_s
         if self.stage is not TuneStage.LOADING:
             return self.stage, seconds, self._share(seconds, None)
@@ -128,16 +128,16 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a trial and a start of an engine took on average, in seconds."""
+    """Mean time of a trial and of an engine start, in seconds."""
 
     trial_s: float
     start_s: float
 
 
 def costs_of(trials: Sequence[Trial], expected_s: float | None) -> Costs:
-    """As trials took; of a load that is expected to take so long.
+    """Mean times of trials so far, or ``expected_s`` before there are any.
 
-    The first trial of a life had its engine started, too.
+    The first trial with each engine includes the engine's start.
     """
     first: dict[int, float] = {}
     others: list[float] = []
@@ -158,7 +158,7 @@ def costs_of(trials: Sequence[Trial], expected_s: float | None) -> Costs:
 
 MOST_SAID = 200
 TRIES = 2
-"""Of a trial whose engine died, or that nobody answered."""
+"""Attempts at a trial if its engine dies or nothing is answered."""
 
 ReadNumbers = Callable[[Path, str, TunePlan], TrialNumbers]
 RuleOut = Callable[
@@ -168,12 +168,12 @@ Made = TypeVar("Made")
 
 
 class _StoppedError(Exception):
-    """We were told to stop."""
+    """The tune was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneParts:
-    """What a tune does its work with; tests have their own."""
+    """The replaceable parts of a tune; tests provide their own."""
 
     engines: Callable[[TunePlan, EngineNews], TunedEngines] | None = None
     measure: MeasureTrial = measured
@@ -183,7 +183,7 @@ class TuneParts:
 
 @dataclass(slots=True)
 class _State:
-    """What is known so far."""
+    """The state of a running tune."""
 
     space: Space
     trials: list[Trial] = field(default_factory=list)
@@ -194,7 +194,7 @@ class _State:
 
 
 class TuneRun:
-    """One tune, from its first trial or its next to its result."""
+    """One tune, from its first or next trial to its result."""
 
     def __init__(
         self,
@@ -206,10 +206,11 @@ class TuneRun:
         earlier: Sequence[TrialRecord] = (),
         parts: TuneParts | None = None,
     ) -> None:
-        """``headers`` may hold keys, and go to a running engine alone.
+        """Prepare a tune.
 
-        With ``allow_load`` an engine is tuned that serves others, too. ``earlier`` are
-        trials of the same tune.
+        ``headers`` may contain secrets and are sent only to a running engine.
+        ``allow_load`` also tunes an engine that serves other traffic. ``earlier`` are
+        previous trials of this tune.
 
         Raises:
             UsageError: it makes too many settings.
@@ -248,10 +249,10 @@ class TuneRun:
         allow_load: bool = False,
         parts: TuneParts | None = None,
     ) -> Self:
-        """A tune that was begun earlier; its plan is in the record.
+        """Resume a tune whose plan is stored in the file.
 
-        ``asked`` is what flags say now, where they say anything: the same but for
-        budget and name.
+        ``asked`` is what the flags say now, if anything: only budget and name may
+        differ.
 
         Raises:
             UsageError: there is none, or it was asked for something else.
@@ -278,7 +279,7 @@ class TuneRun:
 
     @property
     def plan(self) -> TunePlan:
-        """What is carried out; its present setting is complete once it was asked."""
+        """The plan; its present setting is complete once the engine has reported it."""
         return self._plan
 
     @property
@@ -309,9 +310,9 @@ class TuneRun:
         self._state.said = [*self._state.said, text][-MOST_SAID:]
 
     async def run(self, stop: asyncio.Event) -> TuneResult:
-        """Measure until more would tell nothing more, time is up, or told to stop.
+        """Measure until nothing more can be learned, time is up, or ``stop`` is set.
 
-        Whatever ends it, the engine is ended, or back at its start-up values.
+        In any case the engine is stopped, or restored to its start values.
 
         Raises:
             UsageError: the engine cannot be tuned so.
@@ -352,7 +353,7 @@ class TuneRun:
         self.outcome = "done" if more is None else "out of time"
 
     async def _take_up(self) -> None:
-        """What was measured before counts, where it can still be read."""
+        """Load earlier trials whose sessions can still be read."""
         for record in self._earlier:
             numbers = None
             measured_then = record.outcome is TrialOutcome.MEASURED
@@ -369,7 +370,7 @@ class TuneRun:
 
     @property
     def _rules(self) -> SearchRules:
-        """As of now: what is left of the time decides, too."""
+        """The rules at this moment, as the time left affects them."""
         plan, clock = self._plan, self._clock
         costs = costs_of(self._state.trials, expected_s(plan))
         left_s = None if plan.budget_s is None else plan.budget_s - clock.elapsed_s
@@ -384,7 +385,7 @@ class TuneRun:
         )
 
     async def _next_worthwhile(self) -> NextTrial | None:
-        """The next trial, of a point that the what-if model does not rule out."""
+        """The next trial; points that the what-if model rules out are skipped."""
         state, plan = self._state, self._plan
         try:
             ruled_out = await asyncio.to_thread(
@@ -422,7 +423,7 @@ class TuneRun:
         )
 
     async def _start_for(self, point: Point) -> Point:
-        """What an engine is started with that is to serve a point, and others."""
+        """The setting to start an engine with that will serve this point and others."""
         state = self._state
         start = await asyncio.to_thread(
             life_for, state.space, self._rules, list(state.trials), point
@@ -430,7 +431,7 @@ class TuneRun:
         return point if start in self._never_start else start
 
     async def _try(self, planned: NextTrial, stop: asyncio.Event) -> None:
-        """Measure a point once, or know why that cannot be; what came of it is kept."""
+        """Measure a point once and store the outcome, even if that fails."""
         began_s = monotonic()
         numbers, record = await self._outcome(planned, stop)
         record = replace(record, took_s=monotonic() - began_s)
@@ -472,7 +473,7 @@ class TuneRun:
         return None, record
 
     async def _reach(self, point: Point, stop: asyncio.Event) -> Reached:
-        """An engine that goes by the point.
+        """Bring an engine to the point.
 
         Raises:
             PointRefusedError: of a point that did not start, this one or a larger.
@@ -518,7 +519,7 @@ class TuneRun:
         self._enter(TuneStage.CHECKING)
 
     def _asks(self, record: TrialRecord) -> bool:
-        """Answers of each setting once, of the present twice: is it like itself?"""
+        """Whether to send fixed prompts: once per setting, twice for the present."""
         times = ASKED_TIMES if record.point == self._state.space.present else 1
         return bool(self._plan.answers) and record.repeat < times
 
@@ -541,7 +542,7 @@ class TuneRun:
             self._clock.expect(more * rules.trial_s + starts * rules.start_s)
 
     async def _end(self) -> None:
-        """Note how it ended; a record that cannot be written is known already."""
+        """Store how the tune ended; a storage error was already reported."""
         try:
             await asyncio.to_thread(self._journal.put_away_the_unfinished)
             await asyncio.to_thread(self._journal.end, self.outcome)
@@ -558,7 +559,7 @@ class TuneRun:
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[Made]) -> Made:
-    """What the work comes to.
+    """Await ``work``, unless ``stop`` is set first.
 
     Raises:
         _StoppedError: we were told to stop before.

@@ -1,9 +1,8 @@
-"""The load of one trial, recorded as a session of its own.
+"""Applies the load of one trial, recorded as a session of its own.
 
-Every trial asks the same requests at the same moments: the seed of the plan says which,
-and no trial changes it. Each has a cache salt of its own, though: without one, a trial
-would find the prompts of the one before in the prefix cache, and whoever was measured
-first would look slow.
+Every trial sends the same requests at the same times, as the plan's seed decides. Each
+has its own cache salt: without one, a trial would find the previous trial's prompts in
+the prefix cache, and whichever came first would look slow.
 """
 
 import asyncio
@@ -37,9 +36,9 @@ from inferwatch.studies.tune.running.engines import Reached
 from inferwatch.watchdog import before_the_end
 
 COMMAND = "tune"
-"""What the sessions of trials are recorded by."""
+"""The command name in the sessions of trials."""
 STARTS_S = 1.5
-"""About what probe, generator and record need around a load."""
+"""Time that probe, generator and recorder need around a load."""
 
 
 class TrialFailedError(Exception):
@@ -52,20 +51,20 @@ class TrialFailedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTask:
-    """What is to be measured at which engine."""
+    """What to measure, and on which engine."""
 
     name: str
-    """Of its session."""
+    """The name of the trial's session."""
     salt: str
-    """Prompts are cached for this trial alone."""
+    """The cache salt, which keeps other trials' prompts out of the prefix cache."""
     plan: TunePlan
     at: Reached
     longest: int | None = None
-    """Tokens that prompt and answer may have together, where the engine says so."""
+    """The engine's maximum of prompt and output tokens, if known."""
     ask_answers: Callable[[], None] | None = None
-    """Fixed prompts are asked after the load, and this is called before."""
+    """Called before fixed prompts are sent after the load; None sends none."""
     tell_rate: Callable[[float], None] | None = None
-    """Is told each rate that is tried, in requests/s, where one is looked for."""
+    """Called with each request rate that a rate search tries."""
 
     @property
     def load(self) -> LoadPlan:
@@ -82,11 +81,11 @@ class TrialTask:
 
 
 MeasureTrial = Callable[[TrialTask, Path, asyncio.Event], Awaitable[str]]
-"""Loads the engine and records it; the id of the session."""
+"""Apply the load and record it; returns the session's id."""
 
 
 async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
-    """Follow the load of a trial to its end, or until told to stop; its session's id.
+    """Run a trial's load to its end or until ``stop``; returns the session's id.
 
     Raises:
         TrialFailedError: the engine died, or answered nobody.
@@ -117,7 +116,7 @@ async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
 
 
 async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | None:
-    """Why the load measured nothing; None where it did."""
+    """Await the load; returns why it measured nothing, or None if it did."""
     load = asyncio.ensure_future(loading)
     if at.engine is None:
         return await load
@@ -136,7 +135,7 @@ async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | 
 async def _all(
     session: LoadSession, task: TrialTask, stop: asyncio.Event
 ) -> str | None:
-    """The load, and the prompts whose answers are compared where that is asked for."""
+    """Apply the load, then send the fixed prompts if wanted."""
     failure = await _load(session, task, stop)
     if failure is None and task.ask_answers is not None and not stop.is_set():
         task.ask_answers()
@@ -164,7 +163,7 @@ async def _load(
 async def _find_knee(
     session: LoadSession, task: TrialTask, stop: asyncio.Event
 ) -> str | None:
-    """Look for the highest rate that holds; all its runs are in one session."""
+    """Search the highest rate that meets the objectives, all within one session."""
     load = task.load
     search = RateSearch(load.rate_per_s or 1.0, DEFAULT_SHARE)
     while (rate := search.next_rate()) is not None and not stop.is_set():
@@ -185,9 +184,9 @@ async def _find_knee(
 
 
 def _fault(run: FollowedPlan) -> str | None:
-    """Why a run says nothing of the engine; None where it says something.
+    """Why a run says nothing about the engine; None if it does.
 
-    Where nothing failed and nothing was answered to its end, the engine is slow.
+    If nothing failed and nothing was completed, the engine is just slow.
     """
     failures = run.book.failures()
     if run.book.succeeded or (run.book.records and not failures):
@@ -198,7 +197,7 @@ def _fault(run: FollowedPlan) -> str | None:
 
 
 def expected_s(plan: TunePlan) -> float | None:
-    """About how long a trial's load takes; None where that is found out by doing it."""
+    """Expected length of a trial's load; None for a rate search."""
     load = plan.load
     if plan.goal is Goal.KNEE:
         return None

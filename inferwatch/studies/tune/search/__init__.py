@@ -1,1 +1,1 @@
-"""What to measure next, and who stands where."""
+"""Decides what to measure next, and ranks the settings."""

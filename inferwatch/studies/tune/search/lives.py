@@ -1,4 +1,4 @@
-"""What a running engine can be turned to, and what the next one is started with."""
+"""Which settings a running engine can reach, and what to start the next one with."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,25 +10,25 @@ from inferwatch.studies.tune.trial import Trial, TrialOutcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLife:
-    """What a running engine was started with, and so what it can be turned to."""
+    """What a running engine was started with, which limits what it can reach."""
 
     start: Point
     number: int | None = None
-    """As :attr:`TrialRecord.life` has it; None: that of the latest trial."""
+    """As in :attr:`TrialRecord.life`; None means that of the latest trial."""
 
     def reaches(self, point: Point) -> bool:
-        """It can be had without a restart."""
+        """Whether the point needs no restart."""
         return _covers(self.start, point)
 
 
 def life_for(
     space: Space, rules: SearchRules, trials: Sequence[Trial], next_point: Point
 ) -> Point:
-    """What to start the engine with that is to measure this point next.
+    """The setting to start the engine with so that it can measure this point next.
 
-    Live limits go downwards only, so it starts with the largest values of all points
-    that may still be measured and need no other flags. Where an engine with as much
-    did not come up, with less: with what reaches most of them.
+    Live limits can only be lowered, so it has the largest values of all points that may
+    still be measured and need no other flags. If an engine that large failed to start,
+    a smaller setting that still reaches most of them.
     """
     failed = [
         each.point for each in trials if each.record.outcome is TrialOutcome.NOT_STARTED
@@ -53,7 +53,7 @@ def _covers(start: Point, point: Point) -> bool:
 
 
 def _is_within(value: str, start: str | None) -> bool:
-    """What is no number is what the engine chooses, and nobody knows before."""
+    """Whether the value is at most the start's; text values must be equal."""
     if value == start:
         return True
     return (
@@ -64,7 +64,7 @@ def _is_within(value: str, start: str | None) -> bool:
 
 
 def _largest(points: Iterable[Point]) -> Point:
-    """The largest value of each live flag; the others are the same in all."""
+    """The largest value of each live flag; other flags are equal in all points."""
     first, *others = points
     flags = []
     for flag, value in first.flags:

@@ -1,14 +1,14 @@
-"""Leaves out what cannot win, by what the what-if model makes of a trial's session.
+"""Skips points that cannot win, as the what-if model predicts from a session.
 
-A point is left out only where the model can tell, and where even with its own error
-counted threefold the point stays behind the best that was measured. What the model says
-is taken as a ratio: of the point to the session that it was given, simulated as it was.
-That, times what the trial scored, is the prediction: so it does not matter that the
-model sees requests as the engine does, while the score is the client's.
+A point is skipped only where the model can make a prediction, and where even with three
+times the model's error the point stays behind the best that was measured. The model
+provides a ratio: of the point to the session it was given, both simulated. That ratio
+times the trial's score is the prediction, so it does not matter that the model sees
+requests as the engine does, while the score is the client's.
 
-Never left out are the present setting, the neighbours of the best, and whatever differs
-in other flags than those the model knows. Who becomes a neighbour of the best later is
-measured after all (:mod:`inferwatch.studies.tune.search.standings` sees to that).
+The present setting, the neighbours of the best, and points that differ in flags unknown
+to the model are never skipped. A point that becomes a neighbour of the best later is
+measured after all (see :mod:`inferwatch.studies.tune.search.standings`).
 """
 
 import math
@@ -46,14 +46,14 @@ SEQS, TOKENS = "max-num-seqs", "max-num-batched-tokens"
 BLOCKS = "num-gpu-blocks-override"
 LEFT_OUT = TrialOutcome.LEFT_OUT
 PREDICTED = (SEQS, TOKENS, BLOCKS)
-"""Flags of which the model knows what they do."""
+"""Flags whose effect the model can predict."""
 JUDGED = {Goal.TOKENS, Goal.LATENCY, Goal.GOODPUT}
-"""Goals of which the model can say something."""
+"""Goals whose score the model can predict."""
 TIMES_ERROR = 3
 LEAST_ERROR = 0.05
-"""A self-check that misses by less was lucky: it knows nothing of other settings."""
+"""Smallest assumed error, as a better self-check says nothing about other settings."""
 NULL_BLOCK = 1
-"""Of the cache, one block that vLLM keeps for itself."""
+"""vLLM reserves this many cache blocks for itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class LeftOut:
 
     point: Point
     cause: str
-    """``predicted 41 tokens/s ± 8, the best measured 97``."""
+    """For example ``predicted 41 tokens/s ± 8, the best measured 97``."""
 
 
 def left_out_by(
@@ -72,10 +72,11 @@ def left_out_by(
     trials: Sequence[Trial],
     plan: LoadPlan,
 ) -> tuple[LeftOut, ...]:
-    """The points that need not be measured, as the latest trial's session tells.
+    """The points to skip, as predicted from the latest trial's session.
 
-    Asked of the present setting's first trial, and of the first of each engine as it
-    was started: it took the largest steps, and of others the model knows nothing.
+    Only the present setting's first trial and the first trial of each engine with its
+    start values are used: they took the largest steps, and the model knows nothing
+    about larger ones.
 
     Raises:
         StorageError: the record cannot be read.
@@ -93,7 +94,7 @@ def left_out_by(
 
 
 def run_of_trial(database: Path, trial: Trial) -> RecordedRun | None:
-    """What its session tells the model; None where nothing can be predicted from it.
+    """The run recorded in a trial's session; None if the model cannot use it.
 
     Raises:
         StorageError: the record cannot be read.
@@ -118,7 +119,7 @@ def cannot_win(
     run: RecordedRun,
     slo: Slo | None = None,
 ) -> tuple[LeftOut, ...]:
-    """The points that need not be measured, as the session of ``base`` tells."""
+    """The points to skip, as predicted from the session of ``base``."""
     found = standings(space, rules, trials)
     best = next((each for each in found if each.is_best), None)
     sure = base.numbers is not None and not base.numbers.doubts
@@ -149,7 +150,7 @@ def cannot_win(
 
 
 def _is_of(setting: SchedulerSetting, point: Point) -> bool:
-    """The session's engine went by the point's limits, as far as it says."""
+    """Whether the recorded limits are those of the point, as far as they are known."""
     known = {
         SEQS: setting.max_num_seqs,
         TOKENS: setting.max_num_batched_tokens,
@@ -158,7 +159,7 @@ def _is_of(setting: SchedulerSetting, point: Point) -> bool:
 
 
 def _change(base: Point, point: Point) -> SettingChange | None:
-    """What is asked of the model; None where it does not know one of the flags."""
+    """The change to predict; None if the model does not know one of the flags."""
     was, wanted = dict(base.flags), dict(point.flags)
     differs = {flag: v for flag, v in wanted.items() if was.get(flag) != v}
     numbers = {flag: int(v) for flag, v in differs.items() if v.isdecimal()}
@@ -173,7 +174,7 @@ def _change(base: Point, point: Point) -> SettingChange | None:
 
 
 class _Judge:
-    """Whether a prediction can still win, the model's error counted threefold."""
+    """Decides whether a predicted point could still win."""
 
     def __init__(
         self,
@@ -187,7 +188,7 @@ class _Judge:
         self._told, self._slo = told, slo
 
     def why_not(self, predicted: Prediction) -> str | None:
-        """Why it cannot; None where it may, or where nobody can tell."""
+        """Why the point cannot win; None if it may or if that is unknown."""
         outcome, score = predicted.outcome, self._base.score(self._goal)
         if outcome is None or predicted.notes or not score:
             return None
@@ -231,9 +232,9 @@ class _Judge:
     def _of_goodput(
         self, limit: Limit, outcome: Outcome, predicted: Prediction
     ) -> str | None:
-        """Where a median breaks the limit, no more than half is good.
+        """The bound from a median: if it violates a limit, at most half are good.
 
-        A client waits no less than the engine says, so that bound is one for it, too.
+        A client waits at least as long as the engine, so the bound holds for it, too.
         """
         if limit.metric == "itl_s":
             return None  # The limit is of a request's longest gap; these are all gaps.
@@ -252,7 +253,7 @@ class _Judge:
         )
 
     def _most_per_s(self, outcome: Outcome) -> float | None:
-        """So many requests could be answered, good or not."""
+        """The upper bound of requests per second, good or not."""
         numbers, error = self._base.numbers, self._rate_error()
         ratio = _ratio(outcome.requests_per_s, self._told.simulated.requests_per_s)
         if numbers is None or not numbers.requests_per_s or error is None:
@@ -261,7 +262,7 @@ class _Judge:
 
     @property
     def _least_of_best(self) -> float:
-        """By its interval, where it has one."""
+        """The lower end of the best score's interval, or the score itself."""
         score = self._best.score or 0.0
         return min(score, self._best.span[0]) if self._best.span else score
 
@@ -271,7 +272,7 @@ class _Judge:
         return max(score, self._best.span[1]) if self._best.span else score
 
     def _rate_error(self) -> float | None:
-        """Three times the self-check's; None where it proves the model wrong."""
+        """Three times the self-check's error; None if the model proves wrong."""
         was = self._told.measured.output_tokens_per_s
         ratio = _ratio(self._told.simulated.output_tokens_per_s, was)
         if ratio is None or abs(ratio - 1) > MOST_RATE_ERROR:
@@ -279,7 +280,7 @@ class _Judge:
         return TIMES_ERROR * max(abs(ratio - 1), self._told.step_error, LEAST_ERROR)
 
     def _error(self, metric: str, percent: str, predicted: Prediction) -> float | None:
-        """The same of a latency, and what it changes by if steps take longer."""
+        """Relative error of a latency, including its sensitivity to step times."""
         name = f"{metric} {percent}"
         missed = self._told.error_of(metric, percent)
         if missed is None or name in self._told.untold:

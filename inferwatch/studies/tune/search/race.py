@@ -1,18 +1,18 @@
 """Chooses what to measure next, given all that was measured before.
 
-A race. First each point once in random order, the present setting between them again
-and again, so that the machine's drift shows, which
-:mod:`inferwatch.studies.tune.search.standings` takes out. Then whoever is
-clearly below the best is out, and the rest is measured again, and again: of the others
-only the foremost third goes on from round to round, as there repeats tell most; who
-rests is *not told apart*, never called worse. It ends when the best is told apart from
-all who go on, or the difference would not matter, or is so small that all repeats would
-hardly show it, or repeats are used up.
+It works as a race. First each point is measured once in random order, with the present
+setting in between again and again to show the machine's drift, which
+:mod:`inferwatch.studies.tune.search.standings` removes. Then points clearly below the
+best are dropped and the rest is measured again in rounds: of the others only the top
+third goes on to the next round, as repeats tell most there; those left behind are *not
+told apart*, never called worse. The race ends when the best is told apart from all who
+go on, or when the difference would not matter, or is so small that all repeats would
+hardly show it, or when repeats are used up.
 
-Restarts cost what a few trials do: all that an engine can be turned to is measured
-before the next one starts. The present setting is measured at the beginning of each
-life that reaches it, and whenever what was measured since has cost EVERY times as much
-as measuring it would: in a life of its own, where it has to be, so less often.
+Restarts cost as much as a few trials, so all points that an engine can reach are
+measured before the next one starts. The present setting is measured at the beginning of
+each engine life that reaches it, and whenever the trials since have cost EVERY times as
+much as measuring it would; that is less often where it needs a restart of its own.
 """
 
 from collections import Counter
@@ -40,38 +40,42 @@ __all__ = [
 ]
 
 EVERY = 4
-"""What was measured since the present setting was may cost so many times as much."""
+"""The present setting is measured again after trials that cost this many times as much.
+"""
 EVERY_OF_FEW = 3
 FEW = 12
-"""Points: there the present's repeats tell how much trials differ at all."""
+"""With so few points, repeats of the present setting must show how much trials vary."""
 GO_ON = 3
-"""Of so many, one goes on to the next round."""
+"""One in this many points goes on to the next round."""
 FINALISTS = 3
-"""Go on in any case, while they are not told apart."""
+"""At least this many go on, if they are not told apart."""
 CONFIRMED = 3
-"""Trials of the best and of the present, however clear it is: who comes first of many
-by one trial was lucky, too."""
+"""Fewest trials of the best and of the present, however clear the result: a point that
+leads after one trial was also lucky.
+"""
 SEEN = 2
-"""Trials of a rival before it may be given up as too near to be told apart."""
+"""Fewest trials of a rival before it is given up as too close to tell apart."""
 HOPE = 2.0
-"""Times the difference, as measured, that would have to be outside of an interval."""
+"""A rival is hopeless if even this many times its difference would stay within the
+interval.
+"""
 IN_ONE_LIFE = 2
-"""Trials of a point before the engine ends, where starting one costs more."""
+"""Trials of a point before its engine ends, where a start costs more."""
 SHRINKS = 0.6
-"""Of those who may go on to a round, so many do: for the time that is left, no more."""
+"""Expected share of the candidates that go on each round, for the time estimate."""
 SEVERAL = 2
 KEPT = 4
-"""Trials kept for the leaders when time is short."""
+"""Trials reserved for the leaders when time is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextTrial:
-    """What to measure now, and why."""
+    """The point to measure next, and why."""
 
     point: Point
     repeat: int
     why: str
-    """Fit to show: ``the present setting again: has the machine drifted?``"""
+    """For example ``the present setting again: has the machine drifted?``."""
 
 
 def next_trial(
@@ -80,10 +84,10 @@ def next_trial(
     trials: Sequence[Trial],
     life: EngineLife | None,
 ) -> NextTrial | None:
-    """The next trial; None when more would tell nothing more.
+    """The next trial; None if more trials would tell nothing new.
 
-    A function of what was measured alone, so a tune that was killed goes on where it
-    was. ``life`` is the engine that runs now, so that restarts are few.
+    Depends only on earlier trials, so a tune that was killed continues where it was.
+    ``life`` is the running engine, which helps to avoid restarts.
     """
     return _Race(space, rules, trials, life).next()
 
@@ -94,12 +98,12 @@ def trials_left(
     trials: Sequence[Trial],
     life: EngineLife | None,
 ) -> tuple[int, int]:
-    """About so many trials and starts of an engine are to come."""
+    """Estimated number of trials and engine starts still to come."""
     return _Race(space, rules, trials, life).left()
 
 
 class _Race:
-    """Who is measured next, as things stand."""
+    """The state of the race, from which the next trial follows."""
 
     def __init__(
         self,
@@ -124,7 +128,7 @@ class _Race:
         self._present = space.present
 
     def next(self) -> NextTrial | None:
-        """The choice; None: it is over."""
+        """The next trial; None if the race is over."""
         wanted = self._leaders() if self._time_is_short() else self._wanted()
         here = [point for point in wanted if self._reaches(point)]
         if (why := self._why_present(wanted, here)) is not None:
@@ -135,7 +139,7 @@ class _Race:
         return self._told(point, self._why(point)) if self._pays(point) else None
 
     def left(self) -> tuple[int, int]:
-        """Trials and starts, about, if rivals fall behind as they mostly do."""
+        """Estimated trials and starts left, if rivals drop out as they usually do."""
         new = self._new()
         racing = self._alive() if new else self._contenders()
         rounds = [len(new)] if new else []
@@ -149,7 +153,7 @@ class _Race:
         return self._within_time(trials, self._starts_of(racing, rounds))
 
     def _starts_of(self, racing: Sequence[Point], rounds: Sequence[int]) -> int:
-        """Each round visits the engines of those who are still in it."""
+        """Estimated starts: each round visits the engines of the remaining points."""
         groups = {point.restart_flags for point in racing}
         runs = self._life is not None and self._life.start.restart_flags in groups
         if len(groups) < SEVERAL:
@@ -181,7 +185,10 @@ class _Race:
         return [p for p in self._alive() if not self._standings[p].trials]
 
     def _contenders(self, ahead: int = 1) -> list[Point]:
-        """Of those who go on, who has fewest trials; with one more, if ``ahead``."""
+        """The points still in the race that have the fewest trials.
+
+        ``ahead`` allows one more than the fewest.
+        """
         if self._best is None:
             return []
         ranked = self._ranked()
@@ -213,10 +220,10 @@ class _Race:
         return place < max(FINALISTS, places)
 
     def _is_hopeless(self, each: PointStanding) -> bool:
-        """All repeats would hardly tell it from the best, as near as it is measured.
+        """Whether even all repeats would hardly distinguish the point from the best.
 
-        Its interval would shrink with the root of the trials, and the difference would
-        have to be outside of it: were it twice as large as it seems, it still is not.
+        The interval shrinks with the square root of the trials, and even HOPE times the
+        measured difference would still be inside it.
         """
         tried = self._attempts[each.point]
         if tried < SEEN or each.against_best is None or not each.ratio_to_best:
@@ -226,7 +233,7 @@ class _Race:
         return abs(log(each.ratio_to_best)) * HOPE < reach
 
     def _leaders(self) -> list[Point]:
-        """For whom the last of the time is: the first two and the present."""
+        """Points for the last of the time: the first two and the present."""
         first = [*self._ranked()[:2], self._present]
         able = {
             point
@@ -241,7 +248,7 @@ class _Race:
     def _why_present(
         self, wanted: Sequence[Point], here: Sequence[Point]
     ) -> str | None:
-        """Why it is its turn; None where it is not."""
+        """Why it is the present setting's turn; None if it is not."""
         each = self._standings.get(self._present)
         if each is None or each.fails or not self._pays(self._present):
             return None
@@ -255,7 +262,7 @@ class _Race:
         return "again, in an engine of its own: has the machine drifted?"
 
     def _why_in_between(self, wanted: Sequence[Point]) -> str | None:
-        """The same where the engine that runs can be turned to it."""
+        """The same, where the running engine can reach the present setting."""
         if self._present not in {each.point for each in self._in_life()} and wanted:
             return "in this engine, too: what else is measured in it is judged by it"
         since = self._since_present()
@@ -265,7 +272,7 @@ class _Race:
         return None
 
     def _has_cost_enough(self) -> bool:
-        """What came since its last trial, against a start and a trial for it alone."""
+        """Whether trials since its last one cost as much as an engine for it alone."""
         since = self._since_present()
         starts = len({each.record.life for each in since})
         spent_s = len(since) * self._rules.trial_s + starts * self._rules.start_s
@@ -280,7 +287,7 @@ class _Race:
         return found
 
     def _repeated(self) -> bool:
-        """Another than the present was measured twice: the first round is long over."""
+        """Whether a point other than the present has been measured twice."""
         return any(n > 1 for p, n in self._attempts.items() if p != self._present)
 
     # Engines: what runs, what can be turned, what time there is.
@@ -289,7 +296,7 @@ class _Race:
         return self._life is not None and self._life.reaches(point)
 
     def _in_life(self) -> list[Trial]:
-        """What was measured of the engine that runs."""
+        """The trials with the running engine."""
         if self._life is None or not self._trials:
             return []
         number = self._life.number
@@ -297,7 +304,7 @@ class _Race:
         return [each for each in self._trials if each.record.life == number]
 
     def _while_here(self) -> list[Point]:
-        """Who may be measured once more before the engine ends, as starts cost more."""
+        """Points to repeat before the engine ends, if a new start costs more."""
         if self._new():
             return []
         here = Counter(each.point for each in self._in_life())
@@ -318,7 +325,7 @@ class _Race:
         return self._rules.trial_s + start_s
 
     def _time_is_short(self) -> bool:
-        """One more for the others would take from what is kept for the leaders."""
+        """Whether another trial would use time reserved for the leaders."""
         if self._rules.left_s is None or self._best is None:
             return False
         best_s = self._costs_s(self._best.point)
@@ -332,7 +339,7 @@ class _Race:
     # In which order, and why.
 
     def _order(self, point: Point) -> tuple[int, bytes]:
-        """By chance, the same for the same seed; who failed comes later."""
+        """Sort key: fewest attempts, then a random order given by the seed."""
         attempts = self._attempts[point]
         text = f"{self._rules.seed} {attempts} {point.text}"
         return attempts, blake2b(text.encode(), digest_size=8).digest()

@@ -1,30 +1,30 @@
-"""How points stand against each other, freed of the machine's drift.
+"""Compares points with each other, after removing the machine's drift.
 
-Trials of a tune are minutes apart, and a machine is not the same for an hour: clocks,
-neighbours and heat make all points faster or slower by turns. The present setting is
-measured again and again between the others; what moves it, moved them. So the logarithm
-of a score is taken as the point's own, plus what all points had in common at that
-moment (a random walk over the order of measurement), plus what an engine's start
-brought by chance, plus noise: a mixed linear model, fitted by generalised least
-squares. How large drift and starts are against noise is not known: a grid of answers
-is weighted by restricted likelihood (Patterson and Thompson 1971) and averaged, so that
-not knowing it widens intervals. A contrast with the present is then what pairing each
-trial with its neighbouring measurements of the present would give, without losing what
-the others tell.
+Trials of a tune are minutes apart, and a machine does not stay the same for an hour:
+clocks, neighbours and heat make all points faster or slower. The present setting is
+measured again and again between the others, and whatever affects it affects them, too.
+So the logarithm of a score is modelled as the point's own level, plus a drift common to
+all points (a random walk over the order of measurement), plus a random effect of each
+engine start, plus noise: a mixed linear model, fitted by generalised least squares. The
+sizes of drift and start effects relative to the noise are unknown: a grid of values is
+weighted by restricted likelihood (Patterson and Thompson 1971) and averaged, so that
+this uncertainty widens the intervals. A contrast with the present is then what pairing
+each trial with its neighbouring measurements of the present would give, but it also
+uses what the other points tell.
 
-Some settings are noisier than others. How much so a few trials hardly tell, and most
-points have one. So each point's variance is its own trials' mixed with what is typical
-of all that were repeated, as if that were ALIKE more degrees of freedom of its own, and
+Some settings are noisier than others. A few trials hardly show how much, and most
+points have one trial. So each point's variance is its own trials' mixed with the
+typical variance of all repeated points, as if that added ALIKE degrees of freedom, and
 fewer where it is hardly known itself (a moderated variance: Smyth 2004, Linear Models
 and Empirical Bayes Methods). A point is told apart from the best by the studentized
 range of all points, at Welch's degrees of freedom of the two (Games and Howell 1976,
 Journal of Educational Statistics 1). Points far below the best are noisier in
-logarithms (a goodput that nearly vanished): there the error is held to be as large in
+logarithms (a goodput that nearly vanished): their error is assumed to be as large in
 absolute terms as at half of the best.
 
 Critical values of multiple comparisons with the best (Hsu 1984, Annals of Statistics
-12) are smaller, but keep the one true best alone: of many equals the luckiest is taken
-for the best, and the least lucky would be told apart from it.
+12) are smaller, but only protect the one true best: of many equals the luckiest is
+taken for the best, and the least lucky would be told apart from it.
 """
 
 import math
@@ -50,99 +50,110 @@ from inferwatch.studies.tune.trial import Trial, TrialOutcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRules:
-    """How a search goes; the same rules and trials give the same next point."""
+    """The rules of a search; the same rules and trials give the same next point."""
 
     goal: Goal
     repeats: int = 5
-    """Of any setting, at most; the present one is measured more often, to see drift."""
+    """Most trials of a setting; the present one is measured more often, to show drift.
+    """
     seed: int = 0
-    """Of the order within a round."""
+    """Seed of the order within a round."""
     matters: float = 0.02
-    """A smaller relative difference is none."""
+    """A smaller relative difference does not matter."""
     trial_s: float = 60.0
-    """What a trial takes, as far as is known: with ``start_s`` it decides how often an
-    engine is started anew for the present setting's sake."""
+    """Expected length of a trial. With ``start_s`` it decides how often an engine is
+    started only to measure the present setting.
+    """
     start_s: float = 60.0
-    """What a start of the engine takes."""
+    """Expected length of an engine start."""
     left_s: float | None = None
-    """Time there is still; None: as much as it takes."""
+    """Time left; None if there is no limit."""
     can_restart: bool = True
-    """False where the engine is somebody else's: what live limits cannot reach is not
-    measured."""
+    """False for somebody else's engine: points that live limits cannot reach are
+    skipped.
+    """
 
 
 Floats = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 
 LEAST_SPREAD = 0.003
-"""Between trials, as a share: counts that repeat exactly are no proof."""
+"""Smallest assumed noise of a trial, as a share, even if counts repeat exactly."""
 LEAST_KNOWN = 1e-9
-"""Degrees of freedom of a point with one trial: none, but for what drift leaves."""
+"""Stands for no degrees of freedom, as for a point with one trial."""
 FAR = math.log(2)
 FARTHEST = math.log(20)
-"""How much worse than the best a score is, at most: beyond, it is as bad as that."""
+"""Log ratio at which a score far below the best is cut off."""
 DRIFTS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""Variance of the drift over the whole tune, by that of a trial's noise."""
+"""Grid of drift variances over the whole tune, relative to a trial's noise variance."""
 ALIKE = 5.0
-"""How alike the noise of points is: what is typical says as much of that of one as so
-many degrees of freedom of its own. By ``benchmarks/tune_search.py``: where some are ten
-times as noisy as others, more would tell equals apart too often."""
+"""How similar the noise of points is: the typical variance counts as this many degrees
+of freedom. By ``benchmarks/tune_search.py``: where some points are ten times as noisy
+as others, a larger value would tell equals apart too often.
+"""
 APART = 0.02
-"""How often equals would be told apart by chance, were noise as alike as ALIKE says.
-Where it is less so, the range errs to the narrow side: where half of the points are ten
-times as noisy as the others, this makes 2 to 4% by ``benchmarks/tune_search.py``, and
-0.05 would make 5 to 8%."""
+"""Chance of telling equals apart, if noise is as similar as ALIKE says. Where it is
+less so, the range is too narrow: where half of the points are ten times as noisy as the
+others, this gives 2 to 4% by ``benchmarks/tune_search.py``, and 0.05 would give 5 to
+8%.
+"""
 LEAST_FREEDOM = 2.0
-"""With fewer what is thirty standard errors apart would count as alike."""
+"""With fewer, points thirty standard errors apart would not be told apart."""
 STEPS_OF_FREEDOM = 4
-"""Of one degree of freedom: what was looked up once is remembered."""
+"""Degrees of freedom are rounded down to 1/4, so that cached values are reused."""
 FARTHEST_FREEDOM = 30.0
-"""Of intervals that a single trial's many requests tell."""
+"""Degrees of freedom of intervals that come from a single trial's many requests."""
 STARTS = (0.0, 0.5, 2.0)
-"""The same of what a start brings by chance; told only where there were several."""
+"""Grid of variances of start effects; used only with several engine starts."""
 BAD_LUCK = 1.5
-"""Times as bad: what lies beyond is no bad luck."""
+"""A score worse by more than this factor is not explained by bad luck."""
 MOST_FAILURES = 2
-"""Of one point: it is out."""
+"""With this many failures a point is out."""
 FEWEST_BESIDE_BEST = 2
-"""Trials without which a neighbour of the best is not dropped: one may have had bad
-luck, and where its neighbour is best, it is likely to be good."""
+"""With fewer trials a neighbour of the best is not dropped: one trial may have had bad
+luck, and next to the best it is likely to be good.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointStanding:
-    """One point, as it stands after these trials."""
+    """A point's standing after the given trials."""
 
     point: Point
     trials: int = 0
-    """With a score; where there are some without doubts, only those."""
+    """Trials with a score; if some have no doubts, only those."""
     score: float | None = None
-    """In the goal's unit, as on the average of the tune."""
+    """In the goal's unit, at the tune's average machine speed."""
     span: Interval | None = None
-    """95%; None before anything was measured twice, and where it hardly works."""
+    """The 95% interval; None before anything was measured twice, or if it hardly works.
+    """
     ratio_to_present: float | None = None
     against_present: Interval | None = None
-    """95% of that ratio: below 1 is better where lower is better. None, too, where one
-    of them is worse than the best by FARTHEST."""
+    """The 95% interval of that ratio; below 1 is better if lower is better. Also None
+    if one of the two is worse than the best by FARTHEST.
+    """
     beats_present: bool = False
-    """Surely better, also where no ratio tells by how much."""
+    """Whether it is surely better, even if no ratio says by how much."""
     ratio_to_best: float | None = None
     against_best: Interval | None = None
-    """Of that ratio, for all points together, and so wider than 95% of one: a point is
-    told apart from the best if, and only if, all of it is on the bad side of 1."""
+    """The interval of that ratio, simultaneous for all points and so wider than 95% for
+    one: a point is told apart from the best if and only if all of it is on the worse
+    side of 1.
+    """
     is_best: bool = False
     like_best: bool = False
-    """Not told apart from the best, which it is not; also where it has one trial."""
+    """Whether it is not the best but not told apart from it, also with a single trial.
+    """
     close_to_best: bool = False
-    """Within what matters, surely: telling them apart would be of no use."""
+    """Whether it is surely within ``matters`` of the best."""
     alive: bool = True
-    """It may yet be the best."""
+    """Whether it may still be the best."""
     dropped: str | None = None
-    """Why it is not, fit to show."""
+    """Why it is no longer in the race, in words."""
     fails: bool = False
-    """It did not start, or failed too often: also where it has a score."""
+    """Whether it did not start, or failed too often, even if it has a score."""
     doubts: tuple[str, ...] = ()
-    """Of all that it rests on: where there are any, it may not win silently."""
+    """Doubts about the trials that its score is based on."""
 
 
 def standings(
@@ -166,9 +177,9 @@ def standings(
 def machine_drift(
     space: Space, rules: SearchRules, trials: Sequence[Trial]
 ) -> float | None:
-    """By what share the machine's fastest and slowest moments of the tune differ.
+    """Relative difference between the machine's fastest and slowest times.
 
-    As the scores of all points tell together; None before anything was measured twice.
+    From the scores of all points together; None before anything was measured twice.
     """
     counts = [_Counted.of(point, rules.goal, trials) for point in space.points]
     scored = [each for each in counts if each.values]
@@ -177,7 +188,7 @@ def machine_drift(
 
 
 def neighbours(space: Space, point: Point) -> frozenset[Point]:
-    """One value further, up or down, in one of the variables."""
+    """Points that are one value up or down in one of the variables."""
     found = set()
     for variable in space.variables:
         flag, value = variable.flag, point.value(variable.flag)
@@ -197,7 +208,7 @@ class _Counted:
 
     point: Point
     values: tuple[tuple[int, int, float, float | None], ...] = ()
-    """Number, life, score, and half its own interval as a share where it tells one."""
+    """Trial number, engine life, score, and the score's own relative error if known."""
     failures: int = 0
     cause: str | None = None
     did_not_start: bool = False
@@ -232,7 +243,7 @@ class _Counted:
 
     @property
     def out(self) -> str | None:
-        """Why it is out, whatever its scores are."""
+        """Why the point is out, whatever its scores are."""
         if self.did_not_start:
             return f"did not start: {self.cause}" if self.cause else "did not start"
         if self.failures >= MOST_FAILURES:
@@ -242,14 +253,14 @@ class _Counted:
 
 
 def _usable(score: float | None, goal: Goal) -> float | None:
-    """A score of nothing is the worst where more is better, and else no score."""
+    """The score if it can be used; 0 can be used only if higher is better."""
     if score is None or math.isnan(score) or (goal.lower_is_better and score <= 0):
         return None
     return score
 
 
 def _own_spread(trial: Trial, goal: Goal) -> float | None:
-    """Standard error of its score as a share, where the trial itself tells it."""
+    """Standard error of a score as a share, if the trial itself gives one."""
     if goal is not Goal.LATENCY or trial.numbers is None:
         return None
     low, high = trial.numbers.latencies["ttft_s"].ci95.get("p99", (None, None))
@@ -257,7 +268,7 @@ def _own_spread(trial: Trial, goal: Goal) -> float | None:
 
 
 def _unscored(count: _Counted, *, beside: bool = False) -> PointStanding:
-    """Next to the best of all, no prediction of before keeps a point out."""
+    """The standing without a score; near the best, predictions do not count."""
     dropped = count.out or (None if beside else count.left_out)
     return PointStanding(
         point=count.point,
@@ -305,7 +316,7 @@ def _standing(
 
 
 def _below(fit: "_Fit", low: float, high: float) -> str:
-    """Of shares by which a score is less than the best's."""
+    """In words, how much a score is below (or above) the best."""
     if fit.sign < 0:
         low, high = -high, -low
     word = "below" if fit.sign > 0 else "above"
@@ -313,7 +324,7 @@ def _below(fit: "_Fit", low: float, high: float) -> str:
 
 
 class _Fit:
-    """Points' levels in logarithms (more is better), with how sure they are."""
+    """The points' log scores, signed so that more is better, with their covariance."""
 
     def __init__(self, counts: Sequence[_Counted], sign: int) -> None:
         self.sign = sign
@@ -350,7 +361,7 @@ class _Fit:
         return cls(counts, -1 if goal.lower_is_better else 1)
 
     def _noise(self, values: Floats, top: float) -> Floats:
-        """How many times as noisy each trial is as one of the best."""
+        """The noise of each trial relative to that of the best point."""
         middles = np.array(
             [
                 median(values[self._whose == place].tolist())
@@ -389,17 +400,17 @@ class _Fit:
         self.drift = math.expm1(float(moves))
 
     def _worst(self, values: Floats, place: int, top: float) -> bool:
-        """It hardly works: how much worse than the best it is was not asked."""
+        """Whether a trial of the point is worse than the best by FARTHEST."""
         return bool((values[self._whose == place] <= top - FARTHEST).any())
 
     def score(self, place: int) -> float:
-        """In the goal's unit."""
+        """The score in the goal's unit."""
         if place in self._far:
             return self._raw[place]
         return math.exp(self.sign * float(self.means[place]))
 
     def span(self, place: int) -> Interval | None:
-        """95% of the score."""
+        """The 95% interval of the score."""
         if place in self._far:
             return None
         own = self._own[place]
@@ -418,9 +429,9 @@ class _Fit:
     def ratio_span(
         self, place: int, other: int, *, for_all: bool = False
     ) -> Interval | None:
-        """95% of that ratio; None where nothing tells how much trials differ.
+        """The 95% interval of the ratio; None if the noise is unknown.
 
-        ``for_all`` holds, but for APART of tunes, for any two of the points at once.
+        With ``for_all`` it is simultaneous for all pairs of points, at level APART.
         """
         if place == other:
             return 1.0, 1.0
@@ -437,31 +448,31 @@ class _Fit:
         return self._around(float(away @ self.means), found, reach)
 
     def told_ratio_span(self, place: int, other: int) -> Interval | None:
-        """The same to be shown; None where one of them hardly works."""
+        """The interval to show; None if one of the points hardly works."""
         far = place != other and self._far & {place, other}
         return None if far else self.ratio_span(place, other)
 
     def is_worse(self, span: Interval, times: float = 1.0) -> bool:
-        """A ratio to another score that is surely on the bad side, so many times."""
+        """Whether a ratio's interval is entirely worse than 1, by the given factor."""
         return span[1] < 1 / times if self.sign > 0 else span[0] > times
 
     def is_surely_worse(self, place: int, other: int) -> bool:
-        """Than another: its ratio to it is on the bad side."""
+        """Whether it is surely worse than the other."""
         span = self.ratio_span(place, other)
         return span is not None and self.is_worse(span)
 
     def is_within(self, place: int, other: int, share: float) -> bool:
-        """Surely no further apart than that."""
+        """Whether both are surely within ``share`` of each other."""
         span = self.ratio_span(place, other)
         return span is not None and all(abs(math.log(end)) < share for end in span)
 
     def _own_of_both(self, place: int, other: int) -> float | None:
-        """Where nothing was measured twice, only the trials themselves tell."""
+        """Standard error from the trials' own errors, if nothing was measured twice."""
         own = self._own[place], self._own[other]
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
     def _told_by(self, place: int, other: int | None = None) -> float:
-        """Degrees of freedom of a level, or of a difference: Welch's."""
+        """Degrees of freedom of a level, or of a difference (Welch)."""
         if not self.freedom:
             return FARTHEST_FREEDOM
         found = own = float(self._freedoms[place])
@@ -476,7 +487,7 @@ class _Fit:
         return max(math.floor(found * steps) / steps, LEAST_FREEDOM)
 
     def _around(self, at: float, error: float | None, reach: float) -> Interval | None:
-        """The interval that reaches so many standard errors either way."""
+        """The interval of ``reach`` standard errors on either side."""
         if error is None:
             return None
         away = reach * error
@@ -487,24 +498,24 @@ class _Fit:
 
 @dataclass(frozen=True, slots=True)
 class _Solved:
-    """One answer to how large drift and starts are."""
+    """The fit for one combination of drift and start variances."""
 
     means: Floats
     spread: Floats
     freedoms: Floats
-    """Of each point's part in the spread."""
+    """Degrees of freedom of each point's variance."""
     likelihood: float
     pulls: Floats
-    """What each trial is off, by the inverse of the spread: what drift is told by."""
+    """Residuals multiplied by the inverse covariance, from which the drift follows."""
 
 
 def _least_squares(
     noise: Floats, common: Floats, shown: Floats, values: Floats
 ) -> _Solved:
-    """Means, and how sure they are, by what each trial has a part in.
+    """Fit the means and their covariance.
 
-    Weights are as if all points were equally noisy, which their few trials cannot
-    disprove; the spread is that of such means where they are not.
+    Weights assume that all points are equally noisy, which their few trials cannot
+    disprove; the covariance allows for unequal noise.
     """
     freedom = len(values) - shown.shape[1]
     lower = np.linalg.cholesky(np.diag(noise**2) + common)
@@ -537,11 +548,11 @@ def _least_squares(
 
 
 def _noises(squares: Floats, freedoms: Floats) -> tuple[Floats, Floats]:
-    """Variance of each point's trials, and how many degrees of freedom tell it.
+    """The variance of each point's trials, and its degrees of freedom.
 
-    Given are what its trials are off, squared and added up, and of how many degrees of
-    freedom that is. A variance of f of them is off by about 2 / f of itself, and one
-    point's from another's by 2 / ALIKE.
+    Takes each point's sum of squared residuals and its degrees of freedom. A variance
+    with f degrees of freedom has a relative variance of about 2 / f, and variances
+    differ between points by 2 / ALIKE.
     """
     freedoms = np.maximum(freedoms, LEAST_KNOWN)
     weights = 1 / (1 / ALIKE + 1 / freedoms)
@@ -554,7 +565,7 @@ def _noises(squares: Floats, freedoms: Floats) -> tuple[Floats, Floats]:
 
 
 def _drift(count: int) -> Floats:
-    """Covariance of a random walk around its mean, of variance 1 on the average."""
+    """Covariance of a centred random walk, with a mean variance of 1."""
     steps = np.arange(1.0, count + 1)
     walk = np.minimum(steps[:, None], steps)
     walk = walk - walk.mean(axis=0) - walk.mean(axis=1)[:, None] + walk.mean()
@@ -562,7 +573,7 @@ def _drift(count: int) -> Floats:
 
 
 def _starts(lives: Floats) -> Floats | None:
-    """Who shares an engine's start; None where all do, or nobody does."""
+    """Which trials share an engine start; None if all do, or no two."""
     same = lives[:, None] == lives
     if same.all() or same.sum() == len(lives):
         return None
@@ -570,7 +581,7 @@ def _starts(lives: Floats) -> Floats | None:
 
 
 def _log(score: float) -> float:
-    """Of nothing it is less than of anything; how much less is bounded later."""
+    """The logarithm; very low for a score of 0, to be cut off later."""
     return min(math.log(score), MOST_LOG) if score > 0 else -MOST_LOG
 
 

@@ -1,11 +1,11 @@
-"""How far apart the best and the worst of several equals come to lie by chance.
+"""The studentized range: how far apart the largest and smallest of equal means fall.
 
-The studentized range of k means: the largest less the smallest, in standard errors of
-one mean that are known to some degrees of freedom (Tukey 1953). Given the standard
-error, equals span less than w with probability k ∫ φ(z) (Φ(z + w) - Φ(z))^(k-1) dz, z
-being the smallest; that is averaged over what the standard error may be, which is as
-the root of chi-squared by its degrees of freedom. Both integrals are sums over grids,
-good to three digits of the published tables.
+The studentized range of k means is the largest minus the smallest, in standard errors
+of one mean that are estimated with some degrees of freedom (Tukey 1953). Given the
+standard error, equals span less than w with probability k ∫ φ(z) (Φ(z + w) -
+Φ(z))^(k-1) dz, z being the smallest; that is averaged over the distribution of the
+standard error, the root of chi-squared divided by its degrees of freedom. Both
+integrals are sums over grids, accurate to three digits of the published tables.
 """
 
 import math
@@ -17,9 +17,9 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 STEP = 0.05
-"""Of both z and w, so that Φ is needed at the points of one grid alone."""
+"""Grid step of both z and w, so that Φ is needed only at one grid's points."""
 WIDEST = 16.0
-"""Wider than the whole of the grid of z, -8 to 8, is no range of normal numbers."""
+"""The grid of z is -8 to 8; a wider range of normal numbers does not occur."""
 _WIDTHS = np.arange(0.0, WIDEST, STEP)
 _PLACES = -WIDEST / 2 + np.arange(2 * len(_WIDTHS)) * STEP
 _BELOW = np.array([math.erfc(-z / math.sqrt(2)) / 2 for z in _PLACES])
@@ -31,7 +31,7 @@ HALVINGS = 50
 
 @lru_cache(maxsize=4096)
 def range_beyond(share: float, groups: int, freedom: float) -> float:
-    """The studentized range that chance goes beyond so often, of two groups or more."""
+    """The critical value of the studentized range for two or more groups."""
     within, weights = _within(groups), _weights(freedom)
     errors = np.exp(_LOG_ERRORS)
     low, high = 0.0, FARTHEST
@@ -47,7 +47,7 @@ def range_beyond(share: float, groups: int, freedom: float) -> float:
 
 @lru_cache(maxsize=16)
 def _within(groups: int) -> Floats:
-    """How often so many normal numbers span less than each of the widths."""
+    """The probability that this many normal numbers span less than each width."""
     count = len(_WIDTHS)
     smallest, density = _BELOW[:count], _DENSITY[:count]
     spans = (
@@ -59,7 +59,7 @@ def _within(groups: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _weights(freedom: float) -> Floats:
-    """Of each standard error, by the true one, on an even grid of its logarithm."""
+    """Weights of standard errors relative to the true one, on a logarithmic grid."""
     logs = freedom * (_LOG_ERRORS - np.exp(2 * _LOG_ERRORS) / 2)
     weights = np.exp(logs - logs.max())
     return np.asarray(weights / weights.sum(), np.float64)
