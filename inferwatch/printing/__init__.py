@@ -1,1 +1,1 @@
-"""What is printed or written to files: text, JSON, Markdown, HTML, exports."""
+"""Everything printed or written to files: text, JSON, Markdown, HTML and exports."""

@@ -1,4 +1,7 @@
-"""Where an export goes: a file that is whole or not there, a folder, or stdout."""
+"""Where an export goes: a file, a folder or stdout.
+
+Files are written completely or not at all.
+"""
 
 import gzip
 import sys
@@ -13,12 +16,12 @@ from inferwatch.errors import UsageError
 
 STDOUT = "-"
 SQLITE = b"SQLite format 3\0"
-"""How such a file begins."""
+"""The first bytes of an SQLite file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """The file, folder or stdout that people named with ``-o``."""
+    """The file, folder or stdout that the user gave with ``-o``."""
 
     path: Path
     """``-`` is stdout."""
@@ -30,7 +33,9 @@ class Destination:
 
     @contextmanager
     def file(self) -> Iterator[IO[bytes]]:
-        """A file to write to; a failure leaves what was there. ``.gz`` compresses.
+        """A file to write to, compressed if it ends with ``.gz``.
+
+        If writing fails, an existing file remains as it was.
 
         Raises:
             UsageError: there is something already, or it cannot be written.
@@ -53,7 +58,7 @@ class Destination:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """A folder for several files, made if need be.
+        """A folder for several files, created if it does not exist.
 
         Raises:
             UsageError: there is something already, or it cannot be written.
@@ -67,7 +72,7 @@ class Destination:
             raise UsageError(f"{self.path}: {error.strerror or error}") from error
 
     def refuse_existing(self) -> None:
-        """Overwrite nothing without ``--force``, and no record with it.
+        """Refuse to overwrite without ``--force``, and databases in any case.
 
         Raises:
             UsageError: there is something already.
@@ -92,7 +97,7 @@ def _is_database(path: Path) -> bool:
 
 @contextmanager
 def open_for_bytes(path: Path, *, zipped: bool) -> Iterator[IO[bytes]]:
-    """A new file, compressed if asked."""
+    """Create a file, compressed if ``zipped``."""
     with path.open("xb") as plain:
         if not zipped:
             yield plain

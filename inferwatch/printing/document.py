@@ -1,8 +1,8 @@
-"""What is to be printed, as data: sentences, lists, tables, figures; of any form.
+"""The contents of a document as data: sentences, lists, tables and figures.
 
-Whoever prints builds a document: sections, each of some blocks. `printing.text`,
-`printing.markdown` and `printing.page` make of it what people read, and make safe all
-that others chose.
+A document consists of sections, each with some blocks. `printing.text`,
+`printing.markdown` and `printing.page` render it, and escape text that comes from
+outside.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,40 +21,40 @@ class PrintedHeading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentence:
-    """A sentence, or several, in a paragraph of its own."""
+    """One or several sentences as a paragraph."""
 
     text: str
     tone: str = ""
-    """What it is, as a style sheet and colours know it."""
+    """The name of its style, for style sheet and colours."""
     is_lead: bool = False
-    """It is read first."""
+    """Whether it is the most important sentence, shown first."""
     is_aside: bool = False
     hangs: bool = True
-    """Its second line of text begins further right."""
+    """Whether lines after the first are indented."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """A line of a list, told by a sign and a word before its colour."""
+    """A list item; a sign and a word carry its meaning, not only its colour."""
 
     text: str
     of: str = ""
-    """Who or what it is about."""
+    """Whom or what it is about."""
     sign: str = ""
-    """With its word: ``▲ doubtful``."""
+    """A sign with its word, such as ``▲ doubtful``."""
     tone: str = ""
     is_doubt: bool = False
     word: str = ""
-    """Before the text, where there is no sign: what became of it."""
+    """Shown before the text if there is no sign, such as an outcome."""
     alarm: str = ""
-    """A word of it that nobody may miss."""
+    """A word of the text to emphasize."""
     folded: Sequence[str] = ()
-    """Sentences that are seen once somebody asks for them, by the text."""
+    """Further sentences that unfold from the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items:
-    """A list; its kind is known to the style sheet."""
+    """A list; its kind is a class of the style sheet."""
 
     items: Sequence[Item]
     kind: str = ""
@@ -62,34 +62,34 @@ class Items:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrintedColumn:
-    """A column of a table: its head, and how it is aligned."""
+    """A column of a table, with its head and alignment."""
 
     head: str = ""
     is_left: bool = False
     width: int = 0
-    """Of text: so many columns; 0 is as many as the widest cell takes."""
+    """Width in characters for text; 0 fits the widest cell."""
     kind: str = ""
     is_name: bool = False
-    """Others chose its head, and how long that is."""
+    """Whether the head is a name from outside, which may be long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A cell that is more than a text."""
+    """A cell with more than plain text."""
 
     text: str = ""
     aside: str = ""
-    """Small, behind the text."""
+    """Small text after the main text."""
     tone: str = ""
     folded: str = ""
-    """What stands there until somebody asks for the text."""
+    """Shown in place of the text until it is unfolded."""
     markup: str = ""
-    """A drawing: only a page has it."""
+    """A drawing, shown only on HTML pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrintedRow:
-    """Cells, and notes below them."""
+    """The cells of a row, and notes below it."""
 
     cells: Sequence[str | Cell]
     notes: Sequence[str] = ()
@@ -98,46 +98,46 @@ class PrintedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """Rows that have something in common, which is said above them."""
+    """Rows with a common heading."""
 
     rows: Sequence[PrintedRow]
     head: str = ""
     about: str = ""
     tone: str = ""
     notes: Sequence[str] = ()
-    """Below all of them."""
+    """Notes below all of the rows."""
     marks: str = ""
-    """Markup over the last column: the scale of what is drawn there."""
+    """Markup above the last column: the axis of its drawings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Columns, and rows in groups."""
+    """A table: columns, and rows in groups."""
 
     columns: Sequence[PrintedColumn]
     groups: Sequence[RowGroup]
     kind: str = ""
     has_names: bool = False
-    """Others chose its cells, and how long they are."""
+    """Whether cells contain names from outside, which may be long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactList:
-    """Names and what is known of each; None is unknown."""
+    """Names with values; None is unknown."""
 
     pairs: Sequence[tuple[str, str | Cell | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cards:
-    """What people look for first: numbers, with what they are."""
+    """The most important numbers, with their names."""
 
     pairs: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """Lines to be pasted, or drawn in characters."""
+    """Preformatted text, such as commands to paste."""
 
     text: str
     language: str = ""
@@ -146,21 +146,21 @@ class Code:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Rows of pieces, each a text and its tone: what is drawn in characters."""
+    """A drawing in characters: rows of pieces, each a text and its tone."""
 
     rows: Sequence[Sequence[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charts:
-    """Figures that `printing.svg` drew."""
+    """Figures drawn by `printing.svg`."""
 
     figures: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSection:
-    """Some blocks that the style sheet knows by a name."""
+    """Some blocks with a common class in the style sheet."""
 
     kind: str
     blocks: "Sequence[Block]"
@@ -169,7 +169,7 @@ class PageSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """What is seen once somebody asks for it."""
+    """Blocks that are hidden until they are unfolded."""
 
     summary: str
     blocks: "Sequence[Block]"
@@ -198,7 +198,7 @@ def headed_table(
     rows: Iterable[Iterable[str | Cell]],
     first: str = "",
 ) -> list[Block]:
-    """A column of names, which mostly needs no head, and columns of values."""
+    """A table with a column of names and columns of values, under a heading."""
     columns = [PrintedColumn(head=head) for head in heads]
     return [
         PrintedHeading(heading),
@@ -212,7 +212,7 @@ def headed_table(
 def headed_charts(
     heading: str, figures: Iterable[str], about: str = "", level: int = 2
 ) -> list[Block]:
-    """Nothing where none could be drawn."""
+    """Charts under a heading; empty if none could be drawn."""
     if not (drawn := [each for each in figures if each]):
         return []
     said = [Sentence(text=about, tone="about")] if about else []

@@ -1,4 +1,4 @@
-"""Documents as GitHub's Markdown: nothing that others chose becomes markup."""
+"""Renders documents as GitHub's Markdown; text from outside never becomes markup."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -19,13 +19,13 @@ from inferwatch.printing.document import (
 from inferwatch.visible import visible
 
 MOST_CHARACTERS = 60_000
-"""GitHub takes 65,536 in a comment, and whoever posts it may add some."""
+"""GitHub allows 65,536 characters per comment, and the poster may add some."""
 MOST_OF_A_NAME = 60
 MOST_OF_A_SENTENCE = 1_000
 LEFT_OUT = "_The rest was left out: it would not fit into a comment._"
 _MARKUP = re.compile(r"([\\`*_\[\]~$])")
 _JOINER = "\N{WORD JOINER}"
-"""It has no width, and no text that others chose has one: it was made visible."""
+"""Has no width; it cannot occur in escaped text, as that makes it visible."""
 _ENTITIES = {
     "&": "&amp;",
     "<": "&lt;",
@@ -34,15 +34,15 @@ _ENTITIES = {
     _JOINER: "&#8288;",
 }
 _BEGINS = re.compile(r"^(\s*\d*)([#+=.)-])")
-"""A heading, a list, a rule."""
+"""Beginnings of a heading, a list item or a rule."""
 _CALLS = re.compile(r"(?i)([@#]|\bwww|\bGH-)(?=[\w.])")
-"""What GitHub makes a mention, an issue or a link of."""
+"""What GitHub turns into a mention, an issue reference or a link."""
 _COMMANDS = re.compile(r"`(inferwatch (?:[^`'\"]|'[^']*'|\"[^\"]*\")*)`")
-"""A command of ours as `shlex` quotes it: a backtick of others stands in quotes."""
+"""An inferwatch command as quoted by `shlex`; backticks from outside are in quotes."""
 
 
 def document_markdown(blocks: Iterable[Block], most: int = MOST_CHARACTERS) -> str:
-    """All that fits, in order; what does not is said."""
+    """As many blocks as fit, in order, with a remark if some are left out."""
     room = most - len(LEFT_OUT)
     kept: list[str] = []
     for part in filter(None, map(block_markdown, blocks)):
@@ -54,7 +54,7 @@ def document_markdown(blocks: Iterable[Block], most: int = MOST_CHARACTERS) -> s
 
 
 def block_markdown(block: Block) -> str:  # noqa: C901, PLR0911 - a case for each
-    """One block; nothing for what only a page can show."""
+    """One block; empty if it can only be shown on an HTML page."""
     match block:
         case PrintedHeading(text=text, level=level):
             return f"{'#' * level} {escaped(text)}"
@@ -93,7 +93,7 @@ def _item(each: Item) -> str:
 
 
 def _table(table: Table) -> str:
-    """No more than heads and rows: groups are named by a column."""
+    """The heads and rows of a table; groups need a column of their own."""
     rows = [row for group in table.groups for row in group.rows]
     if not rows:
         return ""
@@ -154,7 +154,7 @@ def _safe(text: str) -> str:
 
 
 def _apart(text: str) -> str:
-    """It calls nobody and links to nothing."""
+    """Break mentions and links so that GitHub does not activate them."""
     return _CALLS.sub(rf"\1{_JOINER}", text.replace("://", f":{_JOINER}//"))
 
 
@@ -167,7 +167,7 @@ def shortened_name(text: str) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """A block of code that ends where we say: no line of it is a longer fence."""
+    """A code block whose fence is longer than any in the text."""
     fence = _fence(text, "```")
     return f"{fence}{language}\n{text}\n{fence}"
 

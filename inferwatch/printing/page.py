@@ -1,4 +1,4 @@
-"""Documents as one HTML page, which asks nobody for anything and runs nothing."""
+"""Renders documents as one HTML page without scripts or network requests."""
 
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
@@ -30,7 +30,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 def page(
     title: str, blocks: Iterable[Block], kind: str = "", heading: str = ""
 ) -> Iterator[str]:
-    """The parts of a page, in order; the style sheet knows its kind."""
+    """The parts of a page, in order; ``kind`` is its class in the style sheet."""
     style = files(__package__).joinpath("style.css").read_text("utf-8")
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -45,7 +45,7 @@ def page(
 
 
 def write_page(parts: Iterable[str], destination: Destination) -> None:
-    """Write it; it needs no network.
+    """Write the page, which needs no network.
 
     Raises:
         UsageError: there is something already, or it cannot be written.
@@ -131,7 +131,7 @@ def _sign(text: str, about: str = "") -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
-    """A table that may be wider than the page scrolls, unless it has a kind."""
+    """A table; without a kind it scrolls if it is wider than the page."""
     columns = table.columns
     if not table.kind:
         yield '<div class="wide">'

@@ -1,8 +1,8 @@
 """Charts as inline SVG: shapes stretch with the page, text does not.
 
-Places are shares of the chart, 0 to 1, from the left and from the top. Lines of two
-sides are told apart by their colour and by how they are dashed: A is a whole line with
-round dots, B a dashed one with square dots.
+Positions are shares of the chart, 0 to 1, from the left and from the top. Lines of two
+sides differ in colour and in dashes: A is a solid line with round dots, B a dashed one
+with square dots.
 """
 
 import math
@@ -16,18 +16,18 @@ WIDTH, HEIGHT = 1000, 160
 TICKS = 4
 MOST_DECADES = 5
 SHORT_S = 10
-"""A shorter axis tells tenths of seconds."""
+"""Shorter axes show tenths of seconds."""
 HEADROOM = 1.02
-"""So that a line along the top is seen whole."""
+"""Keeps a line along the top fully visible."""
 ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 """Where an axis may end, times a power of ten."""
 SIDES = ("a", "b")
 """Their classes in the style sheet."""
 EDGE = 0.06
-"""A label nearer to the end of an axis stays within it."""
+"""Labels closer than this to an end of the axis are aligned inside it."""
 Value = float | None
 Say = Callable[[Sequence[Value]], Sequence[str]]
-"""Values that are read together, as text."""
+"""Formats values that are shown together, in one unit."""
 Points = Iterable[tuple[float, float]]
 
 
@@ -36,7 +36,7 @@ Points = Iterable[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class AxisTick:
-    """A mark on an axis: at a share of its length, from the left or the top."""
+    """A tick of an axis; ``at`` is a share of its length, from the left or the top."""
 
     at: float
     text: str
@@ -44,7 +44,7 @@ class AxisTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """Shapes over marked axes, in a frame of ordinary text."""
+    """A figure: shapes on marked axes, with title and legend."""
 
     title: str
     unit: str
@@ -52,16 +52,16 @@ class Figure:
     x_ticks: Sequence[AxisTick]
     y_ticks: Sequence[AxisTick]
     keys: Sequence[tuple[str, str]] = ()
-    """Names of lines, and their colours."""
+    """Names of lines, with their colours."""
     sides: Sequence[str] = ()
-    """The names of two sides."""
+    """The names of the two sides."""
     over: str = ""
-    """Markup that lies over the chart."""
+    """Markup on top of the chart."""
     below: str = ""
-    """Markup under it."""
+    """Markup below the chart."""
     kind: str = ""
     is_tall: bool = True
-    """Its marks across are drawn as lines, too."""
+    """Whether vertical rules are drawn at the x ticks."""
 
     def html(self) -> str:
         title = as_html(self.title)
@@ -90,7 +90,7 @@ class Figure:
         return f'<span class="keys">{keys}</span>' if keys else ""
 
     def _sides(self) -> str:
-        """Which line is whose: a piece of it, with its dot."""
+        """The legend of sides: a piece of each line with its dot."""
         keys = "".join(
             '<span class="key"><svg class="sample" viewBox="0 0 30 10" '
             f'aria-hidden="true"><path class="line {side}" d="M0 5H30"/>'
@@ -104,7 +104,7 @@ class Figure:
 def svg(
     shapes: Iterable[str], words: str, *, kind: str = "", height: int = HEIGHT
 ) -> str:
-    """Stretches with its frame; the words are markup already."""
+    """An SVG element that stretches with its frame; ``words`` is escaped already."""
     named = f' class="{kind}"' if kind else ""
     return (
         f'<svg{named} viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none" '
@@ -113,7 +113,7 @@ def svg(
 
 
 def axis_labels(ticks: Iterable[AxisTick]) -> str:
-    """Under a chart, or over rows that share an axis."""
+    """Labels for the x axis of a chart, or of rows that share an axis."""
     return "".join(label(tick, "left") for tick in ticks)
 
 
@@ -129,7 +129,7 @@ def label(tick: AxisTick, side: str) -> str:
 
 
 def path(kind: str, shape: str, words: str = "") -> str:
-    """Whatever SVG can draw; hovering tells the words."""
+    """An SVG path; ``words`` become its tooltip."""
     if not words:
         return f'<path class="{kind}" d="{shape}"/>'
     return f'<path class="{kind}" d="{shape}"><title>{as_html(words)}</title></path>'
@@ -143,7 +143,7 @@ def line(points: Points, kind: str = "", ink: str = "") -> str:
 
 
 def dot(side: str, x: float, y: float, words: str) -> str:
-    """Keeps its shape however the chart is stretched; hovering tells its value."""
+    """A dot with a tooltip, which keeps its shape when the chart is stretched."""
     return path(f"dot {side}", f"M{x * WIDTH:.1f} {y * HEIGHT:.1f}h0", words)
 
 
@@ -154,7 +154,7 @@ def shift(x: float, to_x: float, y: float) -> str:
 def stretch(
     left: float, right: float, words: str = "", kind: str = "at", height: int = HEIGHT
 ) -> str:
-    """From the top to the bottom: by its kind invisible, and told when hovered."""
+    """A full-height rectangle; by default invisible, with a tooltip."""
     x, width = left * WIDTH, (right - left) * WIDTH
     return _rectangle(
         kind, f'x="{x:.1f}" y="0" width="{width:.1f}" height="{height}"', words
@@ -185,7 +185,7 @@ def rules(x_ticks: Sequence[AxisTick], y_ticks: Sequence[AxisTick]) -> Iterable[
 
 
 def nice(value: float) -> float:
-    """The next round number: where an axis may end."""
+    """The next round number at which an axis may end."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -205,7 +205,7 @@ def clock(t_s: float) -> str:
 
 
 def told_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
-    """What hovering a column tells: each name with its value."""
+    """The tooltip of a column: each name with its value."""
     told = zip(names, say(values), strict=True)
     return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in told)}"
 
@@ -215,11 +215,11 @@ def told_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartSeries:
-    """The values of one line, or of one area on top of the areas before it."""
+    """The values of one line, or of one area stacked on the areas before it."""
 
     name: str
     ink: str
-    """A colour of the style sheet."""
+    """A colour name of the style sheet."""
     values: Sequence[Value]
     area: bool = False
     dashed: bool = False
@@ -237,7 +237,7 @@ class SvgTimeChart:
     column_s: float
 
     def html(self) -> str:
-        """The chart as a figure; hovering a column shows its values."""
+        """The chart as a figure; each column has a tooltip with its values."""
         top = nice(self._highest() * HEADROOM)
         return Figure(
             title=self.title,
@@ -269,7 +269,7 @@ class SvgTimeChart:
                 )
 
     def _columns(self) -> Iterator[str]:
-        """Invisible, with titles that browsers show as tooltips."""
+        """Invisible columns whose titles browsers show as tooltips."""
         count = len(self.series[0].values)
         names = [each.name for each in self.series]
         for i in range(count):
@@ -290,7 +290,7 @@ class SvgTimeChart:
 def broken_lines(
     values: Sequence[Value], top: float, *, kind: str = "", ink: str = ""
 ) -> Iterator[str]:
-    """Lines through the middles of columns; broken where there is a gap."""
+    """Lines through the middles of columns, broken at gaps."""
     count = max(len(values), 1)
     for known, run in groupby(enumerate(values), lambda at: at[1] is not None):
         if known:
@@ -302,7 +302,7 @@ def broken_lines(
 
 
 def _area(base: Sequence[float], above: Sequence[float], ink: str, top: float) -> str:
-    """A polygon in steps, because a column is a stretch of time."""
+    """A polygon with steps, as a column is a range of time."""
     width = WIDTH / max(len(above), 1)
     upper, lower = [], []
     for i, (low, high) in enumerate(zip(base, above, strict=True)):
@@ -332,7 +332,8 @@ class ChartCurve:
 def cdf(title: str, curves: Sequence[ChartCurve], say: Callable[[float], str]) -> str:
     """A figure of cumulative distributions, over a logarithmic axis of seconds.
 
-    What is too short for it stands at its beginning: chunks that came at once.
+    Values too short for the axis are at its left end, such as chunks that arrived at
+    once.
     """
     values = [value for curve in curves for value, _ in curve.points]
     high = math.log10(max(values))
@@ -359,7 +360,7 @@ def cdf(title: str, curves: Sequence[ChartCurve], say: Callable[[float], str]) -
 def _stairs(
     points: Points, at: Callable[[float], float]
 ) -> Iterator[tuple[float, float]]:
-    """The points of a step curve: a share stands until the next value."""
+    """The points of a step curve: each share holds until the next value."""
     before = 0.0
     for value, share in points:
         x = at(value)

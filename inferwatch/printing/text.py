@@ -1,4 +1,7 @@
-"""Documents as text for a terminal: no line too long, all of others made visible."""
+"""Renders documents as terminal text, with lines of limited width.
+
+Control characters in text from outside are made visible.
+"""
 
 import os
 import sys
@@ -23,12 +26,12 @@ from inferwatch.visible import visible
 
 WIDTH = 80
 MOST_CHARACTERS = 2_000
-"""Of a sentence that quotes what others named."""
+"""The longest sentence; it may quote text from outside."""
 GAP = 2
 """Blanks between columns."""
 NOTE = " " * 6
 _WIDE = "\0"
-"""Stands before what takes two columns while lines are made."""
+"""Marks double-width characters while lines are wrapped."""
 Paint = Callable[[str, str], str]
 """Colours a text by its tone; colour is never the only signal."""
 TONES = {
@@ -48,17 +51,17 @@ TONES = {
     "axis": "2",
     "label": "2",
 }
-"""SGR parameters of the tones that have a colour."""
+"""SGR parameters of tones that have a colour."""
 
 
 def plain(text: str, tone: str) -> str:
-    """No colour."""
+    """Leave the text without colour."""
     del tone
     return text
 
 
 def painter() -> Paint:
-    """Colours where stdout is a terminal whose user wants some."""
+    """Colours if stdout is a terminal and NO_COLOR is not set."""
     wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return coloured if wanted else plain
 
@@ -73,7 +76,7 @@ def document_text(
     width: int | None = None,
     paint: Paint = plain,
 ) -> str:
-    """A line after another; an empty one between sections."""
+    """The lines of all sections, with an empty line between sections."""
     texts = (
         "\n".join(
             line for block in section for line in block_lines(block, width, paint)
@@ -86,7 +89,7 @@ def document_text(
 def block_lines(  # noqa: C901 - a case for each
     block: Block, width: int | None = None, paint: Paint = plain
 ) -> Iterator[str]:
-    """The lines of one block; what only a page can show has none."""
+    """The lines of one block; none if it can only be shown on an HTML page."""
     match block:
         case Sentence(text=text, tone=tone, hangs=hangs):
             lines = wrapped(text, then="  " * hangs, width=width)
@@ -133,7 +136,7 @@ def _head(column: PrintedColumn) -> str:
 
 
 def row_line(columns: Sequence[PrintedColumn], row: PrintedRow) -> str:
-    """The cells of a row, in columns of the widths that were chosen."""
+    """The cells of a row, padded to the columns' widths."""
     texts = map(text_of, row.cells)
     return "".join(map(_padded, texts, columns))
 
@@ -143,13 +146,13 @@ def _padded(text: str, column: PrintedColumn) -> str:
 
 
 def labelled(name: str, text: str, number: str | None = None) -> str:
-    """A fact among others: its name, its number where it has one, and what it is."""
+    """A line with a name, a number if there is one, and a text."""
     between = "   " if number is None else f"{number:>7} "
     return visible(f"{name:<10}{between}{text}")
 
 
 def grid(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[str]:
-    """Lines of cells, each column as wide as its widest; others are aligned right."""
+    """Lines of cells; columns are as wide as needed, right-aligned unless ``left``."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = {*left}
     lines = (
@@ -165,9 +168,9 @@ def grid(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[str]
 def wrapped(
     text: str, *, first: str = "", then: str = "  ", width: int | None = None
 ) -> list[str]:
-    """Lines of a sentence, none too long; what others named is visible.
+    """Wrap a sentence, with control characters made visible.
 
-    With a width of its own, words with hyphens stay whole: flags are to be read.
+    If ``width`` is given, words with hyphens stay whole, as flags must be readable.
     """
     shown = visible(text)
     if len(shown) > MOST_CHARACTERS:
@@ -193,7 +196,7 @@ def columns_of(text: str) -> int:
 
 
 def shortened(text: str, width: int) -> str:
-    """Safe to show, in so many columns at most."""
+    """The text made safe to show, in at most ``width`` columns."""
     shown, room = "", width
     for each in visible(text):
         room -= 1 + is_wide(each)
@@ -204,6 +207,6 @@ def shortened(text: str, width: int) -> str:
 
 
 def cut(name: str, width: int) -> str:
-    """A name that others chose, in so many columns, with a blank before it."""
+    """A name from outside, right-aligned in ``width`` columns after a blank."""
     shown = shortened(name, width - 1)
     return " " * (width - columns_of(shown)) + shown

@@ -1,1 +1,1 @@
-"""Sessions for other programs, and other programs' results as sessions."""
+"""Exports sessions for other programs, and imports their results as sessions."""

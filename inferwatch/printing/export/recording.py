@@ -1,4 +1,4 @@
-"""A recorded session as exporters read it: as of one moment, in bounded memory."""
+"""A recorded session for exporters: a consistent snapshot, in bounded memory."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -18,42 +18,42 @@ from inferwatch.record.tables.table import SourceNames
 
 
 def note_text(note: Note) -> str:
-    """The text of a note; of a loss the cause, below which the end of a log stands."""
+    """The text of a note; for a lost engine without the log lines below the cause."""
     if note.kind is not NoteKind.LOST:
         return note.text
     return redacted(note.text.partition("\n")[0])
 
 
 EVERY = 5_000
-"""Rows between two words on how far it is."""
+"""The number of rows between two progress reports."""
 BOOKMARKS = "SELECT t_ns, text FROM bookmarks WHERE session = ? ORDER BY t_ns"
 SOURCES = "SELECT source, name FROM sources WHERE session = ?"
 
 
 class ExportProgress(Protocol):
-    """Is told how far reading a table or the readings has come."""
+    """Receives progress of reading a table or the readings."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
-        """So many of those are done; ``expected`` is None where nobody knows."""
+        """Report progress; ``expected`` is None if the total is unknown."""
         ...
 
 
 class NoProgress:
-    """Tells nobody, where no progress is shown."""
+    """Ignores progress reports."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """One session in an open file; a recorder that writes on is not seen."""
+    """One session in an open file, as of the moment it was opened."""
 
     session: SessionRow
     connection: sqlite3.Connection
     progress: ExportProgress
     start_monotonic_ns: int
-    """Session time + this = the host's monotonic clock."""
+    """Session time plus this is the host's monotonic clock."""
     imported_from: str | None
 
     @property
@@ -78,7 +78,7 @@ class Recording:
 def opened(
     database: Path, wanted: str, progress: ExportProgress | None = None
 ) -> Iterator[Recording]:
-    """Open a session, by anything that names one.
+    """Open a session by its id, name or ``last``.
 
     Raises:
         StorageError: there is none, or its file cannot be read.

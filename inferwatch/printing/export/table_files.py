@@ -1,10 +1,10 @@
-"""Tables as files: CSV, a file a table; JSON lines, all tables in one.
+"""Writes tables to files: one CSV file per table, or JSON lines for all tables.
 
-Model ids, request ids and error texts are others' words, and a spreadsheet takes a cell
-that begins with ``=`` for a formula, which may call a server or start a program. Such
-texts get an apostrophe before them (OWASP, "CSV Injection"), and so do those that begin
-with one, so that whoever takes one apostrophe away has what was recorded. Numbers are
-left as they are.
+Model ids, request ids and error messages come from outside, and a spreadsheet takes a
+cell that begins with ``=`` for a formula, which may call a server or start a program.
+Such texts get an apostrophe in front (OWASP, "CSV Injection"), as do texts that begin
+with an apostrophe, so that removing one gives what was recorded. Numbers are left as
+they are.
 """
 
 import csv
@@ -23,12 +23,12 @@ from inferwatch.visible import ascii_json, visible_lines
 
 APOSTROPHE = "'"
 FORMULAS = set("=+-@＝＋－＠")
-"""With one of these a formula begins; spreadsheets read the wide ones, too."""
+"""Characters that begin a formula; spreadsheets accept the full-width ones, too."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 def write_csv(tables: Sequence[ExportTable], destination: Destination) -> None:
-    """One table goes into the destination itself, several into a zip or a folder.
+    """Write one table to a file, or several to a zip file or a folder.
 
     Raises:
         UsageError: one CSV file cannot hold what was asked for.
@@ -62,7 +62,7 @@ def _zip(tables: Sequence[ExportTable], destination: Destination) -> None:
 
 
 def _table(table: ExportTable, out: IO[bytes]) -> None:
-    """Write column names, then rows; unknown is empty."""
+    """Write column names, then rows; unknown values are empty."""
     # Not a TextIOWrapper: when writing fails, that takes stdout with it.
     writer = csv.writer(getwriter("utf-8")(out), lineterminator="\n")
     writer.writerow(_shown(table.columns))
@@ -70,15 +70,15 @@ def _table(table: ExportTable, out: IO[bytes]) -> None:
 
 
 def _shown(row: Iterable[object]) -> Iterator[object]:
-    """The cells of a row, with what a terminal would obey made visible."""
+    """The cells of a row, with control characters made visible."""
     cells = (visible_lines(cell) if isinstance(cell, str) else cell for cell in row)
     return (harmless(cell) if isinstance(cell, str) else cell for cell in cells)
 
 
 def harmless(text: str) -> str:
-    """A text that no spreadsheet takes for a formula.
+    """The text, changed if a spreadsheet could take it for a formula.
 
-    Some programs skip blanks and what cannot be seen: a formula behind them is one.
+    Some programs skip blanks and invisible characters, so a formula may follow them.
     """
     seen = next((c for c in text if c.isprintable() and not c.isspace()), "")
     begins_odd = text[:1] in {"\t", "\r", "\n", APOSTROPHE}
@@ -88,9 +88,9 @@ def harmless(text: str) -> str:
 
 
 def write_jsonl(tables: Sequence[ExportTable], destination: Destination) -> None:
-    """Write an object a row, which names its table first; unknown is null.
+    """Write one JSON object per row, with its table's name; unknown values are null.
 
-    Table by table, each in order of receipt.
+    Tables follow each other, each in order of receipt.
     """
     encode = msgspec.json.Encoder().encode
     with destination.file() as out:

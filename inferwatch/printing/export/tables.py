@@ -1,7 +1,7 @@
-"""What of a session becomes tables: those of the record, and its blobs as rows.
+"""The tables of a session to export: those of the recording, and unpacked blobs.
 
-Columns are read from the file itself, so that one that a newer schema brings is there
-without a line here. Their names carry the units; unknown is None.
+Columns are read from the file itself, so columns of a newer schema are exported as
+well. Column names contain the units; unknown values are None.
 """
 
 from collections.abc import Callable, Iterator
@@ -71,11 +71,13 @@ COLUMNS = (
     "itl_cause",
 )
 LOOK_EVERY = MOST_ROWS // 4
-"""Requests that end: the Model has rows of the latest of them only."""
+"""The Model keeps only the latest ended requests, so it is read this often."""
 
 
 def request_causes(recording: Recording) -> Iterator[tuple[Any, ...]]:
-    """The rows, of requests that have not ended too; about in order of arrival.
+    """The causes of each request's latency, roughly by arrival.
+
+    Requests that have not ended are included.
 
     Raises:
         StorageError: what is recorded makes no sense.
@@ -104,14 +106,14 @@ def _told(recording: Recording) -> Iterator[tuple[Any, ...]]:
 
 
 def _rows(model: Model, recording: Recording) -> dict[str, RequestRow]:
-    """All that the Model has, the first to arrive first."""
+    """All requests that the Model has, the earliest arrival first."""
     now_ns = recording.session.duration_ns
     shown = model.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS, client=False))
     return {row.key: row for row in reversed(shown.requests)}
 
 
 def _row(row: RequestRow) -> tuple[Any, ...]:
-    """Parts are zero where the TTFT is explained without them, else unknown."""
+    """Parts are 0 if the TTFT is fully explained without them, else None."""
     parts = dict(row.ttft_parts)
     nothing = 0.0 if parts else None
     return (
@@ -153,21 +155,21 @@ LOAD_READINGS = (
     RequestRecord,
     TokenTimes,
 )
-"""What a load run's numbers and the verdict on its client are made of."""
+"""Readings from which a load run's numbers and its client's verdict are computed."""
 TimeRange = tuple[int | None, int | None]
-"""First and last moment wanted, in session time; None: no bound."""
+"""First and last wanted moment in session time; None is no bound."""
 EVERYWHEN: TimeRange = (None, None)
 SOURCES = "sources"
-"""They stand as names in the other tables."""
+"""Not a table of its own: other tables contain the sources' names."""
 INTERNAL = ("_ordinal", "_carried")
-"""Ends of the columns that only replay reads."""
+"""Suffixes of columns that only replay needs."""
 COUNTED = {"steps": "steps", "step_members": "steps", "requests": "requests"}
-"""The session's row knows how many there are."""
+"""Tables whose number of rows the session row knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportTable:
-    """A table to export: its name, its columns, and its rows, read when asked for."""
+    """A table to export; its rows are read when they are needed."""
 
     name: str
     columns: tuple[str, ...]
@@ -181,7 +183,10 @@ def tables(
     token_times: bool = False,
     span: TimeRange = EVERYWHEN,
 ) -> list[ExportTable]:
-    """The tables of a part of the session; of its requests those that have any."""
+    """The tables of a part of the session.
+
+    Of the request tables only those with rows.
+    """
     found = [_table(recording, name, span) for name in _names(recording, what)]
     if what is SessionPart.REQUESTS:  # told by a probe, or by traces
         found = [each for each in found if any(each.rows())] or found[:1]
@@ -197,7 +202,7 @@ def tables(
 
 
 def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
-    """Those that arrived in the span; what came before it explains them, too."""
+    """Causes of requests that arrived in the span, computed from all readings."""
     arrived = COLUMNS.index("arrived_ns")
 
     def rows() -> Iterator[Row]:
@@ -208,9 +213,9 @@ def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
 
 
 def _load_runs(recording: Recording) -> ExportTable:
-    """Each load run in a row: whether its client kept up, what became of it, how fast.
+    """Each load run in one row: client verdict, counts and latencies.
 
-    Always of the whole run, as a verdict is.
+    Always for the whole run, as the verdict is.
     """
     latencies = [
         (metric, statistic) for metric in RUN_LATENCIES for statistic in RUN_STATISTICS
@@ -238,7 +243,7 @@ def _load_runs(recording: Recording) -> ExportTable:
 
 
 def _load_readings(recording: Recording) -> Iterator[AnyReading]:
-    """In order of receipt; what else is recorded is not read."""
+    """The readings of load runs in order of receipt."""
     told = merge(
         *(
             readable(table.read(recording.connection, number, recording.sources))
@@ -252,13 +257,13 @@ def _load_readings(recording: Recording) -> Iterator[AnyReading]:
 
 
 def _unpacked() -> list[tuple[ReadingTable[Any], ExportedRows]]:
-    """Tables with blobs, beginning with those that are always wanted."""
+    """Tables with blobs, starting with those that are always exported."""
     found = [(table, table.unpacked) for table in every_table() if table.unpacked]
     return sorted(found, key=lambda each: each[1].on_request)
 
 
 def _names(recording: Recording, what: SessionPart) -> list[str]:
-    """The names of the record's tables that belong to the part."""
+    """The names of the recording's tables that belong to the part."""
     query = (
         "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
         "WHERE t.type = 'table' AND c.name = 'session' AND c.type = 'INTEGER' "
@@ -276,7 +281,7 @@ def _names(recording: Recording, what: SessionPart) -> list[str]:
 
 
 def _part(name: str) -> SessionPart:
-    """As the table says; a later schema's may be of GPUs."""
+    """The table's part; unknown tables of later versions may be of GPUs."""
     return _parts().get(
         name, SessionPart.GPU if name.startswith("gpu") else SessionPart.ALL
     )
@@ -297,7 +302,7 @@ def _moments() -> dict[str, str]:
 
 
 def _table(recording: Recording, name: str, span: TimeRange) -> ExportTable:
-    """A table of the record; ``table_xinfo`` knows the computed columns too."""
+    """A table of the recording, including computed columns (``table_xinfo``)."""
     info = recording.connection.execute(f"PRAGMA table_xinfo({name})").fetchall()
     columns = tuple(
         column
@@ -331,7 +336,7 @@ def _table(recording: Recording, name: str, span: TimeRange) -> ExportTable:
 def _within(
     name: str, columns: tuple[str, ...], span: TimeRange
 ) -> tuple[str, list[int]]:
-    """The condition that keeps what lies in the span; some tables have no moments."""
+    """The SQL condition for the span; empty for tables without a time column."""
     moment = _moments().get(name, "t_ns")
     if moment == "t_ns" and moment not in columns:
         return "", []
@@ -344,7 +349,7 @@ def _within(
 
 
 def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Row]:
-    """Replaces a row's source number by its name."""
+    """A function that replaces a row's source number by its name."""
     if "source" not in columns:
         return lambda row: row
     place, sources = columns.index("source"), recording.sources
@@ -357,7 +362,7 @@ def _taken_apart(
     unpacked: ExportedRows,
     span: TimeRange,
 ) -> ExportTable:
-    """A table of what another table keeps in blobs."""
+    """A table of rows that another table stores in blobs."""
 
     def rows() -> Iterator[Row]:
         expected = _expected(recording, unpacked.name)

@@ -1,1 +1,1 @@
-"""What is printed of a session or a load run: JSON objects and text."""
+"""Summaries of sessions and load runs, as JSON and as text."""

@@ -1,4 +1,4 @@
-"""Why requests were slow, who holds the memory, what the scheduler did; as JSON."""
+"""Causes of slow requests, memory use and stalls of the scheduler, as JSON."""
 
 from msgspec import to_builtins
 
@@ -13,11 +13,11 @@ from inferwatch.printing.summary.why import by_cause
 from inferwatch.printing.text import labelled
 
 MOST_SLOW = 10
-"""Requests that are told singly."""
+"""The number of slow requests that are listed individually."""
 
 
 def cause_rows(snapshot: Snapshot) -> Summary:
-    """The slowest of the window by cause; memory; batch sizes; stalls."""
+    """Causes of slow requests in the window, memory, batch sizes and stalls."""
     slowest, memory, curve = snapshot.slowest, snapshot.memory, snapshot.batch_curve
     return {
         "slowest": None
@@ -46,7 +46,7 @@ def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
 
 
 def group_rows(snapshot: Snapshot) -> Summary:
-    """The rows at hand by what they have in common: length, model, cause and so on."""
+    """Requests grouped by length, model, cause and so on."""
     models = {each.source: each.model for each in snapshot.engines}
     return {
         by.name.lower(): [
@@ -85,7 +85,7 @@ def request_row(row: RequestRow) -> Summary:
 
 
 def _block_map(picture: BlockPicture) -> Summary:
-    """How many blocks are what; the picture itself is for screens."""
+    """The number of blocks in each state; only screens draw the map itself."""
     free, cached, private, shared = picture.counts
     return {
         "source": picture.source,
@@ -101,7 +101,7 @@ def _block_map(picture: BlockPicture) -> Summary:
 
 
 def cause_lines(summary: Summary) -> list[str]:
-    """For people: what the slowest waited for, who holds memory, what stalled."""
+    """Text: what the slowest requests waited for, memory use, and stalls."""
     lines = []
     slowest, memory, stalls = summary["slowest"], summary["memory"], summary["stalls"]
     if slowest is not None and slowest["sentence"]:

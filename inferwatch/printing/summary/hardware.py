@@ -1,4 +1,4 @@
-"""GPUs and hosts, as a summary has them; over the window where nothing else is said."""
+"""GPUs and hosts in a summary; means are over the window."""
 
 from inferwatch.formatting import (
     counted,
@@ -14,7 +14,7 @@ from inferwatch.visible import visible
 
 GIGA = 1e9
 SIMULATED = "simulated"
-"""The word in the version of a driver behind which there is no GPU."""
+"""Marks the driver version of simulated GPUs."""
 GPU_INFO = (
     "name",
     "uuid",
@@ -47,7 +47,7 @@ def hardware_rows(snapshot: Snapshot) -> Summary:
 
 
 def hardware_lines(summary: Summary) -> list[str]:
-    """What the engine's GPUs did, for people; else what its steps imply."""
+    """Text: what the engine's GPUs did, else what its steps imply."""
     hardware, gpus = summary["hardware"], summary["gpus"]
     if not hardware["gpus"]:
         return _derived(hardware)
@@ -146,5 +146,5 @@ def _process(process: ProcessState) -> Summary:
 
 
 def _gb(size_bytes: float | None) -> float | None:
-    """Decimal gigabytes."""
+    """Convert bytes to decimal gigabytes."""
     return None if size_bytes is None else size_bytes / GIGA

@@ -1,4 +1,4 @@
-"""Latencies in summaries: as JSON by metric, and as tables of text."""
+"""Latencies in summaries: as JSON by metric, and as text tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ BRACKETED = ("p50", "p95", "p99")
 
 
 def latency_rows(latencies: Sequence[Latency]) -> Summary:
-    """By metric; of a scraped one the percentiles are ``brackets``."""
+    """Latencies by metric; percentiles of scraped ones are ``brackets``."""
     rows = {row.metric: row for row in latencies}
     return {metric: _as_json(rows[metric]) for metric in SHOWN if metric in rows}
 
@@ -50,7 +50,7 @@ def quantiles_row(quantiles: Quantiles) -> Summary:
 
 
 def latency_tables(clock: str, rows: Summary) -> list[str]:
-    """One line a latency, in one unit; ``~`` marks what rests on too few samples."""
+    """One line per latency; ``~`` marks percentiles from too few samples."""
     shown = [metric for metric in SHOWN if metric in rows]
     exact = [metric for metric in shown if "brackets" not in rows[metric]]
     stepped = clock == "server" and (exact or not shown or rows["steps"]["count"])
@@ -85,7 +85,7 @@ def quantile_cell(row: Mapping[str, Any], column: str, unit: TimeUnit) -> str:
 
 
 def _bracketed(name: str, row: Summary) -> str:
-    """The mean is exact; of a percentile two bounds are known."""
+    """A row with bounds for each percentile; only its mean is exact."""
     ends = dict(zip(BRACKETED, _ends(row), strict=True))
     known = [end for end in ends.values() if end is not None]
     bounds = [bound for end in known for bound in (end.low, end.high) if bound]

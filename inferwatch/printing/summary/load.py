@@ -1,4 +1,4 @@
-"""A load run as one JSON object, and the same as a text for people."""
+"""A load run as one JSON object, and as text."""
 
 from collections.abc import Mapping
 from textwrap import wrap
@@ -36,10 +36,10 @@ COUNTS = ("sent", "succeeded", "failed", "aborted", "in_flight_at_end", "warmup"
 
 
 def summarise_load(result: LoadResult) -> Summary:
-    """What ``inferwatch load --json`` prints of a run.
+    """What ``inferwatch load --json`` prints for a run.
 
-    ``ttft_s`` counts from the intended send, as everywhere; it also stands under the
-    name that says so.
+    ``ttft_s`` counts from the intended send, as everywhere; ``ttft_from_intended_s`` is
+    the same.
     """
     latencies = _latencies(result.latencies)
     return {
@@ -131,7 +131,7 @@ def _judged(goodput: Goodput) -> Summary:
 
 
 def _client(result: LoadResult) -> Summary:
-    """How well the client did, so how far the numbers are the server's."""
+    """The client's verdict and lags, which show how far its numbers can be trusted."""
     sample, lag = result.sample, result.send_lag.quantiles
     return {
         "verdict": result.verdict.state,
@@ -196,7 +196,8 @@ ROWS = {
 }
 COLUMNS = ("p50", "p90", "p99", "max")
 MUCH_MORE = 1.5
-"""Times the calibrated load: beyond, what was calibrated promises nothing."""
+"""With more than this many times the calibrated load, the calibration does not apply.
+"""
 SOURCES = {"probe": "probe", "answers": "its answers", "metrics": "its /metrics"}
 PART_NAMES = {
     "send_lag_s": "send lag",
@@ -250,7 +251,7 @@ def _counts(summary: Summary) -> str:
 
 
 def _accounts(requests: Mapping[str, Any]) -> list[str]:
-    """A warning if some request that was sent has no outcome."""
+    """A warning if the outcome of some sent requests is unknown."""
     if not (lost := requests["unaccounted"]):
         return []
     return [
@@ -341,7 +342,7 @@ def _client_lines(client: Mapping[str, Any]) -> list[str]:
 
 
 def doubts(client: Mapping[str, Any]) -> list[str]:
-    """Why the client was too slow, who kept it waiting, and what follows from it."""
+    """Why the client was too slow, what caused that, and what it means."""
     if not client["reasons"]:
         return []
     said = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
@@ -446,7 +447,7 @@ NAME_CELLS = 13
 
 
 def parts_table(head: str, parts: Parts) -> list[str]:
-    """A heading and one line for each part; nothing where there are no parts."""
+    """A heading and one line for each part; empty if there are none."""
     if not parts:
         return []
     heads = _line(head, ("", *HEADS))

@@ -1,4 +1,4 @@
-"""A plan as a table for people and as JSON."""
+"""Capacity plans as a text table and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,14 +37,14 @@ JUDGED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTimes:
-    """What somebody measured or read, to be held against its floor."""
+    """Measured values to compare with their floors."""
 
     tpot_s: float | None = None
     ttft_s: float | None = None
     tokens_per_s: float | None = None
 
     def checks(self, plan: CapacityPlan) -> Iterator[tuple[str, float, float | None]]:
-        """Name, what was measured as a time, and its floor."""
+        """Name, measured time and floor of each value."""
         if self.tpot_s is not None:
             yield "TPOT", self.tpot_s, plan.tpot_floor_s
         if self.ttft_s is not None:
@@ -54,7 +54,7 @@ class MeasuredTimes:
             yield "tokens/s", step_s, plan.tpot_floor_s
 
     def beaten(self, plan: CapacityPlan) -> bool:
-        """One of them is faster than can be."""
+        """Whether any value is faster than possible."""
         checks = self.checks(plan)
         return any(is_possible(time, floor) is False for _, time, floor in checks)
 
@@ -67,7 +67,7 @@ def plan_text(
     paint: Paint = plain,
     currency: str = "$",
 ) -> str:
-    """A column a plan, as many beside each other as there is room."""
+    """The plans as columns, as many side by side as fit."""
     sections = _sections(plans, measured, currency)
     labels = [label for _, rows in sections for label, _ in rows]
     label_width = max(map(len, labels)) + 2 * GAP
@@ -83,7 +83,7 @@ def plan_text(
 
 
 def _head(name: str, plan: CapacityPlan) -> list[str]:
-    """What stands for all columns."""
+    """The lines above the table, which apply to all columns."""
     shape, load = plan.shape, plan.workload
     active = plan.counted.active
     total = _parameters(plan.counted.total)
@@ -102,7 +102,7 @@ def _head(name: str, plan: CapacityPlan) -> list[str]:
 def _blocks(
     plans: Sequence[CapacityPlan], sections: Sequence[Section], room: int
 ) -> Iterator[Sequence[CapacityPlan]]:
-    """So many columns as fit beside each other."""
+    """The plans in groups that fit side by side."""
     cells = [cell for _, rows in sections for _, cell in rows]
     widest = max(len(cell(plan)) for plan in plans for cell in cells)
     beside = max(1, room // (widest + GAP))
@@ -229,7 +229,7 @@ def _rate(rate: TokenRate) -> Callable[[CapacityPlan], str]:
 
 
 def _prices(plans: Sequence[CapacityPlan], currency: str) -> list[Row]:
-    """Of the rates, all in as many decimals."""
+    """Price rows, all with the same number of decimals."""
     places = price_places(
         plan.cost(rate(plan)) for plan in plans for _, rate in _TOKEN_RATES
     )

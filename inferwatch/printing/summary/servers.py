@@ -1,4 +1,4 @@
-"""Servers attached to, as a summary has them: each by itself, and what may help."""
+"""Attached servers in a summary, each by itself."""
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted, format_rate, format_share
@@ -68,7 +68,7 @@ def _engine(server: Summary) -> str:
 
 
 def server_lines(servers: list[Summary]) -> list[str]:
-    """Each in a line where there are several; why one does not answer."""
+    """One line per server if there are several; why one does not answer."""
     shown = servers if len(servers) > 1 else [s for s in servers if not s["answers"]]
     lines = [_line(server) for server in shown[:MOST_LINES]]
     left = len(shown) - len(lines)

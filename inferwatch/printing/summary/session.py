@@ -1,4 +1,4 @@
-"""A whole session as one JSON object, and the same as a table for people."""
+"""A whole session as one JSON object, and as text."""
 
 from dataclasses import asdict
 from typing import Protocol
@@ -43,7 +43,7 @@ from inferwatch.visible import visible
 
 
 def slo_rows(snapshot: Snapshot) -> Summary:
-    """As JSON; None where nothing was to be held."""
+    """SLO attainment as JSON; None without objectives."""
     state = snapshot.slo
     if state is None:
         return {"slo": None}
@@ -52,13 +52,13 @@ def slo_rows(snapshot: Snapshot) -> Summary:
 
 
 def spending_rows(snapshot: Snapshot) -> Summary:
-    """As JSON; None where neither a price nor energy is known."""
+    """Cost and energy as JSON; None if neither prices nor energy are known."""
     told = snapshot.spending
     return {"spending": None if told is None else asdict(told)}
 
 
 def spending_lines(summary: Summary) -> list[str]:
-    """For people: what tokens cost, and what energy they took."""
+    """Text: what tokens cost, and how much energy they took."""
     told = summary["spending"]
     if told is None:
         return []
@@ -90,7 +90,7 @@ def _said(told: Summary, number: Number) -> str:
 
 
 def slo_lines(summary: Summary) -> list[str]:
-    """For people, a line of all and one of each class."""
+    """Text: one line for all requests and one for each class."""
     found = summary["slo"]
     if found is None:
         return []
@@ -124,7 +124,7 @@ def _good(found: Summary) -> str:
 
 
 def _misses(found: Summary) -> str:
-    """Most frequent first."""
+    """Missed objectives, the most frequent first."""
     missed = sorted((found["missed"] or {}).items(), key=lambda each: -each[1])
     words = [f"{n:,} {_name(metric)}" for metric, n in missed]
     return f", missed by {', '.join(words)}" if words else ""
@@ -138,7 +138,7 @@ IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
 
 
 def limits_rows(snapshot: Snapshot) -> Summary:
-    """Peaks, shape, operating points, split, memory; names are those of the fields."""
+    """Roofline limits as JSON, named as their fields."""
     limits = snapshot.limits
     if limits is None:
         return {"limits": None}
@@ -148,7 +148,7 @@ def limits_rows(snapshot: Snapshot) -> Summary:
 
 
 def limits_lines(summary: Summary) -> list[str]:
-    """For people: what a step takes, what it could, and whether that can be true."""
+    """Text: step times, their floors, and whether they are possible."""
     limits = summary["limits"]
     if limits is None:
         return []
@@ -178,11 +178,11 @@ def _against_floor(point: Summary) -> str:
 
 
 MOST_PAST = 5
-"""Of those that are over, in the table for people."""
+"""The number of past findings in the text."""
 
 
 def finding_rows(snapshot: Snapshot) -> Summary:
-    """What holds first, what costs most before the others; then what is over."""
+    """Current findings by cost, then past ones."""
     return {
         "findings": [
             *(_row(each) for each in snapshot.findings),
@@ -236,7 +236,7 @@ def _past_row(past: PastFinding) -> Summary:
 
 
 def finding_lines(summary: Summary) -> list[str]:
-    """What is wrong and what to do first; then what was wrong before."""
+    """Text: current findings with remedies, then past ones."""
     found = summary["findings"]
     lines = []
     for each in [one for one in found if one["until_s"] is None]:
@@ -294,7 +294,7 @@ LIVE_FIELDS = (
 
 
 class HasUnrecorded(Protocol):
-    """What the recorder knows of its own gaps."""
+    """Knows how many readings were not recorded."""
 
     @property
     def unrecorded(self) -> int: ...
@@ -303,7 +303,7 @@ class HasUnrecorded(Protocol):
 def summarise(
     snapshot: Snapshot, session_id: str | None, record: HasUnrecorded | None = None
 ) -> Summary:
-    """What a headless watch prints; names are those of the fields."""
+    """The JSON object of a headless watch; names are those of the fields."""
     flow, cost = snapshot.flow, snapshot.cost
     kv, steps = snapshot.kv, snapshot.steps
     peak = kv.peak_used_blocks
@@ -360,19 +360,19 @@ def summarise(
 
 
 def _prefix_cache(cache: PrefixCache | None) -> Summary | None:
-    """What cache events tell; None where nobody publishes any."""
+    """Prefix cache statistics from KV events; None if there are no events."""
     if cache is None:
         return None
     return asdict(cache) | {"lifetime_s": quantiles_row(cache.lifetime_s)}
 
 
 def share(part: int | None, whole: int | None) -> float | None:
-    """A part of a whole, 0-1; None while either is unknown."""
+    """A share, 0-1; None if either number is unknown."""
     return None if part is None or not whole else part / whole
 
 
 def _engine(snapshot: Snapshot) -> Summary | None:
-    """The first rank's facts; ranks of one engine do not differ in them."""
+    """The first rank's facts; all ranks of an engine share them."""
     if not snapshot.engines:
         return None
     info = snapshot.engines[0]
@@ -385,14 +385,14 @@ def _engine(snapshot: Snapshot) -> Summary | None:
 
 
 def _live(limits: LiveLimits) -> Summary:
-    """What limits a rank now, where that may be changed while it runs."""
+    """A rank's current live limits."""
     told = {name: getattr(limits, name) for name in LIVE_FIELDS}
     since_s = limits.t_ns / NS_PER_S
     return {"engine_id": limits.source, **told, "since_s": since_s}
 
 
 def _served_name(snapshot: Snapshot) -> str | None:
-    """What clients call the model, which is rarely the path the engine was given."""
+    """The model name that clients use, rather than the engine's path."""
     return snapshot.endpoints[-1].model if snapshot.endpoints else None
 
 
@@ -430,7 +430,7 @@ def load_runs(client: ClientView | None) -> list[Summary]:
 
 
 def client_verdict(client: ClientView) -> Summary:
-    """Whether its client was fast enough for the latencies it reports."""
+    """Whether the client was fast enough for the latencies it reports."""
     return {
         "verdict": client.verdict,
         "reasons": list(client.reasons),
@@ -496,7 +496,7 @@ def _facts(summary: Summary) -> list[str]:
 
 
 def _lowered(limits: list[Summary]) -> list[str]:
-    """Each rank whose limits are lower than it was started with."""
+    """One line per rank whose limits are below those at start."""
     return [
         labelled("limits", ", ".join(_lower(each)))
         for each in limits
@@ -525,7 +525,7 @@ def _cached(cache: Summary | None) -> list[str]:
 
 
 def _client_blocks(runs: list[Summary]) -> list[list[str]]:
-    """What the client of each load run measured, and whether it was fast enough."""
+    """Each load run's client latencies, and whether its client was fast enough."""
     named = len(runs) > 1
     return [
         block
@@ -538,7 +538,7 @@ def _client_blocks(runs: list[Summary]) -> list[list[str]]:
 
 
 def run_line(run: Summary) -> str:
-    """Which run it is, at what load, and what became of its requests."""
+    """A load run's name, load and request counts."""
     asked = run["asked_per_s"]
     load = "" if asked is None else f" at {format_rate(asked).strip()}/s"
     counts = [f"{run['sent']:,} sent", f"{run['succeeded']:,} done"]
@@ -573,7 +573,7 @@ def _counted(number: int | None, noun: str) -> str:
 
 
 def _as_sent(requests: Summary) -> str:
-    """Of sequences, how many requests these were, where that is another number."""
+    """The number of requests behind finished sequences, if it differs."""
     sent = requests["finished_as_sent"]
     if sent is None or sent == requests["finished"]:
         return ""

@@ -1,4 +1,4 @@
-"""Why requests were slow, as text that fits 80 columns and as JSON."""
+"""Why requests were slow, as text in 80 columns and as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,35 +27,35 @@ from inferwatch.visible import visible
 BAR = 24
 """Columns of the waterfall."""
 MOST_LINES = 40
-"""Of a waterfall: of more chunks, those alike stand together."""
+"""Most lines of a waterfall; with more, similar chunks are merged."""
 MOST_LATE = 12
 MOST_COMPANIONS = 5
 ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
-"""Shares of steps by tokens."""
+"""Causes whose times are estimated from their share of step tokens."""
 NOT_YET = "No request has had its first token by then."
 NOT_PROBED = "Nobody told of single requests: it takes a probe in the server to do so."
 WallText = Callable[[int], str]
-"""Tells the local time of a moment of session time."""
+"""Formats a moment of session time as local time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """What was asked and found."""
+    """The slowest requests, or the one that was asked for."""
 
     session_id: str
     now_ns: int
     slowest: SlowRequests | None = None
     stories: tuple[RequestStory, ...] = ()
-    """The worst first; where one was asked for, that one."""
+    """The worst first, or only the one that was asked for."""
     asked: bool = False
     is_probed: bool = True
-    """A probe told of the engine."""
+    """Whether the engine has a probe."""
     failed: FailureCount | None = None
-    """How requests of our load failed most, where not one was answered."""
+    """The most frequent failure of a load's requests, if none was answered."""
 
 
 def why_json(why: Why) -> dict[str, Any]:
-    """Names of the readings' story, with units in them."""
+    """The result as JSON, named as the fields."""
     stories = [story_json(story) for story in why.stories]
     told: dict[str, Any] = {"session_id": why.session_id, "now_ns": why.now_ns}
     if why.asked:
@@ -83,7 +83,7 @@ def by_cause(parts: Sequence[Sequence[Any]]) -> dict[str, float]:
 
 
 def why_text(why: Why, wall: WallText) -> str:
-    """Lines for people; ``wall`` tells the time of a moment."""
+    """The result as text; ``wall`` formats times."""
     if why.asked:
         return "\n".join(story_lines(why.stories[0], wall))
     lines = [f"{why.session_id}, as of {wall(why.now_ns)}"]
@@ -165,7 +165,7 @@ def _wrapped(pieces: Sequence[str], indent: str) -> Iterator[str]:
 
 
 def story_lines(story: RequestStory, wall: WallText) -> Iterator[str]:
-    """One request: its phases as a waterfall, late tokens and their causes."""
+    """One request: its phases as a waterfall, and late tokens with their causes."""
     row = story.row
     yield shortened(row.name, WIDTH)
     ended = f"{row.state} ({visible(row.reason)})" if row.reason else f"{row.state}"
@@ -190,7 +190,7 @@ def story_lines(story: RequestStory, wall: WallText) -> Iterator[str]:
 
 
 def waterfall_lines(story: RequestStory) -> Iterator[str]:
-    """A line a stretch: since when, what, how long, where in its time."""
+    """One line per stretch: its start, name, duration and bar."""
     spans = story.spans
     if not spans:
         return
@@ -230,14 +230,14 @@ def _span_name(span: StorySpan) -> str:
 
 
 def _bar(start: int, end: int, whole: int) -> str:
-    """Where a stretch lies; the shortest has a mark, too."""
+    """The bar of a stretch; even the shortest has a mark."""
     first = min(start * BAR // max(whole, 1), BAR - 1)
     last = max(first + 1, -(-end * BAR // max(whole, 1)))
     return (" " * first + "█" * (last - first)).ljust(BAR)[:BAR]
 
 
 def _alike(spans: Sequence[StorySpan]) -> list[tuple[StorySpan, ...]]:
-    """Chunks, and what lies between them, are told together where they are many."""
+    """Merge prefill chunks, and the pauses between them."""
     prefill = {SpanKind.CHUNK, SpanKind.LEFT_OUT}
     found: list[tuple[StorySpan, ...]] = []
     for together, group in groupby(spans, key=lambda each: each.kind in prefill):
@@ -305,7 +305,7 @@ def _others(story: RequestStory) -> Iterator[str]:
 
 
 def _paragraph(text: str, indent: str) -> Iterator[str]:
-    """Words in lines; one that is longer than a line is cut."""
+    """Break text into lines; a word longer than a line is cut."""
     room = WIDTH - len(indent)
     line = ""
     for word in text.split():

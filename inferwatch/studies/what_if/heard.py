@@ -26,7 +26,7 @@ KINDS = (
     LoadPlanned,
     LoadEvent,
 )
-"""The types of readings that it takes."""
+"""The types of readings that a prediction uses."""
 MOMENTS = {
     (EventKind.ARRIVED, Vantage.FRONTEND): "arrived_ns",
     (EventKind.FIRST_TOKEN, Vantage.FRONTEND): "sent_ns",

@@ -37,13 +37,13 @@ class Outcome:
 
     @property
     def binds(self) -> BoundBy:
-        """What kept requests waiting longest; nothing where hardly any waited."""
+        """What kept requests waiting longest; NOTHING if hardly any waited."""
         shares = {**self.bound_share, BoundBy.NOTHING: LEAST_BOUND}
         return max(shares, key=lambda bound: shares[bound])
 
 
 LEAST_BOUND = 0.02
-"""A share of step time; what binds for less does not count."""
+"""A cause with a smaller share of step time does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,6 @@ class _RequestLatencies:
 
 
 def measured_outcome(run: RecordedRun) -> Outcome:
-    """Return the outcome as it was recorded."""
     ended = [
         _RequestLatencies(
             past.first_ns + past.send_ns - past.arrived_ns,
@@ -123,7 +122,7 @@ def _ended(
 
 
 def _gaps_of(run: RecordedRun) -> tuple[Ints, Ints]:
-    """Return all gaps between tokens of a request, and their weights, which are 1."""
+    """Gaps between the tokens of each request, each with a weight of 1."""
     flat, end_ns = run.steps.flat, run.steps.end_ns
     made = flat.produced > 0
     member, step = flat.member[made], flat.step[made]

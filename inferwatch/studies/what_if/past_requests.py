@@ -68,7 +68,7 @@ class OutputSpan:
 
 
 def output_spans(flat: FlatMembers, end_ns: Ints) -> dict[int, OutputSpan]:
-    """Return the walk of each request by its ordinal."""
+    """The first and last output times of each request, by its ordinal."""
     made = flat.produced > 0
     if not made.any():
         return {}
@@ -88,7 +88,7 @@ def output_spans(flat: FlatMembers, end_ns: Ints) -> dict[int, OutputSpan]:
 
 
 def transit_ns(mine: Mapping[int, ObservedRequest], steps: RecordedSteps) -> int:
-    """Return the median time from front end to engine, of requests that met it idle."""
+    """Median time from front end to engine, for requests that found it idle."""
     idle = steps.gap_ns < 0
     since, until = steps.end_ns[idle], np.append(steps.start_ns[1:], 1 << 62)[idle]
     times_ns = []
@@ -107,7 +107,7 @@ def past_requests(
     load: Sequence[LoadEvent],
     closed_runs: Sequence[str],
 ) -> list[PastRequest]:
-    """Return the requests whose arrival was seen, in the order of ``due_ns``."""
+    """The requests whose arrival was seen, in the order of ``due_ns``."""
     spans = output_spans(steps.flat, steps.end_ns)
     passing_ns = transit_ns(mine, steps)
     warm = warm_ups(load)

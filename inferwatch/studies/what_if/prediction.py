@@ -1,9 +1,8 @@
-"""Predicts a recorded load under other settings, and tells how far to trust that.
+"""Predicts a recorded load under other settings, with the error to expect.
 
-First the load is simulated under its own setting: what that differs from the
-measurement is the error that every prediction is shown with. A number whose self-check
-differs too much is not predicted, nor is one that rests on steps unlike any that were
-seen.
+First the load is simulated under its own setting: the difference from the measurement
+is the error that is shown with every prediction. A number whose self-check differs too
+much is not predicted, nor is one that depends on steps unlike any recorded ones.
 """
 
 from collections import deque
@@ -47,12 +46,11 @@ Floats = npt.NDArray[np.float64]
 
 WINDOW_NS = NS_PER_S // 4
 FEWEST_BESIDE = 20
-"""How many steps of a moment, at least, the deviations are taken from."""
+"""Fewest steps from which the deviations at a moment are taken."""
 RATIO = 0.25, 2.0
-"""Bounds for duration / expected; what exceeds them counts as a pause of the
-machine."""
+"""Bounds for actual / expected duration; time beyond them counts as a machine pause."""
 LONG_GAP_NS = 3_000_000
-"""What a gap between steps exceeds its expected length by to count as a pause."""
+"""A gap between steps longer than expected by this much counts as a pause."""
 NEAR_NS = 20_000_000
 """A pause that ended up to this long ago still delays the step that starts now."""
 REACH = 1.25
@@ -113,7 +111,7 @@ class MachineVariation:
 
 
 class ReplayedStepDurations:
-    """Tells how long simulated steps take, with the deviations of a recorded run."""
+    """How long simulated steps take, with the deviations of a recorded run."""
 
     def __init__(
         self, cost: StepCost, variation: MachineVariation, start_ns: int, rate: float
@@ -125,15 +123,16 @@ class ReplayedStepDurations:
         """A factor by which all steps take longer."""
         self._next: dict[tuple[bool, int], int] = {}
         self.beyond_ns = 0
-        """Time in steps with many more requests or prompt tokens than any that was
-        seen."""
+        """Time spent in steps with many more requests or prompt tokens than any
+        recorded step.
+        """
         self._most_members = int(cost.most_members * REACH)
         self._most_tokens = int(cost.most_prefill_tokens * REACH)
         self._past = 0
-        """How many pauses are past, those of earlier repetitions included."""
+        """The number of pauses so far, including those of earlier repetitions."""
 
     def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
-        """Return how long a step of that load takes, and the gap after it."""
+        """The duration of a step with this load, and the gap after it."""
         cost, prefills = self._cost, load.prefill_tokens > 0
         deviations = (
             self._variation.of_prefills if prefills else self._variation.of_decodes
@@ -154,7 +153,7 @@ class ReplayedStepDurations:
         return took_ns, int(gap)
 
     def _pause_ns(self, start_ns: int, end_ns: int) -> int:
-        """Return the length of pauses in that span; those in idle time are skipped."""
+        """The length of pauses in this span; pauses in idle time are skipped."""
         pauses = self._variation.pauses
         count, pause_ns = len(pauses.moments_ns), 0
         while count:
@@ -171,7 +170,7 @@ class ReplayedStepDurations:
 def _machine_pauses(
     steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats
 ) -> MachinePauses:
-    """Collect the time that steps and gaps took beyond the bounds."""
+    """The time that steps and gaps took beyond the bounds, as pauses."""
     first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
     usual_ns = steps.took_ns - more_ns
     middles = (steps.start_ns - first_ns + usual_ns / 2).astype(np.int64)
@@ -237,7 +236,7 @@ class ReplayedArrivals:
             yield came_ns, spec
 
     def next_ns(self) -> int | None:
-        """Return when the next request arrives; None if no more do."""
+        """When the next request arrives; None if there are no more."""
         return self._due[0][0] if self._due else None
 
     def ended(self, spec: RequestSpec, now_ns: int) -> None:
@@ -274,7 +273,7 @@ class _Users:
             self._present = max(self._present, count)
 
     def free(self, now_ns: int) -> tuple[int, RequestSpec] | None:
-        """Return the next request of a user who was answered; None if there is none."""
+        """The next request of a user who was answered; None if there is none."""
         due_ns = now_ns + self._loop.pause_ns
         if due_ns >= self._loop.until_ns:
             return None
@@ -291,13 +290,14 @@ class _Users:
 
 Progress = Callable[[int], None]
 MOST_ERROR = {"p50": 0.10, "p99": 0.20}
-"""A self-check that differs by more shows that the model is wrong about that number."""
+"""With a larger self-check error, the model is wrong about that number."""
 MOST_RATE_ERROR = 0.10
 LONGER = 1.1
-"""Machines vary: a prediction must hold if steps take this many times as long."""
+"""Machines vary, so a prediction must hold even if steps take this many times as long.
+"""
 FEWEST_REQUESTS = 20
 MOST_BEYOND = 0.01
-"""The share of simulated time that may be in steps larger than any that was seen."""
+"""Largest share of simulated time in steps larger than any recorded step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,14 +325,14 @@ class Prediction:
     outcome: Outcome | None = None
     """None if it cannot be predicted."""
     cannot: str | None = None
-    """Why not, fit to show."""
+    """The reason, in words."""
     unsure: dict[str, float] = field(default_factory=dict)
-    """By ``ttft_s p99``: the relative change if steps take LONGER, where it is too
-    large."""
+    """Numbers that change too much if steps take LONGER: by ``ttft_s p99``, the
+    relative change.
+    """
     notes: tuple[str, ...] = ()
     waiting_at_end: int = 0
-    """How many requests had no token when the last one arrived: more, if the queue
-    grew."""
+    """Requests without a token when the last one arrived; many if the queue grew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,14 +349,15 @@ class WhatIf:
     near_s: float
     """Half a typical step: shorter queue times count as none."""
     most_members: int
-    """The largest batch that was seen."""
+    """The largest recorded batch."""
     figures: tuple[QuantileCheck, ...] = ()
     untold: dict[str, str] = field(default_factory=dict)
-    """By ``ttft_s p99``: why that number is not predicted."""
+    """Numbers that are not predicted: by ``ttft_s p99``, the reason."""
     predictions: tuple[Prediction, ...] = ()
     closed_loop: bool = False
-    """Whether arrivals depend on answers, as users send the next request when
-    answered."""
+    """Whether users send the next request when answered, so that arrivals depend on
+    answers.
+    """
     notes: tuple[str, ...] = ()
 
     def is_near(self, figure: QuantileCheck) -> bool:
@@ -365,7 +366,7 @@ class WhatIf:
         return figure.metric == "queue_s" and longest_s < self.near_s
 
     def error_of(self, metric: str, percent: str) -> float | None:
-        """Return the error of the self-check; None if nothing was measured."""
+        """The self-check's error for a quantile; None if nothing was measured."""
         for figure in self.figures:
             if (figure.metric, figure.percent) == (metric, percent):
                 return figure.error
@@ -381,9 +382,9 @@ def predict(
 ) -> WhatIf:
     """Predict the outcome of the run under each change.
 
-    ``progress`` is called with the number of simulated steps, and may raise to stop.
+    ``progress`` is called with the number of simulated steps, and may raise to cancel.
     Predictions are for the machine as it was in the run; with ``machine``, as it was in
-    another run with these steps: the load of its neighbours cannot be predicted.
+    another run with these steps, as the load of its neighbours cannot be predicted.
 
     Raises:
         CannotTellError: there are too few requests.
@@ -431,7 +432,7 @@ class _Simulator:
         variation: MachineVariation,
         longer: float = 1.0,
     ) -> tuple[SimulationResult, int]:
-        """Return the result, and the time in steps larger than any that was seen."""
+        """The result, and the time in steps larger than any recorded step."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
         start_ns = int(self.run.steps.start_ns.min())
         costs = ReplayedStepDurations(self.cost, variation, start_ns, setting.rate)
@@ -470,7 +471,7 @@ def _at(quantiles: Quantiles, percent: str) -> float | None:
 def _untold(
     figures: Sequence[QuantileCheck], near: Callable[[QuantileCheck], bool]
 ) -> dict[str, str]:
-    """Return the numbers for which the self-check differs too much, with the reason."""
+    """Numbers whose self-check error is too large, with the reason."""
     return {
         f"{each.metric} {each.percent}": (
             "simulated as it was, it misses what was measured by "
@@ -513,9 +514,9 @@ def _predict(
 
 
 def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
-    """Return the numbers that slightly slower steps would change by much more.
+    """Numbers that slightly slower steps would change by much more.
 
-    Near an engine's capacity, queues grow from it.
+    Near an engine's capacity, queues grow with step times.
     """
     changes = {}
     for each in _figures(outcome, slower):
@@ -539,7 +540,7 @@ def _refused(run: RecordedRun, change: SettingChange) -> str | None:
 
 
 def _beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str | None:
-    """Return why not, if the result rests on steps larger than any seen."""
+    """The reason if the result depends on steps larger than any recorded step."""
     if beyond_ns <= MOST_BEYOND * result.busy_ns:
         return None
     if result.most_members > cost.most_members:
@@ -554,7 +555,7 @@ def _beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str | N
 
 
 def _doubts(run: RecordedRun, setting: SchedulerSetting) -> list[str]:
-    """Return what makes this prediction less sure than its error says."""
+    """Reasons why the prediction is less sure than its error says."""
     doubts = []
     blocks, before = setting.kv_blocks, run.setting.kv_blocks
     fewer = blocks is not None and before is not None and blocks < before
@@ -579,6 +580,6 @@ def _doubts(run: RecordedRun, setting: SchedulerSetting) -> list[str]:
 
 
 def _waiting_at_end(result: SimulationResult) -> int:
-    """Return how many requests had no token when the last one arrived."""
+    """The number of requests without a token when the last one arrived."""
     last_ns = max((request.due_ns for request in result.ended), default=0)
     return sum(request.started_ns > last_ns for request in result.ended)

@@ -1,6 +1,6 @@
 """Turns the readings of one engine into a run that can be simulated.
 
-A run that cannot be simulated is refused, with a reason that is fit to show.
+A run that cannot be simulated is refused, with the reason in words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,12 +52,12 @@ class LimitStretch:
     steps: list[Step]
     from_ns: int = -NEVER_NS
     to_ns: int = NEVER_NS
-    """When the limits were changed; never at the start or end of the run."""
+    """When the limits were changed; never, at the start or the end of the run."""
     note: str | None = None
-    """Which part of the run this is, fit to show; None if it is all of it."""
+    """Which part of the run this is, in words; None if it is all of it."""
 
     def setting(self, start: SchedulerSetting) -> SchedulerSetting:
-        """Return the setting that the engine started with, under these limits."""
+        """The engine's setting at start, with these limits."""
         if self.values is None:
             return start
         seqs, tokens = self.values
@@ -70,7 +70,7 @@ class LimitStretch:
     def requests(
         self, by_ordinal: Mapping[int, ObservedRequest]
     ) -> dict[int, ObservedRequest]:
-        """Return the requests that were added in it; those that end later are open."""
+        """Requests added in this stretch; those that end later count as not ended."""
         return {
             ordinal: self._in_sight(each)
             for ordinal, each in by_ordinal.items()
@@ -78,7 +78,7 @@ class LimitStretch:
         }
 
     def whole(self, by_ordinal: Mapping[int, ObservedRequest]) -> int:
-        """Return how many requests were added and ended in it."""
+        """The number of requests added and ended in this stretch."""
         return sum(
             _ended_ns(each) is not None for each in self.requests(by_ordinal).values()
         )
@@ -101,7 +101,7 @@ def limit_stretch(
     *,
     latest: bool,
 ) -> LimitStretch:
-    """Return the stretch in which most requests came and ended, or the latest.
+    """The stretch in which most requests arrived and ended, or the latest.
 
     Raises:
         CannotTellError: it has too few steps to learn their cost.
@@ -126,7 +126,7 @@ def limit_stretch(
 def _stretches(
     steps: Sequence[Step], limits: Iterable[LiveLimits]
 ) -> list[LimitStretch]:
-    """Return the stretches in order of time, without those that have no step."""
+    """The stretches in order of time, without those that have no steps."""
     changes = sorted(limits, key=lambda each: each.t_ns)
     if not changes:
         return [LimitStretch(values=None, steps=list(steps))]
@@ -163,13 +163,12 @@ class RecordedLoop:
 
     run_id: str
     users: tuple[tuple[int, int], ...]
-    """The number of users, with the time from which it holds."""
+    """The number of users, each with the time from which it applies."""
     until_ns: int
     pause_ns: int
     """From the engine's last token of an answer to its next request."""
 
     def users_at(self, now_ns: int) -> int:
-        """Return the number of users at a time."""
         counts = [count for since_ns, count in self.users if since_ns <= now_ns]
         return counts[-1] if counts and now_ns < self.until_ns else 0
 
@@ -181,24 +180,24 @@ class RecordedRun:
     setting: SchedulerSetting
     engine: EngineInfo
     requests: tuple[PastRequest, ...]
-    """In the order in which the engine could take them."""
+    """In the order in which they reached the engine."""
     steps: RecordedSteps
     loops: tuple[RecordedLoop, ...] = ()
     shared: float = 0.0
-    """The share of blocks found in the prefix cache that other requests held at that
-    time."""
+    """Share of blocks found in the prefix cache that other requests held at that time.
+    """
     bound_share: dict[BoundBy, float] = field(default_factory=dict)
-    """The share of step time by what kept the head of the queue waiting."""
+    """Share of step time by what kept the head of the queue waiting."""
     kv_peak_blocks: int | None = None
     preemptions: int = 0
     notes: tuple[str, ...] = ()
-    """What makes a prediction less sure, fit to show."""
+    """Reasons why a prediction is less sure, in words."""
 
 
 def recorded_run(
     readings: Iterable[AnyReading], source: str | None = None
 ) -> RecordedRun:
-    """Return the run of the busiest engine, among those of a source if one is given.
+    """The run of the busiest engine, or of the busiest in ``source``.
 
     Raises:
         CannotTellError: nothing can be predicted from the readings.
@@ -212,10 +211,10 @@ def recorded_run(
 def run_of(
     readings: RunReadings, source: str | None = None, *, latest: bool = False
 ) -> RecordedRun:
-    """Return the run from readings that are sorted by type.
+    """The run from readings that are sorted by type.
 
-    If limits were changed, it is the part under the same limits with most requests, or
-    the latest part.
+    If limits were changed, it is the part under constant limits with the most requests,
+    or the latest part.
 
     Raises:
         CannotTellError: nothing can be predicted from the readings.
@@ -280,7 +279,7 @@ def _bound_share(steps: Sequence[Step]) -> dict[BoundBy, float]:
 def _busiest(
     readings: RunReadings, source: str | None
 ) -> tuple[tuple[str, int], list[Step]]:
-    """Return the engine with the most steps, of a source if one is given."""
+    """The engine with the most steps, in ``source`` if one is given."""
     candidates = {
         key: steps for key, steps in readings.steps.items() if source in {None, key[0]}
     }
@@ -356,7 +355,7 @@ def _loops(
 
 
 def _pause(own: Sequence[PastRequest], users: int) -> int:
-    """Return the median time from an answer to the next request, paired in order."""
+    """Median time from an answer to the next request, paired in order."""
     ends = sorted(each.last_ns for each in own if each.last_ns is not None)
     asks = [each.due_ns for each in own][users:]
     pauses = [ask - end for end, ask in zip(ends, asks, strict=False)]
@@ -369,9 +368,9 @@ def _shared(
     mine: Mapping[int, ObservedRequest],
     setting: SchedulerSetting,
 ) -> float:
-    """Return the share of blocks found in the prefix cache that others held, too.
+    """The share of blocks found in the prefix cache that others held, too.
 
-    Each member has blocks for its tokens; by how many fewer are in use, they share.
+    Each member has blocks for its tokens; if fewer are in use, members share them.
     """
     size = setting.block_tokens
     cached_blocks = {

@@ -47,7 +47,7 @@ class FlatMembers:
 
 
 def recorded_steps(steps: Sequence[Step], prompts: Mapping[int, int]) -> RecordedSteps:
-    """Return the steps as columns; ``prompts`` has prompt tokens by ordinal."""
+    """The steps as columns; ``prompts`` has prompt tokens by request ordinal."""
     flat = _flat(steps)
     end_ns = np.array([each.end_ns for each in steps], np.int64)
     start_ns = np.array([each.start_ns for each in steps], np.int64)
@@ -97,9 +97,9 @@ def _flat(steps: Sequence[Step]) -> FlatMembers:
 def _contexts(
     flat: FlatMembers, prompts: Mapping[int, int], steps: Sequence[Step]
 ) -> tuple[Ints, Bools, Bools]:
-    """Return each row's cached tokens, if it decodes, if it is the member's last.
+    """Each row's cached tokens, whether it decodes, and whether it is the last.
 
-    At the end of its prefill, a request has computed all tokens that it knows. So
+    At the end of its prefill, a request has computed all of its tokens so far. So
     contexts are counted back from there, whatever was found in the prefix cache, and
     however often the request was preempted.
     """
@@ -129,7 +129,7 @@ def _contexts(
 
 
 def _resumed(flat: FlatMembers, order: Ints, steps: Sequence[Step]) -> Bools:
-    """Tell which rows recompute what a preemption lost."""
+    """Which rows recompute tokens that a preemption lost."""
     resumed = np.zeros(len(order), bool)
     preempted: dict[int, list[int]] = {}
     for place, step in enumerate(steps):
@@ -152,7 +152,7 @@ def _resumed(flat: FlatMembers, order: Ints, steps: Sequence[Step]) -> Bools:
 
 
 def _gaps(steps: Sequence[Step], start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return the gaps between steps; -1 where no request waits or is in both steps."""
+    """The gaps between steps; -1 where no request waits or is in both steps."""
     gaps = np.full(len(steps), -1, np.int64)
     between = np.maximum(start_ns[1:] - end_ns[:-1], 0)
     for place, (step, after) in enumerate(pairwise(steps)):
@@ -162,7 +162,7 @@ def _gaps(steps: Sequence[Step], start_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def _goes_on(step: Step, after: Step) -> bool:
-    """Tell whether a request is in both; the first members are oldest, so likeliest."""
+    """Whether a request is in both; the first members are oldest, so likeliest."""
     if step.members is after.members or not step.members:
         return bool(step.members)
     present = set(after.members)

@@ -39,7 +39,7 @@ class RequestSpec:
     index: int
     prompt_tokens: int
     output_tokens: int
-    """The output tokens that it will make; 0 if it was aborted before the first."""
+    """The output tokens to generate; 0 if it was aborted before the first."""
     cached_tokens: int = 0
     """Prompt tokens that were in the prefix cache when it was first scheduled."""
     shared_blocks: int = 0
@@ -56,21 +56,24 @@ class SimulatedRequest:
     spec: RequestSpec
     due_ns: int
     added_ns: int
-    """When the engine added it to its queue: only between steps."""
+    """When the engine added it to its queue, which happens only between steps."""
     known: int
-    """Tokens of its prompt and of its output so far."""
+    """Prompt tokens plus output tokens so far."""
     computed: int = 0
     outputs: int = 0
     started_ns: int = -1
     first_ns: int = -1
     last_ns: int = -1
     decodes: bool = False
-    """Whether each step gives it a token, so that its progress follows from the
-    counter."""
+    """Whether each step gives it a token, so that its progress follows from the step
+    counter.
+    """
     since: int = 0
-    """The counter when decoding began; ``known`` and ``outputs`` are as of then."""
+    """The step counter when decoding began; ``known`` and ``outputs`` are of that
+    moment.
+    """
     blocks: int = 0
-    """Blocks of its own; not kept up to date while it decodes."""
+    """Its own blocks; not updated while it decodes."""
     chunk: int = 0
     """Tokens scheduled in this step."""
     preemptions: int = 0
@@ -106,7 +109,7 @@ class FreeBlocks:
             self._found_again[request] = full
 
     def left(self, request: SimulatedRequest) -> int:
-        """Return how many free blocks still cache a preempted request."""
+        """The number of free blocks that still cache a preempted request."""
         return self._found_again.get(request, 0)
 
     def reuse(self, request: SimulatedRequest, blocks: int) -> None:
@@ -126,16 +129,16 @@ class FreeBlocks:
 
 
 class StepDurations(Protocol):
-    """Tells how long simulated steps take."""
+    """The durations of simulated steps."""
 
     def step_ns(self, load: "StepLoad", now_ns: int) -> tuple[int, int]:
-        """Return how long a step of that load takes, and the gap after it."""
+        """The duration of a step with this load, and the gap after it."""
         ...
 
 
 @dataclass(slots=True)
 class StepLoad:
-    """What a step computes."""
+    """The work of one step."""
 
     decoding: int = 0
     prefilling: int = 0
@@ -147,18 +150,18 @@ class StepLoad:
 
 
 class ArrivalSource(Protocol):
-    """Tells when requests arrive."""
+    """The arrivals of requests."""
 
     def due(self, now_ns: int) -> Iterable[tuple[int, RequestSpec]]:
         """Yield the requests that arrive up to now, in order, with their times."""
         ...
 
     def next_ns(self) -> int | None:
-        """Return when the next request arrives; None if no more do."""
+        """When the next request arrives; None if there are no more."""
         ...
 
     def ended(self, spec: RequestSpec, now_ns: int) -> None:
-        """Take note that a request ended or was aborted: its user can send the next."""
+        """Called when a request ended or was aborted; its user can send the next."""
         ...
 
 
@@ -174,9 +177,9 @@ class SimulationResult:
     gap_weights: list[int] = field(default_factory=list)
     steps: int = 0
     busy_ns: int = 0
-    """Time in steps."""
+    """Total time of all steps."""
     members: int = 0
-    """The requests of all steps, added up."""
+    """The sum of batch sizes over all steps."""
     most_members: int = 0
     most_prefill_tokens: int = 0
     peak_blocks: int = 0
@@ -208,9 +211,11 @@ class Scheduler:
         self._counter = 0
         self._decoding = 0
         self._context = 0
-        """Their computed tokens are this plus the counter for each."""
+        """For each decoding request, computed tokens are this sum's part plus the step
+        counter.
+        """
         self._need = [0] * setting.block_tokens
-        """How many need a block at a counter, by the counter modulo the block size."""
+        """Requests that need a block, by the step counter modulo the block size."""
         self._ends: dict[int, list[SimulatedRequest]] = {}
         # Of the present step.
         self._preempted = 0
@@ -223,7 +228,7 @@ class Scheduler:
         return self.result
 
     def go_on(self, start_ns: int) -> Iterator[int]:
-        """Simulate, and yield the number of steps now and then."""
+        """Simulate, yielding the number of steps from time to time."""
         result, now_ns, previous_ns = self.result, start_ns, start_ns
         result.start_ns = start_ns
         while True:
@@ -275,7 +280,7 @@ class Scheduler:
     def _schedule(
         self, now_ns: int
     ) -> tuple[StepLoad | None, Sequence[SimulatedRequest]]:
-        """Return the step's load, and the decoding requests that get no token."""
+        """The step's load, and the decoding requests that get no token."""
         self._preempted = 0
         self._longest_chunk = self._long_prefill()
         load = StepLoad()
@@ -306,7 +311,7 @@ class Scheduler:
         return min(left, self._longest_chunk) if self._longest_chunk else left
 
     def _long_prefill(self) -> int:
-        """Return the most tokens of one prompt in a step (0: no limit)."""
+        """Most tokens of one prompt per step; 0 for no limit."""
         setting = self.setting
         present = len(self._running) + len(self._waiting)
         if not setting.long_prefill_tokens or present <= 1:
@@ -317,9 +322,9 @@ class Scheduler:
         return max(setting.long_prefill_tokens, share)
 
     def _fits(self, demand: Sequence[int], budget: int) -> bool:
-        """Tell whether all running requests get their tokens, save perhaps the last.
+        """Whether all running requests get their tokens, except perhaps the last.
 
-        Decoding requests come before it, so they need not be visited.
+        Decoding requests are ahead of it, so they need not be visited.
         """
         left, blocks = budget - self._decoding, 0
         if left < 0:
@@ -371,7 +376,7 @@ class Scheduler:
         return [r for r in self._running if r.decodes and id(r) not in scheduled]
 
     def _restore(self, victim: SimulatedRequest, load: StepLoad) -> int:
-        """Undo the victim's part of this step, and return its tokens."""
+        """Undo the victim's part of this step; returns its tokens."""
         if victim.decodes:
             after = self._blocks_for(victim, self._computed(victim) + 1)
             self._free.give(victim, after - self._blocks(victim))
@@ -446,7 +451,7 @@ class Scheduler:
         self._arrivals.ended(request.spec, now_ns)
 
     def _cached_tokens(self, request: SimulatedRequest) -> int:
-        """Return how many of its tokens are in the prefix cache."""
+        """The number of its tokens that are in the prefix cache."""
         if not self.setting.prefix_caching:
             return 0
         size, most = self.setting.block_tokens, request.known - 1
@@ -491,7 +496,7 @@ class Scheduler:
     def _finish_step(
         self, end_ns: int, previous_ns: int, unscheduled: Sequence[SimulatedRequest]
     ) -> None:
-        """Hand out the tokens of the step; requests with all of theirs end."""
+        """Give each member its token; requests that have all of theirs end."""
         for request in unscheduled:
             self._stop_decoding(request)
         if self._decoding:
@@ -509,7 +514,7 @@ class Scheduler:
             ]
 
     def _advance(self, request: SimulatedRequest, end_ns: int) -> bool:
-        """Advance a prefill by its chunk, and tell whether that was the last."""
+        """Advance a prefill by its chunk; returns whether that was the last one."""
         request.computed += request.chunk
         request.chunk = 0
         if request.computed < request.known:
@@ -574,7 +579,7 @@ class Scheduler:
         return self._blocks_for(request, self._computed(request))
 
     def _decode(self, request: SimulatedRequest) -> None:
-        """Give it a token in each step from the next one on."""
+        """Start decoding: the request gets a token in each step from the next on."""
         request.decodes, request.since = True, self._counter
         self._decoding += 1
         self._context += request.known - 1 - request.since
@@ -583,7 +588,7 @@ class Scheduler:
         self._ends.setdefault(request.since + left, []).append(request)
 
     def _stop_decoding(self, request: SimulatedRequest, *, ends: bool = False) -> None:
-        """Set its fields from the counter, and count it apart again."""
+        """Stop decoding, and update the request's fields from the step counter."""
         request.decodes = False
         self._decoding -= 1
         self._context -= request.known - 1 - request.since

@@ -62,7 +62,7 @@ class SettingChange:
 
 
 MOST_CHANGES = 12
-"""How many predictions fit side by side."""
+"""The number of predictions that fit side by side."""
 
 
 def combined(
@@ -72,7 +72,7 @@ def combined(
     kv_blocks: Sequence[int] = (),
     rate: Sequence[float] = (),
 ) -> list[SettingChange]:
-    """Return a change for each combination of these values; none if all are empty.
+    """One change for each combination of these values; empty if there are none.
 
     Raises:
         UsageError: there are too many combinations.
@@ -100,7 +100,7 @@ def combined(
 def setting_of(
     engine: EngineInfo, flags: Mapping[str, Any] | None = None
 ) -> SchedulerSetting | None:
-    """Return the engine's reported setting; None if it does not report its limits."""
+    """The engine's reported setting; None if it does not report its limits."""
     flags = flags or {}
     seqs = flags.get("max_num_seqs", engine.max_num_seqs)
     tokens = flags.get("max_num_scheduled_tokens") or flags.get(

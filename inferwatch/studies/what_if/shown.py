@@ -1,4 +1,4 @@
-"""Builds a run to simulate from what a screen has: a snapshot and its steps."""
+"""Builds a run to simulate from a screen's data: a snapshot and its steps."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from inferwatch.studies.what_if.recorded import RecordedRun, run_of
 def run_shown(
     snapshot: Snapshot, steps: Sequence[Step], source: str | None = None
 ) -> RecordedRun:
-    """Return the run of the given source, or of the busiest engine, in these steps.
+    """The run of the given source, or of the busiest engine, in these steps.
 
     Raises:
         CannotTellError: nothing can be predicted from them.

@@ -1,9 +1,9 @@
-"""What a step takes, learned from the recorded steps.
+"""The duration of a step, learned from recorded steps.
 
 The expected duration is the sum of: the median of pure decode steps with as many
-requests, rising with the batch; a cost for each token of context that is read; and for
-prompts a curve over their tokens and a cost for each pair of query and key. Medians are
-used throughout, so that a few pauses of the machine do not make it look slow.
+requests, increasing with the batch size; a cost for each token of context that is read;
+and for prompts a curve over their tokens and a cost for each pair of query and key.
+Medians are used throughout, so that a few machine pauses do not make it look slow.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from inferwatch.studies.what_if.scheduler import StepLoad
 Floats = npt.NDArray[np.float64]
 
 FEWEST_STEPS = 200
-"""How many steps it takes to learn their cost."""
+"""Fewest steps from which their cost can be learned."""
 FEWEST_OF_A_BATCH = 5
 FEWEST_PREFILLS = 10
 FEWEST_OF_A_BIN = 25
@@ -34,7 +34,6 @@ class Curve:
     xs: list[float]
     ys: list[float]
     slope: float
-    """The slope beyond the last point."""
 
     def at(self, x: float) -> float:
         xs, ys = self.xs, self.ys
@@ -56,7 +55,7 @@ class StepCost:
     """The expected duration of steps and of the gaps between them."""
 
     def __init__(self, steps: RecordedSteps) -> None:
-        """Learn from recorded steps; there must be FEWEST_STEPS of them."""
+        """Learn from recorded steps, of which there must be at least FEWEST_STEPS."""
         self.most_members = int(steps.members.max())
         self.most_prefill_tokens = int(steps.prefill_tokens.max())
         decode = steps.prefill_tokens == 0
@@ -92,7 +91,7 @@ class StepCost:
         self._prefill = _binned(tokens, extra, max(each, 0.0))
 
     def expected(self, steps: RecordedSteps) -> Floats:
-        """Return the expected duration of each of these steps, in ns."""
+        """The expected duration of each of these steps, in ns."""
         expected = self._batch.over(steps.members.astype(float))
         expected += self._context * steps.context
         with_prompts = steps.prefill_tokens > 0
@@ -110,11 +109,11 @@ class StepCost:
         return max(took, 1.0)
 
     def expected_gaps(self, steps: RecordedSteps) -> Floats:
-        """Return the expected gap after each of these steps, in ns."""
+        """The expected gap after each of these steps, in ns."""
         return self._gap.over(steps.members.astype(float))
 
     def gap_ns(self, members: int) -> float:
-        """Return the expected gap after a step with so many requests."""
+        """The expected gap after a step with ``members`` requests, in ns."""
         return self._gap.at(members)
 
 
@@ -166,7 +165,7 @@ def _binned(xs: Floats, ys: Floats, slope: float) -> Curve:
 
 
 def _rising(ys: Floats, weights: Floats) -> Floats:
-    """Return the closest values that never fall (pool adjacent violators)."""
+    """The closest values that never fall (pool adjacent violators)."""
     blocks: list[list[float]] = []
     for y, weight in zip(ys, weights, strict=True):
         blocks.append([float(y), float(weight), 1.0])
@@ -182,7 +181,7 @@ def _rising(ys: Floats, weights: Floats) -> Floats:
 def _slope_within(
     groups: npt.NDArray[np.int64], xs: npt.NDArray[np.int64], ys: Floats
 ) -> float:
-    """Return the slope of y over x within groups; 0 if it is unclear or negative."""
+    """The slope of y over x within groups; 0 if it is unclear or negative."""
     far: list[Floats] = []
     high: list[Floats] = []
     for group in np.unique(groups):
@@ -202,7 +201,7 @@ def _slope_within(
 
 
 def _least_deviations(xs: Floats, pairs: Floats, ys: Floats) -> Sequence[float]:
-    """Fit a constant and two costs, none below zero, by least absolute deviations."""
+    """Fit a constant and two costs, none negative, by least absolute deviations."""
     columns = np.stack([np.ones(len(xs)), xs, pairs], axis=1)
     active = [0, 1, 2]
     while True:

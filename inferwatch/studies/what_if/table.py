@@ -49,11 +49,11 @@ class TableRow:
     as_was: str
     error: str
     predicted: tuple[str, ...]
-    """One cell for each change."""
+    """One cell for each predicted change."""
 
 
 def heads(result: WhatIf) -> tuple[str, ...]:
-    """Return the headings of the predictions: what is changed in each."""
+    """The headings of the predictions: what each changes."""
     return tuple(changed(result.setting, each.setting) for each in result.predictions)
 
 
@@ -129,7 +129,7 @@ def _predicted(
 
 
 def _error_text(result: WhatIf, metric: str, percent: str) -> str:
-    """Return the relative error of the simulation, or that it is below half a step."""
+    """The relative error of the simulation, or "< ½ step" if it is that small."""
     for figure in result.figures:
         if (figure.metric, figure.percent) == (metric, percent):
             return "< ½ step" if result.is_near(figure) else f"{figure.error:+.1%}"
@@ -157,7 +157,7 @@ def _bind_text(outcome: Outcome) -> str:
 
 
 def sentences(result: WhatIf) -> Iterator[str]:
-    """Yield the sentences below the table: doubts, and what is not predicted."""
+    """The sentences below the table: doubts, and what is not predicted."""
     for head, each in zip(heads(result), result.predictions, strict=True):
         yield from (f"{head}: {sentence}." for sentence in _about(each))
     for name, why in result.untold.items():
@@ -197,11 +197,11 @@ def _named(name: str) -> str:
 
 
 GROWN = 10
-"""With more requests than this in the queue at the end, it counts as grown."""
+"""With more requests than this in the queue at the end, the queue grew."""
 
 
 def text(result: WhatIf, session_id: str) -> str:
-    """Return the table and its sentences as text."""
+    """The table and its sentences as text."""
     head = ["", "measured", "as it was", "error", *heads(result)]
     body = [
         [row.name, row.measured, row.as_was, row.error, *row.predicted]
@@ -215,7 +215,7 @@ def text(result: WhatIf, session_id: str) -> str:
 
 
 def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
-    """Return the predictions for JSON; times in seconds, shares from 0 to 1."""
+    """The predictions for JSON; times in seconds, shares from 0 to 1."""
     return {
         "session_id": session_id,
         "setting": msgspec.to_builtins(result.setting),

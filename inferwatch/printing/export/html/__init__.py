@@ -1,1 +1,1 @@
-"""One page that tells a session, for people without inferwatch."""
+"""A session as one HTML page, for people without inferwatch."""

@@ -1,4 +1,4 @@
-"""The charts of a session's page: over time, and how latencies are distributed."""
+"""The charts of a session's page: over time, and distributions of latencies."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -30,7 +30,7 @@ from inferwatch.printing.svg import (
 )
 
 ChartRow = tuple[str, str, Say, list[ChartSeries]]
-"""Title, unit, how a value is formatted, and its series."""
+"""Title, unit, formatter and series of a chart."""
 OUT, PREFILL, WAITING = (
     label_of(each)
     for each in (Timeline.output_tokens, Timeline.prefill_tokens, Timeline.waiting_max)
@@ -40,7 +40,7 @@ GIGA = 1e9
 
 
 def time_charts(data: PageData) -> list[str]:
-    """Charts over the whole session: the engine's, else the client's."""
+    """Charts over the whole session, of the engine or else of the client."""
     line = data.snapshot.timeline
     bin_ns, rows = line.bin_ns, _hardware(line)
     if any(each is not None for each in line.running_max):
@@ -53,7 +53,7 @@ def time_charts(data: PageData) -> list[str]:
 
 
 def cdfs(data: PageData) -> list[str]:
-    """Cumulative distributions: one figure for each vantage that saw latencies."""
+    """Cumulative distributions: one figure each for the server's and client's view."""
     view = data.snapshot.client
     many = view is not None and len(view.runs) > 1
     client = "client, all loads together" if many else "client"

@@ -1,6 +1,6 @@
-"""A session as one page: the summary, charts, notes.
+"""A session as one HTML page: summary, charts and notes.
 
-Charts are the engine's where there was one, else the client's.
+Charts are the engine's if there was one, else the client's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -110,7 +110,7 @@ def _about(recording: Recording) -> Iterator[Block]:
 
 
 def _cards(summary: Summary) -> list[tuple[str, str]]:
-    """What people look for first; the client's own counts where only it was there."""
+    """The most important numbers; the client's own counts if there was no engine."""
     requests, runs = summary["requests"], summary["load_runs"]
     if summary["engine"] is None and runs:
         return [
@@ -133,7 +133,7 @@ def _cards(summary: Summary) -> list[tuple[str, str]]:
 
 
 def slo_cards(shown: Snapshot) -> list[tuple[str, str]]:
-    """How many requests were good, and what tokens cost; none where nobody asked."""
+    """SLO attainment and cost of tokens; empty without objectives and prices."""
     found: list[tuple[str, str]] = []
     state, told = shown.slo, shown.spending
     if state is not None and state.share is not None:
@@ -169,7 +169,10 @@ def _hardware_cards(shown: Snapshot) -> list[tuple[str, str]]:
 
 
 def _latencies(summary: Summary) -> Iterator[Block]:
-    """The server's, then those of each load run; grey values rest on few samples."""
+    """The server's latencies, then those of each load run.
+
+    Values from too few samples are grey.
+    """
     yield from _latency_table("server", summary)
     runs = summary["load_runs"]
     for run in runs:
@@ -199,7 +202,7 @@ def _latency(metric: str, row: Summary) -> Iterator[str | Cell]:
 
 
 def _verdict(client: Summary) -> Sentence:
-    """Whether the client was fast enough for the latencies above, and why not."""
+    """Whether the client was fast enough for its latencies, and if not, why."""
     words = client_words(client["verdict"])
     said = f"{words[0].upper()}{words[1:]}"
     if not client["reasons"]:
@@ -345,7 +348,7 @@ def _findings(found: Sequence[Summary]) -> Iterator[Block]:
 
 
 def _notes(data: PageData) -> Iterator[Block]:
-    """Notes and bookmarks in order of time; a load plan is long and folds."""
+    """Notes and bookmarks in order of time; long load plans are folded."""
     told: list[tuple[int, str, str | Cell]] = [
         (note.t_ns, str(note.kind), note_text(note)) for note in data.snapshot.notes
     ]

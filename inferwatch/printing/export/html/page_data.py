@@ -1,4 +1,4 @@
-"""One pass over a session's readings: everything the page shows."""
+"""Everything a session's page shows, gathered in one pass over its readings."""
 
 import math
 from collections import defaultdict
@@ -38,10 +38,10 @@ from inferwatch.metrics.steps.live_limits import LimitChanges
 from inferwatch.printing.export.recording import Recording
 
 PER_OCTAVE = 64
-"""Cells between a value and its double."""
+"""The number of cells between a value and its double."""
 CELLS = 64 * PER_OCTAVE
 Points = list[tuple[float, float]]
-"""A latency in seconds, and the share of values that are no longer."""
+"""Pairs of a latency in seconds and the share of values that are not longer."""
 COLUMNS = 240
 FINEST_NS = NS_PER_S // 10
 MOST_WAITING = 4_096
@@ -49,16 +49,15 @@ Column = tuple[float | None, ...]
 
 
 class Distribution:
-    """How latencies are distributed: counts in cells about a hundredth of a value wide.
+    """A distribution of latencies: counts in cells about 1% wide.
 
-    Takes values in ns, in fixed memory.
+    Takes values in ns, and uses a fixed amount of memory.
     """
 
     def __init__(self) -> None:
         self._cells = np.zeros(CELLS, np.int64)
 
     def add(self, value_ns: int, weight: int = 1) -> None:
-        """Add ``weight`` equal values."""
         cell = int(math.log2(max(value_ns, 1)) * PER_OCTAVE)
         self._cells[cell] += weight
 
@@ -67,7 +66,7 @@ class Distribution:
         return int(self._cells.sum())
 
     def points(self) -> Points:
-        """The upper edge of each cell that holds something, and the share below it."""
+        """The upper edge of each non-empty cell, with the cumulative share."""
         held = np.flatnonzero(self._cells)
         if not held.size:
             return []
@@ -78,14 +77,13 @@ class Distribution:
 
 
 class Distributions(LatencySamples):
-    """The latencies that the server's events tell, each kind as a distribution."""
+    """Latencies from the server's events, one distribution for each metric."""
 
     def __init__(self) -> None:
         super().__init__(History())
         self.of = {metric: Distribution() for metric in VANTAGES}
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:  # noqa: ARG002  when it was does not matter here
-        """Add ``weight`` equal samples of a metric."""
         self.of[metric].add(value_ns, weight)
 
 
@@ -105,9 +103,9 @@ class ColumnLatencies:
 
 @dataclass(slots=True)
 class ClientColumns:
-    """The load generator's view over time, for sessions that saw no engine.
+    """The load generator's view over time, for sessions without an engine.
 
-    Columns of equal length from the session's start; warm-up is left out.
+    Columns have equal length from the session's start; warm-up is left out.
     """
 
     span_ns: int
@@ -118,12 +116,12 @@ class ClientColumns:
         default_factory=lambda: defaultdict(ColumnLatencies)
     )
     tokens: dict[int, int | None] = field(default_factory=lambda: defaultdict(int))
-    """None where an answer that ended in the column was not counted."""
+    """Output tokens per column; None if an answer's tokens were not counted."""
     of: dict[str, Distribution] = field(
         default_factory=lambda: defaultdict(Distribution)
     )
     _waiting: dict[str, TokenTimes | RequestRecord] = field(default_factory=dict)
-    """Token times whose record has not come, records whose token times have not."""
+    """Token times and records that still wait for their counterpart."""
 
     @property
     def bin_ns(self) -> int:
@@ -137,7 +135,7 @@ class ClientColumns:
             self._gaps(record, other)
 
     def times(self, times: TokenTimes) -> None:
-        """Add the times of a request's chunks; its record comes before or after."""
+        """Add the times of a request's chunks; its record may come before or after."""
         other = self._match(times.external_id, times)
         if isinstance(other, RequestRecord):
             self._gaps(other, times)
@@ -145,7 +143,7 @@ class ClientColumns:
     def _match(
         self, external_id: str, half: TokenTimes | RequestRecord
     ) -> TokenTimes | RequestRecord | None:
-        """The other half, if it came; else this one waits, as long as there is room."""
+        """The counterpart, if it has come; else this one waits while there is room."""
         other = self._waiting.pop(external_id, None)
         if other is None:
             self._waiting[external_id] = half
@@ -169,7 +167,7 @@ class ClientColumns:
                 self.of[metric].add(value_ns)
 
     def columns(self) -> tuple[int, dict[str, Column]]:
-        """The length of a column, and the values of each; None is a gap."""
+        """The length of a column in ns, and each series' values; None is a gap."""
         count = max([*self.ttft, *self.itl, *self.tokens], default=-1) + 1
         places = range(count)
         per_s = NS_PER_S / self.bin_ns
@@ -206,7 +204,7 @@ class ClientColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageData:
-    """Everything the page shows of a session, as of its end."""
+    """Everything the page shows, as of the session's end."""
 
     snapshot: Snapshot
     server: dict[str, Distribution]
@@ -214,11 +212,11 @@ class PageData:
     plans: list[LoadPlanned]
     bookmarks: tuple[tuple[int, str], ...]
     limits: tuple[tuple[int, str], ...] = ()
-    """When which limits were changed while it ran."""
+    """Changes of live limits, each with its time."""
 
 
 def gather(recording: Recording) -> PageData:
-    """Read a session and fold everything its page shows, as of its end."""
+    """Read a session and gather what its page shows."""
     model, distributions = Model(), Distributions()
     tracker = RequestTracker(RequestIndex(), distributions, Outcomes())
     client = ClientColumns(max(recording.session.duration_ns, NS_PER_S))

@@ -1,4 +1,4 @@
-"""GPUs and hosts as counters, and as slices in which clocks were held down."""
+"""Tracks for GPUs and hosts: counters, and slices in which clocks were throttled."""
 
 from dataclasses import dataclass, field
 
@@ -21,20 +21,20 @@ Numbers = dict[str, float | None]
 
 @dataclass(slots=True, kw_only=True)
 class GpuTrack:
-    """What is known of a GPU while its samples are written."""
+    """The state of a GPU's tracks while its samples are written."""
 
     name: str
     counters: int
     before: GpuSample | None = None
-    """The latest sample that told of time for which clocks were held down."""
+    """The latest sample with throttling times."""
     held: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """By reason, since when and until when, and for how much of it, in ns."""
+    """By throttle reason: begin, end and throttled time of the current slice, in ns."""
     tracks: dict[str, TraceTrack] = field(default_factory=dict)
-    """By reason."""
+    """By throttle reason."""
 
 
 class GpuTracks:
-    """Each GPU: counters of its samples; averages from where their span begins."""
+    """The tracks of each GPU; averages are drawn from where their span begins."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -97,7 +97,7 @@ class GpuTracks:
         _count(self._trace, gpu.counters, counter, t_ns, values)
 
     def _throttled(self, gpu: GpuTrack, sample: GpuSample) -> None:
-        """From the sample before: by how much did each reason's time grow?"""
+        """Add the growth of each reason's throttled time since the previous sample."""
         before, gpu.before = gpu.before, sample
         if before is None:
             return
@@ -123,7 +123,7 @@ class GpuTracks:
 
 
 class HostTracks:
-    """Each host: its cores and memory, and the CPU of the processes that matter."""
+    """The tracks of each host: cores, memory, and CPU time of engine processes."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -131,12 +131,12 @@ class HostTracks:
         self._before: dict[str, HostSample] = {}
 
     def info(self, info: HostInfo) -> None:
-        """Learn what to call it; ours is *host*."""
+        """Learn the host's name; the one where inferwatch runs is "host"."""
         if info.source:
             self._names.setdefault(info.source, f"host {info.name}")
 
     def sample(self, sample: HostSample) -> None:
-        """Write what was used since the sample before, by role; and what is."""
+        """Write usage since the previous sample by process role, and current values."""
         pid = self._host(sample.source)
         before = self._before.get(sample.source)
         self._before[sample.source] = sample
@@ -173,7 +173,7 @@ def _by_role(before: HostSample, now: HostSample, elapsed_s: float, of: str) -> 
 
 
 def _grew(then: float | None, now: float | None, elapsed_s: float) -> float | None:
-    """By so much a second; None where it went back."""
+    """The increase per second; None if the counter went back."""
     if then is None or now is None or now < then:
         return None
     return round((now - then) / elapsed_s, 4)

@@ -1,4 +1,4 @@
-"""Requests in slots: queue, prefill and decode inside the request as a whole."""
+"""Tracks of requests: queue, prefill and decode inside the whole request."""
 
 import heapq
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from inferwatch.printing.export.perfetto.trace_format import Slots, Trace, Track
 
 @dataclass(slots=True, kw_only=True)
 class TracedRequest:
-    """A request that is written once its end has been seen."""
+    """A request, written to the trace once its end has been seen."""
 
     request_id: str
     first_ns: int
@@ -18,17 +18,17 @@ class TracedRequest:
     ordinal: int | None = None
     phases: list[tuple[str, int, int]] = field(default_factory=list)
     phase: tuple[str, int] | None = None
-    """What goes on, and since when."""
+    """The current phase and when it began."""
     stepped: bool = False
-    """It was in a step that we know."""
+    """Whether it was seen in a recorded step."""
     marks: list[tuple[str, int]] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     seen: set[Vantage] = field(default_factory=set)
-    """Who tells of it; it has ended when all of them said so."""
+    """The vantages that report the request; it has ended when all of them say so."""
     ended: set[Vantage] = field(default_factory=set)
 
     def enter(self, phase: str | None, t_ns: int) -> None:
-        """End the current phase and begin another; None begins none."""
+        """End the current phase and begin another, or none."""
         if self.phase is not None:
             name, since_ns = self.phase
             t_ns = max(t_ns, since_ns)
@@ -58,19 +58,20 @@ FACTS = (
 
 
 LINGER_NS = 2_000_000_000
-"""Front end and engine are separate streams: one may tell the end before the other
-begins."""
+"""Front end and engine are separate streams, so one may report the end before the other
+begins.
+"""
 
 
 class RequestTracks:
-    """Follows requests; each is written into a slot, a while after it has ended."""
+    """Follows requests, and writes each into a slot some time after it has ended."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._requests: dict[tuple[str, str], TracedRequest] = {}
         self._members: dict[tuple[str, int], TracedRequest] = {}
         self._ended: list[tuple[int, tuple[str, str]]] = []
-        """When requests ended, as far as is known; a heap."""
+        """Known ends of requests, as a heap."""
         self._slots: dict[str, Slots] = {}
         """By engine."""
 
@@ -92,7 +93,7 @@ class RequestTracks:
         self._settle(event.t_ns - LINGER_NS)
 
     def step(self, step: Step) -> None:
-        """Take a step: tokens were produced, or requests preempted."""
+        """Handle a step that produced tokens or preempted requests."""
         for ordinal in step.preempted:
             request = self._members.get((step.source, ordinal))
             if request is not None and request.phase is not None:
@@ -114,7 +115,7 @@ class RequestTracks:
                 request.enter(NEXT[request.phase[0]], step.end_ns)
 
     def cut(self, source: str | None = None) -> None:
-        """End the requests of an engine that was lost; of all when the record ends."""
+        """End the requests of a lost engine, or of all engines at the end."""
         for key, request in self._requests.items():
             if source in {None, key[0]} and not request.ended >= request.seen:
                 request.facts["unfinished"] = True
@@ -123,9 +124,9 @@ class RequestTracks:
         self._settle(None)
 
     def _settle(self, until_ns: int | None) -> None:
-        """Write the requests that ended up to then, or all, in the order of their end.
+        """Write the requests that ended up to ``until_ns``, or all, by their end.
 
-        One that ended later than it first seemed waits in the heap once more.
+        A request that ended later than first reported goes back into the heap.
         """
         while self._ended and (until_ns is None or self._ended[0][0] <= until_ns):
             ended_ns, key = heapq.heappop(self._ended)

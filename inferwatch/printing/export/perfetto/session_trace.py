@@ -1,8 +1,7 @@
 """A session as a trace, in one pass over its readings.
 
-Counters stand on top; then what happened to the session, steps, requests, and what the
-client saw of them. Slots of requests, which queue, prefill and decode, are a module of
-their own, and so are GPUs and hosts.
+Counters are on top, then the session's events, steps, requests, and the client's view
+of requests. Requests' slots, GPUs and hosts have modules of their own.
 """
 
 import heapq
@@ -54,7 +53,7 @@ SESSION = "session"
 def write_perfetto(
     recording: Recording, destination: Destination, span: TimeRange = EVERYWHEN
 ) -> None:
-    """Write one JSON file; what lies outside the span is left out."""
+    """Write one JSON file; events outside the span are left out."""
     with destination.file() as out:
         trace = Trace(out, recording.start_monotonic_ns, span)
         trace.open(_about(recording))
@@ -63,7 +62,7 @@ def write_perfetto(
 
 
 class _Writer:
-    """Gives each reading to the tracks that show it."""
+    """Passes each reading to the tracks that show it."""
 
     def __init__(self, trace: Trace) -> None:
         self._session = SessionTracks(trace)
@@ -128,21 +127,21 @@ def _about(recording: Recording) -> dict[str, object]:
 
 @dataclass(slots=True, kw_only=True)
 class RankTracks:
-    """The track of an engine's rank, and what its counters show."""
+    """The track of an engine rank, and the current values of its counters."""
 
     track: TraceTrack
     counters: int
-    """Their group."""
+    """The process id of its counters."""
     end_ns: int | None = None
-    """Of its latest step."""
+    """The end of its latest step."""
     shown: dict[str, Values] = field(default_factory=dict)
     second: int | None = None
-    """The stretch of RATE_NS that tokens are counted in."""
+    """The index of the RATE_NS interval in which tokens are counted."""
     tokens: dict[str, int] = field(default_factory=dict)
 
 
 class EngineTracks:
-    """Engines as tracks: a slice a step, and counters where they change."""
+    """Tracks of engines: a slice per step, and counters when they change."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -170,13 +169,13 @@ class EngineTracks:
         rank.end_ns = step.end_ns
 
     def limits(self, limits: LiveLimits) -> None:
-        """Write what limits it from then on, where that may be changed."""
+        """Write live limits that apply from now on."""
         rank = self._rank(limits.source, limits.rank)
         held = dict(zip(LABELS.values(), values_of(limits), strict=True))
         self._show(rank, "limits", limits.t_ns, held)
 
     def totals(self, totals: Totals) -> None:
-        """Write the queue's counters, which hold at rest, too."""
+        """Write the queue's counters, which an idle engine reports as well."""
         rank = self._ranks.get((totals.source, totals.rank))
         if rank is not None and totals.loop_lag_max_ns is not None:
             late = {"worst": totals.loop_lag_max_ns / 1e6}
@@ -221,7 +220,7 @@ class EngineTracks:
         rank.tokens["prefill"] += step.prefill_tokens
 
     def _tell_rate(self, rank: RankTracks) -> None:
-        """Write the token rate of the second that has ended, then zero."""
+        """Write the token rate of the past second, then zero."""
         if rank.second is not None:
             start_ns = rank.second * RATE_NS
             nothing = {"output": 0, "prefill": 0}
@@ -230,14 +229,14 @@ class EngineTracks:
 
 
 class ServerCounters:
-    """What servers say of themselves when asked, as counters."""
+    """Counters from servers' metrics endpoints."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._before: dict[tuple[str, str, str | None], EngineSample] = {}
 
     def sample(self, sample: EngineSample) -> None:
-        """Write its gauges, and the token rates since the sample before."""
+        """Write the gauges, and the token rates since the previous sample."""
         rank = f" rank {sample.rank}" if sample.rank != "0" else ""
         name = f"server {sample.source}{rank}, counters"
         pid, t_ns = self._trace.process(name, TrackOrder.COUNTERS), sample.t_ns
@@ -255,7 +254,7 @@ class ServerCounters:
 
 
 def _rates_since(before: EngineSample, now: EngineSample) -> dict[str, float]:
-    """Per second; none where a counter went back or the clock did."""
+    """Token rates per second; those whose counter or clock went back are missing."""
     counts = (
         ("output", before.output_tokens, now.output_tokens),
         ("prompt", before.prompt_tokens, now.prompt_tokens),
@@ -290,18 +289,18 @@ def _step_facts(step: Step) -> dict[str, object]:
 
 
 class ClientTracks:
-    """The load generator's requests in slots, a while after each has ended."""
+    """Tracks of the load generator's requests, written some time after each ended."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._slots: dict[str, Slots] = {}
-        """By run."""
+        """By load run."""
         self._ended: list[tuple[int, int, RequestRecord]] = []
-        """When, as they come, what; a heap."""
+        """End time, order of arrival and record, as a heap."""
         self._count = 0
 
     def record(self, record: RequestRecord) -> None:
-        """Take a request that has ended; those from before are written."""
+        """Add a request that has ended, and write those that ended well before it."""
         end_ns = _moments(record)[-1][1]
         self._count += 1
         heapq.heappush(self._ended, (end_ns, self._count, record))
@@ -336,7 +335,7 @@ class ClientTracks:
 
 
 def _moments(record: RequestRecord) -> list[tuple[str, int]]:
-    """The stages of a request and their starts, as far as known, never going back."""
+    """The known stages of a request with their starts, in ascending order."""
     told = (
         ("wait in the client", record.intended_ns),
         ("wait for the first token", record.sent_ns),
@@ -353,7 +352,7 @@ def _moments(record: RequestRecord) -> list[tuple[str, int]]:
 
 
 class SessionTracks:
-    """The session's tracks: notes, load events and bookmarks."""
+    """The session's own tracks: notes, load events and bookmarks."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace

@@ -1,7 +1,7 @@
-"""Chrome's trace-event JSON, written as it comes; Perfetto and others open it.
+"""Chrome's trace-event JSON, written incrementally; Perfetto and others open it.
 
-Timestamps are microseconds of the host's monotonic clock, to the nanosecond, so that
-traces of other tools on that host fit beside ours.
+Timestamps are microseconds of the host's monotonic clock with nanosecond digits, so
+that traces of other tools on that host line up.
 """
 
 from bisect import bisect_right, insort
@@ -18,7 +18,7 @@ Args = Mapping[str, object]
 
 
 class TrackOrder(IntEnum):
-    """Where a group of tracks stands, from top to bottom; within it, the first made."""
+    """The order of track groups from top to bottom; equal ones by creation."""
 
     COUNTERS = 0
     GPU = 1
@@ -31,11 +31,11 @@ class TrackOrder(IntEnum):
 
 
 MOST_GROUPS = 100_000
-"""Of one place."""
+"""Most groups at one position of this order."""
 
 
 class TraceTrack:
-    """Where events are shown: a process and, but for counters, a thread in it."""
+    """A track for events: a process and, except for counters, a thread in it."""
 
     __slots__ = ("pid", "tid")
 
@@ -45,7 +45,7 @@ class TraceTrack:
 
 
 class Trace:
-    """A trace being written: tracks are named as they are made."""
+    """A trace file being written; tracks are named when they are created."""
 
     def __init__(
         self, out: IO[bytes], start_monotonic_ns: int, span: TimeRange = EVERYWHEN
@@ -59,7 +59,7 @@ class Trace:
         self._empty = True
 
     def open(self, about: Args) -> None:
-        """Begin the file: what the trace is of, then its events."""
+        """Begin the file with its metadata."""
         head = self._encode({"displayTimeUnit": "ms", "otherData": about})
         self._out.write(head[:-1] + b',"traceEvents":[')
 
@@ -67,7 +67,7 @@ class Trace:
         self._out.write(b"\n]}\n")
 
     def process(self, name: str, place: TrackOrder) -> int:
-        """The id of a group of tracks, named when it is first asked for."""
+        """The id of a group of tracks, created when first used."""
         pid = self._pids.get(name)
         if pid is None:
             pid = self._pids[name] = self._next_id()
@@ -107,7 +107,7 @@ class Trace:
             self._event("C", name, TraceTrack(pid, pid), values, {"ts": self._at(t_ns)})
 
     def _next_id(self) -> int:
-        """An id that no other track has: some viewers know threads by ids alone."""
+        """A unique id, as some viewers identify threads by id alone."""
         self._ids += 1
         return self._ids
 
@@ -130,7 +130,7 @@ class Trace:
         self._empty = False
 
     def _encode(self, what: object) -> bytes:
-        """JSON in ASCII: viewers see the same, and no terminal obeys what is in it."""
+        """Encode as ASCII JSON, so that no terminal obeys control sequences in it."""
         return ascii_json(self._encoder.encode(what))
 
     def _at(self, t_ns: int) -> msgspec.Raw:
@@ -138,27 +138,27 @@ class Trace:
 
     @staticmethod
     def _micros(duration_ns: int) -> msgspec.Raw:
-        """Microseconds with all nanoseconds as digits; a double would round them."""
+        """Microseconds with nanosecond digits, which a double would round."""
         micros, rest = divmod(abs(duration_ns), 1_000)
         sign = b"-" if duration_ns < 0 else b""  # before the host's clock began
         return msgspec.Raw(b"%b%d.%03d" % (sign, micros, rest))
 
 
 class Slots:
-    """Tracks of a group that are used again once what was on them has ended.
+    """Tracks of a group that are reused when the slice on them has ended.
 
-    As many as went on at once, provided that they are asked for in the order in which
-    their slices end: of the free tracks, the one that became free last is taken.
+    There are only as many as overlap, if they are taken in the order in which their
+    slices end: of the free tracks, the one that became free last is used.
     """
 
     def __init__(self, trace: Trace, group: str, place: TrackOrder) -> None:
         self._trace, self._group, self._place = trace, group, place
         self._free: list[tuple[int, int]] = []
-        """Since when each track is free, and its number; sorted."""
+        """When each track became free, and its number; sorted."""
         self._tracks: list[TraceTrack] = []
 
     def take(self, start_ns: int, end_ns: int) -> TraceTrack:
-        """A track on which nothing else is drawn from one moment to the other."""
+        """A track that is free during the given time."""
         place = bisect_right(self._free, (start_ns, len(self._tracks))) - 1
         number = self._free.pop(place)[1] if place >= 0 else len(self._tracks)
         if number == len(self._tracks):
