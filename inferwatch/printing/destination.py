@@ -38,14 +38,14 @@ class Destination:
         If writing fails, an existing file remains as it was.
 
         Raises:
-            UsageError: there is something already, or it cannot be written.
+            UsageError: the destination exists already or cannot be written.
         """
         if self.is_stdout:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
         self.refuse_existing()
-        # Nobody can have put anything in the way of a name that nobody knows.
+        # A random name cannot have been prepared by an attacker.
         part = self.path.with_name(f".{self.path.name}.{token_hex(8)}.part")
         try:
             with open_for_bytes(part, zipped=self.path.suffix == ".gz") as out:
@@ -61,7 +61,7 @@ class Destination:
         """A folder for several files, created if it does not exist.
 
         Raises:
-            UsageError: there is something already, or it cannot be written.
+            UsageError: the destination exists already or cannot be written.
         """
         if not self.path.is_dir() or any(self.path.iterdir()):
             self.refuse_existing()
@@ -75,7 +75,7 @@ class Destination:
         """Refuse to overwrite without ``--force``, and databases in any case.
 
         Raises:
-            UsageError: there is something already.
+            UsageError: the destination exists already.
         """
         if not self.path.exists():
             return

@@ -48,7 +48,7 @@ def write_page(parts: Iterable[str], destination: Destination) -> None:
     """Write the page, which needs no network.
 
     Raises:
-        UsageError: there is something already, or it cannot be written.
+        UsageError: the file exists already or cannot be written.
     """
     with destination.file() as out:
         for part in parts:

@@ -81,7 +81,7 @@ def opened(
     """Open a session by its id, name or ``last``.
 
     Raises:
-        StorageError: there is none, or its file cannot be read.
+        StorageError: the session does not exist or cannot be read.
     """
     session = find(database, wanted)
     with closing(open_for_reading(database)) as connection:

@@ -31,7 +31,7 @@ def write_csv(tables: Sequence[ExportTable], destination: Destination) -> None:
     """Write one table to a file, or several to a zip file or a folder.
 
     Raises:
-        UsageError: one CSV file cannot hold what was asked for.
+        UsageError: several tables were requested for one CSV file.
     """
     if destination.path.suffix == ".zip":
         _zip(tables, destination)

@@ -42,9 +42,9 @@ from inferwatch.record.tables.table import (
     readable,
 )
 
-# Why each request of a session was late, in a row each: parts of its TTFT in seconds.
+# Why each request was late, one row per request: parts of its TTFT in seconds.
 #
-# Nothing of this is recorded: the Model tells it of the readings, as it does on
+# None of this is recorded: the Model computes it from the readings, as for
 # screens.
 
 REQUEST_CAUSES = "request_causes"
@@ -80,7 +80,7 @@ def request_causes(recording: Recording) -> Iterator[tuple[Any, ...]]:
     Requests that have not ended are included.
 
     Raises:
-        StorageError: what is recorded makes no sense.
+        StorageError: the recording is damaged.
     """
     try:
         yield from _told(recording)
@@ -188,7 +188,7 @@ def tables(
     Of the request tables only those with rows.
     """
     found = [_table(recording, name, span) for name in _names(recording, what)]
-    if what is SessionPart.REQUESTS:  # told by a probe, or by traces
+    if what is SessionPart.REQUESTS:  # from a probe or from traces
         found = [each for each in found if any(each.rows())] or found[:1]
     for table, unpacked in _unpacked():
         wanted = token_times or not unpacked.on_request
@@ -275,7 +275,7 @@ def _names(recording: Recording, what: SessionPart) -> list[str]:
         name
         for name in names
         if name not in in_blobs
-        and name.isidentifier()  # it becomes the name of a file
+        and name.isidentifier()  # it becomes a file name
         and what in {SessionPart.ALL, _part(name)}
     ]
 

@@ -177,7 +177,7 @@ def _stamps(sample: ClientSample) -> str:
     return "kernel" if sample.kernel_stamps == sample.tokens else "mixed"
 
 
-# For people: 80 columns, the doubtful marked.
+# Text in 80 columns, with doubtful values marked.
 
 TTFT, TPOT, ITL, E2EL = (
     each.label for each in (CLIENT_TTFT, CLIENT_TPOT, CLIENT_ITL, CLIENT_E2EL)
@@ -434,7 +434,7 @@ def _rate(value: float | None) -> str:
     return format_rate(value).strip()
 
 
-# Classes and turns: a line each.
+# Classes and turns, one line each.
 
 Parts = Mapping[str, Mapping[str, Any]]
 HEADS = (

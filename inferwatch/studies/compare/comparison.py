@@ -378,7 +378,7 @@ class _Pairing:
                 has = f"{each.name} has {each.n_of(metric):,}"
                 return f"needs {metric.least_n:,} values, {has}"
         if self._repeated:
-            return None  # runs tell how much a number varies, however short they are
+            return None  # runs show the variation, however short they are
         for each in (self._a, self._b):
             long = self._memories(metric)
             if not self._paired:
@@ -470,7 +470,7 @@ class _Pairing:
         if excused and outcome is ConditionOutcome.FAILED:
             outcome, why = ConditionOutcome.OPEN, between_runs.why(self._allowed)
         if self._void and more_failed(self._a, self._b):
-            outcome = ConditionOutcome.FAILED  # it answers less, whatever it measures
+            outcome = ConditionOutcome.FAILED  # it answers fewer requests
         return ConditionCheck(
             condition=condition,
             outcome=outcome,

@@ -67,7 +67,7 @@ def parse_condition(text: str) -> Condition:
     """Parse a condition such as ``ttft_p99_s > +5%``.
 
     Raises:
-        UsageError: it makes no sense; the message says what would.
+        UsageError: the text is invalid; the message shows valid forms.
     """
     match = _CONDITION.fullmatch(text)
     if match is None:

@@ -123,7 +123,7 @@ RATES = (
 )
 _BY_KEY = {each.key: each for each in RATES}
 GPU = (
-    # Much is moved by an engine that is busy, and by one that wastes: neither is good.
+    # Busy engines and wasteful ones both move much data: neither good nor bad.
     _rate(
         "hbm_gbps_mean",
         "HBM GB/s",

@@ -109,9 +109,9 @@ def comparison_text(
     """Verdicts, doubts, tables, settings and method, as text.
 
     Args:
-        comparison: What was found.
+        comparison: The comparison to print.
         paint: Colours a text by its tone.
-        every_row: Also those of which nothing can be told.
+        every_row: Include inconclusive rows.
     """
     sections: list[Iterable[Block]] = [_head(pair) for pair in comparison.pairs]
     for pair in comparison.pairs:

@@ -125,7 +125,7 @@ async def ask_answers(
     If the server does not accept token ids, it gets the same number of words instead.
 
     Raises:
-        SourceError: it does not answer.
+        SourceError: the server does not answer.
     """
     async with http_client(
         target.url,
@@ -178,7 +178,7 @@ async def _ask(client: httpx.AsyncClient, model: str, prompt: object) -> _Choice
         "temperature": 0,
         "ignore_eos": True,
         "return_token_ids": True,
-        "cache_salt": token_hex(8),  # nothing of it is to come from a prefix cache
+        "cache_salt": token_hex(8),  # keeps it out of the prefix cache
     }
     answer = await post(client, "/v1/completions", body, timeout_s=TIMEOUT_S)
     completion = msgspec.json.decode(answer.body, type=_Completion)
@@ -204,7 +204,7 @@ def _number(state: Any) -> int:  # noqa: ANN401 - hashlib gives its hashes no na
 def kept_answers(connection: sqlite3.Connection, session: int) -> AnswerHashes | None:
     """The answers kept in a session; None if no prompts were sent."""
     for (blob,) in connection.execute(FIND, (session,)):
-        with suppress(msgspec.MsgspecError):  # of a damaged file
+        with suppress(msgspec.MsgspecError):  # the file is damaged
             return msgspec.msgpack.decode(blob, type=AnswerHashes)
     return None
 

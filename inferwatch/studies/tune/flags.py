@@ -55,7 +55,7 @@ class KnownFlags:
         """Refuse an unknown flag.
 
         Raises:
-            UsageError: there is none such; what it may be a slip of.
+            UsageError: the flag is unknown; the message suggests a similar one.
         """
         if not self.names or flag.partition(".")[0] in self.names:
             return
@@ -96,7 +96,7 @@ def _fields(source: str) -> Iterator[tuple[str, str]]:
     """Names and types of the fields from which vLLM makes its flags."""
     try:
         tree = ast.parse(source)
-    except SyntaxError:  # of a Python newer than ours
+    except SyntaxError:  # written for a newer Python
         return
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Args"):
@@ -108,7 +108,7 @@ def _fields(source: str) -> Iterator[tuple[str, str]]:
                     yield name, ast.unparse(each.annotation)
 
 
-# What is varied.
+# Varied flags.
 
 
 def read_variables(
@@ -117,7 +117,7 @@ def read_variables(
     """Parse all ``--vary`` options, in their order.
 
     Raises:
-        UsageError: it says nothing, or what cannot be.
+        UsageError: there are no options, or one is invalid.
     """
     if not texts:
         raise UsageError(f"what is to vary? {HOW}")
@@ -136,7 +136,7 @@ def read_variable(text: str, known: KnownFlags) -> Variable:
     """Parse one flag and its values.
 
     Raises:
-        UsageError: it is no flag, or has no such values.
+        UsageError: the flag or a value is invalid.
     """
     written, equals, listed = text.partition("=")
     flag = plain_name(written)
@@ -208,7 +208,7 @@ def _split(listed: str) -> Iterator[str]:
     yield part
 
 
-# What is so at present.
+# Present values.
 
 
 def split_present(
@@ -219,7 +219,7 @@ def split_present(
     """Split flags into fixed ones and the present values of varied ones.
 
     Raises:
-        UsageError: a varied flag is given twice, or without a value it could have.
+        UsageError: a varied flag is given twice, or has an invalid value.
     """
     known = known or known_flags()
     varied = {each.flag for each in variables}

@@ -79,7 +79,7 @@ def space_of(variables: Sequence[Variable], present: Point) -> Space:
     """The space of these variables around the present setting.
 
     Raises:
-        UsageError: it has too many points.
+        UsageError: there are too many points.
     """
     space = Space(variables=tuple(variables), present=present)
     if len(space.points) > MOST_POINTS:

@@ -45,7 +45,7 @@ class PastRequest:
     run_id: str | None = None
     """The run whose closed loop sent it, so that its arrival depends on other
     answers."""
-    # What was measured of it.
+    # Measured values.
     added_ns: int = 0
     """When the engine added it to its queue."""
     first_ns: int | None = None

@@ -39,7 +39,7 @@ NEVER_NS = 1 << 62
 # Finds the part of a run in which the engine's limits did not change.
 #
 # A simulation has one setting from beginning to end. So a run is cut where its limits
-# were changed: requests before or after say nothing of how they would have fared under
+# were changed: requests before or after do not show how they would have done under
 # the others.
 
 
@@ -104,7 +104,7 @@ def limit_stretch(
     """The stretch in which most requests arrived and ended, or the latest.
 
     Raises:
-        CannotTellError: it has too few steps to learn their cost.
+        CannotTellError: there are too few steps to learn their cost.
     """
     stretches = _stretches(steps, limits)
     if len(stretches) == 1:
@@ -310,7 +310,7 @@ def _refuse(
     """Refuse engines with features that the simulated scheduler lacks.
 
     Raises:
-        CannotTellError: the engine has one.
+        CannotTellError: the engine has such a feature.
     """
     if any(step.drafted_tokens for step in steps):
         raise CannotTellError(

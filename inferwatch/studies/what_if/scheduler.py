@@ -207,7 +207,7 @@ class Scheduler:
         self._unlimited = setting.kv_blocks is None
         blocks = 1 << 60 if setting.kv_blocks is None else setting.kv_blocks
         self._free = FreeBlocks(blocks)
-        # Of the requests that decode.
+        # Decoding requests.
         self._counter = 0
         self._decoding = 0
         self._context = 0
@@ -217,7 +217,7 @@ class Scheduler:
         self._need = [0] * setting.block_tokens
         """Requests that need a block, by the step counter modulo the block size."""
         self._ends: dict[int, list[SimulatedRequest]] = {}
-        # Of the present step.
+        # The current step.
         self._preempted = 0
         self._longest_chunk = 0
         self._bound = BoundBy.NOTHING

@@ -233,7 +233,7 @@ def _server(server: Summary) -> Iterator[str]:
     yield format_duration(server.get("ttft_s", {}).get("mean"))
 
 
-# Why requests were slow, and where the scheduler stood still.
+# Why requests were slow, and stalls of the scheduler.
 
 
 def _causes(shown: Snapshot) -> Iterator[Block]:
@@ -335,7 +335,7 @@ def _with_unit(value: float | None, unit: str) -> str:
     return UNKNOWN if value is None else f"{format_rate(value)} {unit}"
 
 
-# What was wrong, and what was noted.
+# Findings and notes.
 
 
 def _findings(found: Sequence[Summary]) -> Iterator[Block]:

@@ -103,7 +103,7 @@ class GpuTracks:
             return
         for reason, upto_ns in sample.throttled_ns.items():
             grew_ns = upto_ns - before.throttled_ns.get(reason, upto_ns)
-            if grew_ns <= 0:  # nothing, or the driver was loaded anew
+            if grew_ns <= 0:  # no increase, or the driver was reloaded
                 self._write(gpu, reason)
                 continue
             since_ns, _, so_far_ns = gpu.held.get(reason, (before.t_ns, 0, 0))

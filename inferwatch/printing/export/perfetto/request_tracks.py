@@ -80,7 +80,7 @@ class RequestTracks:
         request = self._requests.get(key)
         if request is None:
             if event.kind is EventKind.FINISHED:
-                return  # it has been written, or never began here
+                return  # it was written already, or began before the recording
             request = TracedRequest(
                 request_id=event.request_id, first_ns=event.t_ns, last_ns=event.t_ns
             )
@@ -106,7 +106,7 @@ class RequestTracks:
             request.reach(step.end_ns)
             if not request.stepped and request.phase[0] == PREFILL:
                 name, since_ns = request.phase
-                seen = since_ns == step.start_ns  # else its first steps escaped us
+                seen = since_ns == step.start_ns  # else its first steps were missed
                 request.phase = (name if seen else UNSEEN, since_ns)
             request.stepped = True
             if request.phase[0] == PREEMPTED:

@@ -93,7 +93,7 @@ def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     if not plans[0].get(SEED) or any(plan != plans[0] for plan in plans):
         return
     if _differ(a.load.requests, b.load.requests):
-        return  # these are not the same prompts
+        return  # the prompts differ
     before, after = a.load.prompt_tokens, b.load.prompt_tokens
     if before and after and _differ(before, after):
         yield (

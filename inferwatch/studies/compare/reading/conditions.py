@@ -78,7 +78,7 @@ def conditions(
     )
 
 
-# The clocks of the GPUs that engines run on; of all where nobody knows which these are.
+# The clocks of the GPUs that engines run on, or of all GPUs if those are unknown.
 
 GPU_ROWS = (
     "SELECT name, t_ns, sm_clock_mhz, throttle_reasons, throttled_ns, temperature_c "
@@ -181,7 +181,7 @@ def _median(counts: Mapping[int, int]) -> int | None:
     return None
 
 
-# The hosts: who else kept their cores busy.
+# Other work on the hosts' cores.
 
 HOST_ROWS = (
     "SELECT source, ordinal, t_ns, cores, busy_s, pid, role, cpu_s, throttled_s "
@@ -262,7 +262,7 @@ def _hardware(cpu: str | None, cores: int | None) -> str | None:
     return ", ".join(each for each in known if each) or None
 
 
-# What is missing in the span, and what happened in it.
+# Missing readings, engine restarts and clock steps in the span.
 
 LIVES = (NoteKind.LOST, NoteKind.RESTARTED)
 

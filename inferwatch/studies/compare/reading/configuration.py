@@ -67,7 +67,7 @@ def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
     for name in names:
         values = tuple(known.get(name) for known in each)
         if name.startswith(FLAG) and len(set(values) - {None}) < 2:
-            continue  # records of version 9 and before have none
+            continue  # recordings of version 9 and earlier have no flags
         if len(set(values)) > 1 and not _as_ever_or_unknown(name, values):
             found.append(DifferingSetting(name=name, values=values))
     return found
@@ -206,7 +206,7 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
     if row.imported_from is None:
         plan = _as_ever() | plan
     body = plan.get("extra_body")
-    if isinstance(body, dict):  # a tune's trials have one each: the same in effect
+    if isinstance(body, dict):  # each trial of a tune has its own salt
         plan["extra_body"] = {k: v for k, v in body.items() if k != CACHE_SALT}
     return {
         f"{LOAD}{name}": _text(value)

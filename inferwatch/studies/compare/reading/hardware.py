@@ -56,18 +56,18 @@ def gpu_sums(
     """Means over the span, and energy per output token, where they were measured.
 
     Args:
-        connection: Reads the file.
-        session: Its number.
-        span: What is compared.
-        tokens: Output tokens of steps, one a bin; where there is none, what servers
-            count is taken.
+        connection: The session file.
+        session: The session's number in the file.
+        span: The compared part.
+        tokens: Output tokens of steps per bin; if all are 0, the servers' counters
+            are used.
     """
     ours = engine_gpus(connection, session)
     samples = _samples(connection, session, span)
     known = [rows for uuid, rows in samples.items() if uuid in ours or not ours]
     if ours - samples.keys():
         return {}
-    every = bool(ours)  # a GPU that nobody runs on need not tell
+    every = bool(ours)  # a GPU without an engine may lack samples
     bytes_moved = _together([_averages(rows, HBM, span) for rows in known], every=every)
     active = _together([_averages(rows, SM, span) for rows in known], every=every)
     energy = _together([_energy(rows, span) for rows in known], every=every)
@@ -97,7 +97,7 @@ def gpu_means(
     """The same means over a whole session, including its warm-up."""
     first = "SELECT 1 FROM gpu_samples WHERE session = ? LIMIT 1"
     if connection.execute(first, (session,)).fetchone() is None:
-        return {}  # steps may be many, and nothing would come of reading them
+        return {}  # reading many steps would be of no use
     span = ComparedSpan(
         origin_ns=0,
         start_ns=0,

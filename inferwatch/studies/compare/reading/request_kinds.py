@@ -136,7 +136,7 @@ class KindReader:
         self._by_ordinal: dict[int, tuple[int, int]] = {}
         self._by_name: dict[str, tuple[int, int]] = {}
         self._names = [""]
-        # Most sessions have neither, and are not read for it.
+        # Most sessions have no classes or turns, so nothing is read.
         if any(connection.execute(TOLD, (session,)).fetchone()):
             self._read()
 

@@ -57,10 +57,10 @@ def between(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
     return end_ns[known], end_ns[known] - begin_ns[known]
 
 
-# Latencies of a session's requests, each with the moment at which its request came.
+# Latencies of a session's requests, each with its request's arrival time.
 #
-# Not with the moment at which it was known: the slow ones end late, and a span that
-# took what ended in it would leave out the slowest of a load that is too much.
+# The arrival rather than the end: slow requests end late, and a span that counted
+# requests by their end would leave out the slowest ones under overload.
 #
 # Defined as on the screens: TTFT and E2EL by the front end, queue by
 # the engine, the client's by :mod:`inferwatch.metrics.load.request_latencies`.

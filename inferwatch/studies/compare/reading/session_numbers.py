@@ -146,9 +146,9 @@ class SessionNumbers:
         """The value as measured, and resampled; the value must be known.
 
         Args:
-            metric: What.
-            draws: Of so many blocks.
-            long: How many memories the span is long.
+            metric: The number to resample.
+            draws: The resamplings of blocks.
+            long: The span's length in autocorrelation times.
         """
         value = self.value_of(metric)
         drawn = self._drawn(metric, draws)

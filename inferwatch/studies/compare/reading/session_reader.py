@@ -267,7 +267,7 @@ def survey(
     """The part that would be compared, and the planned requests.
 
     Raises:
-        UsageError: there is nothing in it to compare.
+        UsageError: the session has no requests to compare.
     """
     return _SessionReader(connection, row, SessionQuery(choice=choice)).survey()
 
@@ -281,7 +281,7 @@ def read_session(
     """All numbers of a session.
 
     Raises:
-        UsageError: there is nothing in it to compare.
+        UsageError: the session has no requests to compare.
     """
     tell(f"{row.name or row.id}: requests")
     return _SessionReader(connection, row, ask).numbers(tell)
@@ -303,7 +303,7 @@ def _pooled(parts: Iterable[TimedValues], span: ComparedSpan) -> CountedValues:
     return counter.counted()
 
 
-# Steps of the span: their durations counted, their tokens and batches summed.
+# Steps of the span: a histogram of durations, and sums of tokens and batch sizes.
 
 COLUMNS = (
     "end_ns",
@@ -362,7 +362,7 @@ class SessionStepSums:
         return self._most_used / int(total)
 
 
-# What a session was asked: before anything is compared, this must be alike.
+# The load of a session, which must be similar on both sides of a comparison.
 
 
 def load_facts(
@@ -381,7 +381,7 @@ def load_facts(
     inside = _came_in(span, came_ns)
     n = int(inside.sum())
     due_ns = client.came_ns[_came_in(span, client.came_ns)]
-    # A client that starves sends in bursts what it was to spread: no other load.
+    # A starved client sends in bursts, but the planned load is the same.
     planned = len(due_ns) >= NEARLY_ALL * n
     return LoadFacts(
         requests=n,
@@ -445,7 +445,7 @@ def throughput(
     return Throughput(bin_s=bin_s, per_s=tuple((tokens / bin_s).tolist()))
 
 
-# Whether the client was fast enough: judged by run, over the whole of each.
+# Whether the client was fast enough, judged over the whole of each load run.
 
 SAMPLES = PlainTable("client_samples", ClientSample)
 GENERATORS = "SELECT source, name FROM sources WHERE session = ?"

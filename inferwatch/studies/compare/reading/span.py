@@ -105,7 +105,7 @@ def span_of(
     """The part of a session to compare.
 
     Raises:
-        UsageError: nothing is left of the session.
+        UsageError: the chosen part is empty.
     """
     origin_ns = load.began_ns
     end_ns = load.ended_ns

@@ -45,7 +45,7 @@ class EngineLives:
         found = sources * LIVES
         for source, began in self._began.items():
             these = sources == source
-            # What was heard before its engine's own words belongs to its first life.
+            # Readings before the engine's own description belong to its first start.
             lives = np.searchsorted(began, ordinals[these], "right")
             found[these] += np.maximum(lives - 1, 0)
         return found
@@ -91,7 +91,7 @@ class _LifeTokens:
         self.last_ns[members[is_last]] = end_ns[is_last]
         np.add.at(self.tokens, members, produced)
         known = before_ns != UNKNOWN
-        # Where its coming was not heard of, a gap counts when it ended.
+        # If its request's arrival is unknown, a gap counts when it ended.
         whose, gaps_ns = members[known], end_ns[known] - before_ns[known]
         np.maximum.at(self.longest_ns, whose, gaps_ns)
         came_ns = self.came_ns[whose]

@@ -58,8 +58,8 @@ def run_comparison(
     """Find, read and compare the sessions.
 
     Raises:
-        UsageError: they cannot be compared.
-        StorageError: one is not there, or cannot be read.
+        UsageError: the sessions cannot be compared.
+        StorageError: a session does not exist or cannot be read.
     """
     sides = find_all(wanted)
     found = [run for side in sides for run in side.runs]
@@ -98,8 +98,8 @@ def find_all(wanted: ComparisonRequest) -> list[FoundSide]:
     """Find the sessions of each side without reading their numbers.
 
     Raises:
-        UsageError: they cannot be compared.
-        StorageError: one is not there.
+        UsageError: the sessions cannot be compared.
+        StorageError: a session does not exist.
     """
     return find_sides(wanted.sessions, wanted.database, wanted.results)
 
@@ -133,7 +133,7 @@ def _watched_objectives(found: FoundSession) -> Objectives:
     """The objectives the session was watched with, if the same for all requests."""
     with closing(open_for_reading(found.path)) as connection:
         rows = connection.execute(WATCHED, (found.row.session,)).fetchall()
-    with suppress(UsageError):  # what a later version wrote
+    with suppress(UsageError):  # written by a later version
         said = [parse_objectives(text) for (text,) in rows if text.strip()]
         if len(said) == 1 and said[0].every is not None and not said[0].classes:
             return {"": said[0].every}

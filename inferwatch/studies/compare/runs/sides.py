@@ -37,8 +37,8 @@ def label_of(runs: Sequence[str], said: str | None = None) -> str:
     """A side's label: its only run's name, or the common start of names and a count.
 
     Args:
-        runs: Their names, each another.
-        said: What people call them: a tag, a directory.
+        runs: The distinct names of the side's runs.
+        said: A common name for them, such as a tag or a directory.
     """
     if len(runs) == 1:
         return runs[0]
@@ -128,7 +128,7 @@ class ResultFiles(Protocol):
         """One session per run in the file; repeated calls give the same sessions.
 
         Raises:
-            UsageError: no tool we know wrote it, or without its requests.
+            UsageError: no known tool wrote the file, or it has no requests.
         """
 
 
@@ -145,7 +145,7 @@ def grouped(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Group the words by side.
 
     Raises:
-        UsageError: there are not two sides, or nothing stands on one.
+        UsageError: there are fewer than two sides, or one is empty.
     """
     sides: list[tuple[str, ...]] = [()]
     if PARTS not in words:
@@ -184,8 +184,8 @@ def find_sides(
     """Find the sessions that the words stand for.
 
     Raises:
-        UsageError: they cannot be compared.
-        StorageError: one is not there, or cannot be read.
+        UsageError: the sessions cannot be compared.
+        StorageError: a session does not exist or cannot be read.
     """
     finder = _Finder(database, results)
     found = [[finder.find(word) for word in side] for side in grouped(words)]
@@ -342,7 +342,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
     """Files in the folder that may hold runs, by name.
 
     Raises:
-        UsageError: it cannot be read, or there are too many.
+        UsageError: the folder cannot be read, or has too many such files.
     """
     ends = SESSION_FILES | RESULT_FILES
     try:

@@ -38,8 +38,8 @@ def adjusted(members: Sequence[FamilyMember], seed: int) -> list[float]:
     """p-values adjusted so that any false alarm has at most probability alpha.
 
     Args:
-        members: The family, each with as many parts as the others.
-        seed: The same gives the same.
+        members: The rows; all have the same number of parts.
+        seed: The seed of the draws.
     """
     if not members:
         return []
@@ -49,12 +49,12 @@ def adjusted(members: Sequence[FamilyMember], seed: int) -> list[float]:
     beaten = np.zeros(len(members))
     for chances in _chances(members, seed):
         scores = (chances / weights)[:, order]
-        # The least of a row and of all that come after it: each step leaves those out
-        # that were shown before.
+        # The minimum over a row and all rows after it: each step leaves out the rows
+        # that were rejected before.
         least = np.minimum.accumulate(scores[:, ::-1], axis=1)[:, ::-1]
         beaten += (least <= found[order]).sum(axis=0)
     steps = np.maximum.accumulate(beaten / DRAWS)
-    # Draws cannot tell what is rarer than they are many: there Bonferroni's bound does.
+    # Probabilities too small for the number of draws use Bonferroni's bound.
     bound = np.minimum(found[order] * weights.sum(), 1.0)
     steps = np.where(steps < 10 / DRAWS, np.maximum.accumulate(bound), steps)
     answer = np.empty(len(members))

@@ -31,8 +31,8 @@ class TailDifference:
     """A lower bound of the difference of two p99, with an interval open on one side.
 
     Args:
-        tails: One p99 and the other.
-        apart: The lower one, and of the other session the p90.
+        tails: The p99 of A and of B.
+        apart: The difference between the lower p99 and the other's p90.
     """
 
     def __init__(self, tails: tuple[float, float], apart: Difference) -> None:

@@ -62,8 +62,9 @@ def blocks_for(long: float, each: float = MEMORIES_A_BLOCK) -> int:
     """How many blocks to cut a span into, given its length in autocorrelation times.
 
     Args:
-        long: So many.
-        each: That a block holds; MEMORIES_MADE_UP_FOR with :func:`left_over`.
+        long: The span's length in autocorrelation times.
+        each: Autocorrelation times per block; MEMORIES_MADE_UP_FOR if
+            :func:`left_over` corrects the result.
     """
     return next((n for n in CHOICES if n * each <= long), CHOICES[-1])
 
@@ -97,7 +98,7 @@ def merged(pieces: Floats, blocks: int) -> Floats:
     return np.asarray(pieces.reshape(shape).sum(axis=1), np.float64)
 
 
-# Durations counted by time and by value: all that resampling needs of millions.
+# Histograms of durations by time and value: enough to resample millions of them.
 #
 # A cell is a thousandth of its value wide (ten bits of a double's fraction, as in
 # :mod:`inferwatch.metrics.series.quantiles`), so the memory
@@ -235,7 +236,7 @@ def counted(place: Ints, values_ns: Ints) -> CountedValues:
     )
 
 
-# Sessions as they might have been: blocks of time drawn again, with replacement.
+# Resampled sessions: blocks of time drawn with replacement.
 #
 # Requests of one run share a queue and a batch, so they cannot be drawn one by one:
 # what happened in a stretch of time stays together (Carlstein 1986, The use of

@@ -188,11 +188,11 @@ def _variances(drawn_a: Floats, drawn_b: Floats, *, logs: bool) -> Interval:
     return float(drawn_a.var()), float(drawn_b.var())
 
 
-# How much wider an interval from few blocks must be than one from many: Student's t.
+# Student's t: how much wider an interval from few blocks must be than one from many.
 #
 # Its distribution is a finite sum for whole degrees of freedom (Abramowitz and Stegun,
-# Handbook of Mathematical Functions, 26.7.3 and 26.7.4); between them a straight line
-# errs to the wide side by little. It is all that we would have scipy for.
+# Handbook of Mathematical Functions, 26.7.3 and 26.7.4); linear interpolation between
+# them is slightly too wide. Nothing else here would need scipy.
 
 FARTHEST = 1e6
 HALVINGS = 60

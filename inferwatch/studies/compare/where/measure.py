@@ -79,9 +79,9 @@ def explained(
     """The share of the total change that each part explains.
 
     Args:
-        measure: Of what.
-        parts: Of either side: rows of parts, each summed over time.
-        whole: Of either side: all of it, a single row.
+        measure: The statistic that changed.
+        parts: For A and B: one row per part, summed over time.
+        whole: For A and B: a single row with everything.
     """
     scale = float((whole[0] @ measure.below).sum() / (whole[1] @ measure.below).sum())
     (part_a, part_b), (all_a, all_b) = parts, whole

@@ -73,9 +73,9 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
     """The period that stands out most; None if the span is too short for one.
 
     Args:
-        leaning: By how much each piece leans to the other side.
-        log_ratios: Of the means of the sides, one a bin, where known.
-        seed: Of the orders that are tried.
+        leaning: How far B exceeds A in each piece; adds up to 0.
+        log_ratios: Log ratios of the sides' means per bin; NaN if unknown.
+        seed: The seed of the random orders of blocks.
     """
     long = memories(_levelled(log_ratios, *_first(log_ratios)))
     blocks = blocks_for(long)
@@ -91,7 +91,7 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
         some = random.permuted(np.tile(together, (orders, 1)), axis=1)
         tried, beyond = tried + orders, beyond + int((_most(some) >= reached).sum())
         if beyond > MOST_BEYOND:
-            break  # it does not stand out, however often one tries
+            break  # more orders would not change that it does not stand out
     return Onset(begin, end, blocks, (beyond + 1) / (tried + 1))
 
 

@@ -54,8 +54,8 @@ from inferwatch.studies.compare.where.split import (
 
 # All runs of two sides on one clock: seconds since the load began.
 #
-# Spans need not be the same: a run that settled later is compared from later on. What
-# is said of a moment must be of all of them, so only what they share is looked at.
+# Spans may differ, as a run that settled later is compared from later on. A
+# statement about a time must hold for all runs, so only their shared time is used.
 
 LEAST_SHARED = 0.5
 """As a share of the longest span."""
@@ -361,10 +361,10 @@ class PlaceFinder:
         """At most one part for each metric.
 
         Args:
-            changed: Of these a difference is shown, or probable.
-            unclear: Of these it could not be told, perhaps as there is one for a time
-                only. That is said if it surely matters.
-            matters: As a share.
+            changed: Metrics with a certain or probable difference.
+            unclear: Inconclusive metrics, which may differ for some of the time.
+                They are reported only if that difference surely matters.
+            matters: The smallest relative difference that matters.
         """
         asked = [*changed, *unclear]
         alpha = ALPHA / max(len({each.of for each in asked}), 1)

@@ -266,8 +266,8 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
     """The numbers of a trial, from its session.
 
     Raises:
-        StorageError: there is no such session, or it cannot be read.
-        UsageError: no request of a load is in it.
+        StorageError: the session does not exist or cannot be read.
+        UsageError: the session has no requests of a load.
     """
     asked = objectives(plan.load)
     with reading(database) as connection:

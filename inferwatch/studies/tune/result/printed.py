@@ -64,9 +64,9 @@ from inferwatch.studies.tune.result.verdict import goal_text, values_text
 from inferwatch.studies.tune.trial import Trial
 from inferwatch.visible import as_html, visible
 
-# Throughput against p99 as a figure: shapes stretch with the page, letters do not.
+# A figure of throughput against p99: shapes stretch with the page, letters do not.
 #
-# Marks are told apart by their frame as well as by their colour: the best is filled,
+# Marks differ in frame as well as colour: the best is filled,
 # the present setting has a square one, the frontier a round one.
 
 X_TICKS, Y_TICKS = 6, 5

@@ -69,7 +69,7 @@ def _unsure(
             yield f"not told apart from {_names(beside)}"
     doubted = [each for each in (best, present) if each is not None and each.doubts]
     if doubted:
-        kind, _, _ = doubted[0].doubts[0].partition(":")  # the rest stands below
+        kind, _, _ = doubted[0].doubts[0].partition(":")  # the rest is shown below
         yield f"but doubtful: {kind}"
 
 

@@ -93,8 +93,8 @@ class TunedEngines(Protocol):
         """The present setting; what the user did not give comes from the engine.
 
         Raises:
-            UsageError: it cannot be tuned so.
-            SourceError: it cannot be reached.
+            UsageError: the engine cannot be tuned with these variables.
+            SourceError: the engine cannot be reached.
         """
         ...
 
@@ -104,8 +104,8 @@ class TunedEngines(Protocol):
         No requests are in flight afterwards.
 
         Raises:
-            PointRefusedError: it cannot be had.
-            SourceError: no engine can be had at all.
+            PointRefusedError: no engine can run with this setting.
+            SourceError: no engine can run at all.
         """
         ...
 
@@ -140,8 +140,8 @@ class LimitTurner:
         """Set the point's limits; others return to their values at start.
 
         Raises:
-            LimitRefusedError: the engine says why not.
-            CollectorError: it is gone.
+            LimitRefusedError: the engine refuses the limits; the message says why.
+            CollectorError: the engine is gone.
         """
         now = await self._look()
         values = now.max_num_seqs, now.max_num_batched_tokens
@@ -163,7 +163,7 @@ class LimitTurner:
         """Take control, and reset limits that a killed tuner left.
 
         Raises:
-            CollectorError: somebody else has turned them, or it is gone.
+            CollectorError: somebody else changed them, or the engine is gone.
         """
         if (await self._look()).in_force:
             await self._control.reset()
@@ -179,7 +179,7 @@ class LimitTurner:
         """The current limits.
 
         Raises:
-            CollectorError: somebody else has turned them, or it is gone.
+            CollectorError: somebody else changed them, or the engine is gone.
         """
         now, *_ = await self._control.limits()
         if now.in_force and now.by != self._control.by:
@@ -279,7 +279,7 @@ class OwnEngines:
         except LimitRefusedError as error:
             self._news.say(f"cannot turn to {point.text}: {error}")
         except CollectorError:
-            return False  # it has died meanwhile
+            return False  # the engine has died
         else:
             return True
         return False

@@ -66,7 +66,7 @@ class TuneJournal:
         """Store the plan; a resumed tune counts as not ended.
 
         Raises:
-            StorageError: the file does not let us.
+            StorageError: the file cannot be written.
         """
         text = msgspec.json.encode(_public(plan)).decode()
         with self._changing() as connection:
@@ -81,7 +81,7 @@ class TuneJournal:
         """Store a completed trial, and tag its session.
 
         Raises:
-            StorageError: the file does not let us.
+            StorageError: the file cannot be written.
         """
         with self._changing() as connection:
             connection.execute(
@@ -111,7 +111,7 @@ class TuneJournal:
         """Mark the tune as ended.
 
         Raises:
-            StorageError: the file does not let us.
+            StorageError: the file cannot be written.
         """
         with self._changing() as connection:
             connection.execute(
@@ -123,7 +123,7 @@ class TuneJournal:
         """Move sessions of incomplete trials to the bin.
 
         Raises:
-            StorageError: the file does not let us.
+            StorageError: the file cannot be written.
         """
         like = f"{self._tune_id} #%".replace("!", "!!").replace("_", "!_")
         with self._changing() as connection:
@@ -150,7 +150,7 @@ def stored_tune(database: Path, tune_id: str) -> StoredTune:
     """Read a tune by its id.
 
     Raises:
-        UsageError: there is none, or a newer inferwatch made it.
+        UsageError: there is no such tune, or its version is newer.
         StorageError: the file cannot be read.
     """
     with reading(database) as connection:
@@ -183,7 +183,7 @@ def refuse_another(stored: TunePlan, asked: TunePlan) -> None:
     """Refuse to resume a tune with a different plan.
 
     Raises:
-        UsageError: it names the first difference.
+        UsageError: the plans differ; the message names the first difference.
     """
     for name in stored.__struct_fields__:
         then, now = getattr(_public(stored), name), getattr(_public(asked), name)

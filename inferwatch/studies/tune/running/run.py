@@ -213,7 +213,7 @@ class TuneRun:
         previous trials of this tune.
 
         Raises:
-            UsageError: it makes too many settings.
+            UsageError: the plan has too many settings.
         """
         variables = tuple(Variable(flag=f, values=v) for f, v in plan.vary)
         self._plan = plan
@@ -255,8 +255,8 @@ class TuneRun:
         differ.
 
         Raises:
-            UsageError: there is none, or it was asked for something else.
-            StorageError: the record cannot be read.
+            UsageError: there is no such tune, or its plan is different.
+            StorageError: the file cannot be read.
         """
         stored = stored_tune(database, tune_id)
         plan = stored.plan
@@ -315,7 +315,7 @@ class TuneRun:
         In any case the engine is stopped, or restored to its start values.
 
         Raises:
-            UsageError: the engine cannot be tuned so.
+            UsageError: the engine cannot be tuned with this plan.
             SourceError: there is no engine.
             StorageError: nothing can be recorded.
         """
@@ -476,7 +476,7 @@ class TuneRun:
         """Bring an engine to the point.
 
         Raises:
-            PointRefusedError: of a point that did not start, this one or a larger.
+            PointRefusedError: this point, or a larger one, did not start.
         """
         start = await self._start_for(point)
         try:
@@ -505,7 +505,7 @@ class TuneRun:
             session = await self._parts.measure(task, self._database, stop)
         finally:
             if stop.is_set():
-                raise _StoppedError  # half a trial is none
+                raise _StoppedError  # an incomplete trial does not count
         self._enter(TuneStage.JUDGING)
         try:
             return session, await self._read(session)
@@ -562,7 +562,7 @@ async def _unless(stop: asyncio.Event, work: Awaitable[Made]) -> Made:
     """Await ``work``, unless ``stop`` is set first.
 
     Raises:
-        _StoppedError: we were told to stop before.
+        _StoppedError: ``stop`` was set first.
     """
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())

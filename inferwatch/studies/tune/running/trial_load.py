@@ -88,7 +88,7 @@ async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
     """Run a trial's load to its end or until ``stop``; returns the session's id.
 
     Raises:
-        TrialFailedError: the engine died, or answered nobody.
+        TrialFailedError: the engine died, or no request was answered.
         StorageError: nothing can be recorded.
     """
     clock = SessionClock()
@@ -142,7 +142,7 @@ async def _all(
         prompts = answer_prompts(task.plan.answers, task.plan.load.token_ids)
         try:
             told = await ask_answers(task.at.target, task.at.model, prompts)
-        except SourceError as error:  # what was measured stands
+        except SourceError as error:  # the measurement remains valid
             session.take(
                 Note(t_ns=monotonic_ns(), kind=NoteKind.CANARY, text=str(error))
             )
@@ -215,4 +215,4 @@ def _probe(target: TargetServer) -> ProbeSocket | None:
     try:
         return probe_at(target.url, target.uds)
     except AmbiguousProbeError:
-        return None  # the load itself needs none
+        return None  # the load works without a probe

@@ -38,7 +38,7 @@ def life_for(
     wanted = [next_point, *(each for each in group if each != next_point)]
     choices = [_largest(wanted), *(e for e in wanted if _covers(e, next_point))]
     able = [e for e in choices if not any(_covers(e, bad) for bad in failed)]
-    # What is as large as one that failed may start all the same; nothing else is left.
+    # If all are as large as one that failed, try anyway: this one may start.
     return max(
         able or [next_point],
         key=lambda start: sum(_covers(start, each) for each in wanted),

@@ -79,8 +79,8 @@ def left_out_by(
     about larger ones.
 
     Raises:
-        StorageError: the record cannot be read.
-        UsageError: the session is gone.
+        StorageError: the file cannot be read.
+        UsageError: the session no longer exists.
     """
     base = next((e for e in trials[::-1] if e.record.outcome is not LEFT_OUT), None)
     if base is None or base.numbers is None or base.record.repeat:
@@ -97,8 +97,8 @@ def run_of_trial(database: Path, trial: Trial) -> RecordedRun | None:
     """The run recorded in a trial's session; None if the model cannot use it.
 
     Raises:
-        StorageError: the record cannot be read.
-        UsageError: the session is gone.
+        StorageError: the file cannot be read.
+        UsageError: the session no longer exists.
     """
     if trial.record.session is None:
         return None
@@ -237,7 +237,7 @@ class _Judge:
         A client waits at least as long as the engine, so the bound holds for it, too.
         """
         if limit.metric == "itl_s":
-            return None  # The limit is of a request's longest gap; these are all gaps.
+            return None  # The limit is for a request's longest gap; these are all gaps.
         half_s = outcome.latencies[limit.metric].p50
         error = self._error(limit.metric, "p50", predicted)
         most = self._most_per_s(outcome)

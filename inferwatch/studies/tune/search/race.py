@@ -173,7 +173,7 @@ class _Race:
         share = min(left_s / takes_s, 1.0) if takes_s > 0 else 1.0
         return int(trials * share), ceil(starts * share)
 
-    # Who is measured: new ones first, then the foremost, round by round.
+    # What to measure: new points first, then the leading ones, in rounds.
 
     def _wanted(self) -> list[Point]:
         return self._new() or self._contenders()
@@ -214,7 +214,7 @@ class _Race:
             return False
         if self._is_hopeless(each):
             return False
-        if not each.like_best:  # Apart and yet alive: it had bad luck, perhaps.
+        if not each.like_best:  # Told apart but alive: perhaps it had bad luck.
             return True
         places = ceil(len(self._standings) / float(GO_ON) ** self._attempts[point])
         return place < max(FINALISTS, places)
@@ -256,7 +256,7 @@ class _Race:
             return "first: all is judged against it"
         if self._reaches(self._present):
             return self._why_in_between(wanted)
-        # No engine ends for its sake: its turn is between two lives.
+        # No engine is stopped for it; it comes between two engine starts.
         if here or not wanted or not self._has_cost_enough():
             return None
         return "again, in an engine of its own: has the machine drifted?"
@@ -290,7 +290,7 @@ class _Race:
         """Whether a point other than the present has been measured twice."""
         return any(n > 1 for p, n in self._attempts.items() if p != self._present)
 
-    # Engines: what runs, what can be turned, what time there is.
+    # The running engine, the points it can reach, and the time left.
 
     def _reaches(self, point: Point) -> bool:
         return self._life is not None and self._life.reaches(point)
@@ -336,7 +336,7 @@ class _Race:
         each = self._standings.get(point)
         return each.trials if each is not None else 0
 
-    # In which order, and why.
+    # Order and reasons.
 
     def _order(self, point: Point) -> tuple[int, bytes]:
         """Sort key: fewest attempts, then a random order given by the seed."""
