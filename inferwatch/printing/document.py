@@ -198,7 +198,6 @@ def headed_table(
     rows: Iterable[Iterable[str | Cell]],
     first: str = "",
 ) -> list[Block]:
-    """A table with a column of names and columns of values, under a heading."""
     columns = [PrintedColumn(head=head) for head in heads]
     return [
         PrintedHeading(heading),

@@ -111,7 +111,7 @@ def _table(table: Table) -> str:
 
 
 def prose(text: str) -> str:
-    r"""A line of its own: our commands are code, nothing else is markup.
+    r"""One line, in which inferwatch commands are code and nothing else is markup.
 
     >>> print(prose("first *c*, then `inferwatch load --like 'a`b'`"))
     first \*c\*, then ``inferwatch load --like 'a`b'``
@@ -120,7 +120,7 @@ def prose(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Text that others chose, in a line of its own or in a cell: nothing is markup.
+    r"""Text from outside as one line or a table cell, without any markup.
 
     >>> print(escaped("a|b `c` <b> @team\n#12"))
     a&#124;b \`c\` &lt;b&gt; @&#8288;team␊#&#8288;12

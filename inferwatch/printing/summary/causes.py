@@ -46,7 +46,6 @@ def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
 
 
 def group_rows(snapshot: Snapshot) -> Summary:
-    """Requests grouped by length, model, cause and so on."""
     models = {each.source: each.model for each in snapshot.engines}
     return {
         by.name.lower(): [

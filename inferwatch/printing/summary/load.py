@@ -89,7 +89,6 @@ def _pair(pair: tuple[float, float] | tuple[int, int] | None) -> list[float] | N
 
 
 def _part(part: LoadGroup) -> Summary:
-    """The requests of a class or of a turn."""
     judged = {"asked": str(part.slo), **_judged(part.goodput)} if part.goodput else None
     return {
         "requests": {name: getattr(part, name) for name in COUNTS[:3]},

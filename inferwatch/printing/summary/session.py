@@ -385,7 +385,6 @@ def _engine(snapshot: Snapshot) -> Summary | None:
 
 
 def _live(limits: LiveLimits) -> Summary:
-    """A rank's current live limits."""
     told = {name: getattr(limits, name) for name in LIVE_FIELDS}
     since_s = limits.t_ns / NS_PER_S
     return {"engine_id": limits.source, **told, "since_s": since_s}
@@ -538,7 +537,6 @@ def _client_blocks(runs: list[Summary]) -> list[list[str]]:
 
 
 def run_line(run: Summary) -> str:
-    """A load run's name, load and request counts."""
     asked = run["asked_per_s"]
     load = "" if asked is None else f" at {format_rate(asked).strip()}/s"
     counts = [f"{run['sent']:,} sent", f"{run['succeeded']:,} done"]

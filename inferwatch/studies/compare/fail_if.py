@@ -1,10 +1,11 @@
-"""Conditions under which a comparison fails: for CI.
+"""``--fail-if`` conditions, which make a comparison fail in CI.
 
     ttft_p99_s > +5%
 
-A metric, ``>`` or ``<``, and a signed change of B against A: in percent, or in the
-metric's own unit (``ttft_p99_s > +20ms``, ``goodput_per_s < -0.5``). It holds only when
-the whole interval of the change lies beyond; conditions share the 5% between them.
+A condition is a metric, ``>`` or ``<``, and a signed change of B against A: in percent,
+or in the metric's own unit (``ttft_p99_s > +20ms``, ``goodput_per_s < -0.5``). It fails
+only if the whole interval of the change lies beyond the threshold. All conditions
+together have a 5% chance of a false alarm.
 """
 
 import re

@@ -84,7 +84,7 @@ def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> fl
 
 
 def uncertainty(found: AnyDifference) -> float:
-    """The interval's width toward zero relative to the difference, for all metrics."""
+    """The interval's half toward zero, widened for all metrics, by the difference."""
     low, high = found.span()
     toward = found.difference - low if found.difference > 0 else high - found.difference
     away = abs(found.difference)

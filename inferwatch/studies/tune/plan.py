@@ -24,7 +24,6 @@ class Goal(StrEnum):
 
     @property
     def lower_is_better(self) -> bool:
-        """Whether lower is better, as for latency and cost."""
         return self in {Goal.LATENCY, Goal.COST}
 
 

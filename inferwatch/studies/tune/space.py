@@ -40,7 +40,6 @@ class Point:
 
     @property
     def command_flags(self) -> tuple[str, ...]:
-        """The flags as ``vllm serve`` takes them."""
         given = (each for each in self.flags if each[1] != UNSET)
         return tuple(_written(flag, value) for flag, value in given)
 

@@ -181,7 +181,7 @@ def _past(
 
 
 def _middle(added_ns: int, steps: RecordedSteps) -> int:
-    """Return the middle of the step during which the request arrived.
+    """The middle of the step during which the request arrived.
 
     An idle engine added it at once; otherwise it was added after that step.
     """
@@ -198,7 +198,7 @@ def _after(then_ns: int | None, sent_ns: int | None) -> int:
 
 
 def warm_ups(load: Sequence[LoadEvent]) -> list[tuple[int, int]]:
-    """Return the spans of session time in which a load warmed up."""
+    """The spans of session time in which a load warmed up."""
     spans, begun_ns = [], None
     for event in load:
         if event.kind is LoadKind.STARTED:

@@ -211,9 +211,7 @@ class Scheduler:
         self._counter = 0
         self._decoding = 0
         self._context = 0
-        """For each decoding request, computed tokens are this sum's part plus the step
-        counter.
-        """
+        """Computed tokens of all decoding requests, minus the step counter for each."""
         self._need = [0] * setting.block_tokens
         """Requests that need a block, by the step counter modulo the block size."""
         self._ends: dict[int, list[SimulatedRequest]] = {}

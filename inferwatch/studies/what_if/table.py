@@ -201,7 +201,6 @@ GROWN = 10
 
 
 def text(result: WhatIf, session_id: str) -> str:
-    """The table and its sentences as text."""
     head = ["", "measured", "as it was", "error", *heads(result)]
     body = [
         [row.name, row.measured, row.as_was, row.error, *row.predicted]

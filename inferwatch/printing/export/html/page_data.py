@@ -216,7 +216,6 @@ class PageData:
 
 
 def gather(recording: Recording) -> PageData:
-    """Read a session and gather what its page shows."""
     model, distributions = Model(), Distributions()
     tracker = RequestTracker(RequestIndex(), distributions, Outcomes())
     client = ClientColumns(max(recording.session.duration_ns, NS_PER_S))

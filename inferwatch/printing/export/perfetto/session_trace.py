@@ -169,7 +169,6 @@ class EngineTracks:
         rank.end_ns = step.end_ns
 
     def limits(self, limits: LiveLimits) -> None:
-        """Write live limits that apply from now on."""
         rank = self._rank(limits.source, limits.rank)
         held = dict(zip(LABELS.values(), values_of(limits), strict=True))
         self._show(rank, "limits", limits.t_ns, held)

@@ -117,7 +117,7 @@ def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None
 
 
 def _ranks(connection: sqlite3.Connection, session: int) -> int:
-    """Data-parallel ranks: independent ranks each report a data_parallel of 1."""
+    """The number of data-parallel ranks; independent ranks each report 1."""
     (highest,) = connection.execute(
         "SELECT max(rank) FROM engines WHERE session = ?", (session,)
     ).fetchone()

@@ -125,7 +125,6 @@ class SessionNumbers:
         return self.counted[metric.of].n if metric.of in self.counted else 0
 
     def value_of(self, metric: JudgedMetric) -> float | None:
-        """The value as measured; None if unknown."""
         if not self.n_of(metric):
             return None
         if metric.share is not None:
@@ -143,7 +142,7 @@ class SessionNumbers:
         return (self.sums if of_rate else self.counted)[metric.of].means
 
     def drawn(self, metric: JudgedMetric, draws: Draws, long: float) -> Resampled:
-        """The value as measured, and resampled; the value must be known.
+        """Resample the value, which must be known.
 
         Args:
             metric: The number to resample.

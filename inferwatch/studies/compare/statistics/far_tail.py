@@ -41,12 +41,10 @@ class TailDifference:
 
     @property
     def difference(self) -> float:
-        """B - a, as measured."""
         return self.b - self.a
 
     @property
     def ratio(self) -> float | None:
-        """B / a, as measured."""
         return self.b / self.a if self.a else None
 
     @property

@@ -57,7 +57,6 @@ class RunDifference:
 
     @property
     def ratio(self) -> float | None:
-        """B / a; None if a is 0."""
         return self.b / self.a if self.a else None
 
     def span(self, alpha: float = ALPHA) -> Interval:
@@ -78,7 +77,6 @@ class RunDifference:
 
     @property
     def p_value(self) -> float:
-        """The two-sided p-value."""
         if not self._error:
             return 1.0
         return beyond_t(abs(self._away) / self._error, self._freedom)

@@ -155,7 +155,6 @@ class CountedValues:
         return self._upto_by_blocks[blocks]
 
     def quantile_s(self, share: float) -> float:
-        """The quantile by nearest rank, as everywhere; needs at least one value."""
         return float(self.values_s[self.cell_of(share)])
 
     def cell_of(self, share: float) -> int:
@@ -259,7 +258,6 @@ class Draws:
 
     @classmethod
     def make(cls, blocks: int, seed: tuple[int, ...], draws: int = DRAWS) -> "Draws":
-        """Draws that are the same for the same seed."""
         random = np.random.default_rng(seed)
         equal = np.full(blocks, 1 / blocks)
         return cls(random.multinomial(blocks, equal, size=draws).astype(np.float64))

@@ -102,7 +102,6 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """B / a; None if a is 0."""
         return self.b / self.a if self.a else None
 
     def span(self, alpha: float = ALPHA) -> Interval:
@@ -120,7 +119,6 @@ class Difference:
         return low, high
 
     def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
-        """The interval of the ratio; None if there is no ratio."""
         if self._ratios is None:
             return None
         if not self._logs:
@@ -146,7 +144,6 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """The two-sided p-value."""
         below = float((self._differences < 0).sum())
         below += float((self._differences == 0).sum()) / 2
         draws = len(self._differences)

@@ -77,7 +77,7 @@ class Judged:
         return self.part.ratio_span(ALPHA)
 
     def is_all(self, negligible: float) -> bool:
-        """Whether the rest shows no change."""
+        """Whether the rest shows no change, or only a negligible one."""
         if abs(self.rest.difference) <= negligible:
             return True
         change, elsewhere = self.split.changes

@@ -104,7 +104,7 @@ def _signs(result: TuneResult, each: PointResult) -> str:
 
 
 def _outcome(each: PointResult) -> tuple[str, str]:
-    """Outcome and cause; both are generic for a setting not measured yet."""
+    """How the setting ended and why; no reason if it was not measured."""
     measured = each.outcome.value == "measured"
     if measured and each.cause is None:
         return "not measured", ""
