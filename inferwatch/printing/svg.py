@@ -22,7 +22,7 @@ HEADROOM = 1.02
 ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 """Where an axis may end, times a power of ten."""
 SIDES = ("a", "b")
-"""Their classes in the style sheet."""
+"""The sides' classes in the style sheet."""
 EDGE = 0.06
 """Labels closer than this to an end of the axis are aligned inside it."""
 Value = float | None

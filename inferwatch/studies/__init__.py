@@ -1,1 +1,1 @@
-"""Questions asked of recordings: did it help, what is best, what if?"""
+"""Studies of recordings: comparisons, tuning, and what-if predictions."""

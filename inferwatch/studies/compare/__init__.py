@@ -1,1 +1,1 @@
-"""Two sessions side by side, and whether what differs could be chance."""
+"""Compares sessions, and judges which differences could be chance."""

@@ -55,7 +55,7 @@ class TuneProgress:
 
 
 class TuneEnded(Protocol):
-    """A tune to look at, whether it has ended or not."""
+    """A tune that can be shown, but not run."""
 
     @property
     def progress(self) -> TuneProgress: ...

@@ -47,7 +47,7 @@ class CannotTellError(UsageError):
 
 @dataclass(slots=True)
 class ObservedRequest:
-    """What the events of one request say, from front end and engine."""
+    """Times and facts of one request, from front end and engine events."""
 
     arrived_ns: int | None = None
     tokenised_ns: int | None = None
@@ -71,11 +71,11 @@ class RunReadings:
     steps: dict[tuple[str, int], list[Step]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """By source and rank."""
+    """Steps by source and rank."""
     requests: dict[tuple[str, str], ObservedRequest] = field(
         default_factory=lambda: defaultdict(ObservedRequest)
     )
-    """By source and the engine's request id."""
+    """Requests by source and the engine's request id."""
     engines: list[EngineInfo] = field(default_factory=list)
     settings: list[EngineSettings] = field(default_factory=list)
     limits: list[LiveLimits] = field(default_factory=list)

@@ -24,9 +24,9 @@ class Outcome:
 
     requests: int = 0
     latencies: dict[str, Quantiles] = field(default_factory=dict)
-    """By key: ttft_s, queue_s, tpot_s, itl_s, e2el_s."""
+    """Quantiles by key: ttft_s, queue_s, tpot_s, itl_s, e2el_s."""
     output_tokens_per_s: float | None = None
-    """From the first arrival to the last token."""
+    """Averaged from the first arrival to the last token."""
     requests_per_s: float | None = None
     batch_mean: float | None = None
     batch_max: int | None = None

@@ -41,7 +41,9 @@ class PastRequest:
     """Whether its arrival at the front end is known; else latencies count from
     ``added_ns``."""
     counts: bool = True
-    """Whether it is measured: it was seen from arrival to end, and was no warm-up."""
+    """Whether it is measured: it was recorded from arrival to end, and not during
+    warm-up.
+    """
     run_id: str | None = None
     """The run whose closed loop sent it, so that its arrival depends on other
     answers."""

@@ -22,7 +22,7 @@ class RecordedSteps:
     end_ns: Ints
     took_ns: Ints
     gap_ns: Ints
-    """From its end to the next step's start; -1 if the engine was idle then."""
+    """Time from its end to the next step's start; -1 if the engine was idle then."""
     members: Ints
     prefill_tokens: Ints
     context: Ints

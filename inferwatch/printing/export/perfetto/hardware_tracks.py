@@ -30,7 +30,7 @@ class GpuTrack:
     held: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """By throttle reason: begin, end and throttled time of the current slice, in ns."""
     tracks: dict[str, TraceTrack] = field(default_factory=dict)
-    """By throttle reason."""
+    """A track for each throttle reason."""
 
 
 class GpuTracks:

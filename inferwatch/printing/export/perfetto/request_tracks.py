@@ -73,7 +73,7 @@ class RequestTracks:
         self._ended: list[tuple[int, tuple[str, str]]] = []
         """Known ends of requests, as a heap."""
         self._slots: dict[str, Slots] = {}
-        """By engine."""
+        """Slots of each engine."""
 
     def event(self, event: RequestEvent) -> None:
         key = (event.source, event.request_id)

@@ -293,7 +293,7 @@ class ClientTracks:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._slots: dict[str, Slots] = {}
-        """By load run."""
+        """Slots of each load run."""
         self._ended: list[tuple[int, int, RequestRecord]] = []
         """End time, order of arrival and record, as a heap."""
         self._count = 0

@@ -15,7 +15,9 @@ from inferwatch.studies.compare.statistics.significance import Interval
 
 IDLE = 0.05
 BESIDE_OTHERS = 0.20
-"""On a host with other work; half of the share that this took, if that is more."""
+"""Allowed difference on a host with other work; more if that work took over twice as
+much.
+"""
 OF_THE_SHARE = 0.5
 LEAST = 0.03
 """Other work below this share of the cores leaves a host idle."""

@@ -17,7 +17,7 @@ WHERE session = ?1 AND (source, rank) = (
   SELECT source, rank FROM live_limits WHERE session = ?1 ORDER BY ordinal DESC LIMIT 1)
 ORDER BY ordinal
 """
-"""Of one rank only, as limits of all ranks are changed together."""
+"""Selects a single rank, as limits of all ranks are changed together."""
 
 
 def limits_held(

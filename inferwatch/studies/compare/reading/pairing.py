@@ -28,7 +28,7 @@ LEAST_ALIKE = 0.95
 NEAR_NS = 100_000
 """Tolerance for schedule times; those of other tools may be inexact."""
 FIRST = 64
-"""One of the first requests of each session must be the same request."""
+"""One of this many first requests of each session must be the same request."""
 TRIED = 200
 """How many requests are matched to find the offset of two schedules."""
 
@@ -40,7 +40,7 @@ class PlannedRequests:
     number: Ints
     """The request's number in its load run, which may count warm-up requests."""
     due_ns: Ints
-    """Session time, ascending."""
+    """Due times in session time, ascending."""
     prompt_tokens: Ints
     done: Truths
     """Whether the request was answered."""
@@ -73,7 +73,7 @@ class SharedSchedule:
     answered: Truths
     """Whether all sessions answered the request."""
     due_ns: Ints
-    """In the first session's time."""
+    """Due times in the first session's time."""
 
 
 def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None:

@@ -58,7 +58,7 @@ from inferwatch.studies.compare.where.split import (
 # statement about a time must hold for all runs, so only their shared time is used.
 
 LEAST_SHARED = 0.5
-"""As a share of the longest span."""
+"""Least shared time, as a share of the longest span."""
 
 
 @dataclass(frozen=True, slots=True)

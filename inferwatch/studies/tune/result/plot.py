@@ -31,7 +31,7 @@ class PlotStyle(StrEnum):
     AXIS = "axis"
     LABEL = "label"
     STAIRS = "stairs"
-    """Steps between points of the frontier."""
+    """Steps that join points of the frontier."""
     INTERVAL = "interval"
     POINT = "point"
     """A setting that another beats in both throughput and latency."""

@@ -11,7 +11,7 @@ HEADS = {
     Goal.COST: "cost/M",
     Goal.KNEE: "rate/s",
 }
-"""The head of a table column."""
+"""Heads of table columns."""
 MEANINGS = {
     Goal.GOODPUT: "requests per second that met every objective",
     Goal.TOKENS: "output tokens per second",

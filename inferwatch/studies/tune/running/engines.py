@@ -42,7 +42,7 @@ DRAIN_S = 20.0
 MARGIN_S = 0.2
 """Extra wait, as clocks of two processes differ slightly."""
 ONLY_LIFE = 1
-"""The life number of an engine that is not ours."""
+"""The start number of an engine that others started."""
 MOST_CAUSE = 400
 """Longest kept text of a cause, in characters."""
 
