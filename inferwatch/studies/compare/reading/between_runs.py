@@ -15,9 +15,7 @@ from inferwatch.studies.compare.statistics.significance import Interval
 
 IDLE = 0.05
 BESIDE_OTHERS = 0.20
-"""Allowed difference on a host with other work; more if that work took over twice as
-much.
-"""
+"""Allowed difference on a host with other work, or half that work's share if more."""
 OF_THE_SHARE = 0.5
 LEAST = 0.03
 """Other work below this share of the cores leaves a host idle."""
