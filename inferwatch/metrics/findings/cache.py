@@ -17,7 +17,7 @@ PREFILL_TIME = (Cause.PREFILL, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
 
 def more_memory(facts: Facts) -> tuple[Knob, ...]:
-    """What makes the KV cache larger; all of it needs a restart."""
+    """Return flags that enlarge the KV cache; each needs a restart."""
     flags = []
     if facts.told("gpu_memory_utilization") is not None or facts.gpus:
         flags.append(
@@ -55,7 +55,7 @@ def more_memory(facts: Facts) -> tuple[Knob, ...]:
 
 
 def usage(facts: Facts) -> str:
-    """How full the cache is, with how many tokens it is for."""
+    """Return how full the KV cache is and its size in tokens, as text."""
     used = f"{facts.kv_usage:.0%} used" if facts.kv_usage is not None else "full"
     if not facts.kv_blocks or not facts.block_tokens:
         return used
@@ -63,11 +63,14 @@ def usage(facts: Facts) -> str:
 
 
 RECOMPUTED = 0.1
-"""Of the tokens that steps computed."""
+"""Share of the computed tokens that were computed before, 0-1."""
 
 
 def done_twice(facts: Facts) -> float | None:
-    """Of the tokens that steps computed, those that had been computed before."""
+    """Return the share of computed tokens that were recomputed, 0-1.
+
+    None if there are none.
+    """
     again = facts.steps.sums.get("recomputed_tokens", 0)
     done = facts.steps.sums.get("prefill_tokens", 0)
     done += facts.steps.sums.get("output_tokens", 0)
@@ -75,7 +78,7 @@ def done_twice(facts: Facts) -> float | None:
 
 
 def outgrown(facts: Facts) -> bool:
-    """Outputs, not prompts, need more blocks than there are: requests are preempted."""
+    """Return whether outputs, not prompts, are why requests are preempted."""
     sums = facts.steps_minute.sums
     prompts = sums.get("prefill_tokens", 0) - sums.get("recomputed_tokens", 0)
     longer = sums.get("output_tokens", 0) > prompts
@@ -83,14 +86,13 @@ def outgrown(facts: Facts) -> bool:
 
 
 class KvBound(Diagnosis):
-    """Requests wait for KV blocks, or would if as many as want might run."""
+    """Requests wait for KV blocks, or would if max_num_seqs were higher."""
 
     NAME, TITLE = "kv_bound", "KV cache full"
     MANY = "let requests wait for KV blocks"
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Blocks bind, and not because outputs outgrew them."""
         if outgrown(facts):
             return None
         causes, bound = [Cause.QUEUE_KV, Cause.RECOMPUTE], [BoundBy.KV]
@@ -121,7 +123,6 @@ class KvBound(Diagnosis):
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Shorter or fewer requests now; more memory after a restart."""
         return (
             now(
                 "Cap max_tokens, or send long requests elsewhere",
@@ -133,16 +134,15 @@ class KvBound(Diagnosis):
 
 
 class Preemptions(Diagnosis):
-    """Requests lose their blocks, and what they had is computed again."""
+    """Requests lose their KV blocks, and their tokens have to be recomputed."""
 
     NAME, TITLE = "preemptions", "preemptions"
     MANY = "preempt requests and compute them again"
     MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
     LEAST = 3
-    """In ten seconds."""
+    """Preemptions in ten seconds."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Much of the work is done twice."""
         share = done_twice(facts)
         if facts.steps.sums.get("preemptions", 0) < self.LEAST:
             return None
@@ -156,7 +156,6 @@ class Preemptions(Diagnosis):
         )
 
     def sentence(self, facts: Facts) -> str:
-        """How often, and how much of the work."""
         n, share = facts.steps.sums["preemptions"], done_twice(facts) or 0.0
         return (
             f"{n:,} preemptions in 10 s: {share:.0%} of all tokens were computed again "
@@ -190,7 +189,7 @@ class Preemptions(Diagnosis):
 
 
 class BlocksWasted(Diagnosis):
-    """Most of a full cache is room in last blocks that nobody fills."""
+    """Much of the room in used KV blocks is empty, in partly filled last blocks."""
 
     NAME, TITLE = "kv_waste", "KV blocks half empty"
     MANY = "waste much of their KV cache in last blocks"
@@ -225,7 +224,7 @@ class BlocksWasted(Diagnosis):
 
 
 def prefill_cost(facts: Facts, share: float) -> FindingCost | None:
-    """What hits would save of the time to first tokens."""
+    """Return the share of TTFT that a hit rate higher by ``share`` would save."""
     spent = facts.ttft_share(*PREFILL_TIME)
     if spent is None:
         return None
@@ -235,17 +234,16 @@ def prefill_cost(facts: Facts, share: float) -> FindingCost | None:
 
 
 class CacheTooSmall(Diagnosis):
-    """Prompts repeat, but what they share is evicted before."""
+    """Prompts share prefixes, but these are evicted before they are used again."""
 
     NAME, TITLE = "prefix_evicted", "prefix cache too small"
     MANY = "evict prefixes before they are used again"
     MISSES = TTFT
     LEAST_GAIN = 0.15
-    """How much higher the hit rate would have to be."""
+    """Difference between the reachable hit rate and the present one, 0-1."""
     LEAST_COST = 0.05
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """A larger cache would hit much more."""
         gain = self._gain(facts)
         if gain is None or gain < self.LEAST_GAIN:
             return None
@@ -254,7 +252,6 @@ class CacheTooSmall(Diagnosis):
         return cost if cost is not None and cost.share >= self.LEAST_COST else None
 
     def sentence(self, facts: Facts) -> str:
-        """What it hits, and what it could."""
         return (
             f"{facts.hit_rate or 0:.0%} of prompt tokens are found in the prefix "
             "cache; "
@@ -266,7 +263,6 @@ class CacheTooSmall(Diagnosis):
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Equal prompts to the same server, or more memory."""
         return (
             now(
                 "Route requests with equal beginnings to the same server",
@@ -281,23 +277,22 @@ class CacheTooSmall(Diagnosis):
 
 
 class UnstablePrefix(Diagnosis):
-    """Prompts are made alike, and yet none begins as another did."""
+    """Prompts look alike, but no two share a prefix, so the prefix cache never hits."""
 
     NAME, TITLE = "unstable_prefix", "prompts begin differently"
     MANY = "find nothing of their prompts in the prefix cache"
     MISSES = TTFT
     LEAST_PROMPTS = 10
     LEAST_TOKENS = 128
-    """Of a prompt: below, hits would save little."""
+    """Prompt length in tokens below which hits would save little."""
     ALIKE = 1.1
-    """p90 / p50 of prompt lengths: they come of one template."""
+    """p90 / p50 of prompt lengths up to which prompts seem to share a template."""
     FELL_FROM = 0.3
     NO_HITS = 0.05
     PREFILL = 0.4
-    """Of a TTFT."""
+    """Share of TTFT that is spent on prefill, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """No hits, where there were some, or where all prompts are equally long."""
         prompts, hit = facts.prompts, facts.hit_rate
         if self._fell(facts) and facts.ttft_n >= self.LEAST_PROMPTS:
             hit = facts.share("prefix_hits", "prefix_queries")
@@ -316,7 +311,6 @@ class UnstablePrefix(Diagnosis):
         )
 
     def sentence(self, facts: Facts) -> str:
-        """What is alike, and what is not found."""
         if self._fell(facts):
             late = facts.share("prefix_hits", "prefix_queries") or 0.0
             return (
@@ -350,7 +344,7 @@ class UnstablePrefix(Diagnosis):
 
 
 class PrefixCachingOff(Diagnosis):
-    """Nothing can be reused, and prompts take most of the time."""
+    """Prefix caching is off, and prefill takes most of the time to first token."""
 
     NAME, TITLE = "prefix_caching_off", "prefix caching off"
     MANY = "have prefix caching switched off"
@@ -359,7 +353,6 @@ class PrefixCachingOff(Diagnosis):
     LEAST_TOKENS = 128
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Whether it is off, and prompts are what first tokens wait for."""
         if facts.told("enable_prefix_caching") is not False:
             return None
         spent = facts.ttft_share(*PREFILL_CAUSES)

@@ -1,4 +1,4 @@
-"""What a diagnosis is: when it holds, what it costs, what it says and advises."""
+"""The base class of diagnoses: when one holds, and what it reports."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """It begins after having held for so long, and ends after so long without."""
+    """How long a condition must hold to become a finding, and when a finding ends."""
 
     least_s: float = 10
     of_s: float = 15
-    """It is looked for in the last so many seconds."""
+    """Length of the window in which that time is added up, in seconds."""
     gone_s: float = 15
 
 
 @dataclass(frozen=True, slots=True)
 class FindingCost:
-    """What a finding costs, as a share, and of what that is a share."""
+    """What a finding costs as a share, with a text that says a share of what."""
 
     share: float
     """From 0 to 1."""
@@ -29,36 +29,39 @@ class FindingCost:
 
 
 class Diagnosis(ABC):
-    """Judges one tick; whoever follows ticks decides when it is a finding."""
+    """A condition judged at each tick; FindingTracker decides when it is a finding."""
 
     NAME: ClassVar[str]
     TITLE: ClassVar[str]
     MANY: ClassVar[str]
-    """What several servers do that have it, such as *wait for KV blocks*."""
+    """What several affected servers do, such as *wait for KV blocks*."""
     LASTING: ClassVar[Lasting] = Lasting()
     MISSES: ClassVar[tuple[str, ...]] = ()
-    """Objectives that it makes requests miss: while these are met it is no finding."""
+    """Objectives this condition makes requests miss; no finding while they are met."""
     FALLBACK: ClassVar[bool] = False
-    """It is told only where nothing else explains what is wrong."""
+    """Whether it is shown only when no other finding explains the problem."""
 
     @abstractmethod
     def holds(self, facts: Facts) -> FindingCost | None:
-        """What it costs now; None where it does not hold."""
+        """Return the cost at present; None where the condition does not hold."""
 
     @abstractmethod
     def sentence(self, facts: Facts) -> str:
-        """What is wrong, with its numbers."""
+        """Return a sentence that says what is wrong, with numbers."""
 
     @abstractmethod
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """What was seen; one piece at least."""
+        """Return what was observed; at least one piece."""
 
     @abstractmethod
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """What may be done about it, what needs no restart first."""
+        """Return what may be done about it; knobs that need no restart come first."""
 
     def judge(self, facts: Facts) -> FindingCost | None:
-        """As ``holds``, and priced by the objectives where there are any."""
+        """Return the cost as in ``holds``.
+
+        Scaled by the share of missed objectives, if any.
+        """
         cost = self.holds(facts)
         slo = facts.around.slo
         if cost is None or slo is None or not self.MISSES or not slo.judged:
@@ -87,10 +90,10 @@ class Diagnosis(ABC):
 
 
 def _is_no_key_away(knob: Knob) -> bool:
-    """What can be turned here and now goes first."""
+    """Return False for knobs that a key can turn live; they sort first."""
     return knob.flag is None or Effort.NOW not in knob.effort
 
 
 def ago_ns(facts: Facts, seconds: float) -> int:
-    """A moment before now, never before the session."""
+    """Return the moment ``seconds`` before now, at least 0."""
     return max(facts.now_ns - round(seconds * NS_PER_S), 0)

@@ -1,10 +1,10 @@
-"""All diagnoses there are."""
+"""All diagnoses."""
 
 from inferwatch.metrics.findings import cache, host, queue, traffic, work
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 
 OF_ALL: tuple[Diagnosis, ...] = (traffic.ClientBound(), traffic.Dropped())
-"""Those of a session, however many servers it has."""
+"""Diagnoses of the whole session, however many servers there are."""
 DIAGNOSES: tuple[Diagnosis, ...] = (
     traffic.EngineLost(),
     traffic.RestartLoop(),

@@ -1,4 +1,4 @@
-"""What diagnoses look at: one engine, or several together, at one tick."""
+"""The facts that diagnoses judge: one engine, or several together, at one tick."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,75 +29,75 @@ TOLD_BY_INFO = {
     "pipeline_parallel_size": "pipeline_parallel",
     "data_parallel_size": "data_parallel",
 }
-"""Settings that an engine tells with what it is, by the names of its flags."""
+"""Fields of EngineInfo by the vLLM setting that they report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedSteps:
-    """What steps that computed prompts, too, did to requests in decode; ten seconds."""
+    """How mixed steps (prefill and decode) delayed decoding requests in ten seconds."""
 
     steps: int
-    """With prompts and with tokens out."""
+    """Steps that computed both prompt tokens and output tokens."""
     usual_s: float
-    """Median of steps that only decode."""
+    """Median duration of steps that only decode."""
     mean_s: float
-    """Of the mixed ones, as tokens met them."""
+    """Mean duration of mixed steps, weighted by output tokens."""
     delay_share: float
-    """Of all the time that tokens took, what mixed steps took beyond the usual, 0-1."""
+    """Delay by mixed steps beyond ``usual_s`` / time of all output tokens, 0-1."""
     worst_ns: int
-    """When the longest of them ended."""
+    """When the longest mixed step ended."""
     worst_s: float
     worst_tokens: int
-    """Of prompts, in the longest."""
+    """Prompt tokens in the longest mixed step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPrompts:
-    """Who waits in the queue or for the rest of a prompt, and behind whom."""
+    """Requests that wait in the queue or in prefill, and the long prompt ahead."""
 
     waiting: int
     waiting_p50: int
-    """Median prompt of those who wait, in tokens."""
+    """Median prompt length of the waiting requests, in tokens."""
     longest: int
-    """The longest prompt that is being computed."""
+    """Length of the longest prompt in prefill, in tokens."""
     longest_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What is of the whole session, and not of one engine."""
+    """Facts about the whole session rather than one engine."""
 
     gpus: tuple[GpuState, ...] = ()
     hosts: tuple[HostState, ...] = ()
     client_why: str | None = None
-    """Why the load generator is too slow; None while it is not, or there is none."""
+    """Why the load generator is too slow; None if it keeps up or none runs."""
     dropped: int = 0
-    """Readings that never came, in the last minute."""
+    """Readings lost in the last minute."""
     limits: Limits | None = None
     slo: SloState | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Numbers over the last ten seconds, unless they say minute, or now."""
+    """Numbers of the last ten seconds, unless a field says otherwise."""
 
     now_ns: int
     up_s: float = 0.0
-    """Since the engine is watched, or began anew."""
+    """Seconds since watching began or the engine restarted."""
     covered_s: float = 0.0
-    """Of the ten seconds, in which there was an engine to watch."""
+    """How many of the last ten seconds an engine was watched."""
     minute_s: float = 0.0
-    """Likewise of the last minute."""
+    """How many seconds of the last minute an engine was watched."""
     silent_s: float | None = None
-    """Since any process of the engine was heard; None where none ever was."""
+    """Seconds since the latest message of any engine process; None before the first."""
     ranks: int = 1
     infos: tuple[EngineInfo, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
     live_limits: tuple[LiveLimits, ...] = ()
-    """Of engines whose limits may be changed while they run."""
+    """Live limits of the engines whose limits can be changed while they run."""
     verdict: Verdict | None = None
     running: int | None = None
-    """Now; likewise the next."""
+    """Running requests at this moment, as are the waiting ones and KV usage below."""
     waiting: int | None = None
     oldest_wait_s: float | None = None
     kv_usage: float | None = None
@@ -106,45 +106,46 @@ class Facts:
     steps: CounterTotals = NOTHING
     steps_minute: CounterTotals = NOTHING
     outcomes: CounterTotals = NOTHING
-    """Of the last minute; likewise the next."""
+    """Requests by outcome in the last minute; prompt lengths are of it, too."""
     prompts: Quantiles = field(default_factory=Quantiles)
     ttft_n: int = 0
-    """First tokens whose time is explained."""
+    """First tokens whose latency is attributed to causes."""
     ttft_ns: int = 0
-    """The TTFTs of all of them added up."""
+    """Sum of the TTFTs of these first tokens."""
     spent_ns: Mapping[Cause, int] = field(default_factory=dict)
-    """What of that each cause took."""
+    """Share of ``ttft_ns`` due to each cause, in nanoseconds."""
     slowest: Mapping[Cause, str] = field(default_factory=dict)
-    """The request that a cause took most from."""
+    """Key of the request that lost most time to each cause."""
     mixed: MixedSteps | None = None
     behind: WaitingPrompts | None = None
     stalls: Sequence[Stall] = ()
-    """Of the last minute, newest first."""
+    """Stalls in the last minute, newest first."""
     waste_share: float | None = None
-    """Room in last blocks / room in used ones, 0-1; asked only of a full cache."""
+    """Empty room in last blocks / room in used blocks, 0-1; only of a nearly full
+    cache.
+    """
     hit_rate: float | None = None
-    """Of the prefix cache over the last minute, 0-1."""
+    """Prefix cache hit rate over the last minute, 0-1."""
     hit_rate_ever: float | None = None
-    """Over the session."""
+    """Prefix cache hit rate over the session, 0-1."""
     reachable_hit_rate: float | None = None
-    """What a cache without limit would have hit."""
+    """Hit rate that an unlimited prefix cache would reach, 0-1."""
     slow_start: Quantiles | None = None
-    """Of the steps of the first minute, while that goes on."""
+    """Step durations in the engine's first minute; None after it."""
     longest_s: float | None = None
-    """Step of late, likewise."""
+    """Longest recent step; None after the engine's first minute."""
     lost_ns: tuple[int, ...] = ()
-    """When engines were lost, in the last ten minutes."""
+    """When engines were lost in the last ten minutes."""
     lost_why: str = ""
     around: Around = field(default_factory=Around)
 
     @property
     def source(self) -> str:
-        """The engine's; of several engines, that of the first."""
+        """The source of the engine; of the first one where there are several."""
         return self.infos[0].source if self.infos else ""
 
     @property
     def limits(self) -> Limits | None:
-        """What the hardware allows, where it is known."""
         return self.around.limits
 
     @property
@@ -152,30 +153,36 @@ class Facts:
         return bool(self.running or self.waiting)
 
     def bound_share(self, *bounds: BoundBy) -> float:
-        """Of the ten seconds, that in which these held the head of the queue back."""
+        """Return the share of the ten seconds in which these limits bound, 0-1."""
         whole_s = self.covered_s * self.ranks
         spent_ns = sum(self.steps.sums.get(f"{each}_ns", 0) for each in bounds)
         return min(spent_ns / NS_PER_S / whole_s, 1.0) if whole_s else 0.0
 
     def busy_share(self) -> float:
-        """Share of the ten seconds in which steps were under way."""
+        """Return the share of the ten seconds in which a step ran, 0-1."""
         return self.bound_share(*BoundBy)
 
     def ttft_share(self, *causes: Cause) -> float | None:
-        """Of the time to first tokens, what these took; None where nothing is known."""
+        """Return the share of TTFT due to these causes, 0-1.
+
+        None without first tokens.
+        """
         if not self.ttft_ns:
             return None
         return sum(self.spent_ns.get(each, 0) for each in causes) / self.ttft_ns
 
     def ttft_s(self, *causes: Cause) -> float | None:
-        """What these took of a TTFT, mean."""
+        """Return the mean time that these causes add to TTFT.
+
+        None without first tokens.
+        """
         if not self.ttft_n:
             return None
         spent_ns = sum(self.spent_ns.get(each, 0) for each in causes)
         return spent_ns / self.ttft_n / NS_PER_S
 
     def share(self, part: str, of: str) -> float | None:
-        """One count of the window's steps as a share of another."""
+        """Return the ratio of two step counters; None where the second is zero."""
         whole = self.steps.sums.get(of, 0)
         return self.steps.sums.get(part, 0) / whole if whole else None
 
@@ -186,14 +193,14 @@ class Facts:
 
     @property
     def gap_share(self) -> float | None:
-        """Share of the time with work in which no step was under way."""
+        """Share of the time with work in which no step ran, 0-1; None without work."""
         gap_ns = self.steps.sums.get("gap_ns", 0)
         spent_ns = sum(self.steps.sums.get(f"{each}_ns", 0) for each in BoundBy)
         return gap_ns / (gap_ns + spent_ns) if gap_ns + spent_ns else None
 
     @property
     def host(self) -> HostState | None:
-        """That on which the engine runs: the one that has its process; else ours."""
+        """The host that runs the engine's process; None where it is not known."""
         pids = {info.pid for info in self.infos}
         for host in self.around.hosts:
             if pids & {each.pid for each in host.processes}:
@@ -202,13 +209,16 @@ class Facts:
 
     @property
     def gpus(self) -> tuple[GpuState, ...]:
-        """The GPUs on which it runs; all there are where it does not tell."""
+        """The engine's GPUs; all GPUs where it does not report its own."""
         told = {uuid for info in self.infos for uuid in info.gpus}
         there = self.around.gpus
         return tuple(g for g in there if g.info.uuid in told) if told else there
 
     def told(self, name: str) -> Setting:
-        """What the engine is set to, as it told; None where it did not."""
+        """Return a setting as the engine reports it.
+
+        None if unknown or engines differ.
+        """
         if name in self.settings:
             return self.settings[name]
         place = TOLD_BY_INFO.get(name)
@@ -219,9 +229,9 @@ class Facts:
         return found
 
     def live(self, name: str) -> tuple[int, int] | None:
-        """A limit that may be changed while they run: now, and as they were started.
+        """Return a live limit as (present value, value at start).
 
-        None where it may not, or not on all of them.
+        None where the limit cannot be changed live on every engine.
         """
         told = self.live_limits
         if name not in LABELS or not told or len(told) < len(self.infos):
@@ -232,7 +242,7 @@ class Facts:
         return min(getattr(each, name) for each in told), start
 
     def limit_text(self, name: str) -> str:
-        """A limit in a sentence, empty where it was not told."""
+        """Return a limit as text; empty where it is unknown."""
         now, start = self.live(name) or (0, 0)
         if now < start:
             return f"{now:,} (a live limit, {start:,} at start)"
@@ -248,10 +258,10 @@ class Facts:
         also: str = "",
         lower: bool = False,
     ) -> Knob:
-        """A knob that is a flag of vLLM, with what it is set to now.
+        """Return a knob for a vLLM flag, with its present value.
 
-        ``lower``: down is the way to turn it. What may be turned while the engine runs
-        needs no restart, as long as that is not above what it was started with.
+        Set ``lower`` where lowering helps. A limit that can be changed live needs no
+        restart as long as it stays at or below its value at start.
         """
         live = self.live(name)
         present = as_told(self.told(name))
@@ -269,7 +279,7 @@ class Facts:
 
 
 def as_told(value: Setting) -> str | None:
-    """As an operator would read it."""
+    """Return a setting as text for operators; None where it is unknown."""
     match value:
         case None:
             return None
@@ -282,5 +292,5 @@ def as_told(value: Setting) -> str | None:
 
 
 def now(text: str, expected: str) -> Knob:
-    """What can be done without a restart."""
+    """Return a knob that needs no restart."""
     return Knob(text=text, expected=expected, effort=(Effort.NOW,))

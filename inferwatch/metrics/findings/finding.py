@@ -1,11 +1,11 @@
-"""What a finding says, whatever it is about."""
+"""The contents of a finding: its sentence, evidence, cost and knobs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Effort(StrEnum):
-    """What turning a knob takes, the cheapest first."""
+    """The effort that turning a knob takes, cheapest first."""
 
     NOW = "works now"
     RESTART = "needs a restart"
@@ -15,30 +15,30 @@ class Effort(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was seen, and where to look at it."""
+    """An observation, and where to look at it."""
 
     text: str
-    """One sentence with its numbers."""
+    """One sentence with numbers."""
     page: str | None = None
     """NAME of the screen that shows it: overview, requests, steps, kv, hardware …"""
     t_ns: int | None = None
-    """The moment to look at; None: now."""
+    """The moment to look at; None for now."""
     key: str | None = None
     """The request to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
-    """What to turn, which way, and the price of it."""
+    """A setting or action to change, in which direction, and at what price."""
 
     text: str
-    """What to do, in an imperative sentence."""
+    """What to do, as an imperative sentence."""
     flag: str | None = None
-    """Exactly as vLLM spells it: ``--max-num-seqs``."""
+    """The flag as vLLM spells it: ``--max-num-seqs``."""
     present: str | None = None
-    """What it is set to, as the engine told; None where it did not."""
+    """Its present value as the engine reports it; None where unknown."""
     expected: str
-    """What should change, and which way."""
+    """The effect to expect, and its direction."""
     effort: tuple[Effort, ...]
 
 
@@ -47,22 +47,22 @@ class Finding:
     """A diagnosis that holds."""
 
     name: str
-    """Which: ``kv_bound``; the same in JSON, notes and tests."""
+    """Stable identifier, such as ``kv_bound``; the same in JSON, notes and tests."""
     title: str
-    """In two or three words."""
+    """Two or three words."""
     sentence: str
-    """As of now, with its numbers; of one server or of many."""
+    """What is wrong at present, with numbers; of one server or of many."""
     since_ns: int
     cost: float
-    """Share of the SLO or of throughput it takes, 0-1: they are ranked by it."""
+    """Share of the SLO or of throughput lost, 0-1; findings are ranked by it."""
     cost_text: str
-    """The same in words, with what it is a share of."""
+    """The cost in words, with what it is a share of."""
     evidence: tuple[Evidence, ...]
     """At least one piece."""
     knobs: tuple[Knob, ...] = ()
-    """What needs no restart first."""
+    """Knobs that need no restart come first."""
     sources: tuple[str, ...] = ()
-    """The servers it is about; empty where there is only one."""
+    """The affected servers; empty where there is only one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class PastFinding:
     name: str
     title: str
     sentence: str
-    """As it was last told."""
+    """The sentence as last shown."""
     since_ns: int
     until_ns: int
     cost: float

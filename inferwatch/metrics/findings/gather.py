@@ -1,4 +1,4 @@
-"""Puts together what diagnoses look at, out of what a Model keeps anyway."""
+"""Gathers the facts that diagnoses judge from the trackers of a Model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,26 +34,26 @@ from inferwatch.metrics.steps.health import HealthTracker
 from inferwatch.metrics.steps.stalls import StallFinder
 
 MOST_LOOKED_AT = 2_000
-"""Requests that wait or run, of which prompts are compared."""
+"""Largest number of waiting or running requests whose prompts are compared."""
 LEAST_MIXED = 3
 LEAST_DECODING = 5
-"""Steps, for their median to mean something."""
+"""Fewest decode-only steps for a meaningful median."""
 FULL = 0.8
-"""Of the KV cache; below, nobody asks who wastes it."""
+"""KV cache usage from which on wasted room is computed, 0-1."""
 FEW = 0.1
-"""Prefix hits of what was looked up."""
+"""Hit rate below which the hit rate of the session is computed, 0-1."""
 LOSSES_NS = 600 * NS_PER_S
 TEN_S, MINUTE_S = 10, 60
 LONGER = Window.MINUTE
 PLACE = {name: 1 + place for place, name in enumerate(COUNTED)}
-"""Of a count in a row of the step counters."""
+"""Row of each counter in the step counters."""
 SPENT = [PLACE[name] for name in SPENT_NS.values()]
-"""What a step took, by what bound it."""
+"""Rows of the step time counters, one for each limit that bound a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sources:
-    """The parts of one Model."""
+    """The trackers of one Model that facts are gathered from."""
 
     engines: Engines
     requests: RequestIndex
@@ -67,22 +67,22 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedMoment:
-    """A tick, and what the Model knows of its own life."""
+    """A tick, with the times at which the engine started, reported and was lost."""
 
     now_ns: int
     began_ns: int | None
     steps: CounterTotals
-    """Counts of the last ten seconds' steps."""
+    """Counters of the steps of the last ten seconds."""
     up_ns: int | None
-    """Since the engine is watched, or began anew."""
+    """When watching began or the engine restarted."""
     heard_ns: int | None
-    """When any process of the engine told something last."""
+    """When any engine process last sent a message."""
     lost: tuple[tuple[int, str], ...]
     """When engines were lost, and why, oldest first."""
 
 
 def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
-    """Everything there is to know at a tick; costs about a millisecond."""
+    """Return the facts of one tick; takes about a millisecond."""
     now_ns, began_ns = moment.now_ns, moment.began_ns
     engines = sources.engines
     work = scheduler_state(now_ns, engines, sources.requests)
@@ -139,7 +139,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
 
 
 def _hit_rate_ever(steps: StepCounter, moment: JudgedMoment) -> float | None:
-    """Of the session; only asked where little is hit now, for it is costly."""
+    """Return the hit rate of the session; None while hits are frequent."""
     sums = moment.steps.sums
     if not sums["prefix_queries"] or sums["prefix_hits"] > FEW * sums["prefix_queries"]:
         return None
@@ -152,14 +152,14 @@ def _since_s(now_ns: int, t_ns: int | None) -> float | None:
 
 
 def _covered_s(now_ns: int, began_ns: int | None, span_s: float) -> float:
-    """How much of a span up to now there was an engine to watch."""
+    """Return how many of the last ``span_s`` seconds an engine was watched."""
     if began_ns is None:
         return 0.0
     return min(max(now_ns - began_ns, 0) / NS_PER_S, span_s)
 
 
 def _mixed(steps: StepCounter, now_ns: int) -> MixedSteps | None:
-    """What prompts in the same step cost those who decode."""
+    """Return how prefill in the same step delays decoding requests; None if unknown."""
     rows = steps.counters.rows.later_than(now_ns - TEN_S * NS_PER_S)
     duration_ns: Ints = rows[SPENT].sum(axis=0)
     tokens, prompts = rows[PLACE["output_tokens"]], rows[PLACE["prefill_tokens"]]
@@ -185,7 +185,7 @@ def _mixed(steps: StepCounter, now_ns: int) -> MixedSteps | None:
 
 
 def _behind(requests: RequestIndex) -> WaitingPrompts | None:
-    """Prompts that wait, beside the longest that is being computed."""
+    """Return the waiting prompts and the longest one in prefill; None without any."""
     computed = [
         each
         for each in _some(requests.running)

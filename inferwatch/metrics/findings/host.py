@@ -1,4 +1,4 @@
-"""The engine could do more, and its host or its GPU holds it back."""
+"""Diagnoses of the host and GPU: they hold the engine back."""
 
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
@@ -12,7 +12,7 @@ ENGINE_ROLES = ("api", "core", "worker")
 
 
 class Stopped(Diagnosis):
-    """There is work, and no step ends."""
+    """The engine has work, but no step ends."""
 
     NAME, TITLE = "stopped", "engine stands still"
     MANY = "stand still with work to do"
@@ -29,7 +29,6 @@ class Stopped(Diagnosis):
         return FindingCost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
-        """As the verdict says, and who does nothing."""
         said = facts.verdict.sentence if facts.verdict else ""
         return f"{said}{self._idle(facts)}"
 
@@ -46,7 +45,6 @@ class Stopped(Diagnosis):
         return tuple(found)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Look at the process; then begin anew."""
         del facts
         return (
             now(
@@ -69,15 +67,15 @@ class Stopped(Diagnosis):
 
 
 class HostGaps(Diagnosis):
-    """No step is under way for much of the time, though there is work."""
+    """Much of the time no step runs, though there is work."""
 
     NAME, TITLE = "host_bound", "host-bound"
     MANY = "leave gaps between their steps"
     MISSES = EVERY
     LEAST = 0.25
-    """Of the time with work."""
+    """Share of the time with work, 0-1."""
     LEAST_BUSY = 0.3
-    """Of the ten seconds, with work."""
+    """Share of the ten seconds with work, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
         share = facts.gap_share
@@ -88,7 +86,6 @@ class HostGaps(Diagnosis):
         return FindingCost(share, f"{share:.0%} of the time with work")
 
     def sentence(self, facts: Facts) -> str:
-        """How large the gaps are, beside the steps."""
         steps = max(facts.steps.rows, 1)
         gap_ms = facts.steps.sums["gap_ns"] / steps / 1e6
         step_ms = (facts.step_s or 0.0) * 1e3
@@ -98,7 +95,6 @@ class HostGaps(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Steps, and who keeps the host busy."""
         text = f"gaps between {facts.steps.rows:,} steps of the last 10 s"
         found = [Evidence(text=text, page="steps", t_ns=facts.now_ns)]
         if used := host_use(facts):
@@ -106,7 +102,6 @@ class HostGaps(Diagnosis):
         return tuple(found)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Let steps be prepared while others run; record them as graphs."""
         flags = []
         if facts.told("enforce_eager") is True:
             flags.append(
@@ -134,14 +129,14 @@ class HostGaps(Diagnosis):
 
 
 class Throttled(Diagnosis):
-    """Clocks are held down while there is work."""
+    """GPU clocks are throttled while there is work."""
 
     NAME, TITLE = "throttled", "GPU clocks held down"
     MANY = "run on GPUs whose clocks are held down"
     MISSES = EVERY
     HELD = 0.3
     LOST = 0.05
-    """Of the clock."""
+    """Share of the clock rate that is lost, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
         found = self._worst(facts)
@@ -179,7 +174,6 @@ class Throttled(Diagnosis):
         return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Power or cooling; neither is the engine's."""
         del facts
         return (
             now(
@@ -205,24 +199,22 @@ class Throttled(Diagnosis):
 
 
 class CpuBusy(Diagnosis):
-    """Others keep the cores of the engine's host busy."""
+    """Other processes keep the cores of the engine's host busy."""
 
     NAME, TITLE = "host_busy", "host busy with other work"
     MANY = "share a host that others keep busy"
     MISSES = EVERY
     FULL = 0.95
     OTHERS = 0.3
-    """Of the cores."""
+    """Share of the cores used by other processes, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """All cores are busy, and much of that is not the engine's."""
         share = self._others(facts)
         if share is None or share < self.OTHERS or not facts.works:
             return None
         return FindingCost(share, f"{share:.0%} of the host's cores")
 
     def sentence(self, facts: Facts) -> str:
-        """Who has how much of the cores."""
         host = facts.host
         cores = host.cores if host else None
         return (
@@ -256,7 +248,7 @@ class CpuBusy(Diagnosis):
 
 
 class CpuQuota(Diagnosis):
-    """A control group's quota keeps the engine from running."""
+    """A cgroup CPU quota throttles the engine."""
 
     NAME, TITLE = "cpu_quota", "CPU quota reached"
     MANY = "are held back by a CPU quota"
@@ -264,7 +256,6 @@ class CpuQuota(Diagnosis):
     LEAST = 0.1
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """For a good part of the time."""
         share = self._share(facts)
         if share < self.LEAST or not facts.works:
             return None
@@ -297,7 +288,7 @@ class CpuQuota(Diagnosis):
 
 
 class FrontEnd(Diagnosis):
-    """Tokenising, detokenising and sending take most of a TTFT."""
+    """Tokenization, detokenization and sending take much of TTFT."""
 
     NAME, TITLE = "front_end", "front end too slow"
     MANY = "spend most of a TTFT in their API server"
@@ -307,7 +298,6 @@ class FrontEnd(Diagnosis):
     LEAST_N = 5
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """A large share of what is not short anyway."""
         share, spent_s = self._spent(facts)
         if share is None or share < self.LEAST or spent_s < self.LEAST_S:
             return None
@@ -324,7 +314,6 @@ class FrontEnd(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The request it took most from, and the loop's lag."""
         found = []
         for cause in (Cause.API, Cause.SEND):
             if key := facts.slowest.get(cause):
@@ -363,7 +352,7 @@ class FrontEnd(Diagnosis):
 
 
 class Stalls(Diagnosis):
-    """The engine stands still again and again."""
+    """The engine stalls repeatedly."""
 
     NAME, TITLE = "stalls", "engine stalls"
     MANY = "stall again and again"
@@ -371,7 +360,7 @@ class Stalls(Diagnosis):
     LASTING = Lasting(least_s=5, of_s=10, gone_s=20)
     LEAST = 3
     SHARE = 0.1
-    """Of the last minute."""
+    """Share of the last minute spent in stalls, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
         gaps = self._gaps(facts)
@@ -389,7 +378,6 @@ class Stalls(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The latest, and who keeps the host busy."""
         latest = self._gaps(facts)[0]
         found = [Evidence(text=latest.evidence, page="steps", t_ns=latest.start_ns)]
         if used := host_use(facts):
@@ -397,7 +385,6 @@ class Stalls(Diagnosis):
         return tuple(found)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """It is outside of the engine, mostly."""
         del facts
         return (
             now(
@@ -416,7 +403,7 @@ class Stalls(Diagnosis):
 
 
 def host_use(facts: Facts) -> str:
-    """Who uses the cores of the engine's host, in words."""
+    """Return which processes use the cores of the engine's host, as text."""
     host = facts.host
     if host is None or host.busy is None:
         return ""

@@ -1,4 +1,4 @@
-"""Requests wait, and it is not for memory."""
+"""Diagnoses of the queue: requests wait for something other than memory."""
 
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import counted
@@ -8,20 +8,20 @@ from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
 
 HELD = 0.5
-"""Of the time, in which the head of the queue was held back: a burst is less."""
+"""Share of the time that limits must hold the queue back, 0-1; a burst stays below."""
 LEAST_QUEUE_SHARE = 0.1
-"""Of a TTFT: below, the wait is not worth a word."""
+"""Share of TTFT below which waiting in the queue is negligible, 0-1."""
 KV_NEAR_FULL = 0.9
 BLOCKS_MATTER = 0.1
-"""Of the time: more sequences than now would soon wait for KV blocks instead."""
+"""Share of the time from which on KV blocks would soon bind instead, 0-1."""
 COMPUTE_FULL = 0.6
-"""MFU from which on more tokens a step bring no more tokens a second."""
+"""MFU from which on more tokens per step do not raise tokens/s, 0-1."""
 TTFT = ("ttft_s", "e2el_s")
 LIMITS = (BoundBy.SEQS, BoundBy.KV, BoundBy.TOKENS, BoundBy.DEFERRED)
 
 
 def blocks_short(facts: Facts) -> bool:
-    """The KV cache is nearly full: what waits for a sequence would wait for blocks."""
+    """Return whether the KV cache is nearly full, so more sequences would not help."""
     near_full = (facts.kv_usage or 0.0) >= KV_NEAR_FULL
     return near_full or facts.bound_share(BoundBy.KV) >= BLOCKS_MATTER
 
@@ -29,10 +29,10 @@ def blocks_short(facts: Facts) -> bool:
 def waits(
     facts: Facts, *causes: Cause, bound: tuple[BoundBy, ...]
 ) -> FindingCost | None:
-    """What these limits of the scheduler cost, if limits held requests back for long.
+    """Return what waiting for these scheduler limits costs; None if it is not long.
 
-    Limits may take turns: together they hold the queue, and most of all those of
-    whoever is to blame.
+    Limits may take turns: together they must hold the queue back, and those in
+    ``bound`` at least as much as any other.
     """
     held = facts.bound_share(*bound)
     others = [each for each in LIMITS if each not in bound]
@@ -49,7 +49,7 @@ def waits(
 
 
 def computes_fully(facts: Facts) -> bool:
-    """More tokens a step would bring no more tokens a second."""
+    """Return whether compute is so busy that more tokens per step would not help."""
     limits = facts.limits
     told = [limits.measured_mfu] if limits else []
     points = (limits.prefill, limits.decode) if limits else ()
@@ -58,7 +58,7 @@ def computes_fully(facts: Facts) -> bool:
 
 
 def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:
-    """How many wait, and the request that waited longest for it."""
+    """Return how many requests wait, and the one that ``causes`` delayed most."""
     waiting, running = facts.waiting or 0, facts.running or 0
     oldest = facts.oldest_wait_s
     since = f", the oldest for {oldest:.1f} s" if oldest is not None else ""
@@ -74,7 +74,7 @@ def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:
 
 
 def shed(facts: Facts) -> Knob:
-    """The load itself is a knob, and needs no restart."""
+    """Return the knob that sends part of the load elsewhere."""
     arrived = facts.outcomes.sums.get("arrived", 0)
     rate = f" (now {arrived / facts.minute_s:.2g}/s)" if facts.minute_s else ""
     return now(
@@ -84,27 +84,24 @@ def shed(facts: Facts) -> Knob:
 
 
 class BatchTooSmall(Diagnosis):
-    """As many run as may, though memory and compute have room for more."""
+    """max_num_seqs is reached, though memory and compute have room."""
 
     NAME, TITLE = "batch_too_small", "batch too small"
     MANY = "let requests wait for max_num_seqs"
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Sequences bind, while there is room for their KV cache."""
         if blocks_short(facts) or computes_fully(facts):
             return None
         return waits(facts, Cause.QUEUE_SEQS, bound=(BoundBy.SEQS,))
 
     def sentence(self, facts: Facts) -> str:
-        """How many run, of how many that may, and what room there is."""
         most = f"max_num_seqs {facts.limit_text('max_num_seqs')}".rstrip()
         usage = facts.kv_usage
         room = f", though only {usage:.0%} of the KV cache are in use" if usage else ""
         return f"{facts.waiting or 0:,} wait because {most} are running{room}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The queue, and how long it was bound so."""
         held = facts.bound_share(BoundBy.SEQS)
         bound = f"max_num_seqs bound the scheduler for {held:.0%} of the last 10 s"
         return (
@@ -113,7 +110,6 @@ class BatchTooSmall(Diagnosis):
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Fewer requests now; more at once after a restart."""
         return (
             shed(facts),
             now(
@@ -142,7 +138,6 @@ class TokenBudget(Diagnosis):
         return waits(facts, *self.CAUSES, bound=(BoundBy.TOKENS,))
 
     def sentence(self, facts: Facts) -> str:
-        """The budget, and what would need more."""
         limit = facts.limit_text("max_num_batched_tokens")
         most = f" of {limit} tokens" if limit else ""
         p50 = facts.prompts.p50
@@ -153,7 +148,6 @@ class TokenBudget(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """How full steps were, and the queue."""
         held = facts.bound_share(BoundBy.TOKENS)
         used = facts.share("budgeted_tokens", "budget")
         full = f"; steps used {used:.0%} of their budget" if used is not None else ""
@@ -164,7 +158,6 @@ class TokenBudget(Diagnosis):
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Fewer prompts now; more of them a step after a restart."""
         return (
             shed(facts),
             facts.flag(
@@ -184,15 +177,14 @@ class HeadOfLine(Diagnosis):
     MANY = "let short prompts wait behind long ones"
     MISSES = TTFT
     LONGER = 8
-    """Times the median prompt of those who wait behind it."""
+    """Ratio of the long prompt to the median prompt that waits behind it."""
     LEAST_BEHIND = 2
     HELD = 0.15
     SHARE = 0.4
-    """Of the time to first tokens; likewise, not even beside the others:"""
+    """Share of TTFT spent waiting for other prompts, 0-1."""
     LEFT_OUT = 0.15
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """The budget goes to one prompt, and others queue for it."""
         behind = facts.behind
         long = facts.prompts.max or 0
         usual = facts.prompts.p50
@@ -222,7 +214,6 @@ class HeadOfLine(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The long one, and what the others waited."""
         behind = facts.behind
         share = facts.ttft_share(*TokenBudget.CAUSES) or 0.0
         text = f"the prompts of others took {share:.0%} of the TTFTs of the last 10 s"
@@ -273,7 +264,6 @@ class Deferred(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The queue, and how long it was so."""
         held = facts.bound_share(BoundBy.DEFERRED)
         text = f"requests were deferred for {held:.0%} of the last 10 s"
         return (

@@ -1,4 +1,4 @@
-"""Follows diagnoses from tick to tick: when each begins to be a finding, and ends."""
+"""Follows diagnoses from tick to tick, and decides when findings begin and end."""
 
 from collections.abc import Iterable
 
@@ -12,22 +12,22 @@ from inferwatch.metrics.findings.finding import Finding, PastFinding
 
 MOST_SHOWN = 3
 LONGEST_NS = 2 * NS_PER_S
-"""What one tick stands for at most: nobody looked in between."""
+"""Longest time that one tick may stand for."""
 MOST_ENDED = 200
 
 
 class Watched(msgspec.Struct, array_like=True):
-    """One diagnosis, as it was at the latest ticks; saved as it is."""
+    """The recent history of one diagnosis; saved in checkpoints."""
 
     held: list[tuple[int, int]] = []
-    """End and length of each stretch between two ticks for which it held."""
+    """End and length of each interval between ticks in which the diagnosis held."""
     last_ns: int = 0
-    """When it last held."""
+    """When the diagnosis last held."""
     shown: Finding | None = None
-    """As it was then, while it is one."""
+    """The finding as last shown; None while there is none."""
 
     def take(self, now_ns: int, span_ns: int, lasting: Lasting, *, holds: bool) -> None:
-        """It held at this tick, or did not, for the time since the one before."""
+        """Record whether the diagnosis held in the ``span_ns`` before this tick."""
         if holds:
             self.held.append((now_ns, span_ns))
             self.last_ns = now_ns
@@ -37,17 +37,17 @@ class Watched(msgspec.Struct, array_like=True):
 
     @property
     def since_ns(self) -> int:
-        """Since when it has held, as far as is remembered."""
+        """Start of the oldest remembered interval in which it held."""
         return self.held[0][0] - self.held[0][1]
 
     def lasts(self, lasting: Lasting) -> bool:
-        """Whether it has held long enough to be told."""
+        """Return whether it has held long enough to become a finding."""
         held_ns = sum(length for _, length in self.held)
         return bool(self.held) and held_ns >= lasting.least_s * NS_PER_S
 
 
 class SavedFindings(msgspec.Struct, array_like=True):
-    """All that a FindingTracker keeps."""
+    """A FindingTracker as checkpoints keep it."""
 
     watched: dict[str, Watched]
     ended: list[PastFinding]
@@ -55,7 +55,7 @@ class SavedFindings(msgspec.Struct, array_like=True):
 
 
 class FindingTracker:
-    """Is told what there is to know at each tick; keeps what holds."""
+    """Judges diagnoses at each tick, and keeps the findings that hold."""
 
     def __init__(self) -> None:
         self._watched: dict[str, Watched] = {}
@@ -63,7 +63,7 @@ class FindingTracker:
         self._tick_ns: int | None = None
 
     def tick(self, facts: Facts, diagnoses: Iterable[Diagnosis]) -> None:
-        """Judge this moment by all of these, and forget all others."""
+        """Judge this tick by these diagnoses, and forget any others."""
         now_ns, before_ns = facts.now_ns, self._tick_ns
         if before_ns is not None and now_ns <= before_ns:
             return
@@ -88,7 +88,10 @@ class FindingTracker:
                 del self._watched[diagnosis.NAME]
 
     def all(self) -> tuple[Finding, ...]:
-        """All that hold, what costs most first; without those that explain nothing."""
+        """Return the present findings, costliest first.
+
+        Fallbacks only if no others hold.
+        """
         found = [each.shown for each in self._watched.values() if each.shown]
         fallbacks = {each.NAME for each in DIAGNOSES if each.FALLBACK}
         telling = [each for each in found if each.name not in fallbacks]
@@ -96,7 +99,7 @@ class FindingTracker:
 
     @property
     def ended(self) -> tuple[PastFinding, ...]:
-        """The latest 200 that are over, in the order of their ends."""
+        """The latest 200 findings that ended, in the order in which they ended."""
         return tuple(self._ended)
 
     def saved(self) -> SavedFindings:
@@ -123,7 +126,7 @@ class FindingTracker:
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What costs most first; of equals the one that began first."""
+    """Return findings with the costliest first; ties by start."""
     return tuple(
         sorted(findings, key=lambda each: (-each.cost, each.since_ns, each.name))
     )

@@ -1,4 +1,4 @@
-"""What clients do, what becomes of requests, and what we fail to see."""
+"""Diagnoses of traffic: aborts, errors, the load generator and lost readings."""
 
 from inferwatch.formatting import counted
 from inferwatch.metrics.findings.diagnosis import (
@@ -13,7 +13,7 @@ from inferwatch.metrics.steps.health import Health
 
 
 class EngineLost(Diagnosis):
-    """The engine is gone."""
+    """The engine is lost."""
 
     NAME, TITLE = "lost", "engine lost"
     MANY = "are lost"
@@ -39,7 +39,7 @@ class EngineLost(Diagnosis):
 
 
 class RestartLoop(Diagnosis):
-    """It is lost again and again."""
+    """The engine is lost repeatedly."""
 
     NAME, TITLE = "restart_loop", "engine keeps dying"
     MANY = "are lost again and again"
@@ -73,7 +73,7 @@ class RestartLoop(Diagnosis):
 
 
 class Aborts(Diagnosis):
-    """Clients give up before they have their answers."""
+    """Clients abort requests before these finish."""
 
     NAME, TITLE = "aborts", "clients give up"
     MANY = "have many requests aborted"
@@ -81,7 +81,6 @@ class Aborts(Diagnosis):
     SHARE = 0.15
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """A good part of what ended in the last minute."""
         share = self._share(facts)
         if share is None or share < self.SHARE:
             return None
@@ -119,7 +118,7 @@ class Aborts(Diagnosis):
 
 
 class Failures(Diagnosis):
-    """Requests end in errors."""
+    """Requests fail with errors."""
 
     NAME, TITLE = "failures", "requests fail"
     MANY = "fail requests"
@@ -148,12 +147,14 @@ class Failures(Diagnosis):
 
 
 class ClientBound(Diagnosis):
-    """The load generator cannot keep up: it measures itself."""
+    """The load generator cannot keep up, so its numbers describe itself."""
 
     NAME, TITLE = "client_bound", "load generator too slow"
     MANY = "are measured by a client that is too slow"
     LASTING = Lasting(least_s=20, of_s=25)
-    """Its own verdict outlasts one slow second by ten."""
+    """Long, because the load generator's own verdict lasts ten seconds after a slow
+    one.
+    """
     PRICE = 0.5
 
     def holds(self, facts: Facts) -> FindingCost | None:
@@ -190,21 +191,20 @@ def _host_is_full(facts: Facts) -> bool:
 
 
 class EngineWarmUp(Diagnosis):
-    """The first steps after a start were slow, and are in the window."""
+    """Slow first steps after a start are part of the window."""
 
     NAME, TITLE = "warm_up", "warm-up in the window"
     MANY = "have their warm-up in the window"
     LASTING = Lasting(least_s=3, of_s=5, gone_s=5)
     WITHIN_S = 60
     FROM_S = 15
-    """Before that nobody knows what is usual."""
+    """Seconds after a start before which the usual step is not known."""
     TIMES = 10
-    """The usual step; and so many times the longest of late:"""
+    """Ratio of the slowest step to the usual one."""
     TIMES_LATELY = 3
     SHARE = 0.05
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Within a minute of its start, one step took far longer than is usual."""
         steps = facts.slow_start
         if not self.FROM_S <= facts.up_s <= self.WITHIN_S or steps is None:
             return None
@@ -245,7 +245,7 @@ class EngineWarmUp(Diagnosis):
 
 
 class SloMissed(Diagnosis):
-    """The objectives are missed, and nothing above explains it."""
+    """Objectives are missed, and no other finding explains it."""
 
     NAME, TITLE = "slo_missed", "objectives missed"
     MANY = "miss their objectives"
@@ -278,7 +278,7 @@ class SloMissed(Diagnosis):
 
 
 class Dropped(Diagnosis):
-    """Readings are lost: numbers are of less than there was."""
+    """Readings were lost, so numbers are incomplete."""
 
     NAME, TITLE = "dropped", "readings dropped"
     MANY = "lose readings"

@@ -1,4 +1,4 @@
-"""The findings of one Model: of its engine alone, or of several servers together."""
+"""The findings of one Model: of a single engine, or of several servers together."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Imbalance(Diagnosis):
     MISSES = EVERY
     LEAST_WAITING = 4
     SPARE = 0.5
-    """A server that runs less than so much of what the fullest runs has room."""
+    """Running requests / those of the fullest server, below which a server has room."""
 
     def __init__(self, facts_by_source: Mapping[str, Facts | None]) -> None:
         self._told = {
@@ -39,7 +39,6 @@ class Imbalance(Diagnosis):
         }
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Some wait here, and there nobody does and few run."""
         del facts
         full, idle = self._full(), self._idle()
         if not full or not idle:
@@ -54,7 +53,6 @@ class Imbalance(Diagnosis):
         )
 
     def sentence(self, facts: Facts) -> str:
-        """Where they wait, and where there is room."""
         del facts
         full, idle = self._full(), self._idle()
         waiting = sum(self._told[each].waiting or 0 for each in full)
@@ -117,7 +115,7 @@ MANY = {each.NAME: each.MANY for each in DIAGNOSES}
 
 
 class SavedWatch(msgspec.Struct, array_like=True):
-    """All that a FindingWatch keeps."""
+    """A FindingWatch as checkpoints keep it."""
 
     tracker: SavedFindings
     up_ns: int | None
@@ -127,7 +125,7 @@ class SavedWatch(msgspec.Struct, array_like=True):
 
 
 class FindingWatch:
-    """Judges its engine at each tick, by what the Model keeps anyway."""
+    """Judges the engine of a Model at each tick."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -142,11 +140,11 @@ class FindingWatch:
             self._up_ns = max(info.t_ns, 0)
 
     def totals(self, totals: Totals) -> None:
-        """A process of an engine is heard, whatever it has to tell."""
+        """Record when an engine process sent a message."""
         self._heard_ns = max(self._heard_ns or 0, totals.t_ns)
 
     def note(self, note: Note) -> None:
-        """An engine was lost, or readings were."""
+        """Record lost engines and dropped readings."""
         if note.kind is NoteKind.LOST:
             self._lost.append((note.t_ns, note.text))
         elif note.kind is NoteKind.DROPPED:
@@ -160,9 +158,9 @@ class FindingWatch:
         around: Around,
         servers: Mapping[str, "FindingWatch"],
     ) -> None:
-        """Judge this moment, by the steps of the last ten seconds.
+        """Judge this tick by the steps of the last ten seconds.
 
-        The servers, if there are several, have been judged.
+        The watches of ``servers`` must have been ticked before.
         """
         if began_ns is None and around.client_why is None:
             return
@@ -184,10 +182,13 @@ class FindingWatch:
             self.tracker.tick(facts, DIAGNOSES)
 
     facts: Facts | None = None
-    """As of the latest tick; of no use after the next, and not saved."""
+    """Facts of the latest tick; not saved."""
 
     def findings(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Finding, ...]:
-        """All that hold, what costs most first."""
+        """Return the present findings, costliest first.
+
+        Those of all servers are merged.
+        """
         if not servers:
             return self.tracker.all()
         found: dict[str, list[Finding]] = {}
@@ -199,7 +200,7 @@ class FindingWatch:
         return ranked([*self.tracker.all(), *pooled])
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
-        """Those that are over, in the order of their ends."""
+        """Return the findings that ended, of all servers, by their end."""
         held = list(self.tracker.ended)
         for source, each in servers.items():
             told = each.tracker.ended
@@ -207,7 +208,7 @@ class FindingWatch:
         return tuple(sorted(held, key=lambda each: (each.until_ns, each.name)))
 
     def saved(self) -> SavedWatch:
-        """All but the parts of the Model."""
+        """Return the state that checkpoints keep."""
         return SavedWatch(
             tracker=self.tracker.saved(),
             up_ns=self._up_ns,
@@ -228,7 +229,7 @@ class FindingWatch:
 
 
 def _together(findings: list[Finding], servers: int) -> Finding:
-    """The same finding of some servers: as of the worst, and of how many."""
+    """Merge the same finding of several servers, with the sentence of the costliest."""
     worst = ranked(findings)[0]
     names = tuple(sorted(each.sources[0] for each in findings))
     cost = sum(each.cost for each in findings) / servers

@@ -1,4 +1,4 @@
-"""What the work itself binds, and what it does to those who wait for tokens."""
+"""Diagnoses of the work itself: memory-bound, compute-bound, mixed steps."""
 
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
@@ -10,19 +10,18 @@ ITL = ("itl_s", "tpot_s", "e2el_s")
 
 
 class PrefillStalls(Diagnosis):
-    """Tokens come late because long prompts are computed in the same steps."""
+    """Output tokens come late because long prompts are computed in the same steps."""
 
     NAME, TITLE = "prefill_stalls_decode", "prefill stalls decode"
     MANY = "let tokens come late while prompts are computed"
     MISSES = ITL
     SHARE = 0.25
-    """Of the time that tokens took."""
+    """Share of the time between tokens that mixed steps add, 0-1."""
     LONGER = 4
-    """Times a step that only decodes."""
+    """Ratio of a mixed step to one that only decodes."""
     MISSED_SHARE = 0.1
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Much longer steps, for a good part of the tokens."""
         mixed = facts.mixed
         if mixed is None or mixed.mean_s < self.LONGER * mixed.usual_s:
             return None
@@ -75,7 +74,7 @@ class PrefillStalls(Diagnosis):
 
 
 class MemoryBound(Diagnosis):
-    """Decode moves all that memory can, and it is not enough."""
+    """Decode uses most of the memory bandwidth, and requests still wait."""
 
     NAME, TITLE = "memory_bound", "memory-bound decode"
     MANY = "decode as fast as their memory allows"
@@ -83,7 +82,6 @@ class MemoryBound(Diagnosis):
     FULL = 0.6
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Near the ceiling, while requests wait or objectives are missed."""
         mbu = self._mbu(facts)
         if mbu is None or mbu < self.FULL or not matters(facts):
             return None
@@ -132,7 +130,7 @@ class MemoryBound(Diagnosis):
         )
 
     def _speculative(self, facts: Facts) -> tuple[Knob, ...]:
-        """Nothing to advise where it is done already."""
+        """Return the flag for speculative decoding, unless it is already on."""
         if facts.told("speculative_method") is not None:
             return ()
         return (
@@ -155,7 +153,7 @@ class MemoryBound(Diagnosis):
 
 
 class ComputeBound(Diagnosis):
-    """Prompts use all the compute there is, and it is not enough."""
+    """Prefill uses most of the compute, and requests still wait."""
 
     NAME, TITLE = "compute_bound", "compute-bound"
     MANY = "compute as fast as they can"
@@ -163,7 +161,6 @@ class ComputeBound(Diagnosis):
     FULL = 0.5
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Near the ceiling, while requests wait or objectives are missed."""
         mfu = self._mfu(facts)
         if mfu is None or mfu < self.FULL or not matters(facts):
             return None
@@ -209,15 +206,14 @@ class ComputeBound(Diagnosis):
 
 
 class FasterThanFloor(Diagnosis):
-    """Steps were faster than the hardware allows: a number is wrong."""
+    """Steps were faster than the hardware allows, so a number is wrong."""
 
     NAME, TITLE = "impossible", "faster than possible"
     MANY = "are faster than their hardware allows"
     LEAST = 0.1
-    """Of the steps."""
+    """Share of the steps, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """More than a slip of a clock."""
         limits = facts.limits
         wrong = limits.impossible if limits else None
         if wrong is None or wrong.steps < self.LEAST * max(facts.steps.rows, 1):
@@ -246,7 +242,7 @@ class FasterThanFloor(Diagnosis):
 
 
 def matters(facts: Facts) -> bool:
-    """Requests wait, or an objective is missed: a limit that costs nobody is none."""
+    """Return whether requests wait or an objective is missed."""
     slo = facts.around.slo
     if slo is not None and slo.judged:
         return slo.met is False
