@@ -1,1 +1,1 @@
-"""Who holds the KV cache, what is reused, how long it will last."""
+"""The KV cache: which requests hold it, what is reused, how long it will last."""

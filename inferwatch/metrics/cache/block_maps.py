@@ -1,8 +1,7 @@
-"""Block maps folded: who holds which block of each rank's pool, and what was evicted.
+"""Folds block maps: who holds which block of each rank's pool, and what was evicted.
 
-A map that tells changes can be used only after the one before it. So where one is
-missing, or says what cannot be, there is no picture until a whole one comes: a picture
-with holes would be an invented one.
+A map of changes applies only to the map before it. Where one is missing or contradicts
+itself, no picture is shown until a whole map comes.
 """
 
 from array import array
@@ -20,30 +19,33 @@ from inferwatch.metrics.series.saving import Parts, WrittenParts
 
 MOST_RANKS = 512
 MOST_BLOCKS = 1 << 20
-"""Of all pools together; a server with more has no picture."""
+"""Largest total of blocks in all pools; a server with more has no picture."""
 MOST_STANDING = 1 << 22
-"""Places in the lists of a rank's holders: a block that many share stands in many."""
+"""Largest total length of the holders' block lists of a rank.
+
+A block that several requests share counts once for each.
+"""
 NULL_BLOCK = 0
 UNKNOWN_NS = -1
 LAST_NS = 1 << 62
 EACH_MOST = 255
-"""References that a picture can tell."""
+"""Highest reference count of a block in a picture."""
 
 Refs = npt.NDArray[np.uint32]
 Share = tuple[int, int, int]
-"""Of a holder: its ordinal, blocks, and how many of them others hold, too."""
+"""A holder's ordinal, its blocks, and how many of these others also hold."""
 Ages = Counter[int | None]
-"""How many blocks had not been used for how long; None: that is not known."""
+"""Number of blocks by time since last use, in nanoseconds; None where unknown."""
 OnEvicted = Callable[[int, Ages], None]
-"""Takes the moment of a map, and the blocks that were evicted before it."""
+"""Called with the time of a map and the ages of the blocks evicted before it."""
 
 
 class ContradictionError(ValueError):
-    """A map does not fit the one before it, or itself."""
+    """A block map contradicts the one before it, or itself."""
 
 
 class SavedBlocks(msgspec.Struct, array_like=True):
-    """RankBlocks, as checkpoints keep them."""
+    """A RankBlocks as checkpoints keep it."""
 
     source: str
     rank: int
@@ -53,22 +55,22 @@ class SavedBlocks(msgspec.Struct, array_like=True):
     num_blocks: int
     doubted: bool
     lists: list[tuple[int, int, list[int]]]
-    """Each holder, with the group and its blocks."""
+    """Each holder with a KV cache group and its blocks in that group."""
     cached: bytes
-    """A bit for each block."""
+    """One bit per block."""
     idle_ns: bytes
-    """Since when those that are cached and idle have not been used."""
+    """When each cached, idle block was last used."""
 
 
 class RankBlocks:
-    """The pool of one rank as its latest map has it."""
+    """The block pool of one rank as of its latest map."""
 
     def __init__(self) -> None:
         self.t_ns = 0
         self.num_blocks = 0
-        """0: there is no picture."""
+        """Blocks in the pool; 0 while there is no picture."""
         self.doubted = False
-        """Messages were lost: perhaps a map, which the next one will show."""
+        """Whether messages were lost, so that a map may be missing."""
         self._sequence = -1
         self._cost_ns: int | None = None
         self._lists: dict[int, dict[int, list[int]]] = {}
@@ -76,34 +78,34 @@ class RankBlocks:
         self._refs = array("I")
         self._cached = bytearray()
         self._idle_ns = array("q")
-        """Since when a block has not been used, where it is cached and idle."""
+        """Time of last use of each cached, idle block."""
         self._held: dict[int, tuple[int, ...]] = {}
-        """Of each holder, as pictures have it; kept until its blocks change."""
+        """Blocks of each holder for pictures, cached until they change."""
         self._picture: BlockPicture | None = None
         self._shares: tuple[Share, ...] | None = None
 
     @property
     def known(self) -> bool:
-        """There is a picture, and nothing says that it is not the present one."""
+        """Whether there is a picture that is up to date."""
         return self.num_blocks > 0 and not self.doubted
 
     @property
     def groups(self) -> int:
-        """How many lists a holder has, at most: KV-cache groups."""
+        """Largest number of KV cache groups that a holder has blocks in."""
         return max(map(len, self._lists.values()), default=1)
 
     @property
     def standing(self) -> int:
-        """Blocks that holders hold, those that several hold as often."""
+        """Total blocks held; blocks that several requests share count once for each."""
         return self._standing
 
     def forget(self) -> None:
-        """There is no picture until a whole map comes."""
+        """Drop the picture until a whole map comes."""
         self._clean(0)
         self._sequence, self._cost_ns, self.doubted = -1, None, False
 
     def take(self, block_map: BlockMap, on_evicted: OnEvicted) -> None:
-        """The next map; what does not fit takes the picture away."""
+        """Apply the next map; one that does not fit drops the picture."""
         follows = block_map.sequence == self._sequence + 1 and self.num_blocks > 0
         if not block_map.whole and not follows:
             self.forget()
@@ -124,7 +126,10 @@ class RankBlocks:
         self._picture = self._shares = None
 
     def whole_map(self, source: str, rank: int, t_ns: int) -> BlockMap | None:
-        """All of it as one map: those that follow the last can follow it."""
+        """Return the pool as one whole map, to which later maps apply.
+
+        None if unknown.
+        """
         if not self.known:
             return None
         lists = [
@@ -147,7 +152,7 @@ class RankBlocks:
         )
 
     def picture(self, source: str, rank: int) -> BlockPicture:
-        """The picture that screens draw; made anew only after a change."""
+        """Return the picture that screens draw; rebuilt only after a change."""
         if self._picture is None:
             refs = self._references
             states = np.where(refs > 1, BlockState.SHARED, BlockState.PRIVATE)
@@ -174,7 +179,10 @@ class RankBlocks:
         return self._lists.keys()
 
     def shares(self) -> tuple[Share, ...]:
-        """What each holds, and what of it with others; made anew after a change."""
+        """Return each holder's blocks and shared blocks.
+
+        Rebuilt only after a change.
+        """
         if self._shares is None:
             refs = self._references
             shares = []
@@ -186,7 +194,7 @@ class RankBlocks:
         return self._shares
 
     def saved(self, source: str, rank: int) -> SavedBlocks:
-        """All that is known of the pool."""
+        """Return the state that checkpoints keep."""
         idle_ns = np.array(self._idle_ns, np.int64)
         return SavedBlocks(
             source=source,
@@ -238,11 +246,11 @@ class RankBlocks:
         return np.logical_and(cached, idle)
 
     def _blocks_of(self, holder: int) -> Iterator[int]:
-        """Of all groups, without the null block, which stands for none."""
+        """Return a holder's blocks of all groups, without the null block."""
         return filter(None, chain.from_iterable(self._lists[holder].values()))
 
     def _check(self, block_map: BlockMap) -> None:
-        """Refuse a map that cannot be understood."""
+        """Raise ContradictionError for a map that makes no sense."""
         lengths = {len(block_map.holders), len(block_map.kept), len(block_map.blocks)}
         if block_map.groups:
             lengths.add(len(block_map.groups))
@@ -263,7 +271,7 @@ class RankBlocks:
         self._idle_ns = array("q", [UNKNOWN_NS]) * num_blocks
 
     def _begin(self, block_map: BlockMap, *, follows: bool) -> None:
-        """Forget who held what: a whole map says it all."""
+        """Reset the pool for a whole map; idle times are kept if no map was missed."""
         idle_ns, idle, before = self._idle_ns, self._idle_cached, self.num_blocks
         self._clean(block_map.num_blocks)
         if follows and before == block_map.num_blocks:  # what was idle then still is
@@ -288,7 +296,10 @@ class RankBlocks:
                 self._idle_ns[block] = block_map.t_ns  # it came and went since
 
     def _give_up(self, block_map: BlockMap) -> Ages:
-        """Content goes; what of it was not on demand."""
+        """Uncache blocks, and return the ages of those that were evicted.
+
+        Blocks cleared by an explicit reset do not count as evicted.
+        """
         if block_map.cleared:
             self._cached = bytearray(self.num_blocks)
         evicted: Ages = Counter()
@@ -299,7 +310,7 @@ class RankBlocks:
         return evicted
 
     def _age_ns(self, block: int, t_ns: int) -> int | None:
-        """Since its last use: at once, where it was held in the map before."""
+        """Return the time since a block was last used; None where unknown."""
         if self._refs[block]:
             return 0
         since_ns = self._idle_ns[block]
@@ -341,7 +352,7 @@ class RankBlocks:
 
 
 class BlockMaps:
-    """The pools of all ranks whose probes copy them."""
+    """The block pools of all ranks whose probes copy them."""
 
     def __init__(self, on_evicted: OnEvicted) -> None:
         self._on_evicted = on_evicted
@@ -361,26 +372,26 @@ class BlockMaps:
             rank.take(block_map, self._on_evicted)
 
     def doubt(self, source: str) -> None:
-        """Messages of a source were lost: a map may be among them."""
+        """Record that messages of a source were lost; a map may be among them."""
         for (each, _), rank in self._ranks.items():
             if source in {"", each}:
                 rank.doubted = True
 
     def lost(self, source: str) -> None:
-        """An engine is gone, and its pool with it."""
+        """Forget the pools of a lost engine."""
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]
 
     @property
     def known(self) -> list[tuple[str, int, RankBlocks]]:
-        """The pools that are known, each with its source and rank, in order."""
+        """The pools that are up to date, with their source and rank, sorted."""
         return [(*key, r) for key, r in sorted(self._ranks.items()) if r.known]
 
     def pictures(self) -> tuple[BlockPicture, ...]:
         return tuple(blocks.picture(*at) for *at, blocks in self.known)  # type: ignore[arg-type]
 
     def saved(self, parts: Parts) -> list[int]:
-        """Numbers of the parts that hold the pools."""
+        """Save each pool as a part, and return the numbers of the parts."""
         return [
             parts.add(blocks.saved(*key), lasts=False)
             for key, blocks in self._ranks.items()

@@ -1,4 +1,4 @@
-"""What is known of single KV blocks, as a picture and as numbers."""
+"""The picture of KV blocks and its numbers, as screens show them."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -8,7 +8,7 @@ from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
 
 LATEST_MAP = "latest map"
-"""The span of what maps of blocks tell: they come a few times a second."""
+"""Covers the numbers that come from block maps, a few times a second."""
 RESTS_ON = (
     "The map is copied a few times a second, so both moments are late by up to a "
     "quarter of one."
@@ -16,40 +16,40 @@ RESTS_ON = (
 
 
 class BlockState(IntEnum):
-    """What a block is; values stand in ``BlockPicture.states``."""
+    """The state of a block; its values are stored in ``BlockPicture.states``."""
 
     FREE = 0
     CACHED = 1
-    """Nobody holds it, and its content can be reused."""
+    """Not held by any request; its content can be reused."""
     PRIVATE = 2
     SHARED = 3
-    """Several hold it."""
+    """Held by several requests."""
     NULL = 4
-    """None of the engine's own pool: nobody can hold it."""
+    """vLLM's null block, which no request can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPicture:
-    """Every block of one rank at a moment, as the probe copied it from the pool."""
+    """Every block of one rank, as the probe copied the pool."""
 
     source: str
     rank: int
     t_ns: int
-    """When the pool was copied."""
+    """When the probe copied the pool."""
     states: bytes
-    """A ``BlockState`` each, by block id."""
+    """One ``BlockState`` per block, by block id."""
     references: bytes
-    """How many hold it, 255 at most, by block id."""
+    """Reference count of each block, at most 255, by block id."""
     holders: tuple[int, ...]
-    """Ordinals of the requests that hold any, in the order of their coming."""
+    """Ordinals of the requests that hold blocks, in order of arrival."""
     held: tuple[tuple[int, ...], ...]
-    """Of each of these, its blocks in the order of its tokens."""
+    """Blocks of each of these holders, in token order."""
     cost_us: float | None = None
-    """What the copy cost on the engine's thread."""
+    """Time that the copy took on the engine's thread, in microseconds."""
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
-        """Free, idle-cached, private, shared."""
+        """Number of free, cached, private and shared blocks."""
         count = self.states.count
         free, cached, private, shared, _ = (count(state) for state in BlockState)
         return free, cached, private, shared
@@ -57,11 +57,11 @@ class BlockPicture:
 
 @piece("holder", Vantage.ENGINE, span=LATEST_MAP)
 class Holder:
-    """One request and what it holds."""
+    """One request and the blocks it holds."""
 
     key: str
     name: str
-    """The id that clients know, else the engine's."""
+    """The client's request id if known, else the engine's."""
     ordinal: int
     blocks: Annotated[
         int,
@@ -123,7 +123,7 @@ class Holder:
 
 @piece("hit", Vantage.ENGINE, span="session")
 class HitPoint:
-    """What a cache of another size would have hit; an estimate by reuse distance."""
+    """The estimated hit rate of a prefix cache of another size, by reuse distance."""
 
     blocks: Annotated[
         int,
@@ -157,7 +157,7 @@ class HitPoint:
 
 @piece("room", Vantage.ENGINE)
 class Room:
-    """How many more requests of the present mix would fit, and by what arithmetic."""
+    """How many more requests of the present mix would fit into the KV cache."""
 
     requests: Annotated[
         int,
@@ -209,7 +209,7 @@ class Room:
             unit=Unit.BLOCKS,
         ),
     ] = 0.0
-    """What is cached and idle saves no room: it is used up as others are."""
+    """Cached but idle blocks save no room: they are reused for new content."""
     n: Annotated[
         int,
         Number(
@@ -223,7 +223,7 @@ class Room:
 
 @piece("memory", Vantage.ENGINE)
 class Memory:
-    """Who holds the KV cache; as of the latest map unless it says window."""
+    """Who holds the KV cache, as of the latest block map unless a field says window."""
 
     map_age_s: Annotated[
         float | None,
@@ -265,7 +265,7 @@ class Memory:
             span=LATEST_MAP,
         ),
     ] = ()
-    """Empty unless rows of requests are asked for."""
+    """Empty unless rows of requests are requested."""
     waste_tokens: Annotated[
         int | None,
         Number(
@@ -400,7 +400,7 @@ class Memory:
             span="session",
         ),
     ] = ()
-    """1x first, then larger, last without limit."""
+    """The present size first, then larger ones; the last is unlimited."""
     hit_curve_blocks: Annotated[
         int,
         Number(

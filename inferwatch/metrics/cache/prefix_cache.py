@@ -1,8 +1,8 @@
-"""The prefix cache as its events tell of it: blocks by hash, who follows whom.
+"""Folds prefix cache events: cached blocks by hash, and which block follows which.
 
-A block is cached when it is full and stays until its room is needed. So the events
-tell what no counter does: how long blocks live, how far prompts share their beginning,
-and what had to be computed again because it had been evicted.
+A full block is cached and stays until its room is needed. Events show what no counter
+does: how long blocks live, how many prompts share a prefix, and how much was recomputed
+because it had been evicted.
 """
 
 from collections import Counter, OrderedDict
@@ -24,7 +24,7 @@ from inferwatch.metrics.steps.flow import LEAST_NS
 
 @piece("prefix_cache", Vantage.ENGINE)
 class PrefixCache:
-    """What the events of a prefix cache tell; counts are of the window."""
+    """The prefix cache according to its events; counts are of the window."""
 
     ranks: Annotated[
         int,
@@ -171,23 +171,23 @@ class PrefixCache:
 
 MOST_RANKS = 512
 MOST_BLOCKS = 1 << 18
-"""Of all ranks; more are counted, but not followed."""
+"""Largest number of blocks followed, over all ranks; more are only counted."""
 MOST_EVICTED = 1 << 17
-"""How many evicted blocks are known again when they come back."""
+"""Number of evicted blocks remembered, to recognize them when stored again."""
 
 
 class CachedBlock(msgspec.Struct, array_like=True, gc=False):
     """A block in the prefix cache."""
 
     t_ns: int
-    """Since when it has been cached."""
+    """When it was cached."""
     parent: int | None
     depth: int
-    """How many blocks into its prompt, from 1, as far as those before it are known."""
+    """Position in its prompt, in blocks from 1, as far as its parents are known."""
 
 
 class SavedCache(msgspec.Struct, array_like=True):
-    """A RankCache, as checkpoints keep it."""
+    """A RankCache as checkpoints keep it."""
 
     source: str
     rank: int
@@ -204,11 +204,11 @@ class SavedCache(msgspec.Struct, array_like=True):
 
 
 class SavedCaches(msgspec.Struct, array_like=True):
-    """PrefixCaches, as checkpoints keep them."""
+    """PrefixCaches as checkpoints keep them."""
 
     ranks: list[int]
     evicted: int
-    """Numbers of the parts that hold them."""
+    """Number of the part with the evicted blocks."""
 
 
 class RankCache:
@@ -218,25 +218,25 @@ class RankCache:
         self.began_ns = began_ns
         self.missed = 0
         self.partial = False
-        """There may be blocks that we never heard of, or no longer some of ours."""
+        """Whether events were missed, so the blocks may be incomplete or stale."""
         self.block_tokens: int | None = None
         self.sequence = -1
         self.blocks: dict[int, CachedBlock] = {}
         self.branches = 0
-        """Blocks that several others follow."""
+        """Blocks that several other blocks follow."""
         self.depths: Counter[int] = Counter()
-        """How many blocks are how deep."""
+        """Number of blocks by depth."""
         self._followers: dict[int, int] = {}
 
     def remove(self, block: int) -> CachedBlock | None:
-        """Forget a block, where we know it."""
+        """Remove a block and return it; None where it is unknown."""
         gone = self.blocks.pop(block, None)
         if gone is not None:
             self._count(gone, -1)
         return gone
 
     def store(self, block: int, parent: int | None, t_ns: int) -> None:
-        """A block is cached that was not."""
+        """Add a block that was cached."""
         before = None if parent is None else self.blocks.get(parent)
         depth = before.depth + 1 if before is not None else 1
         self.put(block, CachedBlock(t_ns, parent, depth))
@@ -246,7 +246,7 @@ class RankCache:
         self._count(cached, 1)
 
     def clear(self) -> None:
-        """All blocks are gone, known or not."""
+        """Remove all blocks."""
         self.blocks.clear()
         self._followers.clear()
         self.depths.clear()
@@ -267,18 +267,18 @@ class RankCache:
 
 
 class PrefixCaches:
-    """The caches of all ranks that tell, and what happened in them over time."""
+    """The prefix caches of all ranks that publish events, with counters over time."""
 
     def __init__(self) -> None:
         self.counters = Counters("stored", "evicted", "again")
         self.lifetimes = Samples()
         self._ranks: dict[tuple[str, int], RankCache] = {}
         self._evicted: OrderedDict[tuple[str, int, int], None] = OrderedDict()
-        """Source, rank and hash of the latest."""
+        """Source, rank and hash of the latest evicted blocks."""
         self._blocks = 0
 
     def take(self, events: KvCacheEvents) -> None:
-        """What changed in a step: cleared, then evicted, then stored."""
+        """Apply the events of one step: cleared, then evicted, then stored."""
         key = events.source, events.rank
         cache = self._ranks.get(key)
         if cache is None:
@@ -310,7 +310,10 @@ class PrefixCaches:
         return len(events.removed)
 
     def _store(self, cache: RankCache, events: KvCacheEvents) -> tuple[int, int]:
-        """How many, and how many of them had been evicted before."""
+        """Store blocks.
+
+        Return how many were new, and how many had been evicted before.
+        """
         fresh = again = 0
         for block, parent in zip(events.stored, events.parents, strict=False):
             if block in cache.blocks:
@@ -327,7 +330,10 @@ class PrefixCaches:
         return fresh, again
 
     def shown(self, now_ns: int, window: Window) -> PrefixCache | None:
-        """What caches hold now, all ranks together; None where nobody tells."""
+        """Return the state of all caches and the window's counts.
+
+        None without events.
+        """
         caches = self._ranks.values()
         if not caches:
             return None
@@ -356,7 +362,10 @@ class PrefixCaches:
         )
 
     def saved(self, parts: Parts) -> SavedCaches:
-        """All but counters and samples."""
+        """Return the state that checkpoints keep.
+
+        Counters and samples are saved apart.
+        """
         ranks = [
             parts.add(_saved(source, rank, cache), lasts=False)
             for (source, rank), cache in self._ranks.items()

@@ -1,14 +1,14 @@
-"""What a larger prefix cache would have hit, told from the hashes of blocks.
+"""Estimates the hit rate of larger prefix caches from the hashes of blocks.
 
-A cache that gives up what was least recently used hits a block if fewer others than it
-has room for were used since its last use: its reuse distance, by which one pass tells
-of every size (Mattson et al., 1970). Of a large pool only a share of the hashes is
-followed, and distances count for so many more (SHARDS, Waldspurger et al., 2015).
-Misses are counted, for they are of many blocks, each missed once: hits may be of a few
-that all prompts begin with, and a share of those may be none.
+An LRU cache hits a block if fewer other blocks than it has room for were used since its
+last use: its reuse distance, which tells the hits of every size in one pass (Mattson et
+al., 1970). Of a large pool only a share of the hashes is followed, and distances are
+scaled up (SHARDS, Waldspurger et al., 2015). Misses are counted rather than hits: a
+block misses once, while hits may all be of a few blocks that every prompt begins with,
+which sampling may leave out.
 
-It stays an estimate: a request counts as one use, at its end, where the engine looks
-up when it starts, and takes as many blocks as it needs while it runs.
+It stays an estimate: a request counts as one use, at its end, whereas the engine looks
+blocks up when it starts and allocates more while it runs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,40 +23,43 @@ from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 
 FACTORS = (1, 2, 4, 8)
-"""Sizes of which the hits are told, of the present one."""
+"""Cache sizes to estimate, as multiples of the present one."""
 MOST_TRACKED = 1 << 15
-"""Hashes whose last use is known, a rank: at least a 64th of the largest pool."""
+"""Hashes per rank whose last use is known: at least 1/64 of the largest pool."""
 MOST_SEEN = 1 << 15
-"""Hashes that are known again however long ago they were used, a rank."""
+"""Hashes per rank that are remembered for the unlimited cache."""
 SEEN_PART = 1 << 12
-"""How many of these are saved together."""
+"""Number of these hashes saved together."""
 MOST_RANKS = 32
 MOST_POOL = 1 << 40
 MOST_HASHES = 1 << 20
-"""At most so many of one request are looked at."""
+"""Largest number of hashes read from one request."""
 CHUNK = 512
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
-"""Multiplied by this, hashes that share a divisor differ in their upper half."""
+"""Multiplier that spreads hashes with a common divisor over the upper half."""
 HALF = np.uint64(32)
 
 
 class LruOrder:
-    """Keys in the order of their last use, and how many were used since."""
+    """Keys in order of last use, with reuse distances."""
 
     def __init__(self, most: int, keys: Sequence[int] = ()) -> None:
         self._most = most
         self._slots: dict[int, int] = {}
-        """Where each stands; larger is later."""
+        """Slot of each key; larger is later."""
         room = -(-2 * most // CHUNK) * CHUNK
         self._alive = bytearray(room)
         self._keys = np.zeros(room, np.uint32)
         self._counts = np.zeros(room // CHUNK, np.int64)
-        """Of those alive in each chunk of slots."""
+        """Number of live slots in each chunk."""
         self._next = 0
         self._append(keys)
 
     def distances(self, keys: Sequence[int]) -> Ints:
-        """How many others were used since each was; -1: nothing is known of it."""
+        """Return how many other keys were used since each key.
+
+        -1 where it is unknown.
+        """
         slots = np.array([self._slots.get(key, -1) for key in keys], np.int64)
         later = np.full(len(keys), -1, np.int64)
         after = self._counts[::-1].cumsum()[::-1] - self._counts
@@ -69,7 +72,7 @@ class LruOrder:
         return later
 
     def use(self, keys: Sequence[int]) -> None:
-        """All were used now, the last of them latest."""
+        """Mark the keys as used now, the last one latest."""
         keys = [*dict.fromkeys(reversed(keys))][::-1]
         for key in keys:
             slot = self._slots.pop(key, None)
@@ -86,7 +89,7 @@ class LruOrder:
 
     @property
     def keys(self) -> npt.NDArray[np.uint32]:
-        """The blocks, least recently used first."""
+        """The keys, least recently used first."""
         return self._keys[np.flatnonzero(np.frombuffer(self._alive, np.uint8))]
 
     def _clear(self, slot: int) -> None:
@@ -107,7 +110,7 @@ class LruOrder:
 
 
 class SavedReuse(msgspec.Struct, array_like=True):
-    """RankReuse, as checkpoints keep it."""
+    """A RankReuse as checkpoints keep it."""
 
     source: str
     rank: int
@@ -116,21 +119,21 @@ class SavedReuse(msgspec.Struct, array_like=True):
     keys: bytes
     seen_one_in: int
     seen: list[int]
-    """Numbers of the parts that hold them."""
+    """Numbers of the parts that hold these hashes."""
 
 
 class RankReuse:
-    """What was used of the cache of one rank, and when; hashes are cut to 32 bits."""
+    """When blocks of one rank's cache were last used; hashes are cut to 32 bits."""
 
     def __init__(self, one_in: int, pool: int) -> None:
         self.one_in = one_in
-        """Of the hashes, as the probe tells them."""
+        """The probe sends one in so many hashes."""
         self.pool = pool
         of_ours = 1
         while FACTORS[-1] * pool > MOST_TRACKED * one_in * of_ours:
             of_ours *= 2
         self.of_ours = of_ours
-        """Of those, one in so many is followed."""
+        """Of the hashes sent, one in so many is followed."""
         self.weight = one_in * of_ours
         self.order = LruOrder(FACTORS[-1] * pool // self.weight + 1)
         self.seen: dict[int, None] = {}
@@ -140,7 +143,7 @@ class RankReuse:
         self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
 
     def see(self, keys: Iterable[int]) -> None:
-        """Remember them, or one in so many that there is room."""
+        """Remember the hashes; once room runs out, only one in so many."""
         mask = self.seen_one_in - 1
         self.seen.update(dict.fromkeys(key for key in keys if not key & mask))
         while len(self.seen) > MOST_SEEN:
@@ -150,30 +153,29 @@ class RankReuse:
 
 
 class ReuseCounts(msgspec.Struct, array_like=True):
-    """What all requests add up to; saved as it is."""
+    """Counts over all requests; saved as they are."""
 
     blocks: int = 0
-    """Looked up, whether they are followed or not."""
+    """Blocks looked up, whether followed or not."""
     full_tokens: int = 0
-    """Of full blocks, which alone can be found."""
+    """Tokens in full blocks, the only ones that can hit."""
     prompt_tokens: int = 0
     misses: list[int] = msgspec.field(default_factory=lambda: [0] * len(FACTORS))
-    """In a cache of each size; a block that is followed counts for those it stands for.
-    """
+    """Estimated misses by cache size; a followed block counts for all it stands for."""
     misses_ever: int = 0
-    """Likewise without limit."""
+    """Estimated misses of an unlimited cache."""
 
 
 class SavedReuses(msgspec.Struct, array_like=True):
-    """Reuse, as checkpoints keep it."""
+    """A Reuse as checkpoints keep it."""
 
     ranks: list[int]
-    """Numbers of the parts that hold them."""
+    """Numbers of the parts that hold the ranks."""
     counts: ReuseCounts
 
 
 class Reuse:
-    """Follows the blocks of all ranks that tell of them."""
+    """Estimates hit rates from the prompt blocks of all ranks that report them."""
 
     def __init__(self) -> None:
         self._ranks: dict[tuple[str, int], RankReuse] = {}
@@ -182,7 +184,7 @@ class Reuse:
     def take(
         self, told: PromptBlocks, pool: int | None, prompt_tokens: int | None
     ) -> None:
-        """A request that ended, the size of its rank's pool, and of its prompt."""
+        """Add a finished request, given its rank's pool size and its prompt length."""
         if pool is None or not 0 < pool < MOST_POOL or not _plausible(told):
             return
         rank = self._rank(told, pool)
@@ -200,23 +202,23 @@ class Reuse:
         rank.see(keys.tolist())
 
     def clear(self, source: str, rank: int) -> None:
-        """The cache of a rank was emptied, on demand."""
+        """Forget the blocks of a rank whose cache was reset on request."""
         held = self._ranks.get((source, rank))
         if held is not None:
             held.clear()
 
     def lost(self, source: str) -> None:
-        """An engine is gone, and its cache with it."""
+        """Forget the blocks of a lost engine."""
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]
 
     @property
     def blocks(self) -> int:
-        """How many blocks of prompts were looked up."""
+        """Number of prompt blocks looked up."""
         return self._counts.blocks
 
     def curve(self, pool: int | None) -> tuple[HitPoint, ...]:
-        """Hit rates by size, the present one first, last without limit."""
+        """Return hit rates by size: the present one first, the unlimited one last."""
         counts = self._counts
         if not counts.blocks:
             return ()
@@ -234,7 +236,10 @@ class Reuse:
         )
 
     def saved(self, parts: Parts) -> SavedReuses:
-        """All; keys seen long ago stand in parts that stay as they are."""
+        """Return the state that checkpoints keep.
+
+        Old hashes are in parts that do not change.
+        """
         ranks = []
         for (source, number), rank in self._ranks.items():
             seen = np.array([*rank.seen], np.uint32)
@@ -273,7 +278,10 @@ class Reuse:
             self._ranks[held.source, held.rank] = rank
 
     def _rank(self, prompt: PromptBlocks, pool: int) -> RankReuse | None:
-        """Begun anew where another share of the hashes, or another pool, is told."""
+        """Return the state of a rank.
+
+        It is reset if its pool or share of hashes changed.
+        """
         key = prompt.source, prompt.rank
         rank = self._ranks.get(key)
         if rank is None and len(self._ranks) >= MOST_RANKS:
@@ -295,7 +303,11 @@ class Reuse:
         keys: npt.NDArray[np.uint32],
         findable: npt.NDArray[np.bool_],
     ) -> None:
-        """A block is found only if all before it are: the worst distance so far."""
+        """Count the misses of a prompt by cache size.
+
+        A block hits only if all blocks before it do, so its distance is the largest so
+        far.
+        """
         counts, weight = self._counts, rank.weight
         mine = keys & np.uint32(rank.of_ours - 1) == 0
         distances = rank.order.distances(keys[mine].tolist())
@@ -313,7 +325,7 @@ class Reuse:
 
 
 def _plausible(prompt: PromptBlocks) -> bool:
-    """Whether what a probe told does not contradict itself."""
+    """Return whether the prompt blocks are consistent."""
     hashes, places = prompt.hashes, prompt.places
     whole = prompt.one_in == 1 and not places
     return (
@@ -327,7 +339,7 @@ def _plausible(prompt: PromptBlocks) -> bool:
 
 
 def _findable(prompt: PromptBlocks, prompt_tokens: int | None) -> int:
-    """How many blocks can be found: the last token of a prompt is always computed."""
+    """Return how many blocks can hit; the last prompt token is always computed."""
     if prompt_tokens is None or prompt.block_tokens is None:
         return prompt.prompt_blocks
     return min(prompt.prompt_blocks, (prompt_tokens - 1) // prompt.block_tokens)

@@ -1,4 +1,4 @@
-"""Who holds the KV cache: maps of blocks, joined with steps and requests."""
+"""Tracks who holds the KV cache: block maps joined with steps and requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ from inferwatch.metrics.steps.engines import Engines
 from inferwatch.metrics.steps.flow import LEAST_NS, KvState
 
 Pools = Sequence[tuple[str, int, RankBlocks]]
-"""Of each rank, with its source and number."""
+"""Source, rank and pool of each rank."""
 
 
 class SavedMemory(msgspec.Struct, array_like=True):
-    """A MemoryTracker but for counters and samples."""
+    """A MemoryTracker as checkpoints keep it, without counters and samples."""
 
     maps: list[int]
     """Numbers of the parts that hold the pools."""
@@ -38,21 +38,21 @@ class SavedMemory(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryMoment:
-    """What a view of the memory is made of besides maps."""
+    """The inputs of a memory view besides block maps."""
 
     now_ns: int
     window: Window
     kv: KvState
     steps: CounterTotals
-    """Counts of the window's steps."""
+    """Counters of the window's steps."""
     whole: CounterTotals
-    """Counts of the session's steps."""
+    """Counters of the session's steps."""
     recent: Sequence[Bin | None]
-    """The columns of the last ten seconds."""
+    """Timeline bins of the last ten seconds."""
 
 
 class MemoryTracker:
-    """Folds maps and prompts; says who holds the memory, and how long it lasts."""
+    """Folds block maps and prompts; shows who holds the KV cache and how it grows."""
 
     def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines
@@ -71,7 +71,7 @@ class MemoryTracker:
             self._mapped_since_ns = block_map.t_ns
 
     def prompt(self, prompt: PromptBlocks) -> None:
-        """What a request that ended consisted of."""
+        """Add the prompt blocks of a finished request."""
         rank = self._engines.ranks.get((prompt.source, prompt.rank))
         request = self._requests.members(prompt.source).get(prompt.ordinal)
         self._reuse.take(
@@ -88,13 +88,13 @@ class MemoryTracker:
         self._reuse.lost(source)
 
     def pictures(self) -> tuple[BlockPicture, ...]:
-        """One a rank whose latest map is known."""
+        """Return one picture per rank whose pool is known."""
         return self._maps.pictures()
 
     def view(
         self, moment: MemoryMoment, outcomes: Outcomes, *, holders: bool
     ) -> Memory | None:
-        """The memory at a moment; None where no probe tells of an engine."""
+        """Return the memory view of a moment; None where no probe reports an engine."""
         if not self._engines.ranks:
             return None
         known = self._maps.known
@@ -138,11 +138,14 @@ class MemoryTracker:
         )
 
     def hit_curve(self, blocks: int | None) -> tuple[HitPoint, ...]:
-        """What caches of other sizes than this would hit."""
+        """Return the estimated hit rates of other sizes than ``blocks``."""
         return self._reuse.curve(blocks)
 
     def waste_share(self, block_tokens: int | None) -> float | None:
-        """Room in last blocks / room in used ones, 0-1; None where it is not known."""
+        """Return empty room in last blocks / room in used blocks, 0-1.
+
+        None if unknown.
+        """
         known = self._maps.known
         waste = self._waste(known, block_tokens)
         counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
@@ -150,7 +153,10 @@ class MemoryTracker:
         return waste / roomy if waste is not None and roomy else None
 
     def saved(self, parts: Parts) -> SavedMemory:
-        """All but counters and samples."""
+        """Return the state that checkpoints keep.
+
+        Counters and samples are saved apart.
+        """
         return SavedMemory(
             maps=self._maps.saved(parts),
             reuse=self._reuse.saved(parts),
@@ -173,7 +179,7 @@ class MemoryTracker:
         return ages.p50, ages.max
 
     def _waste(self, pools: Pools, block_tokens: int | None) -> int | None:
-        """Room in last blocks, of all holders of which it is known."""
+        """Return the empty room in last blocks, in tokens, where it is known."""
         wasted: list[int | None] = []
         for source, _, rank in pools:
             requests = self._requests.members(source)
@@ -211,7 +217,10 @@ class MemoryTracker:
 
 
 def tokens_in(request: Request | None) -> int | None:
-    """Tokens of a request that have been computed: the last one out never was."""
+    """Return a request's tokens in the KV cache; None where they are not known.
+
+    The latest output token is not in it yet.
+    """
     if request is None:
         return None
     if request.stage is RequestState.DECODE and request.prompt_tokens is not None:
@@ -235,7 +244,7 @@ def _name(request: Request | None, ordinal: int) -> str:
 
 
 def _growth(moment: MemoryMoment) -> float | None:
-    """Blocks per second; None before a second of steps was seen."""
+    """Return how fast used blocks grow per second; None before a second of steps."""
     used = moment.kv.used_blocks
     began = next((each for each in moment.recent if each and each.kv_ns), None)
     if used is None or began is None or began.kv[0] is None or began.kv_ns is None:
@@ -255,7 +264,10 @@ def _full_in_s(kv: KvState, growth: float | None) -> float | None:
 def _per_s(
     count: int | None, since_ns: int | None, moment: MemoryMoment
 ) -> float | None:
-    """Over the part of the window in which maps came."""
+    """Return a rate per second over the window since block maps began.
+
+    None if too short.
+    """
     if count is None or since_ns is None:
         return None
     span_ns = moment.now_ns - since_ns
@@ -269,9 +281,9 @@ def _room(
     outcomes: Outcomes,
     shared_part: float | None,
 ) -> Room | None:
-    """How many more of the median size fit into what is idle.
+    """Return how many more median requests fit into the idle blocks.
 
-    ``shared_part``: of what a holder holds, that which others hold, too.
+    ``shared_part`` is the share of a holder's blocks that other requests also hold.
     """
     kv = moment.kv
     sizes = outcomes.sizes.quantiles(moment.now_ns, moment.window)
