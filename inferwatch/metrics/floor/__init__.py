@@ -1,1 +1,1 @@
-"""How far steps are from what the hardware allows."""
+"""How close steps are to the limits of the hardware."""

@@ -1,4 +1,4 @@
-"""Whose memory it is, how many requests fit, and what another format would free."""
+"""Budgets of GPU memory: its parts, how many requests fit, what other formats free."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,21 +36,21 @@ PARTS = {
     "graph_bytes": "graphs",
     "workspace_bytes": "workspace",
 }
-"""Fields of WorkerMemory as parts of a device's memory."""
+"""Names of the memory parts, by field of WorkerMemory."""
 FP8_BITS = 8.0
 FOUR_BITS = 4.25
-"""With a scale of one byte for 32 weights, as MXFP4 has it; AWQ and GPTQ are alike."""
+"""Bits per weight with a one-byte scale for 32 weights, as MXFP4; AWQ is similar."""
 KV_BINDS = 0.05
-"""Share of the steps' time in which requests waited for KV blocks."""
+"""Share of step time bound by KV blocks from which on KV memory is short, 0-1."""
 NEAR_FLOOR = 0.5
-"""Of the bandwidth: below that steps have other troubles than bytes."""
+"""MBU below which bytes are not what limits decode, 0-1."""
 LEAST_GAIN = 0.05
-"""Of a floor, to be worth a restart."""
+"""Smallest reduction of a floor that is worth a restart, 0-1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The KV cache and those who share it, over a window."""
+    """The KV cache and the requests that share it, over a window."""
 
     needs: StepNeeds | None
     infos: Sequence[EngineInfo]
@@ -58,7 +58,7 @@ class Budget:
     """Sums over steps that only decode."""
     tokens_per_request: float | None
     kv_binds: bool | None
-    """Requests wait for blocks or lose theirs; None before there were steps."""
+    """Whether requests wait for KV blocks or are preempted; None before any step."""
 
     @classmethod
     def of(
@@ -68,7 +68,7 @@ class Budget:
         totals: Mapping[str, CounterTotals],
         steps: CounterTotals,
     ) -> Self:
-        """Of all ranks together; ``needs`` is that of each, where they are alike."""
+        """Return the budget of all ranks together; ``needs`` are of each, if alike."""
         told = [totals[each] for each in DECODING]
         members = sum(each.sums["members"] for each in told)
         context = sum(each.sums["context"] for each in told)
@@ -87,13 +87,13 @@ class Budget:
 
     @property
     def max_requests(self) -> float | None:
-        """How many of the present mix fit into the KV cache of all ranks."""
+        """How many requests of the present mix fit into the KV caches of all ranks."""
         shape = self.needs.shape if self.needs is not None else None
         capacity, each = self._capacity_bytes(), self._request_bytes(shape)
         return capacity / each if capacity is not None and each else None
 
     def savings(self, decode: OperatingPoint | None) -> tuple[Saving, ...]:
-        """What other formats would free: those that it does not have already."""
+        """Return what other formats would free, without those already in use."""
         shape = self.needs.shape if self.needs is not None else None
         if shape is None:
             return ()
@@ -114,7 +114,10 @@ class Budget:
     def _saving(
         self, name: str, smaller: ModelShape, freed: int, decode: OperatingPoint | None
     ) -> Saving:
-        """All that is freed becomes cache, which requests fill as they are then."""
+        """Return the saving of one format.
+
+        Freed bytes become KV cache of its own format.
+        """
         each = self._request_bytes(smaller)
         floor_s = self._floor_s(smaller, decode)
         return Saving(
@@ -128,7 +131,10 @@ class Budget:
     def _helps(
         self, decode: OperatingPoint | None, floor_s: float | None
     ) -> bool | None:
-        """Memory is short, or decode is as fast as memory and would need less."""
+        """Return whether memory is short, or decode is bandwidth-bound and would gain.
+
+        None where it is not known.
+        """
         if self.kv_binds:
             return True
         if decode is None or decode.mbu is None or None in {decode.floor_s, floor_s}:
@@ -140,7 +146,10 @@ class Budget:
     def _floor_s(
         self, smaller: ModelShape, decode: OperatingPoint | None
     ) -> float | None:
-        """Of decode steps, as much shorter as that of the mean one would be."""
+        """Return the floor of a decode step with the smaller shape.
+
+        None where unknown.
+        """
         needs, steps = self.needs, self.decoding
         if needs is None or needs.shape is None or not steps.rows:
             return None
@@ -160,7 +169,7 @@ class Budget:
         return decode.floor_s * then_ns / now_ns if now_ns else None
 
     def _capacity_bytes(self) -> float | None:
-        """The size of the KV cache of all ranks."""
+        """Return the size of the KV caches of all ranks; None where one is unknown."""
         total = 0.0
         for info in self.infos:
             per_token = info.kv_bytes_per_token
@@ -172,7 +181,10 @@ class Budget:
         return total
 
     def _request_bytes(self, shape: ModelShape | None) -> float | None:
-        """What one request of the present mix takes, its last block half full."""
+        """Return the KV bytes of one request of the present mix.
+
+        Its last block is taken to be half full.
+        """
         tokens, info = self.tokens_per_request, self.infos[0]
         if tokens is None:
             return None
@@ -184,7 +196,7 @@ class Budget:
 
 
 def device_memory(memories: Sequence[WorkerMemory]) -> tuple[DeviceMemory, ...]:
-    """What is known of each worker's device without asking its driver."""
+    """Return the memory parts of each worker's device, as the engine reports them."""
     return tuple(
         DeviceMemory(
             rank=each.rank,
@@ -210,9 +222,9 @@ def device_memory(memories: Sequence[WorkerMemory]) -> tuple[DeviceMemory, ...]:
 def with_drivers(
     memory: Sequence[DeviceMemory], gpus: Sequence[GpuState]
 ) -> tuple[DeviceMemory, ...]:
-    """With what is used besides and what is free, as the driver of each GPU tells.
+    """Add other use and free memory, as reported by the driver of each GPU.
 
-    Several workers may share a GPU: then what others use is none of their own.
+    Where several workers share a GPU, their parts do not count as use by others.
     """
     by_uuid = {each.source: each for each in gpus}
     known: dict[str | None, int] = {}
@@ -249,7 +261,7 @@ def _with_driver(
 
 
 def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
-    """Its matrices in so many bits; None where none has more."""
+    """Return the shape with weights of so many bits; None if none has more."""
     experts = shape.expert_bits
     smaller = replace(
         shape,

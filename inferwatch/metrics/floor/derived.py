@@ -1,15 +1,15 @@
-"""What the members of each step have in the cache, of which its traffic follows.
+"""Derives how much context each step's members have in the KV cache.
 
-Attention reads the keys and values of each member's whole context: what was computed
-before, a cached prefix included, and the tokens of this very step; layers with a
-sliding window read no further back. What that is in bytes, and what is read of the
-weights, `metrics.floor.rank` says.
+Attention reads the keys and values of each member's whole context: the tokens computed
+before, including a cached prefix, and those of this step; layers with a sliding window
+read no further back. `metrics.floor.rank` turns this into bytes. Left out are
+activations, reads for sampling, and second passes: a kernel may read a prefill's
+context once for each tile of queries, so prefill reads more than this. A prefix that
+members share may be read once for all of them.
 
-Left out are activations, reads for sampling, and second passes: a kernel may read a
-prefill's context once for each tile of queries. So prefill reads more than this. A
-prefix that members share may be read once for all of them. Of what a request did before
-anybody listened only its prompt is known; from there on it counts. What a preempted
-request finds in the prefix cache on its return is known once its last chunk is done.
+Of a request that ran before watching began only the prompt is known; it counts from
+then on. The prefix cache hits of a preempted request are known once its last chunk is
+done.
 """
 
 from bisect import bisect_left
@@ -21,71 +21,76 @@ from collectors.contract.readings import EngineInfo, EventKind, RequestEvent, St
 from inferwatch.limits.step import chunk_pairs
 
 MOST_REQUESTS = 20_000
-"""Live ones that are followed; the end of some may never be heard."""
+"""Largest number of live requests followed; the end of some may never be reported."""
 MOST_RANKS = 512
 
 
 class StepTraffic(NamedTuple):
-    """Bytes that a step moved in memory, at the least."""
+    """Least bytes that a step moved to and from memory."""
 
     weight_bytes: float
     kv_bytes: float
 
 
 class RequestContext(msgspec.Struct, array_like=True, gc=False):
-    """How much of a request is in the KV cache; of one that does not decode now."""
+    """How much of a request that is not decoding is in the KV cache."""
 
     known_tokens: int = 0
-    """Of prompt and output; 0 where the prompt was not heard of."""
+    """Tokens of prompt and output; 0 where the prompt is unknown."""
     computed: int = 0
-    """Those of them whose keys and values are in the cache."""
+    """Tokens whose keys and values are in the cache."""
 
 
 class RankTraffic(msgspec.Struct, array_like=True):
-    """Who decoded in a rank's latest step, and what its members had in the cache."""
+    """The decoding requests of a rank's latest step, and the context of its members."""
 
     steps: int = 0
     decoding: dict[int, int] = {}
-    """By ordinal: tokens in the cache, less ``steps``. A step that adds a token to
-    each, as nearly all do, changes nothing here."""
+    """Tokens in the cache minus ``steps``, by ordinal.
+
+    A step that adds one token to each member, as nearly all do, changes nothing here.
+    """
     members: list[int] = []
-    """Of the latest step, where all of them decoded: the next is likely to have them,
-    too, with one token more each."""
+    """Members of the latest step if all decoded, else empty.
+
+    The next step likely has the same, with one more token each.
+    """
     context: int = 0
-    """What the members of the latest step had together, its own tokens included."""
+    """Total context of the latest step's members, including the step's own tokens."""
     pairs: int = 0
-    """Of queries and keys in the latest step: each token sees those before it and
-    itself."""
+    """Query-key pairs of the latest step: a token attends to itself and those before.
+    """
     window: int | None = None
-    """Tokens that some layers look back; None where all see everything."""
+    """Window in tokens of sliding-window layers; None where there are none."""
     chunked: bool = False
-    """Not further than where a chunk of so many begins."""
+    """Whether the window is a chunk, as in chunked attention."""
     tokens: int = 0
-    """Scheduled in the latest step."""
+    """Tokens scheduled in the latest step."""
     window_context: int = 0
-    """Of what they had before the latest step, what such a layer looks back to."""
+    """Context before the latest step that is inside the window."""
     window_pairs: int = 0
     nearing: list[int] = []
-    """Of members that have less than the window, the last of this rank's steps before
-    which that is so; rising."""
+    """For each member shorter than the window, the last step before it fills it;
+    sorted.
+    """
 
 
 class EngineTraffic(msgspec.Struct, array_like=True):
-    """What is kept of one engine."""
+    """The ranks and requests of one engine."""
 
     ranks: dict[int, RankTraffic] = {}
     requests: dict[int, RequestContext] = {}
-    """Those that do not decode, by ordinal, oldest first."""
+    """Requests that are not decoding, by ordinal, oldest first."""
 
 
 class DerivedTraffic:
-    """Follows how much context each request has, to tell what each step read."""
+    """Follows the context of each request, to derive what each step read."""
 
     def __init__(self) -> None:
         self._engines: dict[str, EngineTraffic] = {}
 
     def info(self, info: EngineInfo) -> None:
-        """There is a rank, whose steps are followed from now on."""
+        """Start following a rank."""
         ranks = self._engines.setdefault(info.source, EngineTraffic()).ranks
         if info.rank not in ranks and len(ranks) < MOST_RANKS:
             ranks[info.rank] = RankTraffic()
@@ -93,7 +98,7 @@ class DerivedTraffic:
     def windowed(
         self, source: str, number: int, window: int | None, *, chunked: bool = False
     ) -> None:
-        """Some layers of a rank's model look back only so far."""
+        """Set the window of a rank's sliding-window layers."""
         engine = self._engines.get(source)
         rank = engine.ranks.get(number) if engine is not None else None
         if rank is not None and (rank.window, rank.chunked) != (window, chunked):
@@ -102,7 +107,7 @@ class DerivedTraffic:
             rank.window_context = rank.window_pairs = 0
 
     def event(self, event: RequestEvent) -> None:
-        """A request comes into the engine, is scheduled, or ends."""
+        """Update a request that arrives, is scheduled, or ends."""
         engine = self._engines.get(event.source)
         if engine is None or event.ordinal is None:
             return
@@ -117,10 +122,9 @@ class DerivedTraffic:
             request.computed = max(request.computed, event.cached_tokens or 0)
 
     def step(self, step: Step) -> RankTraffic | None:
-        """What its members had in the cache; None where its rank was not heard of.
+        """Return the context of a step's members; the next step changes it in place.
 
-        None, too, where the step is damaged: not all is told of each of its members.
-        What is given back is changed by the next step.
+        None where the rank is unknown or the step is incomplete.
         """
         engine = self._engines.get(step.source)
         rank = None if engine is None else engine.ranks.get(step.rank)
@@ -132,12 +136,12 @@ class DerivedTraffic:
         return rank
 
     def lost(self, source: str) -> None:
-        """An engine is gone, or all: another life counts its requests anew."""
+        """Forget a lost engine, or all; a restarted one counts requests anew."""
         for each in [source] if source else list(self._engines):
             self._engines.pop(each, None)
 
     def saved(self) -> dict[str, EngineTraffic]:
-        """All that is kept, to be written at once."""
+        """Return the state that checkpoints keep; it has to be written at once."""
         return self._engines
 
     def restore(self, saved: dict[str, EngineTraffic]) -> None:
@@ -145,7 +149,7 @@ class DerivedTraffic:
 
 
 def _follow(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
-    """Tokens of context that the members of a step have together."""
+    """Update the context of a rank by the members of a step."""
     members = len(step.members)
     one_each = 0 < step.produced.count(1) == members == step.decode_tokens
     if one_each and step.members == rank.members and not step.preempted:
@@ -162,7 +166,7 @@ def _follow(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
 
 
 def _one_more_in_window(rank: RankTraffic) -> None:
-    """Each member got a token; those with a full window see no more for it."""
+    """Update the window context of a step that adds one token to each member."""
     nearing = rank.nearing
     rank.window_context += len(nearing)
     if nearing and nearing[0] < rank.steps:
@@ -197,7 +201,7 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
 def _add_up(
     rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
 ) -> None:
-    """What members had in the cache, less the steps before this one, and now get."""
+    """Sum up the context of members, given their cached and scheduled tokens."""
     before, whole = rank.steps - 1, sum(scheduled)
     rank.tokens = whole
     rank.context = rank.pairs = len(cached) * before + sum(cached) + whole
@@ -214,7 +218,7 @@ def _add_up(
 def _look_into_windows(
     rank: RankTraffic, cached: list[int], scheduled: list[int]
 ) -> None:
-    """What of the context lies in the window of a layer that has one."""
+    """Compute how much of the context is inside the window."""
     window, context, pairs = rank.window or 0, 0, 0
     if rank.chunked:
         rank.window_context = sum(held % window for held in cached)
@@ -230,7 +234,7 @@ def _look_into_windows(
 
 
 def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -> int:
-    """What a member had in the cache before this step, that did not decode so far."""
+    """Return the cached tokens of a member that was not decoding before this step."""
     ordinal, scheduled = step.members[place], step.scheduled[place]
     produced = step.produced[place]
     request = _request(engine, ordinal)
@@ -249,7 +253,7 @@ def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -
 def _stop_decoding(
     engine: EngineTraffic, rank: RankTraffic, ordinal: int, steps: int
 ) -> RequestContext:
-    """Take it from those that decode, where it is one."""
+    """Move a request out of the decoding ones, if it is there."""
     request = _request(engine, ordinal)
     held = rank.decoding.pop(ordinal, None)
     if held is not None:
@@ -259,7 +263,7 @@ def _stop_decoding(
 
 
 def _request(engine: EngineTraffic, ordinal: int) -> RequestContext:
-    """One that is known, or from now on."""
+    """Return the context of a request, created where it is new."""
     requests = engine.requests
     request = requests.get(ordinal)
     if request is None:

@@ -1,4 +1,4 @@
-"""Limits as screens see them: what was counted of steps, against peaks."""
+"""The limits view of screens: step counters compared with hardware peaks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ from inferwatch.metrics.steps.engines import Engines, Key, Rank
 
 Totals = Mapping[str, CounterTotals]
 SAME_SIZE = 0.03
-"""Of weights: as loaded, and as their shape says."""
+"""Relative tolerance between weights as loaded and as derived from the shape."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsMoment:
-    """What a view is made of, beside the floors."""
+    """The inputs of a limits view besides the floors."""
 
     now_ns: int
     window: Window
@@ -50,7 +50,10 @@ class LimitsMoment:
 def limits_of(
     floors: FloorTracker, engines: Engines, moment: LimitsMoment
 ) -> Limits | None:
-    """The window that ends now; None where no engine tells of its steps."""
+    """Return the limits of the window that ends now.
+
+    None where no engine reports steps.
+    """
     ranks = {key: each for key, each in sorted(engines.ranks.items()) if each.info}
     if not ranks:
         return None
@@ -93,7 +96,7 @@ def limits_of(
 
 
 def _alike(needs: Sequence[StepNeeds]) -> bool:
-    """All ranks are of one model and on devices alike: one picture shows all."""
+    """Return whether all ranks have the same model and devices."""
     first = needs[0]
     return all(
         (each.shape, each.peak, each.fixed_bytes)
@@ -109,7 +112,7 @@ def _sum(totals: Sequence[CounterTotals], name: str) -> int:
 def _point(
     totals: Totals, kinds: Sequence[str], peak: EnginePeak
 ) -> OperatingPoint | None:
-    """Where these steps stand under the roofline."""
+    """Return the roofline point of these kinds of steps; None without any."""
     bounded = [totals[kind] for kind in kinds]
     every = [*bounded, *(totals[f"unbounded_{kind}"] for kind in kinds)]
     steps, spent_ns = sum(each.rows for each in every), _sum(every, "duration_ns")
@@ -135,7 +138,7 @@ def _point(
 
 
 def _split(totals: Totals, moment: LimitsMoment, ranks: int) -> TimeSplit | None:
-    """Where the time with work went; what had no floor is left out of the shares."""
+    """Return the shares of the time with work; steps without a floor are left out."""
     sums = moment.steps.sums
     worked_ns = sums["gap_ns"] + sum(sums[name] for name in SPENT_NS.values())
     watched_ns = moment.covered_ns * ranks
@@ -158,7 +161,7 @@ def _split(totals: Totals, moment: LimitsMoment, ranks: int) -> TimeSplit | None
 
 
 def _tpot_floor_s(totals: Totals, needs: Sequence[StepNeeds]) -> float | None:
-    """A token takes a step; behind pipeline stages one after the other, all of them."""
+    """Return the floor of TPOT; pipeline stages add up for one token."""
     decoding = [totals[DECODE], totals[MIXED]]
     steps = sum(each.rows for each in decoding)
     if not steps:
@@ -174,9 +177,9 @@ def _missing(
     needs: Sequence[StepNeeds],
     one: StepNeeds | None,
 ) -> tuple[str, ...]:
-    """Why not more is known, each with what would tell."""
+    """Return why limits are not known, each with what would help."""
     told: dict[str, None] = {}
-    """In order, each once."""
+    """Used as an ordered set."""
     for key, rank in ranks.items():
         shape, why = floors.shape(key)
         if shape is None:
@@ -204,7 +207,7 @@ def _no_shape(why: str | None, *, bounded: bool) -> str:
 
 
 def _odd_size(shape: ModelShape, loaded: int | None) -> str | None:
-    """The shape does not make the weights that were loaded."""
+    """Return a warning if the loaded weights differ from the shape's; else None."""
     told = weight_bytes(shape)
     if loaded is None or abs(loaded - told) <= SAME_SIZE * told:
         return None

@@ -1,4 +1,4 @@
-"""What the devices of an engine can do together: read from readings, once each."""
+"""Peaks of an engine's devices, from GPU info and measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,37 +30,37 @@ HERE = frozenset({"", "127.0.0.1", "::1", "localhost"})
 
 
 class SavedDevices(msgspec.Struct, array_like=True):
-    """All that Devices keeps."""
+    """The state of Devices as checkpoints keep it."""
 
     gpus: dict[str, GpuInfo]
     measured: dict[str, MeasuredPeak]
 
 
 class Devices:
-    """GPUs, and what was measured of hosts; of the whole session, whosever they are."""
+    """GPUs and measured peaks of the whole session, of all engines."""
 
     def __init__(self) -> None:
         self.changes = 0
-        """How often anything of them changed: what was made of them is old then."""
+        """Number of changes; what was computed before the latest is out of date."""
         self._gpus: dict[str, GpuInfo] = {}
-        """By UUID."""
+        """GPUs by UUID."""
         self._measured: dict[str, MeasuredPeak] = {}
-        """By host, empty where inferwatch runs; of a GPU by its UUID."""
+        """Peaks by host (empty for this one) or GPU UUID."""
 
     def gpu(self, info: GpuInfo) -> None:
-        """There is a GPU, or it changed."""
+        """Add or update a GPU."""
         if info.uuid and (info.uuid in self._gpus or len(self._gpus) < MOST_DEVICES):
             self._gpus[info.uuid] = info
             self.changes += 1
 
     def measured(self, peak: MeasuredPeak) -> None:
-        """Somebody measured what a host or a GPU can do."""
+        """Add the measured peak of a host or GPU."""
         if peak.source in self._measured or len(self._measured) < MOST_DEVICES:
             self._measured[peak.source] = peak
             self.changes += 1
 
     def peak_of(self, need: "Need") -> EnginePeak:
-        """What the devices of one rank can do together, as far as anybody knows."""
+        """Return the combined peak of one rank's devices, as far as known."""
         if need.info.device == CPU:
             return self._of_host(need)
         return self._of_gpus(need)
@@ -73,7 +73,7 @@ class Devices:
         self.changes += 1
 
     def _of_host(self, need: "Need") -> EnginePeak:
-        """A processor does what was measured, all its cores together."""
+        """Return the measured peak of the host's CPU, all cores together."""
         known = EnginePeak(dtype=need.dtype)
         measured = self._measured.get(_host_of(need.endpoint))
         if measured is None:
@@ -87,7 +87,7 @@ class Devices:
         )
 
     def _of_gpus(self, need: "Need") -> EnginePeak:
-        """Those it says it runs on; else of any, if all are alike."""
+        """Return the peak of the rank's GPUs; of any GPU if all are alike."""
         info, count = need.info, devices_of(need.info)
         known = EnginePeak(dtype=need.dtype, devices=count)
         told = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
@@ -119,25 +119,25 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """The rank for which a peak is asked."""
+    """A rank whose peak is requested."""
 
     info: EngineInfo
     endpoint: Endpoint | None = None
     dtype: str | None = None
-    """The dtype in which it computes."""
+    """The dtype in which the model computes."""
     weight_bytes: float | None = None
-    """That each of its steps reads."""
+    """Weight bytes that each step reads."""
 
 
 def devices_of(info: EngineInfo) -> int:
-    """How many work on each step of a rank; those of a pipeline one after the other."""
+    """Return the number of GPUs of a rank, over all tensor and pipeline ranks."""
     return (info.tensor_parallel or 1) * (info.pipeline_parallel or 1)
 
 
 def missing_peaks(
     peaks: Sequence[EnginePeak], infos: Sequence[EngineInfo]
 ) -> list[str]:
-    """What would tell the peaks that nobody knows, in sentences."""
+    """Return sentences that say how to provide the peaks that are not known."""
     on_cpu = any(info.device == CPU for info in infos)
     dtype = next((p.dtype for p in peaks if p.flops is None and p.dtype), None)
     if any(peak.bytes_per_s is None for peak in peaks):
@@ -155,17 +155,17 @@ def missing_peaks(
 
 
 def _host_of(endpoint: Endpoint | None) -> str:
-    """Where an engine runs, empty for here, as its address says."""
+    """Return the host of an endpoint's URL; empty for this one."""
     url = endpoint.url if endpoint is not None else None
     host = urlsplit(url or "").hostname or ""
     return "" if host in HERE else host
 
 
 def _read_at_best(measured: MeasuredPeak, weight_bytes: float | None) -> float | None:
-    """How fast memory gives what every step reads anew.
+    """Return the highest bandwidth at which a step can read its weights.
 
-    Weights that fit into the processor's caches are read at their rate: that of the
-    largest set that was measured and is no larger, so that the floor stays one.
+    Weights that fit into CPU caches are read at the rate of the largest measured set
+    that is no larger, so the floor stays a lower bound.
     """
     known = [measured.bytes_per_s, measured.read_bytes_per_s]
     sizes = sorted(measured.cached_bytes_per_s)

@@ -1,13 +1,11 @@
-"""What one rank's steps must do at least, as numbers that a step is multiplied with.
+"""Costs of one rank's steps as constants, from which a step's floor follows.
 
-The arithmetic is that of ``limits.step``: here it is laid out so that a step costs a
-few products, whoever its members are. Work is that of all tensor-parallel GPUs
-together, so that KV heads of which each has a copy count as often as they are read,
-against what these can do together; all-reduce is left out.
-
-Of pipeline stages each does its share of a step. While several batches are under way,
-results come as often as the slowest stage allows, hence the floor of a step is its work
-over all stages' peaks together; for one token the stages add up.
+The arithmetic is that of ``limits.step``, arranged so that a step takes a few products,
+whoever its members are. Work is that of all tensor-parallel GPUs together: replicated
+KV heads count as often as they are read, against the GPUs' combined peak; all-reduce is
+left out. Each pipeline stage does its share of a step. While several batches are in
+flight, results come as often as the slowest stage allows, so a step's floor is its work
+over the combined peak of all stages; for one token the stages add up.
 """
 
 from dataclasses import dataclass
@@ -23,25 +21,25 @@ from inferwatch.metrics.floor.view import EnginePeak
 
 NS_PER_S = 1e9
 ELEMENT_BYTES = {"float32": 4, "float": 4, "float8_e4m3fn": 1, "fp8": 1}
-"""Of dtypes that have not two."""
+"""Bytes per element of dtypes that do not have two."""
 SAME = 0.98
-"""As loaded, the weights are as large as their shape says."""
+"""Ratio of loaded to derived weights from which on both count as equal."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StepNeeds:
-    """What steps of one rank need: constants, made anew when anything is learned."""
+    """Costs of one rank's steps; computed again when anything about it changes."""
 
     shape: ModelShape | None
     peak: EnginePeak
     fixed_bytes: float
-    """Of each step: weights but experts, and the head."""
+    """Bytes that each step reads: weights without experts, and the LM head."""
     token_bytes: float
-    """Rows of tables."""
+    """Bytes of embedding rows per token."""
     context_bytes: float
-    """KV of a token, in the layers that see all."""
+    """KV bytes per token in layers with full attention."""
     window_bytes: float
-    """KV of a token, in the layers with a window."""
+    """KV bytes per token in sliding-window layers."""
     expert_bytes: float
     untouched: float
     token_flops: float
@@ -49,14 +47,14 @@ class StepNeeds:
     pair_flops: float
     window_pair_flops: float
     ns_per_byte: float
-    """0 where no peak is known: it bounds nothing; likewise below."""
+    """0 where the peak is unknown, so it bounds nothing; likewise ``ns_per_flop``."""
     ns_per_flop: float
     latency: int = 1
-    """Pipeline stages: for one token they add up."""
+    """Number of pipeline stages, which add up for one token."""
 
     @classmethod
     def of_shape(cls, shape: ModelShape, info: EngineInfo, peak: EnginePeak) -> Self:
-        """What steps need where all is known of the model's shape."""
+        """Return the costs of a rank whose model shape is known."""
         gpus = info.tensor_parallel or 1
         costs = StepCosts.of(shape, gpus)
         loaded, told = info.weight_bytes, weight_bytes(shape)
@@ -82,7 +80,10 @@ class StepNeeds:
 
     @classmethod
     def of_sizes(cls, info: EngineInfo, peak: EnginePeak) -> Self | None:
-        """Only how large it is: a floor by memory, FLOP as of a plain dense model."""
+        """Return costs from the sizes of weights and KV alone; None without them.
+
+        Only memory bounds the floor. FLOP are those of a dense model without attention.
+        """
         if info.weight_bytes is None or info.kv_bytes_per_token is None:
             return None
         dtype = (info.dtype or "").removeprefix("torch.")
@@ -127,7 +128,7 @@ class StepNeeds:
 
 
 def sizes_of(shape: ModelShape | None, info: EngineInfo) -> tuple[int | None, ...]:
-    """Bytes of weights and of a token's KV: as loaded, else as the shape says."""
+    """Return bytes of weights and of KV per token: as loaded, else from the shape."""
     weights, per_token = info.weight_bytes, info.kv_bytes_per_token
     if shape is not None:
         weights = weight_bytes(shape) if weights is None else weights

@@ -1,14 +1,13 @@
-"""Holds each step against the least time that its batch could have taken.
+"""Compares each step with its floor, the least time its batch could take.
 
-What a step's members have in the cache is followed for the memory traffic already; here
-it becomes bytes, FLOP and a floor, and is counted by what the step did: decode only,
-prompts only, or both.
+The context of a step's members is already followed for memory traffic; here it becomes
+bytes, FLOP and a floor, counted by kind of step: decode only, prefill only, or mixed.
 
-A step is *impossible* where its result was there sooner than its floor allows, by more
-than one in a hundred. With asynchronous scheduling a step may be scheduled before the
-one before it ended, and its work begins whenever the device is free. So not its
-duration is judged, but the earliest moment at which the device can have been done with
-it and all before it, each taking no more than its floor.
+A step is *impossible* where its result came sooner than its floor allows, by more than
+one percent. With async scheduling a step may be scheduled before the one before it
+ended, and its work begins when the device is free. So what is judged is not its
+duration but the earliest moment at which the device can have finished it and all steps
+before it.
 """
 
 from typing import Any, NamedTuple
@@ -38,22 +37,24 @@ COUNTED = (
     "context",
     "members",
 )
-"""``memory_ns`` and ``compute_ns`` are floors of steps by what binds them. Thousands of
-bytes and 10^5 FLOP: sums of months still are whole numbers of 63 bits."""
+"""``memory_ns`` and ``compute_ns`` are floors of steps, by what bounds them.
+
+Thousands of bytes and 10^5 FLOP keep the sums of months within 63 bits.
+"""
 TOO_FAST = ("excess_ppm", "index")
-"""By how much a floor was longer than its step; the sum of ``index`` means nothing."""
+"""By how much a floor exceeds its step; the sum of ``index`` means nothing."""
 DECODE, MIXED, PROMPTS = "decode", "mixed", "prompts"
 BOUNDED = (DECODE, MIXED, PROMPTS)
 UNBOUNDED = tuple(f"unbounded_{kind}" for kind in BOUNDED)
-"""Likewise, of steps that have no floor."""
+"""Kinds of steps that have no floor."""
 KILO, FLOP_UNIT = 1e-3, 1e-5
 TOLERANCE = 0.01
 MOST_RATIO = 1e6
-"""A step that took no time was as many times too fast."""
+"""Ratio recorded for a step that took no time."""
 
 
 class Worst(msgspec.Struct, array_like=True):
-    """The step that was the most too fast."""
+    """The step whose floor exceeds its duration most."""
 
     ratio: float
     t_ns: int
@@ -61,7 +62,7 @@ class Worst(msgspec.Struct, array_like=True):
 
 
 class SavedFloors(msgspec.Struct, array_like=True):
-    """All that a FloorTracker keeps, but for its counters."""
+    """A FloorTracker as checkpoints keep it, without counters."""
 
     earliest_ns: list[tuple[str, int, int]]
     worst: Worst | None
@@ -69,33 +70,34 @@ class SavedFloors(msgspec.Struct, array_like=True):
 
 
 class _Rank:
-    """A rank whose steps are judged."""
+    """A rank whose steps are compared with floors."""
 
     __slots__ = ("changes", "earliest_ns", "needs")
 
     def __init__(self) -> None:
         self.needs: StepNeeds | None = None
         self.changes = -1
-        """As of which of all changes its needs are."""
+        """The value of ``Devices.changes`` when its needs were computed."""
         self.earliest_ns = 0
-        """When its device can have been done with its latest step at the earliest."""
+        """Earliest moment at which its device can have finished the latest step."""
 
 
 class _Model(NamedTuple):
-    """What is known of a rank's model."""
+    """The shape of a rank's model, or why it is not known."""
 
     shape: ModelShape | None = None
     why: str | None = None
-    """Why the shape of the model is not known."""
+    """Why the shape is not known."""
     read_whole: bool = True
-    """Where it is not: each step reads all weights and the whole context."""
+    """Whether each step reads all weights and the whole context, if no shape is known.
+    """
 
 
 _UNTOLD = _Model()
 
 
 class FloorTracker:
-    """The floor of each step, where peak and shape are known."""
+    """Computes the floor of each step, where peak and shape are known."""
 
     def __init__(self, engines: Engines, traffic: TrafficTracker) -> None:
         self._engines = engines
@@ -108,25 +110,28 @@ class FloorTracker:
         self._worst: Worst | None = None
 
     def config(self, config: ModelConfig) -> None:
-        """What the model of a rank is built of; the engines were told before."""
+        """Learn a rank's model configuration; engines must have taken it before."""
         self._look_at((config.source, config.rank))
 
     def info(self, info: EngineInfo) -> None:
-        """An engine is up, or heard of again; engines and traffic were told before."""
+        """Learn about an engine.
+
+        Engines and traffic must have taken the info before.
+        """
         self._look_at((info.source, info.rank))
 
     def changed(self) -> None:
-        """Something else was heard of an engine, such as where it runs."""
+        """Recompute needs because something else about an engine changed."""
         self.devices.changes += 1
 
     def lost(self, source: str) -> None:
-        """An engine is gone, or all: what it was stays known, as its infos do."""
+        """Reset the timing of a lost engine, or of all; its model stays known."""
         for key, rank in self._ranks.items():
             if source in {"", key[0]}:
                 rank.earliest_ns = 0
 
     def step(self, step: Step, followed: RankTraffic | None, gap_ns: int) -> int | None:
-        """The floor of a step in ns; None where nothing bounds it."""
+        """Return the floor of a step in nanoseconds; None where nothing bounds it."""
         rank = self._ranks.get((step.source, step.rank))
         if rank is None or rank.changes != self.devices.changes:
             rank = self._learn((step.source, step.rank))
@@ -165,16 +170,16 @@ class FloorTracker:
 
     @property
     def rows(self) -> dict[str, Counters]:
-        """Its counters, by the names under which their rows are kept."""
+        """The counters, by the names under which their rows are saved."""
         named = {f"floor_{name}": each for name, each in self.counters.items()}
         return named | {"too_fast": self.too_fast}
 
     def over(self, now_ns: int, window: Window) -> dict[str, CounterTotals]:
-        """All that was counted in a window, by what steps did."""
+        """Return the sums of a window, by kind of step."""
         return {kind: each.over(now_ns, window) for kind, each in self.counters.items()}
 
     def impossible(self, now_ns: int, window: Window) -> Impossible | None:
-        """Steps of a window that were too fast; None where there was none."""
+        """Return the impossible steps of a window; None without any."""
         steps = self.too_fast.over(now_ns, window).rows
         worst = self._worst
         if window.value is not None:
@@ -186,16 +191,16 @@ class FloorTracker:
         )
 
     def needs(self, key: Key) -> StepNeeds | None:
-        """What steps of a rank need, where that is known."""
+        """Return the step costs of a rank; None where unknown."""
         return self._learn(key).needs
 
     def shape(self, key: Key) -> tuple[ModelShape | None, str | None]:
-        """The shape of a rank's model, or why it is not known."""
+        """Return the shape of a rank's model, or why it is not known."""
         model = self._models.get(key, _UNTOLD)
         return model.shape, model.why
 
     def saved(self) -> SavedFloors:
-        """All that is kept, but for the counters."""
+        """Return the state that checkpoints keep; counters are saved apart."""
         return SavedFloors(
             earliest_ns=[(*key, r.earliest_ns) for key, r in self._ranks.items()],
             worst=self._worst,
@@ -203,7 +208,7 @@ class FloorTracker:
         )
 
     def restore(self, saved: SavedFloors) -> None:
-        """Take over what was saved; engines and traffic are restored before."""
+        """Restore a saved state; engines and traffic must be restored before."""
         for key in self._engines.configs:
             self._look_at(key)
         for source, number, earliest_ns in saved.earliest_ns:
@@ -212,7 +217,7 @@ class FloorTracker:
         self.devices.restore(saved.devices)
 
     def _judge(self, rank: _Rank, step: Step, begin_ns: int, floor_ns: int) -> None:
-        """Note a step that was too fast, unless all clocks err a little."""
+        """Record a step that is impossible, beyond the tolerance of clocks."""
         if rank.earliest_ns <= step.end_ns + TOLERANCE * floor_ns:
             return
         rank.earliest_ns = step.end_ns
@@ -222,7 +227,7 @@ class FloorTracker:
         self.too_fast.add(step.end_ns, int((ratio - 1) * 1e6), step.index)
 
     def _worst_after(self, t_ns: int) -> Worst | None:
-        """The worst step that a rolling window still holds."""
+        """Return the worst impossible step after ``t_ns``; None without any."""
         ends_ns, excess, index = self.too_fast.rows.later_than(t_ns)
         if not excess.size:
             return None
@@ -231,7 +236,7 @@ class FloorTracker:
         return Worst(ratio, int(ends_ns[place]), int(index[place]))
 
     def _learn(self, key: Key) -> _Rank:
-        """All that is known by now of a rank's model and devices."""
+        """Return a rank's state with its needs up to date."""
         rank = self._ranks.get(key)
         if rank is None:
             rank = self._ranks[key] = _Rank()
@@ -259,7 +264,7 @@ class FloorTracker:
         return rank
 
     def _look_at(self, key: Key) -> None:
-        """A rank is heard of: what it is has to be learned anew."""
+        """Read a rank's model configuration again."""
         self.devices.changes += 1
         config = self._engines.configs.get(key)
         model = self._models[key] = _UNTOLD if config is None else _model(config)
@@ -271,7 +276,7 @@ class FloorTracker:
 
 
 def _model(config: ModelConfig) -> _Model:
-    """What a configuration says of a model."""
+    """Return the shape of a configuration's model, or why it is not known."""
     told: dict[str, Any] = {}
     try:
         told = msgspec.json.decode(config.config, type=dict)

@@ -1,4 +1,4 @@
-"""The memory traffic that steps imply, over time."""
+"""Memory traffic over time, as derived from steps."""
 
 from dataclasses import replace
 
@@ -21,11 +21,11 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 
 GATHERED_NS = 100_000_000
-"""Steps of so long are put into bins together: there are thousands a second."""
+"""Longest time of steps gathered before they are added to bins together."""
 
 
 class Gathered(msgspec.Struct, array_like=True):
-    """Steps that are not in bins yet: from when to when, and what they read."""
+    """Steps not yet in bins: their time span and the bytes they read."""
 
     begin_ns: int
     end_ns: int
@@ -34,7 +34,7 @@ class Gathered(msgspec.Struct, array_like=True):
 
 
 class SavedTraffic(msgspec.Struct, array_like=True):
-    """All that a TrafficTracker keeps."""
+    """A TrafficTracker as checkpoints keep it."""
 
     engines: dict[str, EngineTraffic]
     gathered: Gathered | None
@@ -43,21 +43,20 @@ class SavedTraffic(msgspec.Struct, array_like=True):
 
 
 class TrafficTracker:
-    """Folds what each step read, as the floors of steps have it."""
+    """Folds the bytes that each step read, as computed for the floors."""
 
     def __init__(self) -> None:
         self._derived = DerivedTraffic()
         self._spans = Spans(2)
-        """Bytes of weights, and of KV cache."""
+        """Rates of weight bytes and of KV bytes."""
         self._gathered: Gathered | None = None
         self._end_ns = 0
-        """Of what is in bins."""
+        """End of the data in bins."""
 
     def info(self, info: EngineInfo) -> None:
         self._derived.info(info)
 
     def event(self, event: RequestEvent) -> None:
-        """A request comes, is scheduled, or ends."""
         self._derived.event(event)
 
     def lost(self, source: str) -> None:
@@ -66,15 +65,15 @@ class TrafficTracker:
     def windowed(
         self, source: str, rank: int, window: int | None, *, chunked: bool = False
     ) -> None:
-        """Some layers of a rank's model look back only so far."""
+        """Set the window of a rank's sliding-window layers."""
         self._derived.windowed(source, rank, window, chunked=chunked)
 
     def step(self, step: Step) -> RankTraffic | None:
-        """What its members had in the cache."""
+        """Return the context of the step's members; None where it is not known."""
         return self._derived.step(step)
 
     def moved(self, step: Step, traffic: StepTraffic) -> None:
-        """What a step moved, over the time it took."""
+        """Add what a step moved, spread over its duration."""
         begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
         if held is not None and not (
             held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS
@@ -97,7 +96,7 @@ class TrafficTracker:
         end_ns: int,
         covered_ns: int,
     ) -> tuple[Timeline, Hardware]:
-        """Both with the memory traffic that steps imply, where that is known."""
+        """Add the derived memory traffic to the timeline and hardware, where known."""
         if not self._end_ns:
             return line, hardware
         grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
@@ -115,7 +114,7 @@ class TrafficTracker:
         )
 
     def saved(self, parts: Parts) -> SavedTraffic:
-        """All that is kept, to be written at once."""
+        """Return the state that checkpoints keep; it has to be written at once."""
         return SavedTraffic(
             self._derived.saved(),
             self._gathered,
@@ -129,7 +128,7 @@ class TrafficTracker:
         self._spans.restore(saved.spans, parts)
 
     def _put(self, gathered: Gathered) -> None:
-        """Into bins; only there it is seen, whoever looks in between."""
+        """Add gathered steps to the bins, where they become visible."""
         took_ns = gathered.end_ns - gathered.begin_ns
         read = np.array([gathered.weight_bytes, gathered.kv_bytes], np.float64)
         self._spans.add(gathered.begin_ns, gathered.end_ns, read / took_ns)

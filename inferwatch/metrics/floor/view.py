@@ -1,4 +1,4 @@
-"""What screens know of limits: a frozen picture over the window."""
+"""The limits of hardware and steps as screens show them."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +15,7 @@ LEFT_OUT = (
 
 
 class Bound(StrEnum):
-    """What the floor of a step is made of."""
+    """What the floor of a step is bound by."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -23,20 +23,20 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePeak:
-    """What the devices of an engine can do together, and who says so."""
+    """Combined peak of an engine's devices, and where the numbers come from."""
 
     bytes_per_s: float | None = None
     flops: float | None = None
-    """At the dtype that the model computes in."""
+    """FLOP/s at the dtype in which the model computes."""
     dtype: str | None = None
     device: str | None = None
     devices: int = 1
     read_from: str | None = None
-    """data sheet, clock and bus width, measured here, or you."""
+    """One of: data sheet, clock and bus width, measured here, you."""
 
     @property
     def ridge(self) -> float | None:
-        """FLOP a byte from which on a step is bound by compute."""
+        """FLOP per byte from which on a step is compute-bound; None where unknown."""
         if not self.bytes_per_s or self.flops is None:
             return None
         return self.flops / self.bytes_per_s
@@ -44,7 +44,7 @@ class EnginePeak:
 
 @piece("operating_point", Vantage.ENGINE)
 class OperatingPoint:
-    """Where some steps of the window stand under the roofline; means over them."""
+    """A roofline point: means over some steps of the window."""
 
     steps: Annotated[
         int,
@@ -133,7 +133,7 @@ class OperatingPoint:
 
 @piece("time_split", Vantage.ENGINE)
 class TimeSplit:
-    """Where the window went, shares of the time with work, sum 1; unknown is None."""
+    """Where the time with work went, as shares that sum to 1; None where unknown."""
 
     memory_floor: Annotated[
         float | None,
@@ -194,7 +194,7 @@ class MemoryPart:
     """A part of a device's memory."""
 
     name: str
-    """weights, KV cache, activations, graphs, workspace, other, free."""
+    """One of: weights, KV cache, activations, graphs, workspace, other, free."""
     n_bytes: int
     read_from: str
     is_estimate: bool = False
@@ -202,7 +202,7 @@ class MemoryPart:
 
 @piece("device_memory", Vantage.ENGINE, span=NOW)
 class DeviceMemory:
-    """The budget of one worker's device."""
+    """The memory budget of one worker's device."""
 
     rank: Annotated[
         int, Number("rank", "Rank", "The data-parallel rank of the worker.")
@@ -267,7 +267,7 @@ class DeviceMemory:
 
 @piece("saving", Vantage.ENGINE)
 class Saving:
-    """What another format would free, and whether that is what binds."""
+    """What another format would free, and whether memory is what limits the engine."""
 
     name: Annotated[
         str,
@@ -277,7 +277,7 @@ class Saving:
             "What would be kept in fewer bits; it may change the output.",
         ),
     ]
-    """FP8 weights, 4-bit weights, FP8 KV cache."""
+    """One of: FP8 weights, 4-bit weights, FP8 KV cache."""
     freed_bytes: Annotated[
         int,
         Number(
@@ -322,18 +322,18 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impossible:
-    """Steps that were faster than their floor: a mistake somewhere."""
+    """Steps faster than their floor, which means that some number is wrong."""
 
     steps: int
     worst_ratio: float
-    """Floor / time of the worst, above 1."""
+    """Floor / duration of the worst step, above 1."""
     t_ns: int
     step: int
 
 
 @piece("limits", Vantage.ENGINE)
 class Limits:
-    """What hardware allows and what steps reach, over the window."""
+    """What the hardware allows and what steps reach, over the window."""
 
     peak: Annotated[
         EnginePeak,
@@ -426,7 +426,7 @@ class Limits:
             vantage=Vantage.GPU,
         ),
     ] = None
-    """By GPM or DCGM."""
+    """From GPM or DCGM."""
     measured_mfu: Annotated[
         float | None,
         Number(
@@ -518,4 +518,4 @@ class Limits:
             span=NOW,
         ),
     ] = ()
-    """A sentence each."""
+    """One sentence each."""
