@@ -1,1 +1,1 @@
-"""Every request: its latencies, its objectives, and what slowed it."""
+"""Requests: their latencies, objectives and causes of delay."""

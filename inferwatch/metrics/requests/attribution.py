@@ -1,7 +1,7 @@
-"""Follows the ranks of engines, so that each request learns what it waits for.
+"""Follows the ranks of engines to tell each request what it waits for.
 
-What a rank does is added up once a step; a request is looked at when something of it
-changes, and never for being in a step.
+What a rank does is added up once a step; a request is updated only when something about
+it changes, never for being in a step.
 """
 
 from collections import deque
@@ -24,19 +24,19 @@ from inferwatch.metrics.requests.request import Request
 Key = tuple[str, int]
 """Source and data-parallel rank."""
 Span = tuple[int, int]
-"""From a moment up to another."""
+"""Start and end, in nanoseconds."""
 RECENT_STEPS = 128
 NO_SPIKE = inf
-"""While nothing is usual yet."""
+"""The threshold while the usual gap is not known."""
 USUAL_EVERY = 16
-"""Steps between two looks at what is usual."""
+"""Steps between two updates of the usual gap."""
 MOST_NEW = 20_000
 MOST_DROPS = 64
 MOST_SLOW = 512
 
 
 class SavedRankTimes(msgspec.Struct, array_like=True):
-    """A RankTimes, but for the requests that are new to it."""
+    """A RankTimes as checkpoints keep it, without its new requests."""
 
     account: QueueAccount
     recent: list[StepFact]
@@ -45,7 +45,7 @@ class SavedRankTimes(msgspec.Struct, array_like=True):
 
 
 class SavedAttribution(msgspec.Struct, array_like=True):
-    """An Attribution; requests save what is of them."""
+    """An Attribution as checkpoints keep it; requests save their own waits."""
 
     ranks: list[tuple[str, int, SavedRankTimes]]
     drops: list[tuple[str, Span]]
@@ -53,21 +53,23 @@ class SavedAttribution(msgspec.Struct, array_like=True):
 
 
 class RankTimes:
-    """What one rank did lately, and what held up those who wait for it."""
+    """What one rank did recently, and why its requests had to wait."""
 
     def __init__(self) -> None:
         self.account = QueueAccount()
         self.new: dict[Request, None] = {}
-        """Came since the latest step began."""
+        """Requests that arrived since the latest step began, in order."""
         self.spike_ns = NO_SPIKE
-        """A longer gap is a spike."""
+        """A gap longer than this is a spike."""
         self._recent: deque[StepFact] = deque(maxlen=RECENT_STEPS)
         self._steps = 0
         self._why: dict[tuple[int, bool], Cause] = {}
-        """Of tokens of the latest step, by when the one before came; not saved."""
+        """Causes of late tokens in the latest step, by time of the token before; not
+        saved.
+        """
 
     def take(self, step: Step, gap_ns: int) -> None:
-        """A step, before its members; ``gap_ns`` before it no step was under way."""
+        """Add a step before its members; for ``gap_ns`` before it no step ran."""
         self.account.take(step)
         if self.new:
             self._pass_over(step.start_ns)
@@ -80,20 +82,20 @@ class RankTimes:
             self._why.clear()
 
     def add(self, request: Request) -> None:
-        """A request has come into the queue."""
+        """Add a request that entered the queue."""
         self.new[request] = None
         if len(self.new) > MOST_NEW:
             del self.new[next(iter(self.new))]
 
     def why_late(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
-        """Why a token of the latest step came late."""
+        """Return why a token of the latest step came late."""
         known = last_ns, preempted
         if known not in self._why:  # all that decode wait equally long
             self._why[known] = self._explain(last_ns, t_ns, preempted=preempted)
         return self._why[known]
 
     def saved(self) -> SavedRankTimes:
-        """All but the requests."""
+        """Return the state that checkpoints keep; requests are saved apart."""
         return SavedRankTimes(
             self.account, list(self._recent), self.spike_ns, self._steps
         )
@@ -104,7 +106,7 @@ class RankTimes:
         self.spike_ns, self._steps = saved.spike_ns, saved.steps
 
     def _pass_over(self, start_ns: int) -> None:
-        """Those it then takes did not wait longer than up to here."""
+        """Mark the new requests that a step starting at ``start_ns`` did not take."""
         for request in list(self.new):
             waits = request.scheduled_ns != start_ns  # else this step takes it
             if waits and (request.added_ns or 0) <= start_ns:
@@ -121,29 +123,31 @@ class RankTimes:
 
 
 class Attribution:
-    """Gives requests their causes; all ranks of all engines."""
+    """Attributes the delays of requests to causes, for all ranks of all engines."""
 
     def __init__(self) -> None:
         self._ranks: dict[Key, RankTimes] = {}
         self._drops: deque[tuple[str, Span]] = deque(maxlen=MOST_DROPS)
-        """When the clocks of an engine's GPUs were held down."""
+        """When the clocks of an engine's GPUs were throttled."""
         self._slow: deque[tuple[str, int, Span]] = deque(maxlen=MOST_SLOW)
-        """Late tokens for slow steps: source, ordinal, from the token before to it.
-        That clocks were held down is heard later."""
+        """Tokens late because of a slow step: source, ordinal, and gap.
+
+        Kept because clock drops are reported later.
+        """
 
     def step(self, step: Step, gap_ns: int) -> RankTimes:
-        """Take in a step, before its members."""
+        """Add a step before its members."""
         rank = self._rank(step.source, step.rank)
         rank.take(step, gap_ns)
         return rank
 
     def queued(self, request: Request) -> None:
-        """A request came into the queue of its rank."""
+        """Add a request that entered the queue of its rank."""
         if request.wait is not None and request.ordinal is not None:
             self._rank(request.source, rank_of(request.ordinal)).add(request)
 
     def computed(self, request: Request, step: Step, tokens: int) -> None:
-        """A request was in a step, and has no token yet."""
+        """Record that a request was scheduled in a step without producing a token."""
         wait = request.wait
         if wait is None:
             return
@@ -158,15 +162,15 @@ class Attribution:
             wait.chunk(step, tokens)
 
     def preempted(self, request: Request, step: Step) -> None:
-        """A request was put back into the queue."""
+        """Record that a request was preempted."""
         request.preempted_ns = step.end_ns
         if request.wait is not None and request.awaits_first:
             request.wait.preempted(step)
 
     def ended(self, request: Request) -> None:
-        """The engine has no more to tell of it.
+        """Record that a request ended in the engine.
 
-        But for the step with its tokens, which is heard of later.
+        The step with its last tokens may still be reported later.
         """
         if request.awaits_first and request.reported_tokens:
             return
@@ -178,7 +182,7 @@ class Attribution:
     def late(
         self, request: Request, rank: RankTimes, ordinal: int, last_ns: int, t_ns: int
     ) -> None:
-        """A spike, and it waited longer for this token than for any before."""
+        """Record the cause of a request's longest gap so far, which is a spike."""
         preempted = (request.preempted_ns or last_ns) > last_ns
         cause = rank.why_late(last_ns, t_ns, preempted=preempted)
         if cause is Cause.SLOW_STEP:
@@ -191,9 +195,9 @@ class Attribution:
     def clocks_dropped(
         self, sources: Collection[str], held: Span
     ) -> Iterable[tuple[str, int, int]]:
-        """Clocks of GPUs of these engines were held down for a while.
+        """Yield the tokens that were late while the clocks of GPUs were throttled.
 
-        Tokens that came late just then, for a slow step: source, ordinal and gap.
+        Each as source, ordinal and gap in nanoseconds.
         """
         self._drops.extend((source, held) for source in sorted(sources))
         for source, ordinal, span in self._slow:
@@ -201,7 +205,7 @@ class Attribution:
                 yield source, ordinal, span[1] - span[0]
 
     def refresh(self, live: Iterable[Request]) -> None:
-        """Tell those who queue what for, by the latest step of their rank."""
+        """Update what queued requests wait for, by the latest step of their rank."""
         now: dict[Key, tuple[list[int], int]] = {}
         for request in live:
             wait = request.wait
@@ -223,18 +227,18 @@ class Attribution:
                 request.waits_for, request.row = cause, None
 
     def dropped(self, source: str) -> None:
-        """Readings were lost, steps perhaps among them."""
+        """Forget running waits because readings, perhaps steps, were lost."""
         for (each, _), rank in self._ranks.items():
             if source in {"", each}:
                 rank.account.forget()
 
     def lost(self, source: str) -> None:
-        """The engine is gone; another life counts its steps anew."""
+        """Forget the ranks of a lost engine; a restarted one counts steps anew."""
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]
 
     def saved(self) -> SavedAttribution:
-        """All but what is of requests."""
+        """Return the state that checkpoints keep; requests are saved apart."""
         return SavedAttribution(
             ranks=[(*key, rank.saved()) for key, rank in self._ranks.items()],
             drops=list(self._drops),
@@ -242,7 +246,7 @@ class Attribution:
         )
 
     def restore(self, saved: SavedAttribution, requests: Iterable[Request]) -> None:
-        """Take over what was saved; the requests are those known."""
+        """Restore a saved state, given the restored requests."""
         for source, number, rank in saved.ranks:
             self._rank(source, number).restore(rank)
         self._drops.extend(saved.drops)

@@ -1,7 +1,4 @@
-"""The latencies of requests, as the server's own processes measure them.
-
-And the lengths of requests, which only the buckets of a server tell.
-"""
+"""Latencies and lengths of requests, as measured by the server's own processes."""
 
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import Better, LatencyLine, Number, Unit
@@ -86,7 +83,7 @@ VANTAGES = {
     for each in LATENCIES.values()
     if each.place is not None and each.vantage is not None
 }
-"""The rows of the latency table, in their order, and who measures."""
+"""Who measures each row of the latency table, in its order."""
 LENGTHS = {
     each.key: each
     for each in (

@@ -1,11 +1,12 @@
-"""What ``--slo`` of a watch says: objectives of all requests, others by class.
+"""The objectives that ``--slo`` sets for a watched server, overall and by class.
 
     ttft_s<1 tpot_s<50ms; chat: ttft_s<0.5; batch: e2el_s<60; target=0.99
 
-A clause without a name is for every request that no named clause is for; one with a
-name is for the requests of that class, alone. The class of a request is its class in
-a load's mix, else the header that is grouped by, its LoRA or its priority: the first
-of these that a clause names. The target is the share of the requests that must be good.
+A clause without a name applies to every request that no named clause applies to; one
+with a name applies only to the requests of that class. The class of a request is its
+class in a load's mix, else the header that is grouped by, its LoRA or its priority: the
+first of these that a clause names. The target is the share of the requests that must be
+good.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,13 +17,13 @@ from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Slo, parse_slo
 
 MOST_CLASSES = 32
 ALL = ""
-"""The name of the clause that has none."""
+"""The name of the clause without a class."""
 TARGET = "target="
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The clauses; requests that none is for are not judged."""
+    """The clauses of ``--slo``; requests to which none applies are not judged."""
 
     every: Slo | None = None
     classes: Mapping[str, Slo] = field(default_factory=dict)
@@ -30,7 +31,7 @@ class Objectives:
     """Share of the requests that must be good, between 0 and 1."""
 
     def of(self, names: Iterable[str | None]) -> tuple[str, Slo] | None:
-        """The clause for a request that goes by these names, the first one first."""
+        """Return the first clause that one of these names matches, if any."""
         for name in names:
             found = self.classes.get(name) if name is not None else None
             if name is not None and found is not None:
@@ -39,12 +40,15 @@ class Objectives:
 
     @property
     def limits(self) -> str:
-        """The limits as people write them, without the target."""
+        """The limits in the syntax of ``--slo``, without the target."""
         named = [f"{name}: {slo}" for name, slo in self.classes.items()]
         return "; ".join([*([str(self.every)] if self.every else []), *named])
 
     def __str__(self) -> str:
-        """As it is written; the usual target goes without saying."""
+        """Return the objectives in the syntax of ``--slo``.
+
+        The default target is left out.
+        """
         if self.target == DEFAULT_SHARE:
             return self.limits
         return f"{self.limits}; {TARGET}{self.target:g}"

@@ -1,4 +1,4 @@
-"""How many requests came, and how they ended; each is counted once."""
+"""Counts requests by how they arrived and ended, each once."""
 
 import msgspec
 
@@ -11,23 +11,22 @@ from inferwatch.metrics.series.window import Window
 
 REMEMBERED_FAILURES = 10_000
 IDS_A_PART = 256
-"""Ids saved together."""
+"""Number of ids saved together."""
 ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
-"""Finish reasons that are no proper end; stop, length and repetition are."""
+"""Finish reasons that are not a normal end; stop, length and repetition are."""
 
 
 def outcome_of(event: RequestEvent) -> RequestState:
-    """What a finish reason means."""
     return ENDS.get(event.reason or "", RequestState.FINISHED)
 
 
 class SavedFailures(msgspec.Struct, array_like=True):
-    """The ids of requests that failed."""
+    """The ids of failed requests as checkpoints keep them."""
 
     parts: list[int]
-    """Numbers of the parts that hold them."""
+    """Numbers of the parts that hold the ids."""
     gone: int
-    """How many were forgotten before those."""
+    """Number of ids forgotten before these."""
 
 
 class Outcomes:
@@ -36,24 +35,26 @@ class Outcomes:
     def __init__(self) -> None:
         self.prompts = Samples(unit=1, cell=1)
         self.sizes = Samples(unit=1, cell=1)
-        """Tokens of requests that finished, prompt and output together."""
+        """Prompt and output tokens together, of finished requests."""
         self.found = Samples(unit=1, cell=1)
-        """How many of these were found in the prefix cache."""
+        """Cached prompt tokens of finished requests."""
         self.counters = Counters(
             *("arrived", "finished", "aborted", "failed", "finished_as_sent")
         )
-        """Of sequences; the last of requests: the first sequence stands for all."""
+        """Counts of sequences; ``finished_as_sent`` counts requests by their first
+        sequence.
+        """
         self._failed: dict[str, None] = {}
-        """Ids of the latest that failed."""
+        """Ids of the latest failed requests."""
         self._forgotten = 0
-        """Ids that were in there before them."""
+        """Number of older ids that were forgotten."""
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Arrived, finished, aborted and failed in a window."""
+        """Return how many arrived, finished, failed or were aborted in a window."""
         return self.counters.over(now_ns, window)
 
     def arrived(self, request: Request, t_ns: int) -> None:
-        """Front end or engine saw it come, whichever is heard first."""
+        """Count an arrival when front end or engine first reports it."""
         if not request.arrival_counted:
             request.arrival_counted = True
             self.counters.add(t_ns, 1, 0, 0, 0, 0)
@@ -62,7 +63,10 @@ class Outcomes:
             self.prompts.add(t_ns, request.prompt_tokens)
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """It ended so; a second report of another end corrects the first."""
+        """Count a request that ended.
+
+        A later report of another end replaces the first.
+        """
         if request.counted_as is state:
             return
         if request.counted_as is not None:
@@ -78,12 +82,15 @@ class Outcomes:
             self.found.add(t_ns, request.cached_tokens or 0)
 
     def client_failed(self, record: RequestRecord, t_ns: int) -> None:
-        """A client's request failed; the engine may have told of it already."""
+        """Count a client's failed request, unless the engine already reported it."""
         if self._is_news(record.external_id):
             self._count(RequestState.FAILED, t_ns, 1)
 
     def saved(self, parts: Parts) -> SavedFailures:
-        """All but the counts; ids that failed long ago stand in parts that stay."""
+        """Return the ids that checkpoints keep.
+
+        Old ones are in parts that do not change.
+        """
         numbers = parts.add_queue(list(self._failed), self._forgotten, IDS_A_PART)
         return SavedFailures(parts=numbers, gone=self._forgotten)
 
@@ -111,7 +118,7 @@ class Outcomes:
 
 
 def client_id(external_id: str) -> str:
-    """The id a client sent, out of what the server made of it.
+    """Return the client's id, as part of the id that vLLM derived from it.
 
     vLLM prefixes the kind of request and, for completions, appends the prompt's index.
     """

@@ -1,15 +1,15 @@
-"""One request's life, joined from what front end and engine report.
+"""The state of one request, joined from the reports of front end and engine.
 
-The two are separate streams, and either may be behind. What is counted is counted as
-soon as it is heard. A row waits, so that it never contradicts itself:
+The two are separate streams, and either may be behind. Counters are updated as soon as
+a report comes. A row waits, so that it never contradicts itself:
 
-- how far a request has come, and how many tokens it has, is what the engine told;
-- that it ended is true once the front end said so, and a proper end once the engine
-  has told of the last token, too;
-- what the front end alone knows, TTFT and E2EL, stands in the row as soon as the
-  state says that there was a token, or an end.
+- progress and the number of tokens are what the engine reported;
+- a request has ended once the front end said so, and finished normally once the engine
+  has also reported the last token;
+- TTFT and E2EL, known to the front end alone, are in the row once its state says that
+  there was a token, or an end.
 
-Where only one of the two tells anything, it has the word.
+Where only one of the two reports anything, its word is taken.
 """
 
 from collections.abc import Collection
@@ -36,7 +36,7 @@ ORDER = {
     RequestState.PREFILL: 2,
     RequestState.DECODE: 3,
 }
-"""How far a live request has come; reports of two processes may cross."""
+"""Order of the stages of a live request; reports of two processes may cross."""
 
 
 LEARNT = (
@@ -48,11 +48,11 @@ LEARNT = (
     "priority",
     "header",
 )
-"""What events say of a request, under the same name."""
+"""Fields that events and requests have under the same name."""
 
 
 def seconds(duration_ns: int | None) -> float | None:
-    """Nanoseconds as seconds; unknown stays unknown."""
+    """Convert nanoseconds to seconds; None stays None."""
     return None if duration_ns is None else duration_ns / NS_PER_S
 
 
@@ -67,18 +67,18 @@ class Request:
     ordinal: int | None = None
     rank: int | None = None
     stage: RequestState = RequestState.ARRIVED
-    """How far it has come in the engine."""
+    """The stage that the engine reported last."""
     ended: bool = False
     outcome: RequestState | None = None
-    """How it ended, as far as is known."""
+    """How it ended, as far as known."""
     front_ended: bool = False
     engine_ended: bool = False
     awaited: bool = True
-    """What both may tell of it can still come: nothing of it was lost."""
+    """Whether reports of both front end and engine can still come: none were lost."""
     reason: str | None = None
 
     arrived_ns: int | None = None
-    """At the front end, as the next; the moments below are the engine's."""
+    """At the front end, as is the next; later times are the engine's."""
     tokenised_ns: int | None = None
     added_ns: int | None = None
     waiting_since_ns: int | None = None
@@ -87,7 +87,7 @@ class Request:
     last_ns: int | None = None
 
     first_sent: bool = False
-    """Whether the front end has sent its first token."""
+    """Whether the front end has sent the first token."""
     ttft_ns: int | None = None
     e2el_ns: int | None = None
     queue_ns: int | None = None
@@ -100,62 +100,65 @@ class Request:
     max_tokens: int | None = None
     temperature: float | None = None
     prefilled_tokens: int = 0
-    """Scheduled in steps without output and in the first with it."""
+    """Tokens scheduled in steps before the first output, and in that step."""
     output_tokens: int = 0
-    """Tokens that were seen in steps."""
+    """Output tokens counted in steps."""
     reported_tokens: int | None = None
     preemptions: int = 0
     preempted_ns: int | None = None
-    """When the step ended that last began with putting it back into the queue."""
+    """End of the step that last preempted it."""
     lora: str | None = None
     priority: int | None = None
     header: str | None = None
     class_name: str | None = None
-    """As its client names it."""
+    """Its class, as named by its client."""
 
     wait: Wait | None = None
-    """In the engine for its first token; None where that was not heard of, and once
-    all of its TTFT is told."""
+    """Its wait for the first token in the engine.
+
+    None where that was not reported, and once its TTFT is explained.
+    """
     ttft_spent_ns: list[int] | None = None
-    """By place of TTFT_CAUSES, once front end and engine told of its first token."""
+    """TTFT by place of TTFT_CAUSES; None until front end and engine reported the first
+    token.
+    """
     itl_cause: Cause | None = None
-    """Of its longest gap, where that is a spike."""
+    """Cause of its longest gap, if that was a spike."""
 
     awaits_first: bool = False
-    """The next token we see is its first."""
+    """Whether the next token counted is its first."""
     trusted: bool = True
-    """No token of it can have escaped us."""
+    """Whether all of its tokens were counted."""
     steady: bool = False
-    """Decoding, and its last token was seen: the next one needs no thought."""
+    """Whether it decodes and its last token was seen, so a step needs no checks."""
     tpot_due_ns: int | None = None
-    """When it finished properly."""
+    """When it finished normally, which is when its TPOT counts."""
     tpot_counted: bool = False
     end_ns: int | None = None
-    """As the front end has it, else the engine."""
+    """As reported by the front end, else by the engine."""
     judged: bool = False
-    """By the objectives, or found that nobody can."""
+    """Whether it was judged by the objectives, or cannot be."""
     judged_by: str | None = None
-    """The clause; empty: that of all."""
+    """The clause that it was judged by; empty for the one without a class."""
     missed: list[str] | None = None
-    """Which objectives; None where that is not known, or not yet."""
+    """The objectives it missed; None where not known, or not yet."""
     arrival_counted: bool = False
     prompt_counted: bool = False
     counted_as: RequestState | None = None
     counted_ns: int = 0
     row: RequestRow | None = None
-    """As screens show it, until something changes; not saved, as all below."""
+    """Its row for screens until something changes; not saved, as all fields below."""
     waits_for: Cause | None = None
-    """In the queue, by the latest step of its rank."""
+    """What it queues for, by the latest step of its rank."""
     waits_until_ns: int = 0
-    """Before a step that ends then nothing else can hold it up for longer."""
+    """Steps that end before this do not change what it waits for."""
 
     @classmethod
     def restored(cls, saved: Any) -> Self:  # noqa: ANN401  made by defstruct
-        """A request as a checkpoint has it."""
         return cls(**msgspec.structs.asdict(saved))
 
     def learn(self, event: RequestEvent) -> None:
-        """Take over what an event says about the request itself."""
+        """Take over the fields of an event."""
         self.request_id = event.request_id
         if self.ordinal is None:
             self.ordinal = event.ordinal
@@ -172,24 +175,24 @@ class Request:
 
     @property
     def sequence(self) -> int | None:
-        """Its place among the answers to one request; None: there is no other."""
+        """Its number among the sequences of one request; None if it is the only one."""
         return sequence_of(self.request_id or "", self.external_id)
 
     def advance(self, stage: RequestState) -> None:
-        """Go on to a stage, unless it is further already."""
+        """Set the stage, unless it is further already."""
         if ORDER[stage] > ORDER.get(self.stage, len(ORDER)):
             self.stage = stage
 
     def joined_late(self) -> None:
-        """The first step we see it in is not the one that first scheduled it.
+        """Record that an earlier step was missed.
 
-        So the next token we see need not be its first.
+        The next token may not be the first.
         """
         self.awaits_first = False
         self.trusted = False
 
     def doubt(self) -> None:
-        """Readings were lost: the next token starts anew."""
+        """Record that readings were lost, so gaps start anew."""
         self.steady = False
         self.last_ns = None
         self.awaits_first = False
@@ -197,17 +200,17 @@ class Request:
         self.await_nobody()
 
     def await_nobody(self) -> None:
-        """What one of the two told must do: the other's word may be lost."""
+        """Stop waiting for reports of the other process, which may be lost."""
         self.awaited = False
         self.row = None
 
     @property
     def key(self) -> str:
-        """Stable while the session lasts."""
+        """Identifies the request within the session."""
         return f"{self.source}/{self.request_id}"
 
     def beside_api(self, spent_ns: list[int]) -> list[int]:
-        """What it spent in the engine, and before, as far as that is known."""
+        """Return time by cause, with the time before the engine added, where known."""
         spent_ns = spent_ns.copy()
         if self.wait is not None and self.arrived_ns is not None:
             held_ns = held_up(self.wait, self.tokenised_ns)
@@ -216,7 +219,7 @@ class Request:
         return spent_ns
 
     def explain(self) -> None:
-        """Front end or engine told of its first token; once both did, all is told."""
+        """Fix the TTFT by cause once front end and engine reported the first token."""
         known = self.ttft_ns is not None and self.first_ns is not None
         if known and self.ttft_spent_ns is None:
             self.ttft_spent_ns, self.wait = self.spent_ns, None
@@ -224,7 +227,7 @@ class Request:
 
     @property
     def spent_ns(self) -> list[int] | None:
-        """Its TTFT by cause, as far as is told; None before its first token."""
+        """Its TTFT by cause as far as reported; None before its first token."""
         if self.ttft_spent_ns is not None:
             return self.ttft_spent_ns
         if self.ttft_ns is None or self.arrived_ns is None:
@@ -239,7 +242,7 @@ class Request:
 
     @property
     def waited_for(self) -> Cause | None:
-        """What it has waited for longest, as long as its TTFT is not known."""
+        """What it has waited for longest, until its TTFT is known."""
         wait = self.wait
         if wait is None:
             return None if self.arrived_ns is None else Cause.API
@@ -253,12 +256,12 @@ class Request:
 
     @property
     def ended_by_both(self) -> bool:
-        """Neither front end nor engine has more to tell."""
+        """Whether both front end and engine reported the end."""
         return self.front_ended and self.engine_ended
 
     @property
     def tokens(self) -> int | None:
-        """Output tokens so far, None when some may have escaped us."""
+        """Output tokens so far; None where some may have been missed."""
         if self.trusted:
             return max(self.output_tokens, self.reported_tokens or 0)
         return self.reported_tokens
@@ -271,7 +274,7 @@ class Request:
 
     @property
     def tpot_ns(self) -> int | None:
-        """Time per output token after the first, None below two tokens."""
+        """Time per output token after the first; None below two tokens."""
         return self._tpot_ns(self.tokens)
 
     def _tpot_ns(self, tokens: int | None) -> int | None:
@@ -282,13 +285,13 @@ class Request:
 
     @property
     def _engine_told_all(self) -> bool:
-        """Its end, and the step with its last token, which is reported later."""
+        """Whether the engine reported the end and every token before it."""
         return self.engine_ended and not (
             self.trusted and self.output_tokens < (self.reported_tokens or 0)
         )
 
     def _state(self, tellers: Collection[Vantage]) -> RequestState:
-        """How far it has come, as all have told who tell of it."""
+        """Return the state that all reporting processes agree on."""
         by_engine = Vantage.ENGINE in tellers
         if self.outcome is not None and not self.must_wait(tellers):
             return self.outcome
@@ -297,7 +300,7 @@ class Request:
         return RequestState.DECODE if self.first_sent else self.stage
 
     def must_wait(self, tellers: Collection[Vantage]) -> bool:
-        """One has told of its end, and the other is behind."""
+        """Return whether one process reported the end and the other has not yet."""
         if not self.awaited:
             return False
         if Vantage.FRONTEND in tellers and not self.front_ended:
@@ -306,14 +309,20 @@ class Request:
         return proper and Vantage.ENGINE in tellers and not self._engine_told_all
 
     def _tokens_of_row(self, state: RequestState, *, by_engine: bool) -> int | None:
-        """As many as belong to the state; None while nobody counts them."""
+        """Return the tokens that belong to the state.
+
+        None where they are not counted.
+        """
         if not state.live:
             return max(self.output_tokens, self.reported_tokens or 0)
         counted = by_engine and (self.trusted or self.output_tokens > 0)
         return self.output_tokens if counted else None
 
     def as_row(self, tellers: Collection[Vantage]) -> RequestRow:
-        """As screens show it, given who tells; made anew only after a change."""
+        """Return the row for screens, given who reports.
+
+        Rebuilt only after a change.
+        """
         if self.row is None:
             self.row = self._make_row(tellers)
         return self.row
@@ -360,10 +369,9 @@ class Request:
         )
 
     def _cause(self, *, told: bool) -> tuple[Cause | None, Parts]:
-        """The largest part of its TTFT, or of its wait so far, and the parts.
+        """Return the largest part of its TTFT, or of its wait so far, and all parts.
 
-        Only front end and engine together know them: where the engine tells nothing,
-        there are none, and where the front end does not, no TTFT to split.
+        TTFT is split only where both front end and engine report.
         """
         spent_ns = self.spent_ns if told else None
         if spent_ns is None:
@@ -374,6 +382,6 @@ class Request:
 UNSAVED = {"row", "waits_for", "waits_until_ns"}
 SAVED = [(each.name, each.type) for each in fields(Request) if each.name not in UNSAVED]
 SavedRequest = msgspec.defstruct("SavedRequest", SAVED, array_like=True, gc=False)
-"""All fields of a Request but what follows from the others."""
+"""The fields of a Request that checkpoints keep; others follow from these."""
 as_saved = attrgetter(*(name for name, _ in SAVED))
-"""What is saved of a request, in the order of SavedRequest."""
+"""Return the saved fields of a request, in the order of SavedRequest."""

@@ -1,4 +1,4 @@
-"""Requests taken together by what they have in common: length, model, cause."""
+"""Groups requests by what they have in common: length, model, cause."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -14,13 +14,13 @@ from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentile
 from inferwatch.metrics.series.window import Quantiles
 
 LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)
-"""Prompt tokens from which on a prompt is in the next bucket."""
+"""Prompt tokens at which each bucket but the first begins."""
 LENGTHS = ("1–127", "128–511", "512–2k", "2k–8k", "8k–32k", "32k–128k", "128k and more")
-"""The buckets as people write them."""
+"""Labels of the buckets."""
 
 
 class GroupBy(StrEnum):
-    """What requests of a group have in common."""
+    """The property by which requests are grouped."""
 
     LENGTH = "prompt length"
     MODEL = "model/LoRA"
@@ -31,12 +31,12 @@ class GroupBy(StrEnum):
 
 
 OF_THE_LIST = "the requests listed"
-"""What a group covers, whatever the window."""
+"""What a group covers if it is not the window."""
 
 
 @piece("group", Vantage.ENGINE, span=OF_THE_LIST)
 class RequestGroup:
-    """What the requests of a group add up to; of those at hand, not of the window."""
+    """Statistics of a group's requests, which are those listed, not the window's."""
 
     name: Annotated[
         str, Number("group", "Group", "What its requests have in common.", here=True)
@@ -113,7 +113,7 @@ class RequestGroup:
             better=Better.HIGHER,
         ),
     ]
-    """Of requests whose prompt and cached tokens are both known."""
+    """Only of requests whose prompt and cached tokens are both known."""
     cause: Annotated[
         Cause | None,
         Number(
@@ -125,20 +125,20 @@ class RequestGroup:
 
 
 Models = Mapping[str, str]
-"""The model of each source of requests."""
+"""The model of each source."""
 
 
 def group_of(row: RequestRow, by: GroupBy, models: Models) -> str | None:
-    """The name of the group that a request is in; None where it does not tell."""
+    """Return the group of a request; None where the property is unknown."""
     return TELLS[by](row, models)
 
 
 def group_requests(
     rows: Iterable[RequestRow], by: GroupBy, models: Models | None = None
 ) -> tuple[RequestGroup, ...]:
-    """All groups that have requests: lengths in their order, else the largest first.
+    """Return all groups: lengths in order, others with the largest first.
 
-    Those that do not tell are left out.
+    Requests whose property is unknown are left out.
     """
     tell, known = TELLS[by], models or {}
     members: dict[str, list[RequestRow]] = {}
@@ -175,7 +175,7 @@ def _model(row: RequestRow, models: Models) -> str | None:
 
 
 def model_of(row: RequestRow, models: Models) -> str | None:
-    """The model that served it: its key begins with the source."""
+    """Return the model that served a request, by the source in its key."""
     if len(models) == 1:
         return next(iter(models.values()))
     sources = (each for each in models if row.key.startswith(f"{each}/"))
@@ -257,7 +257,7 @@ def _cached_share(rows: Iterable[RequestRow]) -> float | None:
 
 
 def _main_cause(rows: Iterable[RequestRow]) -> Cause | None:
-    """The cause of most time; where no parts are known, of most requests."""
+    """Return the cause of most TTFT; without parts, the most frequent cause."""
     spent_s: dict[Cause, float] = {}
     named: dict[Cause, float] = {}
     for row in rows:

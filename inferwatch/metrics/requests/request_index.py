@@ -1,4 +1,4 @@
-"""All requests we know of: the live ones and the latest that ended."""
+"""Index of all known requests: the live ones and the latest that ended."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,27 +14,30 @@ from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
 MOST_ROWS = 2_000
 MOST_CLASSES = 4_096
 MOST_REMEMBERED = 20_000
-"""Requests without a row that one of front end and engine may yet tell of."""
+"""Requests without a row that front end or engine may still report on."""
 
 
 class SavedIndex(msgspec.Struct, array_like=True):
-    """A RequestIndex; requests are named by their place: live, ended, remembered."""
+    """A RequestIndex as checkpoints keep it.
+
+    Requests are numbered in order: live, ended, remembered.
+    """
 
     live: int
-    """Number of the part with the live ones."""
+    """Number of the part with the live requests."""
     ended: list[int]
-    """Likewise, in chunks that begin at multiples of their size."""
+    """Numbers of the parts with ended requests."""
     gone: int
-    """How many ended before those."""
+    """Number of ended requests before those."""
     remembered: list[int]
-    """Likewise, of those without a row."""
+    """Numbers of the parts with remembered requests, which have no row."""
     forgotten: int
-    """How many were remembered before those."""
+    """Number of remembered requests before those."""
     waiting: list[int]
     running: list[int]
     unsure: list[int]
     unmapped: list[int]
-    """Have an ordinal that means them no more."""
+    """Requests whose ordinal now means another one."""
     sources: list[str]
     tellers: dict[str, list[Vantage]]
     busy_since_ns: int | None
@@ -42,10 +45,10 @@ class SavedIndex(msgspec.Struct, array_like=True):
 
 
 class RequestIndex:
-    """Finds requests by id and ordinal, and knows which wait and which run.
+    """Finds requests by id and ordinal, and keeps which wait and which run.
 
-    Dictionaries with empty values serve as sets that keep their order, so that equal
-    readings give equal snapshots.
+    Dictionaries with empty values serve as ordered sets, so that equal readings give
+    equal snapshots.
     """
 
     def __init__(self) -> None:
@@ -53,34 +56,37 @@ class RequestIndex:
         self.waiting: dict[Request, None] = {}
         self.running: dict[Request, None] = {}
         self.unsure: dict[Request, None] = {}
-        """Live ones that may have ended unseen, because readings were lost."""
+        """Live requests that may have ended unnoticed, because readings were lost."""
         self.tellers: dict[str, list[Vantage]] = {}
-        """Who has told anything yet of the requests of a source."""
+        """Processes that have reported on the requests of each source."""
         self.busy_since_ns: int | None = None
-        """When the engine last went from nothing to do to something."""
+        """When the engine last became busy."""
         self._ended: dict[Request, None] = {}
         self._remembered: dict[Request, None] = {}
-        """Without a row: not yet ended by both front end and engine, so what comes
-        must find what was counted. One of the two may be thousands of events behind."""
+        """Requests without a row that not both front end and engine have ended yet.
+
+        They are kept so that late reports find what was counted; one of the two may be
+        thousands of events behind.
+        """
         self._by_id: dict[tuple[str, str], Request] = {}
         self._by_client_id: dict[str, Request] = {}
         self.classes: dict[str, str] = {}
-        """By the id that clients know, of requests we have not heard of under it."""
+        """Class by client id, of requests not known yet."""
         self._by_ordinal: dict[str, dict[int, Request]] = {}
         self._seen = 0
         self._gone = 0
-        """Ended ones that lost their row."""
+        """Ended requests that lost their row."""
         self._forgotten = 0
-        """Remembered ones for which there was no more room."""
+        """Remembered requests that were dropped for lack of room."""
 
     def members(self, source: str) -> dict[int, Request]:
-        """The requests of an engine by ordinal."""
+        """Return the requests of a source by ordinal."""
         return self._by_ordinal.setdefault(source, {})
 
     def named(
         self, source: str, request_id: str, ordinal: int | None, t_ns: int
     ) -> Request:
-        """The request an event is about, new if we never heard of it."""
+        """Return the request of an event, created if it is new."""
         request = self._by_id.get((source, request_id))
         stranger = self._nameless(source, ordinal)
         if request is None:
@@ -97,7 +103,7 @@ class RequestIndex:
         return request
 
     def stranger(self, source: str, ordinal: int, t_ns: int) -> Request:
-        """A request that is in a step, though nothing was heard of it before."""
+        """Create a request for a step member that no event announced."""
         request = self._new(source, t_ns)
         request.ordinal = ordinal
         request.trusted = False
@@ -105,7 +111,7 @@ class RequestIndex:
         return request
 
     def hear(self, source: str, vantage: Vantage) -> None:
-        """Somebody tells of requests; from now on they wait for what he will say."""
+        """Record that a process reports on requests, so that rows wait for it."""
         tellers = self.tellers.setdefault(source, [])
         if vantage not in tellers:
             tellers.append(vantage)
@@ -113,14 +119,14 @@ class RequestIndex:
                 request.row = None
 
     def called(self, request: Request, external_id: str) -> None:
-        """Its client knows it by this id, or the server by one with that in it."""
+        """Set the client's id of a request, given as such or inside the server's."""
         name = client_id(external_id)
         if self._by_client_id.get(name) is not request:
             self._by_client_id[name] = request
             request.class_name = self.classes.pop(name, request.class_name)
 
     def classed(self, name: str, class_name: str) -> Request | None:
-        """Its client says which class of its mix a request is; that request."""
+        """Set the class of a request by its client id, and return it if known."""
         request = self._by_client_id.get(name)
         if request is not None:
             request.class_name, request.row = class_name, None
@@ -131,7 +137,7 @@ class RequestIndex:
         return None
 
     def wait(self, request: Request, t_ns: int) -> None:
-        """A request has waited to be scheduled since then."""
+        """Mark a request as waiting since ``t_ns``."""
         self._busy(t_ns)
         request.waiting_since_ns = t_ns
         self.running.pop(request, None)
@@ -145,9 +151,10 @@ class RequestIndex:
         self.running[request] = None
 
     def end(self, request: Request) -> None:
-        """It is over, or the other of front end and engine says so, too.
+        """Mark a request as ended.
 
-        The latest to end have rows; those that both have ended are then forgotten.
+        The latest to end have rows; older ones are forgotten once front end and engine
+        both ended them.
         """
         self._leave(request)
         request.ended = True
@@ -163,18 +170,18 @@ class RequestIndex:
                 self._remember(oldest)
 
     def tell(self, request: Request) -> None:
-        """A request that nobody told of before it had ended."""
+        """Add a request that was first reported after it had ended."""
         self._seen += 1
         if request.external_id is not None:
             self.called(request, request.external_id)
         self.end(request)
 
     def of(self, source: str) -> list[Request]:
-        """The live requests of a source, of every source when it is empty."""
+        """Return the live requests of a source; of all if ``source`` is empty."""
         return [each for each in self.live if source in {"", each.source}]
 
     def doubt(self, source: str) -> None:
-        """Readings were lost, the ends of requests perhaps among them."""
+        """Record that readings, perhaps ends of requests, were lost."""
         self._await_nobody(source)
         for request in self.of(source):
             request.doubt()
@@ -183,7 +190,7 @@ class RequestIndex:
             self.unsure[request] = None
 
     def reconcile(self, source: str, rank: int) -> None:
-        """The engine has no other requests than those seen since: forget the rest."""
+        """Forget requests that may have ended unnoticed: the engine has no others."""
         for request in list(self.unsure):
             if request.source == source and request.rank in {None, rank}:
                 self._forget(request)
@@ -192,7 +199,10 @@ class RequestIndex:
                     self._remember(request)
 
     def restart(self, source: str) -> None:
-        """The engine is gone; another life would count its ordinals anew."""
+        """Forget what a lost engine may report.
+
+        A restarted one counts ordinals anew.
+        """
         self._await_nobody(source)
         for request in list(self._remembered):
             if source in {"", request.source}:
@@ -201,7 +211,7 @@ class RequestIndex:
             self._by_ordinal.pop(each, None)
 
     def rows(self) -> tuple[RequestRow, ...]:
-        """Live ones and the latest ended ones, newest arrival first."""
+        """Return the rows of live and recently ended requests, newest arrival first."""
         live = [each for each in self.live if each.request_id is not None]
         known = [*live, *self._latest_ended(MOST_ROWS - len(live))]
         rows = [each.as_row(self.tellers.get(each.source, ())) for each in known]
@@ -209,21 +219,24 @@ class RequestIndex:
 
     @property
     def seen(self) -> int:
-        """Requests that have a name, live and ended ones."""
+        """Number of requests seen that have an id."""
         return self._seen
 
     @property
     def evicted(self) -> int:
-        """Requests seen that no longer have a row."""
+        """Number of requests seen that no longer have a row."""
         named = sum(each.request_id is not None for each in self.live)
         return self._seen - min(named + len(self._ended), MOST_ROWS)
 
     def every(self) -> tuple[Request, ...]:
-        """All that what comes may be about."""
+        """Return all requests that later reports may be about."""
         return (*self.live, *self._ended, *self._remembered)
 
     def saved(self, parts: Parts) -> SavedIndex:
-        """Those that ended long ago stand in parts that stay as they are."""
+        """Return the state that checkpoints keep.
+
+        Old requests are in parts that do not change.
+        """
         every = self.every()
         place = {request: number for number, request in enumerate(every)}
         ended = list(map(as_saved, self._ended))
@@ -299,7 +312,7 @@ class RequestIndex:
         return request if request is not None and request.request_id is None else None
 
     def _absorb(self, request: Request, stranger: Request) -> None:
-        """What steps told of a stranger belongs to a request that has a name."""
+        """Merge what steps showed of an unnamed request into the named one."""
         request.stage, request.rank = stranger.stage, stranger.rank
         for name in ("output_tokens", "last_ns", "itl_last_ns", "itl_max_ns"):
             setattr(request, name, getattr(stranger, name))

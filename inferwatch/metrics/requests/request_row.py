@@ -57,7 +57,7 @@ class RequestState(StrEnum):
 
     @property
     def live(self) -> bool:
-        """Still in the engine or on its way there."""
+        """Whether it has not ended."""
         return self not in {
             RequestState.FINISHED,
             RequestState.ABORTED,
@@ -72,7 +72,7 @@ class RequestRow:
     key: Annotated[
         str, Number("key", "Key", "The request's name within this session.", here=True)
     ]
-    """Source and internal id: stable while the session lasts."""
+    """Source and internal id; does not change within a session."""
     request_id: Annotated[
         str,
         Number("id", "Internal id", "The engine's own id for the request.", here=True),
@@ -96,7 +96,7 @@ class RequestRow:
             here=True,
         ),
     ] = None
-    """None where there is no other."""
+    """None if it is the only one."""
     ordinal: Annotated[
         int | None, Number("#", "Ordinal", "The number that steps use for the request.")
     ] = None
@@ -284,7 +284,7 @@ class RequestRow:
             better=Better.LOWER,
         ),
     ] = ()
-    """They add up to the TTFT; empty until it is known."""
+    """The parts add up to TTFT; empty until it is known."""
     itl_cause: Annotated[
         Cause | None,
         Number(
@@ -294,7 +294,7 @@ class RequestRow:
             "median of its gaps.",
         ),
     ] = None
-    """None where that was no spike."""
+    """None if its longest gap was no spike."""
     lora: Annotated[
         str | None,
         Number(
@@ -341,16 +341,16 @@ class RequestRow:
             here=True,
         ),
     ] = None
-    """None where it was not judged."""
+    """None if it was not judged."""
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The client's id, with the number of the sequence."""
         return request_name(self.request_id, self.external_id)
 
     @property
     def sent_key(self) -> str:
-        """The same for all sequences of one request."""
+        """Key shared by all sequences of one request."""
         if self.sequence is None:
             return self.key
         source = self.key.removesuffix(self.request_id)

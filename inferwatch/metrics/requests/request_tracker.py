@@ -1,9 +1,9 @@
-"""Events and steps, joined into requests; their latencies are measured here.
+"""Joins events and steps into requests, and measures their latencies.
 
-Front end and engine are separate streams, so nothing depends on which of the two is
-heard first. A duration is counted at the moment it ended, and only when both of its
-ends were seen. A request that a stop string ends is finished for the front end, which
-then aborts it in the engine: it has an E2EL and no TPOT.
+Front end and engine are separate streams, so nothing depends on which reports first. A
+duration is counted at the moment it ended, and only when both ends were seen. A request
+that a stop string ends is finished for the front end, which then aborts it in the
+engine: it has an E2EL and no TPOT.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,14 +34,14 @@ from inferwatch.metrics.series.window import Latency, Window
 
 
 class LatencySamples:
-    """Samples of every latency, for the latency table and for charts over time."""
+    """Samples of each latency, for the latency table and for charts over time."""
 
     def __init__(self, history: History) -> None:
         self._history = history
         self.samples = {metric: Samples() for metric in VANTAGES}
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        """``weight`` equal samples at a moment."""
+        """Add ``weight`` equal samples at ``t_ns``."""
         self.samples[metric].add(t_ns, value_ns, weight)
         self._history.add_latency(metric, t_ns, value_ns, weight)
 
@@ -52,7 +52,7 @@ class LatencySamples:
         bins: Bins,
         limits: Mapping[str, Limit] | None = None,
     ) -> tuple[Latency, ...]:
-        """One row a metric; trends over the bins of the same window."""
+        """Return one row per metric, with trends over the bins of the same window."""
         rows = []
         for metric, vantage in VANTAGES.items():
             samples = self.samples[metric]
@@ -71,36 +71,36 @@ class LatencySamples:
 
 
 class LatencySink(Protocol):
-    """Takes the latencies that a tracker measures."""
+    """Receives the latencies that a RequestTracker measures."""
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        """``weight`` equal ones at a moment."""
+        """Add ``weight`` equal samples at ``t_ns``."""
 
 
 class OutcomeSink(Protocol):
-    """Takes how requests came and ended, from front end and engine alike."""
+    """Receives arrivals and ends of requests from front end and engine."""
 
     def arrived(self, request: Request, t_ns: int) -> None:
-        """A request has come."""
+        """Count a request that arrived."""
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """A request has ended in that way."""
+        """Count a request that ended in this state."""
 
 
 class JudgeSink(Protocol):
-    """Takes requests that have ended, to judge them once all is told."""
+    """Receives ended requests, to judge them once everything is reported."""
 
     def ended(self, request: Request) -> None:
-        """A request has ended, or more is told of one that did."""
+        """Receive a request that ended, or of which more is known since."""
 
     def give_up(self, source: str) -> None:
-        """Nothing more is told of those that ended."""
+        """Stop waiting for reports on ended requests."""
 
 
 class RequestTracker:
-    """Follows each request from event to event and step to step.
+    """Follows each request through events and steps.
 
-    What it learns goes into the request itself, the latencies and the outcomes.
+    Results go into the request itself, the latencies and the outcomes.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class RequestTracker:
         }
 
     def event(self, event: RequestEvent) -> None:
-        """A moment of a request's life; hearing it twice changes nothing."""
+        """Apply an event; repeating it changes nothing."""
         handle = self._on_event.get((event.kind, event.vantage))
         if handle is None:
             return
@@ -141,9 +141,9 @@ class RequestTracker:
         handle(request, event)
 
     def step(self, step: Step, idle_ns: int = 0) -> int:
-        """A step's tokens and the gaps before them; how many tokens there were.
+        """Count the tokens and gaps of a step; return how many tokens there were.
 
-        Before it no step was under way for ``idle_ns``, though there was work.
+        For ``idle_ns`` before the step none ran, though there was work.
         """
         requests = self._requests.members(step.source)
         rank = self.causes.step(step, idle_ns)
@@ -178,18 +178,18 @@ class RequestTracker:
         return sum(step.produced)
 
     def totals(self, totals: Totals) -> None:
-        """At rest an engine has no requests: those we still think of have ended."""
+        """Forget requests that seem live when an engine reports that it is idle."""
         if totals.running == totals.waiting == 0:
             self._requests.reconcile(totals.source, totals.rank)
 
     def dropped(self, note: Note) -> None:
-        """Readings were lost: no gap may span the hole."""
+        """Record that readings were lost, so that no gap spans them."""
         self._requests.doubt(note.source)
         self._give_up(note.source)
         self.causes.dropped(note.source)
 
     def clocks_dropped(self, sources: Collection[str], span: Span) -> None:
-        """Clocks of GPUs of these engines were held down for a while."""
+        """Record that GPU clocks of these engines were throttled."""
         for source, ordinal, gap_ns in self.causes.clocks_dropped(sources, span):
             request = self._requests.members(source).get(ordinal)
             is_it = request is not None and request.itl_max_ns == gap_ns
@@ -197,7 +197,7 @@ class RequestTracker:
                 request.itl_cause, request.row = Cause.CLOCK_DROP, None
 
     def lost(self, note: Note) -> None:
-        """The engine is gone, and with it every request it had."""
+        """End all requests of a lost engine as failed."""
         for request in self._requests.of(note.source):
             request.front_ended = request.engine_ended = True
             request.reason = "lost"
@@ -290,7 +290,7 @@ class RequestTracker:
         scheduled: int,
         produced: int,
     ) -> Request:
-        """Take in a member of a step that is new, prefills or has ended."""
+        """Update a step member that is new, prefills, or has already ended."""
         if request is None:
             request = self._requests.stranger(step.source, ordinal, step.start_ns)
         request.rank = step.rank
@@ -338,7 +338,7 @@ class RequestTracker:
             self._latencies.add("itl_s", end_ns, gap_ns, weight)
 
     def _finish_late(self, step: Step) -> None:
-        """Finish what a step brings to an end; after a loss, see who is gone."""
+        """Finish requests that waited for this step, and drop those that are gone."""
         while self._ended_early:
             request = self._ended_early.pop()
             self._count_tpot(request)
@@ -347,7 +347,7 @@ class RequestTracker:
             self._requests.reconcile(step.source, step.rank)
 
     def _count_tpot(self, request: Request) -> None:
-        """Count TPOT once the last token's step is here, too."""
+        """Count TPOT once the step of the last token was reported."""
         awaited = request.trusted and request.output_tokens < (request.tokens or 0)
         if request.tpot_due_ns is None or request.tpot_counted or awaited:
             return
@@ -367,6 +367,6 @@ class RequestTracker:
             self._judge.ended(request)
 
     def _give_up(self, source: str) -> None:
-        """What is known of requests that ended must do."""
+        """Judge ended requests by what is known."""
         if self._judge is not None:
             self._judge.give_up(source)

@@ -1,8 +1,8 @@
-"""Service level objectives: what a request must hold, all at once, to count as good.
+"""Service level objectives: the limits that a good request must meet, all at once.
 
     ttft_s<0.5 tpot_s<0.05
 
-Seconds, or with a unit: ``ttft_s<500ms``. TTFT and E2EL are judged from the intended
+Seconds, or with a unit: ``ttft_s<500ms``. TTFT and E2EL are measured from the intended
 send: a user waits from then on, whether or not a generator could send.
 """
 
@@ -16,9 +16,9 @@ from inferwatch.errors import UsageError
 from inferwatch.quantities import TIME_UNIT, in_seconds
 
 DEFAULT_SHARE = 0.95
-"""Of requests that must be good."""
+"""Share of requests that must be good, 0-1."""
 FAILED = "failed"
-"""What a request is said to miss that failed by itself."""
+"""Listed among the missed objectives of a failed request."""
 METRICS = {
     "ttft_s": "time to first token",
     "tpot_s": "mean time per token after the first",
@@ -26,7 +26,7 @@ METRICS = {
     "e2el_s": "time to the last token",
 }
 BETWEEN_TOKENS = frozenset({"tpot_s", "itl_s"})
-"""What a request of a single token does not have."""
+"""Metrics that a request of a single token does not have."""
 _LIMIT = re.compile(
     rf"([A-Za-z_]\w*)\s*(<=?)\s*([0-9.eE+-]+)({TIME_UNIT})?(?=[\s,]|$)[\s,]*"
 )
@@ -34,19 +34,18 @@ _LIMIT = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How long one metric of a request may take, as ``ttft_s<0.5``."""
+    """The limit on one metric of a request, such as ``ttft_s<0.5``."""
 
     metric: str
     below_s: float
     or_equal: bool = False
 
     def holds(self, value_s: float) -> bool:
-        """Whether a value is within the limit."""
         return value_s < self.below_s or (self.or_equal and value_s == self.below_s)
 
     @property
     def most_ns(self) -> int:
-        """The longest duration that is within it, in whole nanoseconds."""
+        """The longest duration within the limit, in whole nanoseconds."""
         below_ns = math.ceil(self.below_s * NS_PER_S)
         return below_ns if self.or_equal else below_ns - 1
 
@@ -56,18 +55,18 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """All limits; a request is good when it holds every one."""
+    """All limits; a good request meets every one."""
 
     limits: tuple[Limit, ...]
 
     def missed(
         self, values: Mapping[str, float], untold: Collection[str], *, failed: bool
     ) -> list[str] | None:
-        """The metrics whose limits these seconds break; ``failed`` where it failed.
+        """Return the metrics whose limits are missed, plus ``failed`` if it failed.
 
-        Whoever measured, the rule is this: one limit that is broken decides. Else
-        nobody can tell (None) where a limit is on what nobody told of the request;
-        what it does not have, as one of a single token has no gap, breaks nothing.
+        One missed limit decides. Otherwise None where a limit is on a metric in
+        ``untold``. A metric that the request does not have, such as gaps of a single
+        token, misses no limit.
         """
         missed = [
             limit.metric
@@ -87,7 +86,10 @@ class Slo:
 def untold(
     values: Mapping[str, float], *, single: bool, all_gaps: bool = True
 ) -> set[str]:
-    """What a request that was answered has, and nobody told; not all gaps were seen."""
+    """Return the metrics that an answered request has but that were not reported.
+
+    ``all_gaps`` is False where some of its gaps were not seen.
+    """
     found = METRICS.keys() - values.keys()
     if not all_gaps:
         found.add("itl_s")

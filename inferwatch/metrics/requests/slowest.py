@@ -1,4 +1,4 @@
-"""The slowest requests of any window, and what they were slow by."""
+"""The slowest requests of any window, and the causes of their delay."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -28,13 +28,13 @@ SECONDS_A_PART = 4
 SECONDS_A_PART_BEFORE = 256
 LEAST_FOR_P99 = 100
 SLOWEST_PART = 10
-"""Of fewer requests, one in so many."""
+"""Of few requests, one in so many counts as slow."""
 LEAST_PART = 10
-"""A cause that took less than one in so many of the time names no request."""
+"""A cause of less than one in so many of the time names no request."""
 
 
 class Slow(NamedTuple):
-    """One request that may be among the slowest; the slower one is the greater."""
+    """One request that may be among the slowest; orders by slowness."""
 
     ttft_ns: int
     t_ns: int
@@ -45,39 +45,39 @@ class Slow(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What some TTFTs went to."""
+    """Where the TTFTs of a window went."""
 
     n: int
     ttft_ns: int
-    """The TTFTs of all of them added up."""
+    """Sum of these TTFTs."""
     by_cause: dict[Cause, int]
     worst: dict[Cause, str]
-    """The request that a cause took most from, of causes that took a tenth of all."""
+    """Key of the request delayed most, for each cause of at least a tenth of all."""
 
 
 class SavedSlowLog(msgspec.Struct, array_like=True):
-    """A SlowLog: the numbers of its parts."""
+    """The parts of a SlowLog in a checkpoint."""
 
     lately: list[int]
     before: list[int]
 
 
 class SlowLog:
-    """Keeps the slowest 64 of each second for as long as the longest rolling window.
+    """Keeps the 64 slowest requests of each second of the longest rolling window.
 
-    And of all before the slowest 1,024.
+    Of the time before that it keeps the slowest 1,024.
     """
 
     def __init__(self) -> None:
         self._lately: dict[int, list[Slow]] = {}
-        """By second, the slowest last."""
+        """Slowest requests by second, in rising order."""
         self._before: list[Slow] = []
-        """Of the seconds before those, likewise."""
+        """Slowest requests of the time before those, in rising order."""
         self._latest = 0
         """The latest second."""
 
     def add(self, request: Request, t_ns: int) -> None:
-        """The first token of a request has come."""
+        """Add a request whose first token came."""
         ttft_ns, spent_ns = request.ttft_ns, request.spent_ns
         if ttft_ns is None or spent_ns is None:
             return
@@ -88,7 +88,7 @@ class SlowLog:
         _keep(kept, slow, MOST_A_SECOND)
 
     def explain(self, request: Request) -> None:
-        """What the engine told of its first token came after the front end's word."""
+        """Update the causes of a request that were reported after its first token."""
         if request.ttft_ns is None or request.arrived_ns is None:
             return
         t_ns, key = request.arrived_ns + request.ttft_ns, request.key
@@ -101,7 +101,7 @@ class SlowLog:
     def of(
         self, now_ns: int, window: Window, ttft: Quantiles | None
     ) -> SlowRequests | None:
-        """Of a window that ends now, given the quantiles of all its TTFTs."""
+        """Return the slowest requests of a window, given its TTFT quantiles."""
         if ttft is None or not ttft.n or ttft.p99 is None:
             return None
         is_p99 = ttft.n >= LEAST_FOR_P99
@@ -113,7 +113,7 @@ class SlowLog:
         return _grouped(found, ttft.n, is_p99=is_p99) if found else None
 
     def spent(self, now_ns: int, window: Window) -> Spent:
-        """What the TTFTs of a window went to, of all that are known."""
+        """Return where the TTFTs of a window went, of the requests that are kept."""
         found = list(self._from(now_ns, window, 0.0))
         if not found:
             return Spent(0, 0, {}, {})
@@ -129,7 +129,10 @@ class SlowLog:
         return Spent(len(found), sum(totals), by_cause, worst)
 
     def saved(self, parts: Parts) -> SavedSlowLog:
-        """Seconds that are over stand in parts that stay as they are."""
+        """Return the parts that checkpoints keep.
+
+        Past seconds are in parts that do not change.
+        """
         lately = (slow for kept in self._lately.values() for slow in kept)
         return SavedSlowLog(
             lately=_saved(lately, SECONDS_A_PART, parts),
@@ -143,7 +146,7 @@ class SlowLog:
         self._latest = max(self._lately, default=0)
 
     def _from(self, now_ns: int, window: Window, least_s: float) -> Iterator[Slow]:
-        """Those of a window that are at least so slow."""
+        """Return the kept requests of a window that took at least ``least_s``."""
         since_ns = -1 if window.value is None else now_ns - window.value
         first = since_ns // NS_PER_S
         kept = [held for second, held in self._lately.items() if second >= first]
@@ -157,7 +160,7 @@ class SlowLog:
                     yield slow
 
     def _new_second(self, second: int) -> list[Slow]:
-        """Those that no window reaches any more go."""
+        """Return the list of a new second, and move seconds out of every window."""
         self._latest = max(self._latest, second)
         oldest = self._latest - KEPT_S
         for old in [each for each in self._lately if each < oldest]:
@@ -175,7 +178,7 @@ def _keep(slowest: list[Slow], slow: Slow, most: int) -> None:
 
 
 def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
-    """What took the time of these, and of whom most."""
+    """Return the time of these requests by cause, and the one delayed most by each."""
     totals_ns = [sum(each) for each in zip(*(s.spent_ns for s in found), strict=True)]
     whole_ns = sum(totals_ns)
     firsts = [largest(slow.spent_ns) for slow in found]
@@ -207,7 +210,7 @@ def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
 
 
 def _saved(slow: Iterable[Slow], seconds: int, parts: Parts) -> list[int]:
-    """Numbers of the parts, each of so many seconds."""
+    """Save the requests in one part per so many seconds; return their numbers."""
 
     def part_of(each: Slow) -> int:
         return each.t_ns // NS_PER_S // seconds
