@@ -1,1 +1,1 @@
-"""Folds every reading, and makes the snapshot that screens show."""
+"""The Model, which folds every reading and makes the snapshots of screens."""

@@ -1,4 +1,4 @@
-"""GPUs and hosts beside the engine: which are its, and what they do together."""
+"""Adds GPUs and hosts to snapshots: which the engine uses, and their totals."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ from inferwatch.metrics.snapshot import Snapshot
 
 
 def beside_hardware(snapshot: Snapshot) -> Snapshot:
-    """Add what GPUs themselves tell of the limits."""
+    """Add measured bandwidth and free memory of GPUs to the limits."""
     limits = snapshot.limits
     if limits is None or not snapshot.gpus:
         return snapshot
@@ -58,34 +58,34 @@ def beside_hardware(snapshot: Snapshot) -> Snapshot:
 
 
 LEAST_ENERGY_NS = 5 * NS_PER_S
-"""Boards count energy in steps of a tenth of a second: below, tokens cost anything."""
+"""Shortest time for energy per token; boards update energy every tenth of a second."""
 WHOLE = 0.999
-"""Of a bin, for its energy and its tokens to be of the same time."""
+"""Share of a bin that energy must cover to be compared with tokens."""
 MODEL_ROLES = ("core", "worker")
-"""Whose memory on a GPU says that an engine runs there."""
+"""Processes whose GPU memory shows that an engine runs there."""
 
 
 class SavedHardware(msgspec.Struct, array_like=True):
-    """All that a HardwareTracker keeps."""
+    """A HardwareTracker as checkpoints keep it."""
 
     gpus: SavedGpus
     hosts: SavedHosts
 
 
 class HardwareTracker:
-    """Folds what GPUs and hosts say; adds them to a snapshot of the engine."""
+    """Folds the readings of GPUs and hosts, and adds them to snapshots."""
 
     def __init__(self) -> None:
         self.gpus = GpuTracker()
         self.hosts = HostTracker()
 
     def totals(self, totals: Totals) -> None:
-        """What a front end says of its event loop."""
+        """Record the event loop lag of a front end."""
         if totals.loop_lag_max_ns is not None:
             self.hosts.lag(totals.source, totals.t_ns, totals.loop_lag_max_ns)
 
     def beside(self, snapshot: Snapshot, *, over_time: bool) -> Snapshot:
-        """Add all GPUs and hosts, each over time if asked."""
+        """Add all GPUs and hosts, each with charts if ``over_time``."""
         line, now_ns, window = snapshot.timeline, snapshot.now_ns, snapshot.window
         grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
         gpus, hosts = self.gpus.gpus, self.hosts.hosts
@@ -126,7 +126,7 @@ class HardwareTracker:
 
     @property
     def first_ns(self) -> int | None:
-        """Since when anything is known of it."""
+        """When the first reading of a GPU or host came."""
         spans = [each.spans for each in self.gpus.gpus]
         spans += [each.spans for each in self.hosts.hosts]
         begun = [each.first_ns for each in spans]
@@ -140,7 +140,7 @@ class HardwareTracker:
         self.hosts.restore(saved.hosts, parts)
 
     def _engines_gpus(self, snapshot: Snapshot) -> set[str] | None:
-        """The GPUs on which these engines run; None where nobody knows."""
+        """Return UUIDs of the GPUs that the engines use; None where unknown."""
         told = {uuid for info in snapshot.engines for uuid in info.gpus}
         known = {gpu.info.uuid or "": gpu for gpu in self.gpus.gpus}
         found = told & set(known)
@@ -155,10 +155,10 @@ class HardwareTracker:
         return found | {uuid for uuid in parents if uuid in known} or None
 
     def _pids(self, snapshot: Snapshot) -> dict[str, set[int]]:
-        """By host, the processes of the engines shown that may use a GPU.
+        """Return the processes of the engines shown that may use a GPU, by host.
 
-        Of one server among several, those of the host where it runs, if that is known
-        by its address, and all engines' there if it is the only server of that host.
+        For one server among several, those of its host, if its address tells which that
+        is; all engine processes there if it is the host's only server.
         """
         cores = {info.pid for info in snapshot.engines}
         alone = snapshot.shown_source is not None and len(snapshot.sources) > 1
@@ -176,7 +176,7 @@ class HardwareTracker:
         }
 
     def _places(self, snapshot: Snapshot) -> dict[str, str]:
-        """The host of each server whose address or name says on which it runs."""
+        """Return the host of each server whose address or name matches one."""
         hosts = [each.source for each in self.hosts.hosts if each.source]
         found: dict[str, str] = {}
         for server in snapshot.servers:
@@ -190,7 +190,7 @@ class HardwareTracker:
     def _timeline(
         self, snapshot: Snapshot, chosen: Sequence[Gpu], grid: Grid
     ) -> Timeline:
-        """The engine's, with what its GPUs and hosts did."""
+        """Return the engine's timeline with columns of its GPUs and hosts."""
         window = snapshot.window
         columns: dict[str, Any] = {}
         if chosen:
@@ -237,10 +237,9 @@ class HardwareTracker:
 
 
 def _once(gpus: Sequence[Gpu], own: set[str] | None) -> list[Gpu]:
-    """Those that count: no slice beside the GPU that it is part of.
+    """Return the GPUs to count, none twice: a MIG slice only without its parent GPU.
 
-    An engine that runs on a slice has no more than that; where nobody knows on which
-    it runs, all GPUs count, each whole.
+    Where the engine's GPUs are unknown, all whole GPUs count.
     """
     if own is None:
         uuids = _uuids(gpus)
@@ -255,7 +254,7 @@ def _uuids(gpus: Iterable[Gpu]) -> set[str | None]:
 
 
 def _answers(gpu: GpuState, now_ns: int) -> bool:
-    """Whether it is there, and what was read of it is not long past."""
+    """Return whether a GPU is present and was read recently."""
     if gpu.info.lost_because is not None or gpu.last_ns is None:
         return False
     span_ns = round((gpu.span_s or 0) * NS_PER_S)
@@ -263,7 +262,7 @@ def _answers(gpu: GpuState, now_ns: int) -> bool:
 
 
 def _joules_per_token(snapshot: Snapshot, chosen: Sequence[Gpu]) -> float | None:
-    """Over the bins of which both are known to the end: the same time for both."""
+    """Return energy per output token over bins where both are known."""
     if not chosen or not snapshot.timeline.output_tokens:
         return None
     grid, tokens = _tokens(snapshot)
@@ -280,10 +279,10 @@ def _joules_per_token(snapshot: Snapshot, chosen: Sequence[Gpu]) -> float | None
 
 
 def _tokens(snapshot: Snapshot) -> tuple[Grid, Floats]:
-    """Output tokens of each bin; NaN where nobody counted.
+    """Return output tokens of each bin; NaN where they were not counted.
 
-    Charts of a session begin with its first step. How long an engine was watched before
-    that counts here: idling costs the same before a load as behind it.
+    Charts of a session begin with its first step. Here the watched time before that
+    counts, too: idling costs the same before a load as after it.
     """
     line = snapshot.timeline
     grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
@@ -305,7 +304,7 @@ def _tokens(snapshot: Snapshot) -> tuple[Grid, Floats]:
 
 
 def _added(columns: Sequence[Floats]) -> tuple[float | None, ...]:
-    """A gap where any is unknown: less than all would be told as all."""
+    """Return the sums of columns; None where any is unknown."""
     added: Floats = np.sum(columns, axis=0)
     return told_of(added)
 
@@ -318,7 +317,7 @@ def _averaged(columns: Sequence[Floats]) -> tuple[float | None, ...]:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """None where any is unknown: less than all would be told as all."""
+    """Return the sum; None where any value is unknown."""
     told = list(values)
     known = [value for value in told if value is not None]
     return sum(known) if told and len(known) == len(told) else None
@@ -335,7 +334,7 @@ def _whole_sum(values: Iterable[int | None]) -> int | None:
 
 
 def _kv_bytes(info: EngineInfo) -> int | None:
-    """The size of all KV blocks of a rank."""
+    """Return the size of a rank's KV cache; None where unknown."""
     parts: list[Any] = [
         info.num_kv_blocks,
         info.kv_block_tokens,
@@ -345,7 +344,7 @@ def _kv_bytes(info: EngineInfo) -> int | None:
 
 
 def _same_host(one: str, other: str) -> bool:
-    """They name one host, be it with its domain or without."""
+    """Return whether both names mean one host, with or without a domain."""
     one, other = one.lower(), other.lower()
     whole = _is_address(one) or _is_address(other) or ("." in one and "." in other)
     return one == other if whole else one.split(".")[0] == other.split(".")[0]
@@ -365,7 +364,7 @@ def around_of(
     client: LoadClient,
     engines: Iterable[Any],
 ) -> Around:
-    """What is around a tick; costs nothing where there is none of it."""
+    """Return the facts of the session at a tick; cheap where there are none."""
     pids: dict[str, set[int]] = {}
     for each in engines:
         pids.setdefault(each.source, set()).add(each.pid)

@@ -1,4 +1,4 @@
-"""The Model: readings are folded in, snapshots are taken out."""
+"""The Model: folds readings, and makes snapshots."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -138,20 +138,20 @@ from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
 MOST_NOTES = 200
 LATELY_NS = 2 * NS_PER_S
-"""What a rate of the present is over."""
+"""Length of the window for present rates."""
 
 
 BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
-"""The sealed blocks that some rows still hold."""
+"""Finds the sealed blocks that saved rows refer to."""
 DeferredOf = Callable[[str, SavedRows], DeferredCounts]
-"""What all their blocks add up to."""
+"""Finds the totals of these blocks."""
 
 
 class SavedState(msgspec.Struct, array_like=True):
-    """A Model's state but for the parts that last and the blocks of rows."""
+    """A Model as checkpoints keep it, without lasting parts and blocks of rows."""
 
     passing: list[bytes]
-    """The parts that do not."""
+    """The parts that change between checkpoints."""
     rows: dict[str, SavedRows]
     counters: dict[str, SavedCounters]
     history: SavedHistory
@@ -183,10 +183,10 @@ class SavedState(msgspec.Struct, array_like=True):
     slo: SavedSlo
     prices: Prices | None
     priced: bool
-    """By whoever looks."""
+    """Whether prices were set by the viewer."""
     findings: SavedWatch
     models: dict[str, "SavedState"]
-    """Of each server alone, by its source; their rows are named after it, too."""
+    """The Models of single servers by source; their rows are named after it, too."""
 
 
 STATES = msgspec.msgpack.Decoder(SavedState)
@@ -212,7 +212,6 @@ class Model:
     def __init__(
         self, slo: WatchedSlo | None = None, prices: Prices | None = None
     ) -> None:
-        """With objectives or prices, these hold, whatever the record says."""
         self._prices, self._priced = prices, prices is not None
         self._history = History()
         self._latencies = LatencySamples(self._history)
@@ -254,7 +253,7 @@ class Model:
             )
         )
         self.unrecorded_readings = 0
-        """How many a recorder lost, as whoever asks for a snapshot knows."""
+        """Readings that a recorder lost, set by whoever takes snapshots."""
         self._fold: dict[type, Callable[[Any], None]] = {
             Step: self._step,
             RequestEvent: self._event,
@@ -293,11 +292,11 @@ class Model:
             self._scraped.slo(slo)
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
-        """Judge by the objectives of the whole session, of which this is a part."""
+        """Judge by the limits of the whole session."""
         self._scraped.hold_to(limits)
 
     def fold(self, reading: AnyReading) -> None:
-        """Take in one reading, in session time and in order of receipt."""
+        """Fold one reading, in session time and in order of receipt."""
         kind = type(reading)
         if kind in TOLD_APART and reading.source != self._servers.only:
             self._servers.take(reading, self)
@@ -307,7 +306,7 @@ class Model:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """The latest 200, oldest first, for who wants nothing else."""
+        """The latest 200 notes, oldest first."""
         return tuple(self._notes)
 
     @property
@@ -316,21 +315,24 @@ class Model:
 
     @property
     def slo_missed_since_ns(self) -> int | None:
-        """Since when too few requests are good; None while enough are."""
+        """When the share of good requests fell below the target.
+
+        None while it is met.
+        """
         return self._slo.missed_since_ns
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All that hold as of the latest tick, what costs most first."""
+        """The findings as of the latest tick, costliest first."""
         return self.watch.findings(self._watches())
 
     @property
     def past_findings(self) -> tuple[PastFinding, ...]:
-        """The latest that are over, in the order of their ends."""
+        """The latest findings that ended, by their end."""
         return self.watch.ended(self._watches())
 
     def saved(self) -> SavedModel:
-        """Everything, to be kept; as cheap as a snapshot."""
+        """Return the whole state for a checkpoint; as cheap as a snapshot."""
         parts = Parts()
         state = self.saved_in(parts)
         models = self._servers.models
@@ -343,7 +345,7 @@ class Model:
         )
 
     def saved_in(self, parts: Parts) -> SavedState:
-        """Everything but the blocks of rows, some of it in parts."""
+        """Return the state without blocks of rows, some of it in parts."""
         samples, counters = self._samples(), self._counters()
         rows = {name: each.rows for name, each in (samples | counters).items()}
         models = self._servers.models
@@ -396,10 +398,10 @@ class Model:
         blocks_of: BlocksOf,
         deferred_of: DeferredOf,
     ) -> Self:
-        """A Model as it was saved.
+        """Restore a saved Model.
 
         Raises:
-            msgspec.MsgspecError: it is something else.
+            msgspec.MsgspecError: the state is not that of a Model.
         """
         saved = STATES.decode(state)
         written = WrittenParts(parts, saved.passing)
@@ -457,7 +459,7 @@ class Model:
         return model
 
     def copied(self) -> Self:
-        """Another one that knows the same, but nothing of load runs and hardware.
+        """Return a copy without load runs and hardware.
 
         Sealed blocks are shared: they never change.
         """
@@ -473,15 +475,15 @@ class Model:
 
     @property
     def devices(self) -> Devices:
-        """What GPUs and hosts can do, whosever they are."""
+        """The peaks of GPUs and hosts, shared by all Models."""
         return self._floors.devices
 
     def share_devices(self, devices: Devices) -> None:
-        """Know those that the Model of all servers knows."""
+        """Use the devices of another Model."""
         self._floors.devices = devices
 
     def release(self) -> None:
-        """Free its memory; it folds no more."""
+        """Free the memory; nothing may be folded afterwards."""
         for model in self._servers.models.values():
             model.release()
         counted: dict[str, Samples | Counters] = {**self._samples(), **self._counters()}
@@ -491,14 +493,14 @@ class Model:
         self._fold = {}
 
     def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
-        """Everything as of now, less what is not wanted."""
+        """Return the snapshot of a moment, without what ``query`` leaves out."""
         shown = self.of_engines(now_ns, query)
         shown = self._hardware.beside(shown, over_time=query.hardware)
         shown = replace(shown, spending=spending(shown, self._prices))
         return beside_hardware(shown)
 
     def of_engines(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
-        """A snapshot without GPUs and hosts."""
+        """Return a snapshot without GPUs and hosts."""
         window, source = query.window, query.source
         scraped = self._told(now_ns, window, source)
         alone = self._alone(source)
@@ -584,7 +586,7 @@ class Model:
     def _best_told(
         self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid
     ) -> Snapshot:
-        """What scrapes tell, made exact where traces are of the same requests."""
+        """Return what scrapes show, made exact if traces cover the same requests."""
         probed = self._engines.alive
         counted = as_counted(exact, scraped, grid, probed)
         exact_of_all = self._traces.tell_all(
@@ -593,7 +595,10 @@ class Model:
         return as_traced(counted, exact) if exact_of_all else counted
 
     def _alone(self, source: str | None) -> "Model | None":
-        """The Model of one server; None where all that is known here is of it."""
+        """Return the Model of one server.
+
+        None where this Model is of that server alone.
+        """
         servers = self._servers
         found = servers.models.get(source or "")
         others = bool(servers.models) or servers.only not in {None, source}
@@ -602,13 +607,13 @@ class Model:
         return found
 
     def _knows(self, source: str | None) -> bool:
-        """There is such a server, and all that is told here is of it."""
+        """Return whether the server exists, and everything here is of it."""
         return source in {self._servers.only, *self._scraped.servers}
 
     def _columns(
         self, now_ns: int, window: Window, scraped: ScrapedWindow | None
     ) -> tuple[Grid, list[Bin | None], int | None]:
-        """Of charts: where they lie, what steps did there, when all was lost."""
+        """Return the grid of charts, their bins, and when everything was lost."""
         lost_ns = self._health.lost_ns if scraped is None else scraped.lost_ns
         begun = [self._client.began_ns, scraped.first_ns if scraped else None]
         since_ns = min((each for each in begun if each is not None), default=None)
@@ -621,7 +626,7 @@ class Model:
     def _told(
         self, now_ns: int, window: Window, source: str | None
     ) -> ScrapedWindow | None:
-        """What scrapes tell of the servers asked for; None where a probe tells all."""
+        """Return the scrapes of the selected servers; None where probes tell all."""
         asked = self._scraped.named(source)
         heard = [each for each in asked if each.answers is not False]
         probed = self._engines.alive if heard else self._engines.sources
@@ -632,7 +637,7 @@ class Model:
     def _beside_servers(
         self, snapshot: Snapshot, scraped: ScrapedWindow | None, source: str | None
     ) -> Snapshot:
-        """A snapshot, our requests to a server, and all servers of the session."""
+        """Add the canary and all servers of the session to a snapshot."""
         canary = self._canaries.view(snapshot.now_ns, snapshot.window, source)
         if canary is not None:
             snapshot = replace(snapshot, canary=canary)
@@ -661,7 +666,7 @@ class Model:
     def _better(
         self, state: ServerState, snapshot: Snapshot, steady: dict[Key, Steady]
     ) -> ServerState:
-        """A server of which more is told than by its scrapes."""
+        """Return a server's state with the exact numbers of its probe or traces."""
         models = self._servers.models
         model = models.get(state.source, self if not models else None)
         if model is None:
@@ -678,23 +683,23 @@ class Model:
     def _of_ranks(
         self, state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
     ) -> ServerState:
-        """Side by side they are as scraped; more is told of them together."""
+        """Return a server's state; where it is shown alone, with its best source."""
         alone = snapshot.shown_source or snapshot.server
         via = better.get(state.source) if alone else None
         return replace(state, via=via) if via else state
 
     def exact(self, now_ns: int, window: Window) -> tuple[Latency, ...]:
-        """The latencies of single requests, without trends."""
+        """Return the exact latencies of requests, without trends."""
         return self._latencies.table(now_ns, window, [])
 
     def slo(
         self, now_ns: int, window: Window, covered_ns: int, source: str | None
     ) -> SloState | None:
-        """How the requests here stand to the objectives of a server, or of all."""
+        """Return the state of the objectives of one server, or of all."""
         return self._slo.state(now_ns, window, covered_ns, source)
 
     def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
-        """The one server there is here, as a row among others."""
+        """Return the only server of this Model as a row among others."""
         latencies = self.exact(now_ns, window)
         totals = self._window_totals(now_ns, window, latencies)
         work = self._work_now(now_ns)
@@ -718,7 +723,7 @@ class Model:
         )
 
     def steady(self, now_ns: int, window: Window) -> Steady:
-        """What the gauges of the one server here have been for a while."""
+        """Return the recent values of the only server's gauges."""
         short = window is Window.TEN_SECONDS
         span = Window.TEN_SECONDS if short else Window.MINUTE
         _, _, bins = self._history.columns(now_ns, span)
@@ -734,7 +739,7 @@ class Model:
         )
 
     def _client_beside(self, snapshot: Snapshot) -> ClientView | None:
-        """The load of the session, over the columns of a snapshot."""
+        """Return the session's load runs, charted on the bins of a snapshot."""
         line = snapshot.timeline
         grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
         return self._client.view(snapshot.now_ns, snapshot.window, grid)
@@ -746,7 +751,7 @@ class Model:
         cost: Cost,
         client: ClientView | None,
     ) -> Snapshot:
-        """The snapshot of one server, with what is of the whole session."""
+        """Return the snapshot of one server with the load and cost of the session."""
         return replace(
             alone,
             shown_source=source,
@@ -756,7 +761,7 @@ class Model:
         )
 
     def _samples(self) -> dict[str, Samples]:
-        """All samples, by the names under which their rows are kept."""
+        """Return all samples, by the names under which their rows are saved."""
         return {
             "step_s": self._steps.step_durations,
             "prompt_tokens": self._outcomes.prompts,
@@ -828,14 +833,14 @@ class Model:
     def _slowest(
         self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
     ) -> SlowRequests | None:
-        """The slowest; None where no engine tells what requests waited for."""
+        """Return the slowest requests; None where no engine reports waits."""
         if not any(Vantage.ENGINE in each for each in self._requests.tellers.values()):
             return None
         ttft = next(row.quantiles for row in latencies if row.metric == "ttft_s")
         return self._tracker.slow.of(now_ns, window, ttft)
 
     def _work_now(self, now_ns: int) -> SchedulerState:
-        """What is done now, with a rate once there was a second to tell it of."""
+        """Return the present work, with a rate after the first second."""
         work = scheduler_state(now_ns, self._engines, self._requests)
         lately = self._steps.counters.after(now_ns - LATELY_NS)
         covered_ns = self._covered_ns(now_ns, LATELY_NS)
@@ -847,12 +852,12 @@ class Model:
         return replace(work, tokens_per_s=tokens_per_s)
 
     def _batch_now(self, now_ns: int) -> float | None:
-        """Requests per step of late; None where none ended."""
+        """Return requests per step in the last two seconds; None without steps."""
         lately = self._steps.counters.after(now_ns - LATELY_NS)
         return ratio(lately.sums["batch"], lately.rows)
 
     def _covered_ns(self, now_ns: int, span_ns: int | None) -> int:
-        """How much of the span up to now an engine was there to be watched."""
+        """Return how many nanoseconds of the last ``span_ns`` an engine was watched."""
         if self._began_ns is None:
             return 0
         ended_ns = self._health.lost_ns
@@ -863,7 +868,7 @@ class Model:
         return max(0, to_ns - from_ns)
 
     def _began(self, t_ns: int) -> None:
-        """Engines are watched since then, or earlier where a step says so."""
+        """Set when watching began, if it is earlier than known."""
         if self._began_ns is None or t_ns < self._began_ns:
             self._began_ns = t_ns
 
@@ -970,7 +975,7 @@ class Model:
         self.judge(tick.t_ns, around)
 
     def judge(self, now_ns: int, around: Around) -> None:
-        """What is wrong as of a tick: of each server alone, then of all."""
+        """Judge diagnoses at a tick: for each server, then for all together."""
         self._catch_up.tick(now_ns)
         for model in self._servers.models.values():
             model.judge(now_ns, around)
@@ -993,17 +998,17 @@ class Model:
         self.watch.tick(now_ns, self._began_ns, steps, around, self._watches())
 
     def _watches(self) -> dict[str, FindingWatch]:
-        """The watch over each server alone, where there are several."""
+        """Return the FindingWatch of each server, where there are several."""
         return {source: model.watch for source, model in self._servers.models.items()}
 
     def classed(self, external_id: str, name: str) -> None:
-        """The client of a request says which class of its mix it is."""
+        """Set the class of a request, as named by its client."""
         request = self._requests.classed(external_id, name)
         if request is not None:
             self._slo.classed(request)
 
     def clocks_dropped(self, uuid: str, span: tuple[int, int]) -> None:
-        """The clocks of a GPU were down for a while, that of any engine here or not."""
+        """Record that the clocks of a GPU were throttled, be it the engine's or not."""
         known = self._engines.infos
         sources = {each.source for each in known if not each.gpus or uuid in each.gpus}
         self._tracker.clocks_dropped(sources, span)
@@ -1034,7 +1039,7 @@ class Model:
 
 
 def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
-    """A server without the rates of one that is lost, and advice that was followed."""
+    """Return the state without rates if the server is lost, and without old advice."""
     if state.answers is False:
         state = replace(state, arrivals_per_s=None, output_tokens_per_s=None)
     if via is None or state.info is None:
@@ -1044,14 +1049,14 @@ def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
 
 
 def _named(source: str, rows: str) -> str:
-    """Rows of a server alone, among those of all."""
+    """Return the name of a server's rows among those of all servers."""
     return f"{source}: {rows}"
 
 
 def _of(
     source: str, blocks_of: BlocksOf, deferred_of: DeferredOf
 ) -> tuple[BlocksOf, DeferredOf]:
-    """Where to find what the rows of a server alone held."""
+    """Return finders for the rows of one server."""
 
     def blocks(name: str, rows: SavedRows) -> Sequence[Block]:
         return blocks_of(_named(source, name), rows)

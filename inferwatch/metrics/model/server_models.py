@@ -1,9 +1,9 @@
-"""A Model for each server beside the one of all, once readings come of two.
+"""Keeps a Model for each server beside the pooled one, once there are two.
 
-What is exact of one server cannot be taken out again of what all are pooled into. So
-from the second server on, each reading of a server is folded twice: into the Model of
-all, and into that server's own. That of the first server is a copy of what there was:
-until then everything was of it. A session of one server pays nothing.
+Pooled numbers cannot be separated again. So from the second server on each reading is
+folded twice: into the pooled Model and into that server's own. The first server's Model
+is a copy of the pooled one, which until then was of that server alone. A session of one
+server pays nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.floor.peaks import Devices
 
 MOST_MODELS = 32
-"""Servers with a Model; of more there is only what all have in common."""
+"""Largest number of servers with a Model; more have only pooled numbers."""
 TOLD_APART = frozenset(
     {
         Step,
@@ -51,24 +51,24 @@ TOLD_APART = frozenset(
         WorkerMemory,
     }
 )
-"""What a Model pools; samples of scrapes are kept apart there as it is."""
+"""Readings that a Model pools; scraped samples are kept apart anyway."""
 
 
 class PooledModel(Protocol):
-    """What a Model can do that is told of several servers, or of one of them."""
+    """What ServerModels needs of a Model."""
 
     def fold(self, reading: AnyReading) -> None:
-        """Take in a reading."""
+        """Fold a reading."""
 
     def copied(self) -> Self: ...
 
     @property
     def devices(self) -> Devices:
-        """What GPUs could move, which is the same for all servers."""
+        """The peaks of GPUs and hosts."""
         ...
 
     def share_devices(self, devices: Devices) -> None:
-        """Go by those of another Model."""
+        """Use the devices of another Model."""
 
     @property
     def objectives(self) -> tuple[WatchedSlo, ...]: ...
@@ -78,25 +78,25 @@ AnyModel = TypeVar("AnyModel", bound=PooledModel)
 
 
 class SavedServers(msgspec.Struct, array_like=True):
-    """ServerModels, but for the Models."""
+    """ServerModels as checkpoints keep them, without the Models."""
 
     only: str | None
     gone: list[str]
 
 
 class ServerModels(Generic[AnyModel]):
-    """Finds out when there is a second server; from then on has a Model for each."""
+    """Detects a second server, and from then on keeps a Model for each."""
 
     def __init__(self) -> None:
         self.only: str | None = None
-        """The one server there is; None before the first, and when there are more."""
+        """The only server; None before the first, and once there are several."""
         self.models: dict[str, AnyModel] = {}
-        """By source; none while there is one server."""
+        """Models by source; empty while there is one server."""
         self._gone: set[str] = set()
-        """Servers that were lost: who comes after one is not beside it."""
+        """Lost servers; one that comes after them is not a second one."""
 
     def take(self, reading: AnyReading, pooled: AnyModel) -> None:
-        """A reading of another server than the only one, before all are told of it."""
+        """Fold a reading into its server's Model, before the pooled Model takes it."""
         source = reading.source
         if self.models:
             model = self.models.get(source) or self._begin(source, pooled)
@@ -113,7 +113,7 @@ class ServerModels(Generic[AnyModel]):
             self.take(reading, pooled)
 
     def note(self, note: Note) -> None:
-        """A note of one server, or of all."""
+        """Fold a note into the Model of its server, or into all."""
         if note.kind is NoteKind.LOST and not self.models:
             self._gone.update({note.source} if note.source else {self.only or ""})
         for source, model in self.models.items():
@@ -121,7 +121,7 @@ class ServerModels(Generic[AnyModel]):
                 model.fold(note)
 
     def saved(self) -> SavedServers:
-        """All but the Models, which are saved as Models are."""
+        """Return the state that checkpoints keep; the Models are saved apart."""
         return SavedServers(only=self.only, gone=sorted(self._gone))
 
     def restore(

@@ -1,4 +1,4 @@
-"""A snapshot of what servers count, or tell in traces, instead of what engines tell."""
+"""Snapshots from scrapes or traces, for servers without a probe."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -14,9 +14,9 @@ from inferwatch.metrics.snapshot import Snapshot
 def as_counted(
     base: Snapshot, scraped: ScrapedWindow, grid: Grid, probed: Collection[str]
 ) -> Snapshot:
-    """A snapshot of what servers count; its grid is that of the charts.
+    """Return the snapshot of scraped servers, charted on ``grid``.
 
-    ``probed``: sources of those with a probe, which need no advice.
+    Servers in ``probed`` have a probe and need no advice.
     """
     flow, charts = scraped.flow(), scraped.charts(grid)
     return replace(
@@ -38,7 +38,7 @@ def as_counted(
 
 
 def as_traced(counted: Snapshot, exact: Snapshot) -> Snapshot:
-    """What servers count, with the exact latencies that traces tell."""
+    """Return a scraped snapshot with the exact latencies of traces."""
     line = exact.timeline
     return replace(
         counted,

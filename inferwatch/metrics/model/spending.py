@@ -1,4 +1,4 @@
-"""What the tokens of a window cost: money where somebody told a price, and energy."""
+"""What the tokens of a window cost, in energy and, with prices, in money."""
 
 from collections.abc import Iterator
 
@@ -14,11 +14,11 @@ GPU_HOURS = "GPU hours"
 HOST_HOURS = "hours of the host"
 ELECTRICITY = "electricity of the GPUs"
 LEAST_BINS = 5
-"""Of which energy is known: boards count in steps of a tenth of a second."""
+"""Fewest bins of known energy; boards update it every tenth of a second."""
 
 
 def spending(snapshot: Snapshot, prices: Prices | None) -> Spending | None:
-    """Of the window shown, hardware included; None where nothing can be said."""
+    """Return the cost of the window's tokens; None where nothing is known."""
     prefill_j, decode_j = _joules(snapshot.timeline)
     per_hour, read_from = _per_hour(snapshot, prices)
     if per_hour is None and prefill_j is decode_j is None and prices is None:
@@ -42,10 +42,10 @@ def _per_mtok(per_hour: float | None, tokens_per_s: float | None) -> float | Non
 
 
 def _per_mtok_good(per_mtok: float | None, slo: SloState | None) -> float | None:
-    """By the share of good tokens among those of all requests that ended.
+    """Return the price per million good tokens; None where unknown.
 
-    Requests are judged as they end, and some of their tokens came before the window:
-    set against the tokens that the window itself brought, good ones might be more.
+    Requests are judged as they end, and some of their tokens came before the window. So
+    the share is of tokens of ended requests, not of the window's.
     """
     if per_mtok is None or slo is None or not slo.good_tokens:
         return None
@@ -55,7 +55,7 @@ def _per_mtok_good(per_mtok: float | None, slo: SloState | None) -> float | None
 def _per_hour(
     snapshot: Snapshot, prices: Prices | None
 ) -> tuple[float | None, str | None]:
-    """What an hour costs at present, and which price says so."""
+    """Return the present cost per hour, and the price that it follows from."""
     if prices is None:
         return None, None
     hardware = snapshot.hardware
@@ -70,11 +70,11 @@ def _per_hour(
 
 
 def _joules(line: Timeline) -> tuple[float | None, float | None]:
-    """Energy for each token of prefill and of decode.
+    """Return energy per prefill token and per decode token; None where unknown.
 
-    The power of the boards in a column is split by the time of its steps: a step that
-    prefills and decodes by its tokens, for each takes the same FLOP through the
-    weights. A column without steps is idle, and counts to neither.
+    The power of the boards in a bin is split by the time of its steps; a mixed step is
+    split by its tokens, each of which takes the same FLOP through the weights. A bin
+    without steps is idle, and counts to neither.
     """
     found = list(_split(line))
     if len(found) < LEAST_BINS:
@@ -91,7 +91,7 @@ def _joules(line: Timeline) -> tuple[float | None, float | None]:
 
 
 def _split(line: Timeline) -> Iterator[tuple[float, float, int, int]]:
-    """Power, the share of prefill, and tokens of each column that has all of them."""
+    """Yield power, share of prefill, and tokens of each bin that has them all."""
     if not line.power_w or not line.prefill_share:
         return
     for power_w, share, prefilled, decoded in zip(
