@@ -1,1 +1,1 @@
-"""What a load run found: its client's latencies, SLOs, goodput, cross-check."""
+"""Results of load runs: client latencies, SLOs, goodput, cross-check."""

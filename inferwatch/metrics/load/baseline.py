@@ -1,4 +1,4 @@
-"""What single requests took, one after the other: medians, and how they spread."""
+"""Latencies of single requests sent one after the other, with their spread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from inferwatch.metrics.load.request_latencies import tpot_ns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """A median and where the others are."""
+    """A median with the range around it."""
 
     n: int
     median: float
@@ -41,24 +41,24 @@ class LengthBaseline:
     """Single requests with prompts of one length."""
 
     prompt_tokens: int
-    """The length that was asked for."""
+    """The requested prompt length."""
     counted_tokens: int | None
-    """As the server counted the prompt of the last; None where it counts none."""
+    """Prompt tokens as the server counted the last one; None where it does not."""
     sent: int
     failed: int
     first_failure: str | None
     ttft_s: Spread | None
-    """As the client sees it, from the send."""
+    """Measured by the client, from the send."""
     tpot_s: Spread | None
-    """client: first token to last, by the tokens in between."""
+    """Measured by the client: (last - first token) / tokens in between."""
     output_tokens_per_s: Spread | None
-    """Of each request: its tokens by the time from the send to the last."""
+    """Of each request: its tokens / time from the send to the last token."""
 
 
 def length_baseline(
     prompt_tokens: int, records: Sequence[RequestRecord]
 ) -> LengthBaseline:
-    """What these requests say, all of one length."""
+    """Return the baseline of requests with one prompt length."""
     good = [each for each in records if each.failure is None]
     failed = [each for each in records if each.failure is not None]
     counts = [each.prompt_tokens for each in good if each.prompt_tokens is not None]

@@ -1,4 +1,4 @@
-"""Everything that one load run reported, kept request by request."""
+"""Keeps everything that one load run reported, request by request."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,9 +22,9 @@ from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.quantiles import Ints
 
 ABORTED = "aborted"
-"""The failure of what we ended ourselves; it says nothing of the server."""
+"""Failure of requests that the client aborted; says nothing about the server."""
 HUNG_UP = "hung_up"
-"""Likewise, in the middle of an answer, because the plan wanted clients that do."""
+"""Failure of requests that the client aborted mid-answer, as the plan wanted."""
 BY_US = frozenset({ABORTED, HUNG_UP})
 SUMS = (
     "span_ns",
@@ -49,11 +49,11 @@ class LoadBook:
         self._samples: list[ClientSample] = []
         self.events: list[LoadEvent] = []
         self.cause: str | None = None
-        """Who kept the client's host busy, as far as whoever watched it can tell."""
+        """What kept the client's host busy, if known."""
         self.warmup: list[RequestRecord] = []
 
     def fold(self, reading: AnyReading) -> None:
-        """Take in a reading, if it is of this run."""
+        """Fold a reading, if it is of this run."""
         if reading.source != self.run_id:
             return
         if isinstance(reading, RequestRecord):
@@ -68,33 +68,33 @@ class LoadBook:
 
     @property
     def records(self) -> list[RequestRecord]:
-        """All requests in order of their intended time, warm-up left out."""
+        """All requests by intended time, without the warm-up."""
         return sorted(self._records, key=lambda each: (each.intended_ns, each.index))
 
     @property
     def succeeded(self) -> list[RequestRecord]:
-        """The requests that were answered in full."""
+        """Requests that were answered in full."""
         return [each for each in self.records if each.failure is None]
 
     @property
     def sample(self) -> ClientSample | None:
-        """How the client did: over the run, else the worst of its seconds."""
+        """The client's own measurements over the run, else the worst of its seconds."""
         final = next((each for each in self._samples if each.final), None)
         return final or (together(self._samples) if self._samples else None)
 
     @property
     def sent(self) -> int:
-        """Requests as the generator counted them when it sent them, warm-up left out.
+        """Number of requests that the generator sent, without the warm-up.
 
-        More than there are records, and some are lost; where it has not told its end,
-        as many as there are records.
+        It is higher than the number of records if some are lost; until the generator
+        has reported its end, it is the number of records.
         """
         final = next((each for each in self._samples if each.final), None)
         return max(final.sends if final else 0, len(self._records))
 
     @property
     def asked_per_s(self) -> float | None:
-        """The rate it was told to keep, on average; None in a closed loop."""
+        """The mean target rate; None in a closed loop."""
         told = self._told()
         if not told or told[-1][1] is None:
             return None
@@ -114,17 +114,17 @@ class LoadBook:
 
     @property
     def changed(self) -> bool:
-        """Somebody changed the rate or the users while the run went on."""
+        """Whether rate or users were changed during the run."""
         return any(event.changed for event in self.events)
 
     @property
     def asked_range(self) -> tuple[float, float] | None:
-        """The lowest and the highest rate it was told to keep; None if it was one."""
+        """Lowest and highest target rate; None if it never changed."""
         rates = {rate for _, rate in self._told() if rate is not None}
         return (min(rates), max(rates)) if len(rates) > 1 else None
 
     def _told(self) -> list[tuple[int, float | None]]:
-        """Each rate asked and since when, the warm-up left out."""
+        """Return each target rate and when it began, without the warm-up."""
         warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
         begin_ns = max(warm, default=0)
         told = [
@@ -139,21 +139,21 @@ class LoadBook:
         ]
 
     def _told_until(self, at_least_ns: int) -> int:
-        """When the last rate asked ended: with the sending, or with the last event."""
+        """Return when the last target rate ended: at the drain, or the last event."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
         heard = [e.t_ns for e in self.events]
         return max(ended[-1] if ended else max(heard), at_least_ns)
 
     @property
     def span_s(self) -> float | None:
-        """From the first intended time to the last end."""
+        """Time from the first intended send to the last end; None before any end."""
         ends = [each.end_ns for each in self._records if each.end_ns is not None]
         if not ends:
             return None
         return (max(ends) - self.records[0].intended_ns) / NS_PER_S
 
     def failures(self) -> dict[str, FailureCount]:
-        """Failed requests by kind; what we aborted ourselves is no failure."""
+        """Return failed requests by kind, without those that the client aborted."""
         failed = [r for r in self.records if r.failure not in {None, *BY_US}]
         counts = Counter(str(each.failure) for each in failed)
         return {
@@ -162,7 +162,7 @@ class LoadBook:
         }
 
     def in_flight_at_end(self) -> int | None:
-        """Requests that were still unanswered when the last one was sent."""
+        """Return how many requests were unanswered when the last one was sent."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
         if not ended:
             return None
@@ -173,12 +173,12 @@ class LoadBook:
         )
 
     def gaps_of(self, record: RequestRecord) -> list[int]:
-        """The gaps between the chunks of a request, in nanoseconds."""
+        """Return the gaps between the chunks of a request, in nanoseconds."""
         times = self._times.get(record.external_id)
         return times.gaps_ns if times else []
 
     def send_lags_ns(self) -> Ints:
-        """Lags of sends that only the client delayed, in order of time."""
+        """Return send lags that only the client caused, in nanoseconds."""
         held = self.held_back()
         lags = (
             each.sent_ns - each.intended_ns
@@ -188,9 +188,9 @@ class LoadBook:
         return np.fromiter(lags, np.int64)
 
     def held_back(self) -> set[int]:
-        """Requests that were due while as many as allowed were in flight.
+        """Return requests that the cap on requests in flight held back.
 
-        They left late because the plan said so, not because the client is slow.
+        They left late because of the plan, not because the client is slow.
         """
         if self._max_in_flight is None:
             return set()
@@ -198,7 +198,7 @@ class LoadBook:
 
 
 class Timed(Protocol):
-    """A request, when it was due and when it ended."""
+    """A request with its intended time and its end."""
 
     @property
     def index(self) -> int: ...
@@ -208,12 +208,12 @@ class Timed(Protocol):
 
     @property
     def end_ns(self) -> int | None:
-        """When it ended, if that is known."""
+        """When it ended; None where not known."""
         ...
 
 
 def held_back(records: Sequence[Timed], most: int) -> Iterator[int]:
-    """Indices of held-back requests; what is due behind one of them waits too."""
+    """Yield indices of requests that were due while ``most`` were in flight."""
     ends: list[int] = []
     for record in records:
         while ends and ends[0] <= record.intended_ns:
@@ -225,7 +225,7 @@ def held_back(records: Sequence[Timed], most: int) -> Iterator[int]:
 
 
 def told_sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of counts; None where one of them is unknown: a part is not the whole."""
+    """Return the sum of counts; None where one of them is unknown."""
     total = 0
     for count in counts:
         if count is None:
@@ -235,7 +235,7 @@ def told_sum(counts: Iterable[int | None]) -> int | None:
 
 
 def per_second(count: int | None, span_s: float | None) -> float | None:
-    """A rate over a span; None where one of the two is unknown."""
+    """Return count / span; None where one of them is unknown."""
     return None if count is None or not span_s else count / span_s
 
 
@@ -244,7 +244,7 @@ def _first(failed: list[RequestRecord], kind: str) -> str:
 
 
 def together(samples: list[ClientSample]) -> ClientSample:
-    """One sample of several: sums, and the worst of what cannot be added."""
+    """Merge samples into one: sums, and the worst of what cannot be summed."""
 
     def total(name: str) -> float:
         values: list[float] = [getattr(each, name) for each in samples]

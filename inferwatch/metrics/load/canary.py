@@ -1,4 +1,4 @@
-"""Tiny requests of ours to servers that others use, as their client saw them."""
+"""The canary: tiny requests of ours to servers in use, as measured by the client."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -14,15 +14,15 @@ from inferwatch.metrics.series.window import Quantiles, Window
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """What our own tiny requests met, over the window; their client's vantage.
+    """Results of the canary over the window, measured by its client.
 
-    Their tokens are in every count of the server, and subtracted from none.
+    Its tokens are in every count of the server, and subtracted from none.
     """
 
     sent: int = 0
     failed: int = 0
     tokens: int | None = 0
-    """Prompt and output; None: the server counts none."""
+    """Prompt and output tokens; None where the server does not count them."""
     ttft_s: Quantiles = field(default_factory=Quantiles)
     """From the send."""
     itl_s: Quantiles = field(default_factory=Quantiles)
@@ -31,11 +31,14 @@ class Canary:
 
 
 KEPT = 2_000
-"""One every ten seconds: five and a half hours, of all servers together."""
+"""At one every ten seconds, five and a half hours of all servers together."""
 
 
 class CanaryTracker:
-    """Keeps the latest of them; there are few, so they are counted when asked."""
+    """Keeps the latest canary requests.
+
+    There are few, so views count them each time.
+    """
 
     def __init__(self) -> None:
         self._requests: deque[CanaryRequest] = deque(maxlen=KEPT)
@@ -52,7 +55,7 @@ class CanaryTracker:
     def view(
         self, now_ns: int, window: Window, source: str | None = None
     ) -> Canary | None:
-        """What they met, of one server or of all; None before the first."""
+        """Return the results for one server or all; None before the first request."""
         every = [each for each in self._requests if source in {None, each.source}]
         if not every:
             return None

@@ -1,4 +1,4 @@
-"""The load runs of a session, each for itself, as their clients saw them."""
+"""The load runs of a session, as measured by their clients."""
 
 from collections import deque
 from dataclasses import replace
@@ -28,14 +28,14 @@ from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Window
 
 MOST_AT_ONCE = 4
-"""Runs that are followed while others go on; one started here, others elsewhere."""
+"""Largest number of runs followed at the same time."""
 MOST_EARLIER = 100
-"""Runs that are over and still shown."""
+"""Largest number of ended runs still shown."""
 MOST_PLANNED = 8
 
 
 class SavedLoadClient(msgspec.Struct, array_like=True):
-    """The state of a ``LoadClient`` in a checkpoint, but for the rows of samples."""
+    """A LoadClient as checkpoints keep it, without the rows of samples."""
 
     began_ns: int | None
     begun: int
@@ -43,31 +43,31 @@ class SavedLoadClient(msgspec.Struct, array_like=True):
     elsewhere: list[str]
     runs: list[SavedClientRun]
     earlier: list[int]
-    """Runs that are over, as numbers of parts."""
+    """Numbers of the parts with the ended runs."""
     host: HostUse
 
 
 class LoadClient:
-    """Folds what load generators report, each run for itself.
+    """Folds the reports of load generators, each run by itself.
 
-    A run that is over is kept as it was last seen, once another one has begun.
+    An ended run is kept as last seen, once another one has begun.
     """
 
     def __init__(self) -> None:
         self.began_ns: int | None = None
-        """The first moment anything is known of; None when there is no load of ours."""
+        """The first moment that is known of; None without a load run."""
         self._begun = 0
         self._plans: dict[str, Plan] = {}
-        """Of runs that have not begun."""
+        """Plans of runs that have not begun."""
         self._elsewhere: dict[str, None] = {}
-        """Of these, the ones that somebody else started."""
+        """Those of these runs that were started elsewhere."""
         self._runs: dict[str, ClientRun] = {}
-        """In order of their beginning, the latest last."""
+        """Runs by start, latest last."""
         self._earlier: deque[ClientView] = deque(maxlen=MOST_EARLIER)
         self._host = HostUse()
 
     def planned(self, planned: LoadPlanned) -> None:
-        """Take in the plan of a run that follows."""
+        """Add the plan of a run that has not begun."""
         if (facts := plan_facts(planned)) is not None:
             self._plans[facts.run_id] = facts, planned.plan
             if planned.elsewhere:
@@ -78,36 +78,36 @@ class LoadClient:
                 del self._elsewhere[next(iter(self._elsewhere))]
 
     def event(self, event: LoadEvent) -> None:
-        """Take in what a load generator began or ended."""
+        """Fold an event of a load generator."""
         self._began(event.t_ns)
         run = self._run_of(event.source, begins=event.kind is LoadKind.STARTED)
         if run is not None:
             run.event(event)
 
     def sample(self, sample: ClientSample) -> None:
-        """Take in one second of a generator itself."""
+        """Fold one second of a generator's own measurements."""
         self._began(sample.t_ns - sample.span_ns)
         if (run := self._run_of(sample.source)) is not None:
             run.sample(sample, self._host)
 
     def host(self, use: HostUse) -> None:
-        """Take in how busy the host is."""
+        """Set how busy the client's host is."""
         self._host = use
 
     def record(self, record: RequestRecord) -> int:
-        """Take in a complete request; returns when it ended."""
+        """Fold a complete request, and return when it ended."""
         self._began(record.intended_ns)
         if (run := self._run_of(record.source)) is not None:
             run.record(record)
         return ended_ns(record)
 
     def tokens(self, times: TokenTimes) -> None:
-        """Take in when a request's chunks came; its record may come later."""
+        """Fold the chunk times of a request; its record may come later."""
         if (run := self._run_of(times.source)) is not None:
             run.tokens(times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView | None:
-        """The run that began last, with the others; None when there is none of ours."""
+        """Return the latest run, with the others; None without any."""
         if not self._runs:
             return None
         views = [each.view(now_ns, window, grid) for each in self._runs.values()]
@@ -123,7 +123,7 @@ class LoadClient:
         return run.progress.judge.bound_because
 
     def samples(self) -> dict[str, Samples]:
-        """The samples of all runs that may still report, by their names."""
+        """Return the samples of runs that may still report, by name."""
         return {
             f"client {run.run_id} {metric}": samples
             for run in self._runs.values()
@@ -131,7 +131,7 @@ class LoadClient:
         }
 
     def saved(self, parts: Parts) -> SavedLoadClient:
-        """Its state for a checkpoint, but for the rows of samples."""
+        """Return the state that checkpoints keep; rows of samples are saved apart."""
         return SavedLoadClient(
             began_ns=self.began_ns,
             begun=self._begun,
@@ -155,7 +155,7 @@ class LoadClient:
             self.began_ns = t_ns
 
     def _run_of(self, source: str, *, begins: bool = False) -> ClientRun | None:
-        """The run that a reading belongs to; None if that is over and put away."""
+        """Return the run of a reading; None if it ended and was put away."""
         known = self._runs.get(source)
         if known is None and (begins or source in self._plans or not self._runs):
             known = self._begin(source)
@@ -176,7 +176,7 @@ class LoadClient:
         return run
 
     def _put_away(self, run: ClientRun) -> None:
-        """Keep of a run what is shown of it, and let go of its samples."""
+        """Keep the view of an ended run, and release its samples."""
         del self._runs[run.run_id]
         over_ns = run.progress.over_ns or 0
         self._earlier.append(run.view(over_ns, Window.SESSION, Grid(0, 1, 1)))
@@ -185,6 +185,6 @@ class LoadClient:
 
 
 def ended_ns(record: RequestRecord) -> int:
-    """The last moment known of a request."""
+    """Return the last known moment of a request."""
     moments = (record.end_ns, record.last_token_ns, record.sent_ns)
     return next((t_ns for t_ns in moments if t_ns is not None), record.intended_ns)

@@ -1,4 +1,4 @@
-"""One load run as its client saw it: requests, latencies, events, charts."""
+"""One load run as measured by its client: requests, latencies, events, charts."""
 
 from collections import deque
 from dataclasses import field
@@ -38,9 +38,9 @@ RECENT = "last 10 s of the run"
 
 @piece("client", Vantage.CLIENT)
 class ClientView:
-    """One load run as its client saw it, warm-up left out; everything is of that run.
+    """One load run as measured by its client, without the warm-up.
 
-    Where nothing else is said, of all of it so far.
+    Numbers are of the whole run so far, unless a field says otherwise.
     """
 
     run: Annotated[
@@ -86,7 +86,7 @@ class ClientView:
             "When the run began, changed and ended; the latest 200 events.",
         ),
     ] = ()
-    """Oldest first; changes of the rate included."""
+    """Oldest first, with changes of the rate."""
     timeline: Annotated[
         ClientTimeline,
         Number("", "Client columns", "The columns of the client's charts."),
@@ -166,7 +166,7 @@ class ClientView:
             span=RECENT,
         ),
     ] = None
-    """None where that is not known."""
+    """None where not known."""
     send_lag_p99_s: Annotated[
         float | None,
         Number(
@@ -225,31 +225,31 @@ class ClientView:
 
     @property
     def users(self) -> int | None:
-        """Users of a closed loop, as last told; None in an open one."""
+        """Present users of a closed loop; None in an open one."""
         told = (each.users for each in reversed(self.events) if each.users is not None)
         return next(told, None)
 
     @property
     def measured_per_s(self) -> float | None:
-        """The rate that it was told first: what a warm-up measured, or the plan's."""
+        """The first target rate: measured by a warm-up, or the plan's."""
         told = (each for each in self.events if each.kind is LoadKind.RATE)
         return next((each.rate_per_s for each in told), None)
 
     @property
     def runs(self) -> tuple["ClientView", ...]:
-        """This run and the others, in order of their beginning."""
+        """This run and the others, by start."""
         return tuple(sorted((self, *self.others), key=lambda each: each.number))
 
 
 Plan = tuple[PlanFacts, str]
-"""A plan's facts, and all of it as it was recorded."""
+"""The facts of a plan, and the whole plan as recorded."""
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 MOST_UNMATCHED = 4_096
 MOST_EVENTS = 200
 
 
 class SavedClientRun(msgspec.Struct, array_like=True):
-    """The state of a ``ClientRun`` in a checkpoint, but for the rows of its samples."""
+    """A ClientRun as checkpoints keep it, without the rows of its samples."""
 
     number: int
     elsewhere: bool
@@ -266,14 +266,14 @@ class SavedClientRun(msgspec.Struct, array_like=True):
 
 
 class ClientRun:
-    """Folds what the load generator reports of one run."""
+    """Folds the reports of one load run."""
 
     def __init__(
         self, number: int, progress: RunProgress, *, elsewhere: bool = False
     ) -> None:
         self.number = number
         self.elsewhere = elsewhere
-        """Whether somebody else started it."""
+        """Whether it was started elsewhere."""
         self.progress = progress
         self.samples = {metric: ChartedSamples() for metric in METRICS}
         self._slos = dict(progress.plan.objectives()) if progress.plan else {}
@@ -283,21 +283,21 @@ class ClientRun:
         self._asked = LevelCurve()
         self._sent = RateCurve()
         self._unmatched: dict[str, TokenTimes | RequestRecord] = {}
-        """Token times whose record has not come, records whose token times have not."""
+        """Token times without a record yet, and records without token times."""
 
     @property
     def run_id(self) -> str:
         return self.progress.run_id
 
     def event(self, event: LoadEvent) -> None:
-        """Take in what the run began or ended."""
+        """Fold an event of the run."""
         self._began(event.t_ns)
         self._events.append(event)
         self.progress.event(event)
         self._asked.tell(event.t_ns, self.progress.rate_per_s)
 
     def sample(self, sample: ClientSample, host: HostUse) -> None:
-        """Take in one second of the generator itself, on a host so busy."""
+        """Fold one second of the generator's own measurements, with its host's use."""
         self._began(sample.t_ns - sample.span_ns)
         self.progress.judge.sample(sample, self.samples["itl_s"], host)
         second = self.progress.sample(sample)
@@ -315,11 +315,14 @@ class ClientRun:
             self._pair(record.external_id, record)
 
     def tokens(self, times: TokenTimes) -> None:
-        """Take in when a request's chunks came; its record may come later."""
+        """Fold the chunk times of a request; its record may come later."""
         self._pair(times.external_id, times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView:
-        """The whole run, charted on the bins of a window while it goes on."""
+        """Return the view of the whole run.
+
+        While it runs, charts use the window's bins.
+        """
         over_ns = self.progress.over_ns
         if over_ns is not None and over_ns <= now_ns:
             now_ns, window = over_ns, Window.SESSION
@@ -347,7 +350,7 @@ class ClientRun:
         )
 
     def saved(self) -> SavedClientRun:
-        """Its state for a checkpoint, but for the rows of its samples."""
+        """Return the state that checkpoints keep; rows of samples are saved apart."""
         return SavedClientRun(
             number=self.number,
             elsewhere=self.elsewhere,
@@ -364,7 +367,7 @@ class ClientRun:
 
     @classmethod
     def restored(cls, saved: SavedClientRun) -> Self:
-        """The run as a checkpoint holds it."""
+        """Return the run of a checkpoint."""
         progress = RunProgress.restored(saved.run)
         run = cls(saved.number, progress, elsewhere=saved.elsewhere)
         run._began_ns, run._asked, run._sent = saved.began_ns, saved.asked, saved.sent
@@ -429,7 +432,7 @@ class ClientRun:
                 self.samples[metric].add(at_ns, value_ns)
 
     def _pair(self, external_id: str, half: TokenTimes | RequestRecord) -> None:
-        """Complete a request from its record and its token times, in either order."""
+        """Join a record with its token times, whichever comes first."""
         other = self._unmatched.pop(external_id, None)
         if isinstance(half, TokenTimes) and isinstance(other, RequestRecord):
             self._complete(other, half)
@@ -450,7 +453,7 @@ class ClientRun:
         self._judge(record, times.gaps_ns)
 
     def _judge(self, record: RequestRecord, gaps_ns: list[int]) -> None:
-        """Count it as good or not, unless nobody can tell."""
+        """Count a request as good or not, if it can be judged."""
         slo = self._slos.get(record.class_name or "", self._slos.get(""))
         if slo is None or record.phase is Phase.WARMUP:
             return

@@ -1,7 +1,8 @@
-"""Is it the server that was measured, or the client?
+"""Judges whether a load run measured the server or its own client.
 
-A saturated client does not fail: throughput looks fine, only its stamps rot. So it
-measures itself, and where it was too slow for the latencies it reports, says so.
+A saturated client does not fail: throughput looks fine, only its timestamps are late.
+So it measures itself, and its numbers are marked where it was too slow for the
+latencies it reports.
 """
 
 from collections import deque
@@ -24,21 +25,21 @@ from inferwatch.metrics.series.samples import Samples
 from inferwatch.metrics.series.window import Quantiles, Window
 
 LAG_SHARE = 0.1
-"""Of the latency that a lag falsifies: more than a tenth is too much."""
+"""Lag / latency it distorts, above which the lag is too long."""
 MERGED_SHARE = 0.01
 CPU_SHARE = 0.7
-"""Of the one core that a generator can use: above, lags grow without bound."""
+"""Share of the generator's one core above which lags grow without bound."""
 
 
 CALM_NS = 10 * NS_PER_S
-"""A client that was too slow must be fast enough for so long before it is called OK."""
+"""How long a client that was too slow must be fast enough to be called OK."""
 ENGINE_ROLES = ("api", "core", "worker")
 WORTH_SAYING = 0.1
-"""Cores that one must have kept busy to be named."""
+"""Cores a process must keep busy to be named."""
 
 
 class ClientState(StrEnum):
-    """What a verdict says of the client: fast enough, the bottleneck, or unknown."""
+    """Whether the client was fast enough, too slow, or this is not known."""
 
     OK = "OK"
     CLIENT_BOUND = "CLIENT-BOUND"
@@ -53,7 +54,7 @@ WORDS: dict[str, str] = {
 
 
 def client_words(verdict: str) -> str:
-    """What a verdict is called where nothing else says that it is on the client."""
+    """Return the words for a verdict shown without other mention of the client."""
     return WORDS[verdict]
 
 
@@ -62,22 +63,22 @@ SEVERITY = (ClientState.UNKNOWN, ClientState.OK, ClientState.CLIENT_BOUND)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientVerdict:
-    """Whether the client was fast enough, and why not, fit to show."""
+    """Whether the client was fast enough, and why not, as shown to users."""
 
     state: ClientState = ClientState.UNKNOWN
     reasons: tuple[str, ...] = ()
     cause: str | None = None
-    """Who kept the client's host busy, where it was too slow and that is known."""
+    """What kept the client's host busy, if it was too slow and this is known."""
 
     @property
     def why(self) -> str:
-        """Its reasons and its cause in one line; empty where there are none."""
+        """Reasons and cause in one line; empty without any."""
         return "; ".join((*self.reasons, *([self.cause] if self.cause else [])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEvidence:
-    """The measurements a verdict is made from; unknown is None and accuses nobody."""
+    """The measurements that a verdict follows from; None where unknown."""
 
     sample: ClientSample | None = None
     send_lag: Estimate = field(default_factory=Estimate)
@@ -87,7 +88,7 @@ class ClientEvidence:
 
 
 def lags_estimate(lags_ns: Ints) -> Estimate:
-    """What a verdict needs to know of lags in order of time: no intervals."""
+    """Return quantiles of lags, in order of time, without intervals."""
     ones = np.ones(len(lags_ns), np.int64)
     return Estimate(
         quantiles=of_weighted(lags_ns, ones, NS_PER_S),
@@ -96,13 +97,16 @@ def lags_estimate(lags_ns: Ints) -> Estimate:
 
 
 def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
-    """The one that says most against the numbers; unknown where there is none."""
+    """Return the most severe verdict; UNKNOWN without any."""
     found = sorted(verdicts, key=lambda each: SEVERITY.index(each.state))
     return found[-1] if found else ClientVerdict()
 
 
 def host_text(host: HostUse, client: float | None) -> str | None:
-    """``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``; None: unknown."""
+    """Return ``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``.
+
+    None if unknown.
+    """
     roles = host.by_role
     engine = [roles[role] for role in ENGINE_ROLES if role in roles]
     used = {
@@ -128,7 +132,7 @@ def host_text(host: HostUse, client: float | None) -> str | None:
 
 
 def _short(host: HostUse) -> bool:
-    """The engine's busy threads leave no core to a client."""
+    """Return whether the engine's threads leave no core for a client."""
     busy = sum(round(host.by_role.get(role, 0.0)) for role in ENGINE_ROLES)
     return host.cores is not None and busy > 0 and host.cores < busy + 1
 
@@ -143,26 +147,26 @@ def judge(evidence: ClientEvidence) -> ClientVerdict:
 
 
 def recv_lag_p99_s(sample: ClientSample) -> float | None:
-    """Receive lag: from the kernel's stamp of a read to ours."""
+    """Return receive lag p99: from the kernel's timestamp of a read to the client's."""
     lag_ns = sample.recv_lag_p99_ns
     return None if lag_ns is None else lag_ns / NS_PER_S
 
 
 def cpu_share(sample: ClientSample) -> float | None:
-    """The share of one core that the generator used."""
+    """Return the share of one core that the generator used; None if unknown."""
     return sample.cpu_s / sample.span_ns * NS_PER_S if sample.span_ns else None
 
 
 def merged_share(sample: ClientSample) -> float | None:
-    """Reads that brought several tokens' chunks at once, of all reads."""
+    """Return reads that held chunks of several tokens / all reads; None without any."""
     return sample.merged_reads / sample.reads if sample.reads else None
 
 
 def _sending(evidence: ClientEvidence) -> str:
-    """Send lag at p99; where few sends stand behind it, a hiccup is allowed for.
+    """Return what is wrong with send lag p99; empty if nothing.
 
-    Of a hundred sends, one hiccup of the machine is the p99: no reason to accuse. Of
-    a thousand, it is the very sends that a TTFT's p99 without a mark is made of.
+    With few sends, one hiccup of the machine is the p99, so a lower bound is used. With
+    a thousand, it is the very sends that a TTFT p99 without a mark is made of.
     """
     lag_s, more = evidence.send_lag.quantiles.p99, ""
     if "p99" in evidence.send_lag.quantiles.weak:
@@ -175,10 +179,11 @@ def _sending(evidence: ClientEvidence) -> str:
 
 
 def _receiving(evidence: ClientEvidence) -> str:
-    """Only a read that brought several tokens' chunks can give one a wrong stamp.
+    """Return what is wrong with receive lag p99; empty if nothing.
 
-    The kernel stamps a lone chunk when it comes, however late it is read. A server may
-    well send two at once: where the kernel says that reads were not late, it did.
+    The kernel stamps a lone chunk on arrival, however late it is read, so only merged
+    reads can be wrong. A server may well send two at once: it did where the kernel says
+    that reads were not late.
     """
     sample, itl_s = evidence.sample, evidence.itl_p50_s
     merged = (sample and merged_share(sample)) or 0.0
@@ -207,14 +212,14 @@ def _ms(seconds: float) -> str:
 # Of a run that goes on: now by its last seconds, and as a whole.
 
 SECONDS = 10
-"""Samples, one a second, that a verdict of the present stands on."""
+"""Number of samples, one a second, for a present verdict."""
 MOST_RECORDS = 2_000
 MOST_KEPT = 2_048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuality:
-    """How well the client does now, as screens show it; unknown is None."""
+    """How well the client keeps up now, as screens show it; None where unknown."""
 
     verdict: ClientVerdict = field(default_factory=ClientVerdict)
     send_lag_p99_s: float | None = None
@@ -224,7 +229,7 @@ class ClientQuality:
 
 
 class SentRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The moments of an ended request that tell how well the client does."""
+    """The times of an ended request that a client verdict needs."""
 
     index: int
     intended_ns: int
@@ -234,14 +239,14 @@ class SentRequest(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ThinnedValues(msgspec.Struct, array_like=True):
-    """Values of a whole run; of too many, every second one goes, and so on."""
+    """Values of a whole run; where there are too many, every second one is dropped."""
 
     kept: list[int] = []
     stride: int = 1
     seen: int = 0
 
     def add(self, values: Iterable[int]) -> None:
-        """Add some, in order of time."""
+        """Add values in order of time."""
         for value in values:
             if self.seen % self.stride == 0:
                 self.kept.append(value)
@@ -252,18 +257,18 @@ class ThinnedValues(msgspec.Struct, array_like=True):
 
 
 class WholeRun(msgspec.Struct, array_like=True):
-    """What a verdict on a whole run so far is made of."""
+    """The measurements for a verdict on a whole run so far."""
 
     sample: ClientSample | None = None
-    """Of all seconds, or as the generator summed them up at its end."""
+    """Over all seconds, or the generator's own sum at its end."""
     lags: ThinnedValues = msgspec.field(default_factory=ThinnedValues)
-    """Of sends that only the client delayed."""
+    """Lags of sends that only the client delayed."""
     waits: ThinnedValues = msgspec.field(default_factory=ThinnedValues)
-    """From a send to the first token."""
+    """Times from a send to the first token."""
 
 
 class EndedSecond(msgspec.Struct, array_like=True, frozen=True):
-    """What the requests that ended in a second say of lags, without sorting them."""
+    """Bounds on the lags of requests that ended in one second."""
 
     sent: int
     worst_lag_ns: int
@@ -271,23 +276,23 @@ class EndedSecond(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def in_time(self) -> bool:
-        """No lag was long enough to accuse anybody."""
+        """Whether no lag was long enough to matter."""
         return self.worst_lag_ns <= LAG_SHARE * self.wait_p50_ns
 
 
 class JudgedSecond(msgspec.Struct, array_like=True, frozen=True):
-    """What was last said of the present, and what of it was ever too slow."""
+    """The latest verdict on the present, and when the client was last too slow."""
 
     state: ClientState = ClientState.UNKNOWN
     reasons: tuple[str, ...] = ()
     bound_ns: int | None = None
-    """When the client last was too slow."""
+    """When the client was last too slow."""
     cause: str | None = None
-    """Who kept the host busy then."""
+    """What kept the host busy then."""
 
 
 class SavedSeconds(msgspec.Struct, array_like=True):
-    """The state of a ``ClientJudge`` in a checkpoint, but for the plan's limit."""
+    """A ClientJudge as checkpoints keep it, without the plan's limit."""
 
     samples: list[ClientSample]
     requests: list[SentRequest]
@@ -298,11 +303,10 @@ class SavedSeconds(msgspec.Struct, array_like=True):
 
 
 class ClientJudge:
-    """Judges the client of a run, once a second, by its last ten; and the whole run.
+    """Judges the client of a run every second, by its last ten and the whole run.
 
-    It is called too slow at once, and fast enough again only after ten seconds in
-    which nothing says otherwise. Once a run has ended, the verdict is on all of it, as
-    the numbers beside it are.
+    It is called too slow at once, and fast enough again only after ten calm seconds.
+    Once a run has ended, the verdict is on all of it, as are the numbers beside it.
     """
 
     def __init__(self, most_in_flight: int | None) -> None:
@@ -316,7 +320,7 @@ class ClientJudge:
         self._said = JudgedSecond()
 
     def record(self, record: RequestRecord) -> None:
-        """Take in a request that has ended."""
+        """Add a request that has ended."""
         if record.phase is not Phase.WARMUP:
             self._fresh += 1
             self._records.append(
@@ -330,7 +334,7 @@ class ClientJudge:
             )
 
     def sample(self, sample: ClientSample, gaps: Samples, host: HostUse) -> None:
-        """Take in a second of the client, or its whole run, and judge.
+        """Add a second of the client, or its whole run, and judge.
 
         ``gaps`` are those between chunks.
         """
@@ -359,7 +363,7 @@ class ClientJudge:
 
     @classmethod
     def restored(cls, saved: SavedSeconds, most_in_flight: int | None) -> Self:
-        """The state of a checkpoint, taken over."""
+        """Return the judge of a checkpoint."""
         judge = cls(most_in_flight)
         judge._samples.extend(saved.samples)
         judge._records.extend(saved.requests)
@@ -369,7 +373,10 @@ class ClientJudge:
         return judge
 
     def quality(self, gaps: Samples, *, ended: bool) -> ClientQuality:
-        """The quality as of the last sample, the verdict likewise or on all of it."""
+        """Return the quality as of the last sample.
+
+        Once ended, with the run's verdict.
+        """
         if not self._samples:
             return ClientQuality(verdict=self._over_all(gaps))
         found = self._now(gaps)
@@ -385,7 +392,7 @@ class ClientJudge:
 
     @property
     def bound_because(self) -> str | None:
-        """Why it is too slow now; None while it is not."""
+        """Why the client is too slow now; None while it is not."""
         found = self._at_present()
         return found.why if found.state is ClientState.CLIENT_BOUND else None
 
@@ -405,7 +412,7 @@ class ClientJudge:
         return ClientVerdict(state=said.state, reasons=said.reasons, cause=cause)
 
     def _over_all(self, gaps: Samples) -> ClientVerdict:
-        """What was the cause when it was last too slow is the cause of it all."""
+        """Return the verdict on the whole run, with the latest known cause."""
         whole = self._whole
         if whole.sample is None:
             return ClientVerdict()
@@ -421,7 +428,7 @@ class ClientJudge:
         return replace(found, cause=self._said.cause if found.reasons else None)
 
     def _now(self, gaps: Samples) -> ClientEvidence:
-        """The last ten seconds, as of the last sample."""
+        """Return the measurements of the last ten seconds."""
         sample = together(list(self._samples))
         begin_ns = sample.t_ns - SECONDS * NS_PER_S
         recent = [each for each in self._records if (each.sent_ns or 0) > begin_ns]
@@ -434,9 +441,9 @@ class ClientJudge:
         )
 
     def _in_time(self, gaps: Samples) -> ClientEvidence | None:
-        """Likewise, where no lag accuses anybody: quick, and mostly so.
+        """Return these measurements if no lag was too long, else None; a fast path.
 
-        The median of all waits is no less than the least of the seconds' medians.
+        The median of all waits is at least the smallest median of a second.
         """
         told = [each for each in self._seconds if each.sent]
         if not told:
@@ -454,7 +461,7 @@ class ClientJudge:
 
     @staticmethod
     def _itl_p50_s(sample: ClientSample, gaps: Samples) -> float | None:
-        """Only where reads were merged does it matter."""
+        """Return ITL p50; None where no reads were merged, as it is not needed."""
         if (merged_share(sample) or 0.0) <= MERGED_SHARE:
             return None
         return gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50
@@ -486,10 +493,10 @@ class ClientJudge:
     def _delays(
         self, wanted: list[SentRequest], requests: list[SentRequest], in_flight: int
     ) -> tuple[list[int], list[int]]:
-        """Lags of sends that only the client delayed, and waits for first tokens.
+        """Return send lags that only the client caused, and waits for first tokens.
 
-        What is in flight now may have been so all the time: rather too little
-        evidence than a false one.
+        Requests in flight may have been so all the time: rather too little evidence
+        than false evidence.
         """
         waits = [
             each.first_token_ns - each.sent_ns

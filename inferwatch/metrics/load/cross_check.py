@@ -1,9 +1,9 @@
-"""The same requests seen from both ends: where a TTFT was spent, and who disagrees.
+"""Compares client and server on the same requests: where TTFT was spent.
 
-With a probe on this host each part of each request is measured, on one clock. Without
-one, vLLM's answers may tell their own queue and prefill time; else a server's counters,
-read before and after, give its means. What these leave of the client's mean is the way
-there and back, and cannot be told from an error.
+With a probe on this host each part of each request is measured on one clock. Without
+one, vLLM's answers may report their own queue and prefill time; else means come from a
+server's counters, read before and after. The rest of the client's mean is the network,
+and cannot be told from an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,29 +24,34 @@ from inferwatch.metrics.requests.outcomes import client_id
 
 DISAGREE = 0.02
 PARTS = ("send_lag_s", "network_s", "api_s", "queue_s", "prefill_s", "return_s")
-"""Due to sent; to arrived at the API server; to queued in the engine; to scheduled; to
-the first token, there; to the first token, here."""
+"""Parts of TTFT, in order.
+
+From intended to sent; to arrived at the API server; to queued in the engine; to
+scheduled; to the first token at the server; to the first token at the client.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheck:
-    """Where a mean TTFT was spent, over the requests that both ends know."""
+    """Where a mean TTFT was spent, over requests that client and server both know."""
 
     source: str
-    """probe: each request's; answers: as each told; metrics: the server's means."""
+    """One of: probe (each request), answers (each answer), metrics (the server's
+    means).
+    """
     n: int
     parts: dict[str, float | None]
     ttft_s: float | None
-    """From the intended send; the parts add up to it."""
+    """From the intended send; the sum of its parts."""
     unexplained_s: float | None
-    """What the parts do not account for."""
+    """Time not explained by the parts."""
     disagreements: tuple[str, ...] = ()
-    """More than 2%, fit to show."""
+    """Differences above 2%, as sentences."""
     hint: str | None = None
-    """What the server could tell, and how to make it."""
+    """What the server could report, and how to enable it."""
 
     def as_json(self) -> dict[str, Any]:
-        """The check as one object, as summaries hold it."""
+        """Return the check as an object of JSON summaries."""
         return {
             "source": self.source,
             "n": self.n,
@@ -59,7 +64,7 @@ class CrossCheck:
 
 
 def said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
-    """A sentence for a part of more than 2% of the whole; else none."""
+    """Return a sentence for a part of more than 2% of the whole; else nothing."""
     if not whole_s or abs(part_s) <= DISAGREE * whole_s:
         return ()
     return (f"{part_s * 1000:.3g} ms ({abs(part_s) / whole_s:.0%}) {what}",)
@@ -68,7 +73,7 @@ def said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
 def delta(
     before: Mapping[str, float], after: Mapping[str, float], name: str
 ) -> float | None:
-    """How far one of vLLM's counters went up; None where it has no such counter."""
+    """Return the increase of a vLLM counter; None where there is no such counter."""
     name = f"vllm:{name}"
     if name not in after:
         return None
@@ -78,27 +83,27 @@ def delta(
 def mean(
     before: Mapping[str, float], after: Mapping[str, float], name: str
 ) -> float | None:
-    """The mean of one of vLLM's histograms between the two readings."""
+    """Return the mean of a vLLM histogram between two scrapes; None without any."""
     total = delta(before, after, f"{name}_sum")
     count = delta(before, after, f"{name}_count")
     return total / count if total is not None and count else None
 
 
 def mean_s(records: Sequence[RequestRecord], start: str, end: str) -> float | None:
-    """The mean time from one moment of these requests to another."""
+    """Return the mean time between two moments of requests; None without any."""
     pairs = ((getattr(each, start), getattr(each, end)) for each in records)
     known = [b - a for a, b in pairs if a is not None and b is not None]
     return sum(known) / len(known) / NS_PER_S if known else None
 
 
 def minus(whole: float | None, part: float | None) -> float | None:
-    """The difference where both are known."""
+    """Return the difference; None where one is unknown."""
     return None if whole is None or part is None else whole - part
 
 
 @dataclass(slots=True)
 class _ServerMoments:
-    """A request's moments in the server."""
+    """A request's times at the server."""
 
     external_id: str | None = None
     moments: dict[str, int] = field(default_factory=dict)
@@ -117,13 +122,13 @@ MOMENTS = {
 
 
 class ServerBook:
-    """Folds what a probe in the server tells of each request."""
+    """Keeps the times of each request as reported by the server's probe."""
 
     def __init__(self) -> None:
         self._requests: dict[str, _ServerMoments] = {}
 
     def fold(self, reading: AnyReading) -> None:
-        """Take in a reading, if it is of a request."""
+        """Fold a reading, if it is of a request."""
         if not isinstance(reading, RequestEvent):
             return
         request = self._requests.setdefault(reading.request_id, _ServerMoments())
@@ -134,7 +139,7 @@ class ServerBook:
             request.moments.setdefault(name, reading.t_ns)
 
     def moments(self) -> dict[str, dict[str, int]]:
-        """The moments of each request, by the id that the client gave it."""
+        """Return the times of each request, by the client's id."""
         return {
             request.external_id: request.moments
             for request in self._requests.values()
@@ -148,13 +153,13 @@ def cross_check(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> CrossCheck | None:
-    """Check a run by the best source there is; None where there is none."""
+    """Check a run by the best source; None without any."""
     seen = check_requests(book, server) or check_answers(book, before, after)
     return seen or check_means(book, before, after)
 
 
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
-    """Check it request by request; None when the probe saw none of them."""
+    """Check request by request; None where the probe saw none of them."""
     known = server.moments()
     ways = [
         way
@@ -182,7 +187,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
 def check_means(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Check it by vLLM's counters, read before and after; None where it has none."""
+    """Check by vLLM's counters, read before and after; None without them."""
     count = delta(before, after, "time_to_first_token_seconds_count")
     all_records = [*book.warmup, *book.records]
     seen = [each for each in all_records if each.first_token_ns is not None]
@@ -216,7 +221,7 @@ def check_means(
 
 
 def _way(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
-    """The moments of a request in their order; empty when one is missing."""
+    """Return the times of a request in order; empty where one is missing."""
     names = ("arrived", "added", "scheduled", "first_token")
     way = [record.intended_ns, record.sent_ns, *map(there.get, names)]
     known = [moment for moment in (*way, record.first_token_ns) if moment is not None]
@@ -230,7 +235,7 @@ def _counts_disagree(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> tuple[str, ...]:
-    """Means over different requests cannot be compared."""
+    """Return why the server's means are of other requests; empty if they are not."""
     if abs(count - seen) > DISAGREE * seen:
         text = f"the server counts {count:,.0f} first tokens, the client {seen:,}"
         return (f"{text}: it had other traffic, or requests were cut off",)
@@ -252,7 +257,7 @@ def _counts_disagree(
 
 
 class _AnswerMeans(NamedTuple):
-    """Means of what the answers said."""
+    """Means of the timings in answers."""
 
     queue_s: float
     prefill_s: float
@@ -262,7 +267,7 @@ class _AnswerMeans(NamedTuple):
 def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Check it by what the answers say; None where they say nothing."""
+    """Check by the timings in answers; None without any."""
     told = [each for each in (*book.warmup, *book.records) if _tells(each)]
     if not told:
         return None
@@ -312,14 +317,14 @@ def _means(records: Sequence[RequestRecord]) -> _AnswerMeans:
 def _server_s(
     count: int, before: Mapping[str, float], after: Mapping[str, float]
 ) -> float | None:
-    """The API server's own mean TTFT, if it is of the same requests."""
+    """Return the API server's mean TTFT if it is of as many requests; else None."""
     if delta(before, after, "time_to_first_token_seconds_count") != count:
         return None
     return mean(before, after, "time_to_first_token_seconds")
 
 
 def _decode(records: Sequence[RequestRecord], means: _AnswerMeans) -> tuple[str, ...]:
-    """First token to last takes as long there as here, or tokens were held up."""
+    """Return a sentence if decode times of client and server differ."""
     known = [each for each in records if each.server_decode_ns is not None]
     here_s = mean_s(known, "first_token_ns", "last_token_ns")
     if here_s is None or means.decode_s is None:

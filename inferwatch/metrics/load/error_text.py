@@ -1,10 +1,10 @@
-"""What a server's error says, out of the JSON around it."""
+"""Extracts the message of a server's error from its JSON."""
 
 import json
 import re
 
 _MESSAGE = re.compile(r'"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)')
-"""Also where the body was cut off in the middle of it."""
+"""Matches even where the body was cut off inside the message."""
 
 
 def error_text(detail: str) -> str:

@@ -1,4 +1,4 @@
-"""Goodput: requests that hold every limit at once."""
+"""Goodput: requests that meet every limit at once."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,31 +25,34 @@ class Goodput:
     """How many requests of a run were good."""
 
     n: int
-    """Judged: not those that we aborted before they broke a limit, nor the untold."""
+    """Judged requests, without undetermined ones."""
     good: int
     undetermined: int
-    """Requests that nobody can judge."""
+    """Requests that cannot be judged."""
     untold: int
-    """Of those, answered in full, and yet nobody told what it takes to judge them."""
+    """Undetermined requests that were answered in full but lack a measurement."""
     missed: dict[str, int]
-    """Requests that broke a metric's limit; one can break several."""
+    """Requests that missed the limit of each metric; one can miss several."""
     good_per_s: float | None
-    """None where some are untold: a part of the good ones is not their rate."""
+    """None where some are untold, as their share is not known."""
     certain: float
-    """So many independent requests would say as much of the share; 0: nothing."""
+    """Number of independent requests that would be as informative; 0 for none."""
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """The 95% interval of the share; 0 to 1 where nothing can be said of it."""
+        """The 95% interval of the share; 0 to 1 where nothing is known."""
         return share_interval((self.share or 0.0) * self.certain, self.certain)
 
     @property
     def share(self) -> float | None:
-        """Good requests of those judged; None when none was judged."""
+        """Good / judged requests, 0-1; None if none was judged."""
         return self.good / self.n if self.n else None
 
     def holds(self, share: float) -> bool | None:
-        """Whether at least that share was good; None where the untold decide."""
+        """Return whether the share of good requests is reached.
+
+        None if untold ones decide.
+        """
         ended = self.n + self.untold
         if not ended or (self.good + self.untold) / ended < share:
             return False
@@ -57,7 +60,7 @@ class Goodput:
 
 
 def goodput(book: LoadBook, slo: Slo, classes: Mapping[str, Slo]) -> Goodput:
-    """Judge each request by its class's objectives, else by those of all."""
+    """Judge each request by its class's objectives, else by the general ones."""
     return goodput_of(book, book.records, slo, classes)
 
 
@@ -67,7 +70,7 @@ def goodput_of(
     slo: Slo,
     classes: Mapping[str, Slo],
 ) -> Goodput:
-    """The goodput of some requests of a run, per second of the whole run."""
+    """Return the goodput of some requests, per second of the whole run."""
     flags: list[bool] = []
     untold = 0
     missed: Counter[str] = Counter()
@@ -95,10 +98,10 @@ def goodput_of(
 
 
 def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] | None:
-    """The limits that a request broke; ``failed`` for one that failed by itself.
+    """Return the limits that a request missed, plus ``failed`` if it failed by itself.
 
-    None where nobody can tell: we cut it off before it broke one, or its server did not
-    count its tokens. What came in one piece has no gap, however many tokens it was.
+    None where it cannot be judged: it was aborted before it missed one, or its server
+    does not count tokens. An answer in one piece has no gaps.
     """
     values = latencies(record, gaps_ns)
     first_ns, tokens = record.first_token_ns, record.output_tokens
@@ -112,10 +115,10 @@ def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] |
 
 
 def latencies(record: Answered, gaps_ns: Sequence[int]) -> dict[str, float]:
-    """A request's latencies in seconds, by the names that objectives use.
+    """Return a request's latencies in seconds, by the names that objectives use.
 
-    What did not come is at least as late as the end of the wait for it: then that is
-    its value, unless it is too early to say.
+    A token that never came is at least as late as the end of the wait, which is used
+    unless it is too early to tell.
     """
     found: dict[str, int | float] = {}
     end_ns = record.end_ns

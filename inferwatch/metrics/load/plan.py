@@ -1,4 +1,4 @@
-"""What of a recorded load plan the arithmetic needs to know."""
+"""The fields of a recorded load plan that metrics need."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ from inferwatch.metrics.requests.slo import Slo, parse_slo
 
 
 class ClassFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the arithmetic needs to know of a class of requests."""
+    """The fields of a request class that metrics need."""
 
     name: str
     slo: str | None = None
 
 
 class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of a ``LoadPlan`` that the arithmetic needs, with its defaults."""
+    """The fields of a ``LoadPlan`` that metrics need, with its defaults."""
 
     run_id: str
     model: str = ""
@@ -32,16 +32,16 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def closed(self) -> bool:
-        """Whether it is a closed loop, of users who ask again once answered."""
+        """Whether it is a closed loop: users send again once they are answered."""
         return self.arrivals == "closed"
 
     @property
     def most_in_flight(self) -> int | None:
-        """Who is due beyond so many is held back; None in a closed loop."""
+        """The cap on requests in flight; None in a closed loop."""
         return None if self.closed else self.max_in_flight
 
     def objectives(self) -> Mapping[str, Slo]:
-        """Objectives by class; those of all other requests under the empty name."""
+        """Return objectives by class; general ones have an empty name."""
         named = {"": self.slo} | {each.name: each.slo for each in self.classes}
         return {name: slo for name, text in named.items() if (slo := _slo(text))}
 
@@ -50,7 +50,7 @@ PLANS = msgspec.json.Decoder(PlanFacts)
 
 
 def plan_facts(planned: LoadPlanned) -> PlanFacts | None:
-    """The facts of a recorded plan; None when it cannot be read."""
+    """Return the facts of a recorded plan; None where it cannot be read."""
     try:
         return PLANS.decode(planned.plan)
     except msgspec.MsgspecError:
@@ -58,7 +58,7 @@ def plan_facts(planned: LoadPlanned) -> PlanFacts | None:
 
 
 def _slo(text: str | None) -> Slo | None:
-    """None for objectives that an earlier version recorded and this one cannot read."""
+    """Return parsed objectives; None where this version cannot read them."""
     try:
         return parse_slo(text) if text else None
     except UsageError:

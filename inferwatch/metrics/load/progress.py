@@ -1,4 +1,4 @@
-"""One load run while it goes on: how far it is, what was asked, what came of it."""
+"""Progress of one load run: target, counts, failures, state."""
 
 from typing import Self
 
@@ -18,7 +18,7 @@ from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
 
 SILENT_NS = 5 * NS_PER_S
-"""A generator that runs tells something each second."""
+"""A running generator reports every second; after this it counts as silent."""
 
 
 MOST_KINDS = 50
@@ -29,13 +29,13 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     sent: int = 0
     begun: int = 0
-    """Requests that set out; of conversations: their first turns that have ended."""
+    """Requests that set out; of conversations only first turns that ended."""
     in_flight: int | None = None
     succeeded: int = 0
     failed: int = 0
     aborted: int = 0
     output_tokens: int | None = 0
-    """Of those that succeeded; None where one of them was not counted."""
+    """Of successful requests; None where one of them was not counted."""
 
 
 class EndedRequests(msgspec.Struct):
@@ -49,15 +49,15 @@ class EndedRequests(msgspec.Struct):
     begun: int = 0
     """First turns that have ended."""
     in_turns: bool = False
-    """They are turns of conversations."""
+    """Whether requests are turns of conversations."""
     flown: int = 0
     """Requests sent in any phase."""
     output_tokens: int | None = 0
-    """Of those that succeeded; None where one of them was not counted."""
+    """Of successful requests; None where one of them was not counted."""
     first_due_ns: int | None = None
     last_end_ns: int | None = None
     by_kind: dict[str, FailureCount] = {}
-    """Failed requests by the kind of failure."""
+    """Failed requests by kind of failure."""
 
     def take(self, record: RequestRecord) -> None:
         sent = record.sent_ns is not None
@@ -84,7 +84,7 @@ class EndedRequests(msgspec.Struct):
     def tally(
         self, in_flight: int | None, *, warming_up: bool = False
     ) -> RequestCounts:
-        """The counts as of now; what is in flight in a warm-up is not among them."""
+        """Return the present counts; requests in flight in a warm-up are left out."""
         flying = 0 if warming_up else in_flight or 0
         return RequestCounts(
             sent=self.sent + flying,
@@ -97,7 +97,7 @@ class EndedRequests(msgspec.Struct):
         )
 
     def failures(self) -> tuple[FailureCount, ...]:
-        """Failures by kind, the most frequent first."""
+        """Return failures by kind, most frequent first."""
         return tuple(
             sorted(self.by_kind.values(), key=lambda each: (-each.count, each.kind))
         )
@@ -114,7 +114,7 @@ class EndedRequests(msgspec.Struct):
 
 
 class AskedRate(msgspec.Struct, array_like=True):
-    """The rate or the users asked of a run now, and what was asked before."""
+    """The present target rate or users, and the previous one."""
 
     rate_per_s: float | None = None
     users: int | None = None
@@ -122,7 +122,7 @@ class AskedRate(msgspec.Struct, array_like=True):
     changed_ns: int | None = None
 
     def take(self, event: LoadEvent) -> None:
-        """Take in what is asked from now on."""
+        """Set the target."""
         old = self.rate_per_s if self.users is None else self.users
         self.rate_per_s, self.users = event.rate_per_s, event.users
         new = self.rate_per_s if self.users is None else self.users
@@ -131,7 +131,7 @@ class AskedRate(msgspec.Struct, array_like=True):
 
 
 class RunMoments(msgspec.Struct, array_like=True):
-    """When a run began, sent, drained and ended, and when it was last heard of."""
+    """When a run began, sent, drained, ended, and last reported."""
 
     began_ns: int | None = None
     sending_ns: int | None = None
@@ -141,12 +141,12 @@ class RunMoments(msgspec.Struct, array_like=True):
 
     @property
     def sending(self) -> bool:
-        """Not warming up any more, and not yet waiting for the last answers."""
+        """Whether it sends: past the warm-up, and not draining."""
         over = self.draining_ns is not None or self.ended_ns is not None
         return self.sending_ns is not None and not over
 
     def state(self, now_ns: int, *, warms_up: bool) -> RunState:
-        """Whether the run warms up, sends, drains, has ended, or has gone silent."""
+        """Return the state of the run at a moment."""
         if self.ended_ns is not None:
             return RunState.ENDED
         if self.heard_ns is not None and now_ns - self.heard_ns > SILENT_NS:
@@ -166,7 +166,7 @@ class RunMoments(msgspec.Struct, array_like=True):
 
 
 class SavedRun(msgspec.Struct, array_like=True):
-    """The state of a ``RunProgress`` in a checkpoint."""
+    """A RunProgress as checkpoints keep it."""
 
     run_id: str
     plan: tuple[PlanFacts, str] | None
@@ -181,7 +181,7 @@ class SavedRun(msgspec.Struct, array_like=True):
 
 
 class RunProgress:
-    """Folds the readings of one load run, in fixed memory however long it goes on."""
+    """Folds the readings of one load run in bounded memory."""
 
     def __init__(self, run_id: str, plan: tuple[PlanFacts, str] | None) -> None:
         self.run_id = run_id
@@ -192,9 +192,11 @@ class RunProgress:
         self._counts = EndedRequests()
         self._moments = RunMoments()
         self._told: tuple[ClientSample, RequestCounts, int] | None = None
-        """The last sample, the counts then, and what had ended then of any phase."""
+        """The last sample, the counts at that time, and how many had ended of any
+        phase.
+        """
         self._sends = 0
-        """As the generator counted them itself, told at its end."""
+        """The generator's own count, reported at its end."""
         self._held_back: int | None = None
         self._said = ""
 
@@ -215,7 +217,7 @@ class RunProgress:
 
     @classmethod
     def restored(cls, saved: SavedRun) -> Self:
-        """The run as a checkpoint holds it."""
+        """Return the run of a checkpoint."""
         run = cls(saved.run_id, saved.plan)
         run.judge = ClientJudge.restored(saved.latest, run._most_in_flight)
         run.asked, run._counts, run._moments = saved.asked, saved.counts, saved.moments
@@ -225,16 +227,16 @@ class RunProgress:
 
     @property
     def ended(self) -> bool:
-        """The generator said that the run is over."""
+        """Whether the generator reported the end of the run."""
         return self._moments.ended_ns is not None
 
     @property
     def rate_per_s(self) -> float | None:
-        """The rate asked now; None while it warms up, drains, or has ended."""
+        """The present target rate; None while not sending."""
         return self.asked.rate_per_s if self._moments.sending else None
 
     def event(self, event: LoadEvent) -> None:
-        """Take in what the run began or ended."""
+        """Fold an event of the run."""
         moments = self._moments
         moments.heard_ns = event.t_ns
         moments.began_ns = moments.began_ns or event.t_ns
@@ -251,15 +253,15 @@ class RunProgress:
             moments.ended_ns = event.t_ns
 
     def record(self, record: RequestRecord) -> None:
-        """Take in a request that has ended."""
+        """Fold a request that has ended."""
         self._counts.take(record)
         self.judge.record(record)
 
     def sample(self, sample: ClientSample) -> tuple[int, int, int] | None:
-        """A second of it: since when, until when, how many requests it sent.
+        """Fold a second; return its start, its end, and how many requests it sent.
 
-        Sent is what ended and what is in flight, less what was so a second ago. None
-        where some of that was the warm-up's, and where nothing more is sent.
+        Sent is the increase of requests ended or in flight. None if some of these are
+        the warm-up's, or nothing more is sent.
         """
         since_ns, before = sample.t_ns - sample.span_ns, 0
         if self._told is not None:
@@ -281,14 +283,14 @@ class RunProgress:
 
     @property
     def over_ns(self) -> int | None:
-        """When it ended, or would have been heard of, had it not gone silent."""
+        """When the run ended, or counts as silent; None before any report."""
         moments = self._moments
         if moments.ended_ns is not None or moments.heard_ns is None:
             return moments.ended_ns
         return moments.heard_ns + SILENT_NS + 1
 
     def view(self, now_ns: int) -> LoadRun:
-        """The run as screens show it, as of now."""
+        """Return the run as screens show it."""
         plan, asked, tally = self.plan, self.asked, self._tally()
         elapsed_s = self._moments.elapsed_s(now_ns)
         state = self._moments.state(now_ns, warms_up=self._warms_up)
@@ -333,7 +335,10 @@ class RunProgress:
         )
 
     def _hold(self, sample: ClientSample, *, warming_up: bool) -> None:
-        """Count what the cap on requests in flight held back, the warm-up left out."""
+        """Count requests that the cap on requests in flight held back.
+
+        Those of the warm-up are left out.
+        """
         if sample.final:
             self._sends = sample.sends
             self._held_back = sample.held_back
@@ -341,9 +346,9 @@ class RunProgress:
             self._held_back = (self._held_back or 0) + sample.held_back
 
     def _span_s(self) -> float | None:
-        """What rates are over: from the first due to the last end, or to the present.
+        """Return the time that rates are over: first intended send to last end.
 
-        The present is the generator's last word, which the counts are of, too.
+        While it sends, to the generator's last report, which the counts are of, too.
         """
         first_ns, last_ns = self._counts.first_due_ns, self._counts.last_end_ns
         going_on = self._moments.draining_ns is None and not self.ended
@@ -355,7 +360,7 @@ class RunProgress:
 
     @property
     def _most_in_flight(self) -> int | None:
-        """None where nothing holds a request back: a closed loop, or no plan."""
+        """The cap on requests in flight; None in a closed loop or without a plan."""
         return self.plan.most_in_flight if self.plan else None
 
     @property
@@ -365,7 +370,10 @@ class RunProgress:
         return self._counts.warmup > 0
 
     def _tally(self) -> RequestCounts:
-        """As of the last sample; once nothing more is sent, as of now."""
+        """Return counts as of the last sample.
+
+        Once nothing more is sent, present ones.
+        """
         if self.ended:
             return self._counts.tally(0)
         if self._told is None:

@@ -1,10 +1,9 @@
-"""When each reading was there to be seen: what "as of a moment" means, live or later.
+"""Assigns each reading the moment at which it was received.
 
-A reading says when something happened, its ordinal when it came relative to others.
-It was there once it had happened and all before it were there: the latest moment of any
-reading so far, a nanosecond more when that is not new. So every reading has a moment of
-its own, moments grow with the ordinal, and each moment of a session means one prefix
-of its readings, however it is come to.
+A reading has a time of occurrence and an ordinal of receipt. It is received at the
+latest time of any reading up to it, plus a nanosecond if that is not new. So receipt
+times are unique and rise with the ordinal, and each moment of a session means one
+prefix of its readings, live or replayed.
 """
 
 from collections.abc import Callable
@@ -38,18 +37,18 @@ _HAPPENED: dict[type, Callable[[Any], int]] = {
     RequestSpan: attrgetter("end_ns"),
     CanaryRequest: _canary_ended_ns,
 }
-"""Of the kinds without a ``t_ns``."""
+"""Times of occurrence for kinds of readings without a ``t_ns``."""
 
 
 class ReceiptClock:
-    """Gives readings, in order of receipt, the moments at which they were there."""
+    """Gives readings their moments of receipt, in order of receipt."""
 
     def __init__(self, latest_ns: int | None = None) -> None:
         self.latest_ns = latest_ns
-        """Of the last reading; None before the first."""
+        """Moment of the last reading; None before the first."""
 
     def after(self, reading: AnyReading) -> int:
-        """The moment of the reading that would come next."""
+        """Return the moment that a next reading would have."""
         if type(reading) is Step:
             happened_ns = reading.end_ns
         else:
@@ -60,6 +59,6 @@ class ReceiptClock:
         return self.latest_ns + 1
 
     def take(self, reading: AnyReading) -> int:
-        """The moment of the reading that comes next."""
+        """Return the moment of the next reading, and advance to it."""
         self.latest_ns = self.after(reading)
         return self.latest_ns

@@ -1,6 +1,6 @@
-"""What a client's TTFT, TPOT and E2EL are, and those of a run with their intervals.
+"""Client latencies (TTFT, TPOT, ITL, E2EL) of requests, and their estimates.
 
-Whoever shows, sums up, compares or exports them asks here.
+Whoever shows, sums up, compares or exports them uses this module.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,8 +23,10 @@ LATENCIES = (
     "e2el_s",
     "e2el_from_send_s",
 )
-"""TTFT and E2EL from the moment a send was due, and again from the send; first content
-where an answer begins with reasoning, and only there."""
+"""TTFT and E2EL are from the intended send, and again from the actual send.
+
+First content exists only where an answer begins with reasoning.
+"""
 CLIENT_TTFT = Number(
     "TTFT",
     "Time to first token",
@@ -66,11 +68,11 @@ CLIENT_E2EL = Number(
 CLIENT_LATENCIES = {
     each.key: each for each in (CLIENT_TTFT, CLIENT_TPOT, CLIENT_ITL, CLIENT_E2EL)
 }
-"""By key, as load runs are judged and compared."""
+"""By key, as used to judge and compare load runs."""
 
 
 class AnsweredRow(NamedTuple):
-    """All that latencies are made of, by the columns of the record that hold it."""
+    """The columns of a record that latencies are computed from."""
 
     intended_ns: int
     first_token_ns: int | None
@@ -82,25 +84,24 @@ class AnsweredRow(NamedTuple):
 
 
 Answered = RequestRecord | AnsweredRow
-"""A request as its client saw it."""
+"""A request as measured by its client."""
 
 
 def ttft_ns(request: Answered) -> int | None:
-    """TTFT from the moment a send was due, of all that had a first token."""
+    """Return TTFT from the intended send; None without a first token."""
     return _span_ns(request.intended_ns, request.first_token_ns)
 
 
 def e2el_ns(request: Answered) -> int | None:
-    """E2EL from the moment a send was due, of those that succeeded."""
+    """Return E2EL from the intended send; None unless it succeeded."""
     return _span_ns(request.intended_ns, _last_ns(request))
 
 
 def tpot_ns(request: Answered) -> int | None:
-    """TPOT: first token to last, by the tokens in between, of those that succeeded.
+    """Return TPOT of a successful request: (last - first token) / tokens in between.
 
-    Unknown where the server did not count its tokens. A first chunk of several tokens
-    is one moment: where the server counts tokens in each chunk, all of them are left
-    out, else one.
+    None where the server did not count tokens. Tokens of a first chunk arrive together:
+    all are left out where the server counts tokens per chunk, else one.
     """
     spent_ns = _span_ns(request.first_token_ns, _last_ns(request))
     if spent_ns is None or request.output_tokens is None:
@@ -112,7 +113,7 @@ def tpot_ns(request: Answered) -> int | None:
 def known_ns(
     latency: Callable[[RequestRecord], int | None], records: Iterable[RequestRecord]
 ) -> Ints:
-    """A latency of the requests that have one; zero counts: tokens came together."""
+    """Return a latency of the requests that have it, in nanoseconds; zero counts."""
     found = map(latency, records)
     return np.fromiter((each for each in found if each is not None), np.int64)
 
@@ -120,7 +121,7 @@ def known_ns(
 def latencies_of(
     book: LoadBook, records: Sequence[RequestRecord]
 ) -> dict[str, Estimate]:
-    """TTFT of all that had a first token, the others of who succeeded."""
+    """Return TTFT of all with a first token, other latencies of successful requests."""
     succeeded = [each for each in records if each.failure is None]
     found = {
         "ttft_s": estimate(known_ns(ttft_ns, records)),

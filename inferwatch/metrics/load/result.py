@@ -1,4 +1,4 @@
-"""What a load run found: latencies with their intervals, rates, failures, verdict."""
+"""The result of a load run: latencies with intervals, rates, failures, verdict."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,34 +23,37 @@ from inferwatch.metrics.series.intervals import Estimate, estimate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Requests per second: wanted, drawn, and sent; of conversations, their first."""
+    """Requests per second: target, drawn and achieved.
+
+    Of conversations, first turns.
+    """
 
     asked: float | None = None
-    """On average; None in a closed loop."""
+    """Mean target rate; None in a closed loop."""
     asked_range: tuple[float, float] | None = None
-    """Lowest and highest, where the rate changed."""
+    """Lowest and highest, if the rate changed."""
     users: tuple[int, int] | None = None
     """Fewest and most; None in an open loop."""
     changed: bool = False
-    """Whether somebody changed the load on the way."""
+    """Whether the load was changed during the run."""
     scheduled: float | None = None
-    """Of the intended times: what this seed's draw comes to; None in a closed loop."""
+    """Rate of the intended times drawn from the seed; None in a closed loop."""
     achieved: float | None = None
     """From the first send to the last; in a closed loop to the end of the run."""
     held_back: int = 0
-    """Requests that were due while as many as allowed were in flight."""
+    """Requests that the cap on requests in flight held back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadGroup:
-    """What the requests of one class, or of one turn of conversations, came to."""
+    """The results of one request class, or of one turn of conversations."""
 
     sent: int
     succeeded: int
     failed: int
     prompt_tokens: int | None
     output_tokens: int | None
-    """Of those that succeeded; as of all, None where one of them was not counted."""
+    """Of successful requests; None where one of them was not counted."""
     latencies: dict[str, Estimate]
     slo: Slo | None = None
     goodput: Goodput | None = None
@@ -58,14 +61,14 @@ class LoadGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """What one load run came to, with the intervals of its latencies."""
+    """The result of one load run, with intervals for its latencies."""
 
     run_id: str
     span_s: float | None
     streams: float | None
-    """Requests in flight on average, over the span."""
+    """Mean number of requests in flight over the span."""
     sent: int
-    """Requests that set out, whether or not anybody took them."""
+    """Requests that set out, even if the server did not accept them."""
     succeeded: int
     aborted: int
     warmup: int
@@ -73,40 +76,40 @@ class LoadResult:
     failures: dict[str, FailureCount]
     rate: Rate
     prompt_tokens: int | None
-    """Of all; None where those of one of them are unknown, as is the next."""
+    """Of all requests; None where one is unknown, as with output tokens."""
     output_tokens: int | None
-    """Of requests that succeeded."""
+    """Of successful requests."""
     chunks: int
-    """With tokens, of requests that succeeded."""
+    """Chunks with tokens, of successful requests."""
     latencies: dict[str, Estimate]
     sample: ClientSample | None
     send_lag: Estimate
     verdict: ClientVerdict
     hung_up: int = 0
-    """Of the aborted, in the middle of their answer, as the plan wanted."""
+    """Aborted requests that were cut off mid-answer, as the plan wanted."""
     answered_in_part: int = 0
     """Requests that failed or were aborted after their first token."""
     slo: Slo | None = None
     goodput: Goodput | None = None
     class_slos: Mapping[str, Slo] = field(default_factory=dict)
     classes: Mapping[str, LoadGroup] = field(default_factory=dict)
-    """Each class of a mix for itself."""
+    """Results by request class."""
     turns: Mapping[str, LoadGroup] = field(default_factory=dict)
-    """Of conversations, each for itself."""
+    """Results by turn of conversations."""
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Output tokens of requests that succeeded, over the span."""
+        """Output tokens per second of successful requests over the span."""
         return per_second(self.output_tokens, self.span_s)
 
     @property
     def failed(self) -> int:
-        """Failed requests of all kinds, our own aborts left out."""
+        """Failed requests of all kinds, without those that the client aborted."""
         return sum(each.count for each in self.failures.values())
 
     @property
     def unaccounted(self) -> int:
-        """Requests without an outcome; each must have one."""
+        """Requests without an outcome; should be 0."""
         return self.sent - self.succeeded - self.failed - self.aborted
 
     @property
@@ -117,11 +120,11 @@ class LoadResult:
         return min(judged, key=lambda each: each.share or 0.0, default=self.goodput)
 
     def missed(self, share: float) -> list[str]:
-        """Whose objectives were not held: those of all requests, each class's own."""
+        """Return the names of objectives that were not met."""
         return [name for name, each in self._judged() if not each.holds(share)]
 
     def untold(self, share: float) -> list[str]:
-        """Whose objectives nobody can tell were held: see :attr:`Goodput.untold`."""
+        """Return the names of undecided objectives: see :attr:`Goodput.untold`."""
         return [name for name, each in self._judged() if each.holds(share) is None]
 
     def _judged(self) -> Iterator[tuple[str, Goodput]]:
@@ -135,12 +138,12 @@ class LoadResult:
 
     @property
     def client_bound(self) -> bool:
-        """The numbers are the client's, not the server's."""
+        """Whether the client was too slow, so that numbers are not the server's."""
         return bool(self.verdict.reasons)
 
     @property
     def unanswered(self) -> bool:
-        """Not one request got an answer of any kind, nor a token of one."""
+        """Whether no request got any answer or token."""
         kinds = set(self.failures)
         silent = bool(kinds) and kinds <= {"refused", "timeout"}
         return silent and not self.succeeded and not self.answered_in_part
@@ -149,7 +152,7 @@ class LoadResult:
 def load_result(
     book: LoadBook, slo: Slo | None = None, classes: Mapping[str, Slo] | None = None
 ) -> LoadResult:
-    """The result of a run, from the book of its readings."""
+    """Return the result of a run from its readings."""
     records, succeeded = book.records, book.succeeded
     found = latencies_of(book, records)
     send_lag = estimate(book.send_lags_ns())
@@ -233,7 +236,7 @@ def _rate(book: LoadBook, records: list[RequestRecord]) -> Rate:
 
 
 def _per_s(moments_ns: Iterable[int]) -> float | None:
-    """Requests per second: one over the mean gap."""
+    """Return requests per second: 1 / mean gap; None without gaps."""
     ordered = sorted(moments_ns)
     gaps = [later - earlier for earlier, later in pairwise(ordered)]
     return len(gaps) / sum(gaps) * NS_PER_S if sum(gaps) else None
@@ -242,7 +245,7 @@ def _per_s(moments_ns: Iterable[int]) -> float | None:
 def by_class(
     book: LoadBook, slo: Slo | None, classes: Mapping[str, Slo]
 ) -> dict[str, LoadGroup]:
-    """Each class of a mix, the most frequent first; empty where there is no mix."""
+    """Return the result of each class, most frequent first; empty without a mix."""
     groups: dict[str, list[RequestRecord]] = {}
     for record in book.records:
         if record.class_name is not None:
@@ -254,7 +257,7 @@ def by_class(
 
 
 def by_turn(book: LoadBook) -> dict[str, LoadGroup]:
-    """Each turn of the conversations; empty where those have one."""
+    """Return the result of each turn; empty without conversations."""
     groups: dict[int, list[RequestRecord]] = {}
     for record in book.records:
         if record.turn is not None:
@@ -263,7 +266,7 @@ def by_turn(book: LoadBook) -> dict[str, LoadGroup]:
 
 
 def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> LoadGroup:
-    """What some requests of a run came to."""
+    """Return the result of some requests of a run."""
     succeeded = [each for each in records if each.failure is None]
     judged = slo is not None and bool(slo.limits)
     return LoadGroup(

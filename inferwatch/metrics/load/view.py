@@ -1,4 +1,4 @@
-"""A load run as screens know it: how far it is, and what it did over time."""
+"""A load run as screens show it: its progress, and charts."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,39 +10,39 @@ from inferwatch.metrics.series.window import Column
 
 
 class RunState(StrEnum):
-    """What a load run is doing."""
+    """The state of a load run."""
 
     STARTING = "starting"
     WARMING_UP = "warming up"
     SENDING = "sending"
     DRAINING = "draining"
-    """Everything was sent; what is in flight may end."""
+    """Everything was sent; requests in flight may end."""
     SILENT = "silent"
-    """It did not end, and yet nothing is heard of it."""
+    """It did not end, but no longer reports."""
     ENDED = "ended"
 
     @property
     def going_on(self) -> bool:
-        """Whether it has not ended, as far as one knows."""
+        """Whether the run goes on, as far as known."""
         return self not in {RunState.SILENT, RunState.ENDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureCount:
-    """Requests of a run that failed alike."""
+    """Failed requests of one kind."""
 
     kind: str
     count: int
     first: str
-    """What the first of them said."""
+    """The error text of the first."""
 
 
 @piece("run", Vantage.CLIENT, span="the whole run")
 class LoadRun:
-    """How far a load run is, and what became of its requests, of the whole run.
+    """The progress of a load run, and the outcomes of all its requests.
 
-    While it sends, counts are as of the generator's last word, each second, so that
-    sent is always what ended and what is in flight.
+    While it sends, counts are as of the generator's last report, each second, so that
+    sent is always ended + in flight.
     """
 
     run_id: Annotated[
@@ -65,7 +65,7 @@ class LoadRun:
     plan: Annotated[
         str | None, Number("plan", "Plan", "The load plan that the run follows.")
     ] = None
-    """As JSON, where the record tells it."""
+    """As JSON, if recorded."""
     began_ns: Annotated[
         int | None,
         Number(
@@ -273,7 +273,7 @@ class LoadRun:
             "The rate, or the number of users, before the last change.",
         ),
     ] = None
-    """None when there was none."""
+    """None if there was none."""
     changed_ns: Annotated[
         int | None,
         Number(
@@ -300,10 +300,10 @@ class LoadRun:
 
 @piece("client_timeline", Vantage.CLIENT, span="each column")
 class ClientTimeline:
-    """What the client saw of one run over time, in bins of equal length; None is a gap.
+    """Charts of one run in bins of equal length; None is a gap.
 
     The bins are those of the snapshot's timeline while the run goes on; once it has
-    ended, and for the whole session, they reach from its start to its end.
+    ended, and for the whole session, they span the run.
     """
 
     start_ns: Annotated[
@@ -330,7 +330,7 @@ class ClientTimeline:
             unit=Unit.PER_SECOND,
         ),
     ] = ()
-    """The warm-up and the drain are left out."""
+    """Without warm-up and drain."""
     sent_per_s: Annotated[
         Column,
         Number(

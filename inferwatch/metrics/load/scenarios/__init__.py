@@ -1,1 +1,1 @@
-"""What a named stress scenario found: numbers, and the one sentence they mean."""
+"""Findings of the named stress scenarios: numbers, and a sentence."""

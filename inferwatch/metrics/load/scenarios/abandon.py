@@ -1,8 +1,8 @@
-"""Whether capacity is freed when clients hang up in the middle of their answers.
+"""The abandon scenario: is capacity freed when clients hang up mid-answer?.
 
-The engine's probe tells when it ended each of these requests, and what it computed for
-it meanwhile. Without one the server's own count of tokens tells how much of what nobody
-would read it made all the same.
+The engine's probe reports when it ended these requests, and what it computed for them
+meanwhile. Without one, the server's token counter shows how many tokens were generated
+for nobody.
 """
 
 from collections.abc import Sequence
@@ -28,12 +28,15 @@ from inferwatch.metrics.load.scenarios.evidence import (
 
 NAME = "abandon"
 ABORT = "abort"
-"""vLLM's reason of a request that its client left."""
+"""vLLM's finish reason of a request whose client disconnected."""
 MOST_RUN_ON = 0.05
-"""A larger share that runs on to its end is no accident: capacity is not freed."""
+"""Share of requests that run on above which capacity is not freed, 0-1."""
 FREED, UNFREED = 0.25, 0.75
-"""Of the tokens that nobody would have read, made all the same: below, the requests
-were ended; above, they were not; between the two, who knows."""
+"""Shares of unread tokens that were generated anyway.
+
+Below the first the requests were aborted, above the second they were not; in between it
+is not known.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,23 +44,23 @@ class _Ends:
     """How the engine ended the requests whose clients hung up."""
 
     freed: EventMean
-    """From the hang-up to the end, of those it ended for that."""
+    """Time from hang-up to end, of requests that the engine aborted."""
     ran_on: EventMean
-    """Likewise, of those that came to their own end although there was time."""
+    """The same of requests that ran to their own end though there was time."""
     left_at_their_end: int
-    """Came to it sooner than requests are usually freed: they tell nothing."""
+    """Requests that ended before an abort could be expected; they are left out."""
     unknown: int
     tokens_after: float | None
-    """Made for each after the hang-up, on average."""
+    """Mean number of tokens generated after the hang-up."""
 
     @property
     def known(self) -> int:
-        """Whose end the engine told, and which tells something."""
+        """Number of requests whose end tells something."""
         return self.freed.n + self.ran_on.n
 
 
 def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """Whether those who hung up still cost anything, and how those who stayed fared."""
+    """Return what hung-up requests cost, and how the other clients fared."""
     book = evidence.book
     hung = [each for each in book.records if each.failure == HUNG_UP]
     numbers: dict[str, Any] = {"hung_up": len(hung), **_stayed(book)}
@@ -155,9 +158,9 @@ def _ends(hung: Sequence[RequestRecord], trail: EngineTrail) -> _Ends:
 def _wasted_share(
     evidence: ScenarioEvidence, hung: Sequence[RequestRecord]
 ) -> float | None:
-    """Of the tokens that nobody would have read, those that the server made.
+    """Return the share of unread tokens that were generated anyway; None if unknown.
 
-    What an answer would have had is what others had; other traffic spoils it.
+    Answers are taken to be as long as others; other traffic distorts the result.
     """
     made = delta(evidence.before, evidence.after, "generation_tokens_total")
     book = evidence.book
@@ -171,7 +174,7 @@ def _wasted_share(
 
 
 def _read(record: RequestRecord, book: LoadBook) -> int:
-    """Tokens that came to the client; of one cut off, as many as it had chunks."""
+    """Return the tokens that reached the client; of a cut-off answer, its chunks."""
     if record.output_tokens is not None:
         return record.output_tokens
     return 0 if record.first_token_ns is None else 1 + len(book.gaps_of(record))

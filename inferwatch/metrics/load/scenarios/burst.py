@@ -1,7 +1,7 @@
-"""How long a server takes to get over a burst.
+"""The burst scenario: how long a server takes to recover from a burst.
 
-A burst is over when nobody waits any more: as the engine's steps tell it, else when the
-last of its requests has its first token.
+A burst is over when no request waits: as the engine's steps show, else when the last of
+its requests has its first token.
 """
 
 from bisect import bisect_left
@@ -29,16 +29,16 @@ FOR_EVER_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Burst:
-    """One burst, from the moment it was due to the moment nobody waited."""
+    """One burst, from its intended time until no request waited."""
 
     size: int
     start_ns: int
     over_ns: int | None
-    """None where it was never over: the next came before, or the run ended."""
+    """None if the next burst or the end of the run came first."""
 
 
 def tell_burst(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """How long bursts lasted, and what waiting was like inside and outside of them."""
+    """Return how long bursts lasted, and waiting times inside and outside of them."""
     book = evidence.book
     groups: dict[int, list[RequestRecord]] = {}
     for record in book.records:
@@ -126,7 +126,7 @@ def _over_ns(records: Sequence[RequestRecord], trail: EngineTrail | None) -> int
 
 
 def _empty_ns(trail: EngineTrail, since_ns: int) -> int | None:
-    """The first step since then that left nobody waiting."""
+    """Return the first step since then that left no request waiting."""
     starts = trail.step_starts_ns
     for place in range(bisect_left(starts, since_ns), len(starts)):
         if not trail.waiting[place]:
@@ -135,7 +135,7 @@ def _empty_ns(trail: EngineTrail, since_ns: int) -> int | None:
 
 
 def _outside(book: LoadBook, bursts: Sequence[_Burst]) -> list[RequestRecord]:
-    """Requests that were due while no burst was under way."""
+    """Return requests that were due outside of bursts."""
     following = [*(each.start_ns for each in bursts[1:]), None]
     spans = [
         (each.start_ns, each.over_ns or after or FOR_EVER_NS)

@@ -1,7 +1,7 @@
-"""What a hit in the prefix cache is worth: the same prompts, asked cold and then warm.
+"""The cache-cold scenario: what a prefix cache hit is worth.
 
-Each prompt is its own control, so what prompts differ by falls out, and as cold and
-warm ones alternate all the time, so does what the load does to both.
+Each prompt is sent cold and then warm, so it is its own control; and as cold and warm
+ones alternate all the time, the load affects both alike.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from inferwatch.metrics.load.scenarios.evidence import (
 NAME = "cache-cold"
 COLD, WARM = "cold", "warm"
 MOSTLY = 0.5
-"""Warm prompts of which the cache had less were not warm."""
+"""Cached share of warm prompts below which they do not count as warm."""
 
 
 def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """How much sooner a prompt's first token comes when it is asked again."""
+    """Return how much sooner the first token of a repeated prompt comes."""
     book = evidence.book
     pairs = [pair for pair in _pairs(book.records) if None not in _ttfts(pair)]
     gains = [(cold or 0) - (warm or 0) for cold, warm in map(_ttfts, pairs)]
@@ -69,10 +69,10 @@ Pair = tuple[RequestRecord, RequestRecord]
 
 
 def _pairs(records: Sequence[RequestRecord]) -> list[Pair]:
-    """Each prompt's first asking and its second.
+    """Return each prompt's first and second request.
 
-    Both come in the order in which they were made: the n-th warm request asks what the
-    n-th of the cold ones asked that are asked again, every other one at most.
+    Both are in the order in which they were made: the n-th warm request repeats the
+    n-th of the cold ones that are repeated, which is every other one at most.
     """
     made = sorted(
         (each for each in records if each.phase is Phase.STEADY),
@@ -96,7 +96,7 @@ def _ttfts(pair: Pair) -> tuple[int | None, int | None]:
 def _held_share(
     warm: Sequence[RequestRecord], trail: EngineTrail | None
 ) -> float | None:
-    """Of the warm prompts' tokens, those that the cache had; None: nobody told."""
+    """Return the cached share of warm prompt tokens, 0-1; None if not reported."""
     asked = held = 0
     for record in warm if trail is not None else ():
         told = trail.request(record) if trail is not None else None

@@ -1,7 +1,7 @@
-"""What a scenario is judged by: the client's book, and the engine's own where there is.
+"""The evidence for scenario findings, and means over few events.
 
-And how sure a mean over its events is: long prompts, bursts and hang-ups are far apart,
-so a few of them are taken for independent; many, as everywhere, for what they are.
+Long prompts, bursts and hang-ups are far apart, so a few of them are taken to be
+independent; many are treated as everywhere else.
 """
 
 import math
@@ -35,12 +35,12 @@ from inferwatch.metrics.series.intervals import (
 from inferwatch.metrics.series.quantiles import Ints
 
 FEWEST_EVENTS = 5
-"""Of fewer events nothing is said."""
+"""Fewest events for a finding."""
 
 
 @dataclass(slots=True, kw_only=True)
 class EngineRequest:
-    """A request as the engine told it."""
+    """A request as reported by the engine."""
 
     ordinal: int | None = None
     added_ns: int | None = None
@@ -48,39 +48,40 @@ class EngineRequest:
     finished_ns: int | None = None
     reason: str | None = None
     cached_tokens: int | None = None
-    """Prompt tokens that the prefix cache had when it was first scheduled."""
+    """Prompt tokens found in the prefix cache when it was first scheduled."""
 
 
 class EngineTrail:
-    """Folds what a probe in the server tells of requests and steps, and keeps it."""
+    """Keeps the requests and steps that the server's probe reports."""
 
     def __init__(self) -> None:
         self._requests: dict[tuple[str, str], EngineRequest] = {}
         self._named: dict[str, EngineRequest] = {}
-        """By the id that the client gave it."""
+        """Requests by the client's id."""
         self._came: dict[tuple[str, int], array[int]] = {}
-        """By source and ordinal: the end of each step with tokens of it, and how
-        many, one after the other."""
+        """By source and ordinal: end of each step with tokens, and how many,
+        alternating.
+        """
         self.step_starts_ns: array[int] = array("q")
         self.waiting: array[int] = array("q")
-        """Who still waited when each of these steps had chosen its requests."""
+        """Waiting requests after each step was scheduled."""
         self.ranks: set[tuple[str, int]] = set()
-        """By source: each has a queue of its own."""
+        """Source and rank; each has its own queue."""
         self._sources: dict[int, str] = {}
 
     def fold(self, reading: AnyReading) -> None:
-        """Take in a reading, if it is of a request or a step."""
+        """Fold a reading, if it is of a request or a step."""
         if isinstance(reading, RequestEvent):
             self._event(reading)
         elif isinstance(reading, Step):
             self._step(reading)
 
     def request(self, record: RequestRecord) -> EngineRequest | None:
-        """What the engine told of a client's request."""
+        """Return the engine's report on a client's request; None without one."""
         return self._named.get(record.external_id)
 
     def tokens_of(self, request: EngineRequest) -> list[tuple[int, int]]:
-        """The end of each step that brought tokens of a request, and how many."""
+        """Return the end of each step with tokens of a request, and how many."""
         source = self._sources.get(id(request), "")
         flat = self._came.get((source, request.ordinal or 0), array("q"))
         return list(zip(flat[::2], flat[1::2], strict=True))
@@ -116,28 +117,28 @@ class EngineTrail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioEvidence:
-    """All that is known of a run of a scenario."""
+    """Everything known of a scenario's run."""
 
     book: LoadBook
     trail: EngineTrail | None = None
     """None without a probe in the server."""
     before: Mapping[str, float] = field(default_factory=dict)
-    """The server's own counters before the run; empty where it has none."""
+    """The server's counters before the run; empty without any."""
     after: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFinding:
-    """What a run of a scenario means."""
+    """What a run of a scenario found."""
 
     name: str
     sentence: str
-    """With its numbers, how sure they are and of how many; or why it cannot tell."""
+    """The result with its confidence and number of events, or why there is none."""
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """Names with units; unknown is None."""
+    """Names have units; None where unknown."""
 
     def as_json(self) -> dict[str, Any]:
-        """One object, as summaries hold it."""
+        """Return the finding as an object of JSON summaries."""
         return {
             "name": self.name,
             "sentence": self.sentence,
@@ -147,7 +148,7 @@ class ScenarioFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventMean:
-    """A duration over events: its mean and its median, and how sure both are."""
+    """Mean and median of a duration over events, with intervals."""
 
     n: int
     mean_s: float | None = None
@@ -158,20 +159,20 @@ class EventMean:
 
     @property
     def told_from_zero(self) -> bool:
-        """The interval of the mean leaves out zero."""
+        """Whether the interval of the mean excludes zero."""
         return _leaves_out_zero(self.ci95)
 
     @property
     def median_told_from_zero(self) -> bool:
-        """Whether the interval of the median is all on one side of zero."""
+        """Whether the interval of the median excludes zero."""
         return _leaves_out_zero(self.median_ci95)
 
     def text(self, of: str) -> str:
-        """The mean: ``62 ms (95%: 55 to 70 ms, 48 long prompts)``."""
+        """Return the mean as text: ``62 ms (95%: 55 to 70 ms, 48 long prompts)``."""
         return _with_interval(self.mean_s, self.ci95, of)
 
     def median_text(self, of: str) -> str:
-        """The median likewise: what waited long by chance moves it little."""
+        """Return the median as text; outliers affect it little."""
         return _with_interval(self.median_s, self.median_ci95, of)
 
     def as_json(self) -> dict[str, Any]:
@@ -188,9 +189,9 @@ class EventMean:
 def event_mean(
     values_ns: Sequence[float] | Numbers | Ints, *, signed: bool = False
 ) -> EventMean:
-    """Of durations of events, in order of time.
+    """Return mean and median of durations, which are in order of time.
 
-    Unless these are differences (``signed``), an interval does not go below zero.
+    An interval does not go below zero unless these are differences (``signed``).
     """
     values = np.asarray(values_ns, float) / NS_PER_S
     n = len(values)
@@ -250,14 +251,14 @@ def _signed(unit: TimeUnit, duration_s: float) -> str:
 
 
 def short(duration_s: float | None) -> str:
-    """A duration in a sentence; one that is below zero, too."""
+    """Return a duration as text; it may be negative."""
     if duration_s is not None and duration_s < 0:
         return f"-{format_duration(-duration_s).strip()}"
     return format_duration(duration_s).strip()
 
 
 def too_few(what: str, n: int, book: LoadBook, needed: int = FEWEST_EVENTS) -> str:
-    """What to do about it: ``too few long prompts: 3; run it for 60 s``."""
+    """Return advice such as ``too few long prompts: 3; run it for 60 s``."""
     said = f"too few {what} to tell: {n}"
     if not n or not book.span_s:
         return f"{said}; run it for longer"

@@ -1,8 +1,8 @@
-"""What a long prompt costs the chats beside it.
+"""The interference scenario: what a long prompt costs the chats beside it.
 
-While a long prompt prefills, steps take longer, and the tokens of everybody else come
-later. When that was the engine's probe tells; else it is taken to be from the send of
-the long prompt to its first token, as its client saw it.
+While a long prompt is in prefill, steps take longer, and the tokens of other requests
+come later. The engine's probe reports when that was; else it is taken to be from the
+client's send to the first token.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ from inferwatch.metrics.series.quantiles import Ints
 
 NAME = "interference"
 FEWEST_GAPS = 100
-"""Between tokens of chats, beside a long prompt and without one."""
+"""Fewest gaps between tokens of chats, with and without a long prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """From a moment to another."""
+    """Start and end of a span."""
 
     start_ns: int
     end_ns: int
@@ -47,7 +47,7 @@ class _Gaps:
     starts_ns: Ints
     ends_ns: Ints
     request: Ints
-    """Which chat each gap is of."""
+    """Number of the chat that each gap belongs to."""
 
     @property
     def lengths_ns(self) -> Ints:
@@ -55,7 +55,7 @@ class _Gaps:
 
 
 def tell_interference(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """What each long prompt cost the chats that were answered meanwhile."""
+    """Return how much long prompts delayed the chats answered meanwhile."""
     book = evidence.book
     long_name = _longest(book)
     longs = [each for each in book.records if each.class_name == long_name]
@@ -122,7 +122,7 @@ def _why_not(beside: "np.ndarray[Any, np.dtype[np.bool_]]", book: LoadBook) -> s
 
 
 def _longest(book: LoadBook) -> str | None:
-    """The class with the longest prompts; None where there are not two."""
+    """Return the class with the longest prompts; None without two classes."""
     lengths: dict[str, list[int]] = {}
     for each in book.records:
         if each.class_name is not None and each.prompt_tokens is not None:
@@ -133,7 +133,7 @@ def _longest(book: LoadBook) -> str | None:
 
 
 def _prefill(record: RequestRecord, trail: EngineTrail | None) -> _Span | None:
-    """When its prompt was computed, as far as anybody knows."""
+    """Return when a prompt was in prefill; None if unknown."""
     told = trail.request(record) if trail is not None else None
     if trail is not None and told is not None and told.scheduled_ns is not None:
         came = trail.tokens_of(told)
@@ -166,7 +166,7 @@ def _gaps(book: LoadBook, chats: Sequence[RequestRecord]) -> _Gaps:
 def _overlap(
     starts_ns: Ints, ends_ns: Ints, spans: Sequence[_Span]
 ) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Which of these have a part in any of the spans."""
+    """Return which gaps overlap any of the spans."""
     ordered = sorted(spans, key=lambda each: each.start_ns)
     span_starts = np.array([each.start_ns for each in ordered], np.int64)
     reach = np.maximum.accumulate([each.end_ns for each in ordered])
@@ -180,9 +180,9 @@ def _costs(
     beside: "np.ndarray[Any, np.dtype[np.bool_]]",
     prefills: Sequence[_Span],
 ) -> EventMean:
-    """By long prompt: how much later its prefill made each chat beside it, on average.
+    """Return the mean delay that each long prompt's prefill caused per chat.
 
-    Later than its gaps would have been otherwise: their mean without any long prompt.
+    The delay is relative to the mean gap without any long prompt.
     """
     usual_ns = float(gaps.lengths_ns[~beside].mean())
     found: list[float] = []
@@ -198,7 +198,7 @@ def _costs(
 def _of_requests(
     chats: Sequence[RequestRecord], prefills: Sequence[_Span]
 ) -> dict[str, Any]:
-    """TTFT and TPOT of the chats that waited beside a long prompt, and of others."""
+    """Return TTFT and TPOT of chats beside a long prompt, and of the others."""
     return {
         "ttft": _compared(
             [(each.intended_ns, each.first_token_ns, ttft_ns(each)) for each in chats],
