@@ -1,1 +1,1 @@
-"""Servers known only by what they count: scraped, traced, compared."""
+"""Servers without a probe: scraped, traced, compared."""

@@ -1,10 +1,10 @@
-"""What a server's counters and histograms counted while it was watched.
+"""Totals of a server's counters and histograms while it was watched.
 
-A server counts since its process began; we want to know of a window. So each sample is
-turned into what was added since the one before, and those increases are added up from
-first contact on: the difference of two such totals is what a window held, restarts or
-not. The first sample of a life only says where its counts begin. What happened between
-two lives is unknown: it is in no total, and no time is counted for it.
+A server counts since its process began; what is needed are counts of a window. So each
+sample becomes an increase over the one before, and increases are added up from first
+contact on: the difference of two such totals is the count of a window, restarts or not.
+The first sample after a restart only says where its counts begin. What happened between
+the two lives is unknown: it is in no total, and no time is counted for it.
 """
 
 import zlib
@@ -25,7 +25,7 @@ from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
 Bools = npt.NDArray[np.bool_]
 
 LATENCIES = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s", "decode_s")
-"""Whose means are drawn over time."""
+"""Latencies whose means are charted."""
 COUNTERS = (
     "prompt_tokens",
     "output_tokens",
@@ -35,19 +35,21 @@ COUNTERS = (
 )
 CHARTED = ("prompt_tokens", "output_tokens", "preemptions", "prefix_hits")
 TIME, RUNNING, WAITING, KV_USAGE, FOLLOWED, FIRST_COUNT = range(6)
-"""Columns of a moment: session time in ns, gauges, time so far between samples that
-follow each other;
-then the counters of CHARTED, then sum and count of each of LATENCIES, as totals."""
+"""Columns of a moment: session time in ns, gauges, time watched so far, counters.
+
+FOLLOWED is the time so far between consecutive samples. From FIRST_COUNT on are the
+totals of CHARTED, then sum and count of each of LATENCIES.
+"""
 WIDTH = FIRST_COUNT + len(CHARTED) + 2 * len(LATENCIES)
 MOST_SESSION_ROWS = 512
 MOST_COLUMNS = 4_096
-"""Of a server that says something else every time no more is kept."""
+"""Largest number of columns, in case a server exports new names every time."""
 WAY = "finished "
-"""Begins the name of a counter of requests by how they ended."""
+"""Prefix of the counters of ended requests by finish reason."""
 LEAST = 1e-6
-"""By less no sum goes back: it was written as text."""
+"""A sum may go back by less than this, as it was written as text."""
 LONGEST_INTERVAL_NS = 150_000_000_000
-"""Samples that are further apart tell nothing of how it was between them."""
+"""Samples further apart than this do not count as consecutive."""
 
 
 class SampleMoments:
@@ -88,14 +90,17 @@ class SessionMoments:
         self._held = SampleMoments()
         self._apart_ns = 0.0
         self._packed: list[bytes] = []
-        """Chunks that will not change until all are thinned."""
+        """Packed chunks that do not change until all are thinned out."""
 
     @property
     def rows(self) -> Floats:
         return self._held.rows
 
     def append(self, row: Floats) -> None:
-        """Add one; the latest gives way to it where they are too close."""
+        """Add a row.
+
+        It replaces the latest one if that is too close to the one before.
+        """
         rows = self._held.rows
         if len(rows) > 1 and row[TIME] - rows[-2][TIME] < self._apart_ns:
             rows[-1] = _joined(rows[-1], row)
@@ -113,7 +118,10 @@ class SessionMoments:
             self.append(row)
 
     def saved(self, parts: Parts) -> tuple[float, list[int]]:
-        """All but the latest stay as they are."""
+        """Return the state that checkpoints keep.
+
+        Full chunks are in parts that do not change.
+        """
         done = (len(self.rows) - 1) // CHUNK
         for at in range(len(self._packed) * CHUNK, done * CHUNK, CHUNK):
             self._packed.append(_packed(self.rows[at : at + CHUNK]))
@@ -131,7 +139,7 @@ class SessionMoments:
 
 
 def _joined(before: Floats, after: Floats) -> Floats:
-    """Both moments as one: the later, with the highest that was seen."""
+    """Merge two moments: the later one, with the highest running and waiting."""
     joined = after.copy()
     highest = slice(RUNNING, KV_USAGE)
     joined[highest] = np.fmax(before[highest], after[highest])
@@ -139,7 +147,7 @@ def _joined(before: Floats, after: Floats) -> Floats:
 
 
 class Group(msgspec.Struct, array_like=True):
-    """Where a histogram with these bounds stands in a row: its sum, then its counts."""
+    """Columns of a histogram with these bounds: its sum, then its counts."""
 
     key: str
     bounds: list[float]
@@ -147,16 +155,16 @@ class Group(msgspec.Struct, array_like=True):
 
 
 class Sealed(NamedTuple):
-    """A chunk of rows that will not change."""
+    """A packed chunk of rows that does not change."""
 
     totals: bytes
     width: int
     moments: bytes
-    """Those beside them."""
+    """The packed moments of these rows."""
 
 
 class SavedCounted(msgspec.Struct, array_like=True):
-    """A Counted, as checkpoints keep it."""
+    """A Counted as checkpoints keep it."""
 
     names: dict[str, int]
     groups: list[Group]
@@ -169,38 +177,40 @@ class SavedCounted(msgspec.Struct, array_like=True):
     blank: bool
     missed: bool
     sealed: list[tuple[int, int, int]]
-    """Number of the part, width of its rows, number of the part with the moments."""
+    """For each chunk: part number of the rows, their width, part number of the moments.
+    """
     open_width: int
     open: bytes
     moments: bytes
-    """Beside those."""
+    """The packed moments of the open rows."""
     session: tuple[float, list[int]]
 
 
 class Counted:
-    """One rank of a server: its totals since first contact, at each recent moment."""
+    """Totals of one rank of a server since first contact, at each recent moment."""
 
     def __init__(self) -> None:
         self.session = SessionMoments()
         self._moments = SampleMoments()
         self._increases: dict[int | None, tuple[tuple[float, float], Increase]] = {}
-        """What was made of a span last, by the samples it lies between."""
+        """The latest increase of each span, with the samples it lies between."""
         self._names: dict[str, int] = {}
         self._groups: dict[str, Group] = {}
-        """The latest of each histogram."""
+        """The latest bounds of each histogram."""
         self._all_groups: list[Group] = []
         self._seen: Floats = np.empty(0)
-        """What each column last said in this life; NaN: nothing yet."""
+        """The latest value of each column since the last restart; NaN before the first.
+        """
         self._total: Floats = np.empty(0)
         self._charted: Floats = np.full(WIDTH - FIRST_COUNT, np.nan)
         self._watched_ns = 0.0
         self._charted_ns = 0.0
         self._fresh = True
         self._blank = False
-        """This life began with nothing counted yet."""
+        """Whether the server had counted nothing at first contact."""
         self._missed = False
         self.added: Floats = np.empty(0)
-        """Totals as of the latest sample."""
+        """Increases of the latest sample."""
         self._sealed: deque[Sealed] = deque()
         self._open: list[Floats] = []
         self._unpacked: tuple[bytes, Floats] | None = None
@@ -208,15 +218,18 @@ class Counted:
     # Readings.
 
     def begin_anew(self) -> None:
-        """Another life begins: the next sample says where its counts begin."""
+        """Mark a restart: the next sample only says where its counts begin."""
         self._fresh = True
 
     def miss(self) -> None:
-        """Nobody knows how it was until the next sample."""
+        """Mark a failed scrape: the time until the next sample is not watched."""
         self._missed = True
 
     def take(self, sample: EngineSample) -> bool:
-        """A sample; whether a new life began. One from the past tells nothing new."""
+        """Add a sample, and return whether the server restarted.
+
+        Older samples are ignored.
+        """
         before_ns = self.last_ns
         if before_ns is not None and sample.t_ns <= before_ns:
             return False
@@ -237,10 +250,10 @@ class Counted:
         return restarted
 
     def _before(self, now: Floats, seen: Floats, newborn: Bools) -> Floats:
-        """What to compare with, where a column is told for the first time in this life.
+        """Return the values to compare with where a column is new.
 
-        A server that had counted nothing yet counts from zero, and so does a way of
-        ending that was not told so far; of others nobody knows how long they count.
+        A server that had counted nothing counts from zero, and so does a finish reason
+        not seen before; for other columns the increase is unknown.
         """
         if not newborn.any():
             return seen
@@ -278,7 +291,7 @@ class Counted:
             self._seal()
 
     def _places(self) -> Iterable[tuple[int, int]]:
-        """Where what is charted stands among the totals."""
+        """Yield the place of each charted total, and its column."""
         for place, name in enumerate(CHARTED):
             if (column := self._names.get(name)) is not None:
                 yield place, column
@@ -289,7 +302,7 @@ class Counted:
                 yield at + 1, group.start + len(group.bounds) + 1
 
     def _columns(self, sample: EngineSample) -> Floats:
-        """The sample's counts and sums in the order of our columns, new ones last."""
+        """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
         told = [
@@ -339,7 +352,7 @@ class Counted:
         return max(after, 1 + max(self._names.values(), default=-1))
 
     def _seal(self) -> None:
-        """Pack what is full; forget what no window reaches any more."""
+        """Pack the open rows, and drop chunks that are out of every window."""
         rows = self._moments.rows
         totals, moments = _packed(self._open), _packed(rows[-CHUNK:])
         self._sealed.append(Sealed(totals, len(self._open[-1]), moments))
@@ -360,10 +373,10 @@ class Counted:
         return self._moments.rows
 
     def within(self, now_ns: int, span_ns: int | None) -> "Increase | None":
-        """What was added in the window that ends now; None where nothing tells.
+        """Return the increase in the window that ends now; None without two samples.
 
-        The first sample inside says what the others are compared with. A window that
-        is shorter than two and a half intervals is taken to be that long.
+        The first sample inside is the one to compare with. A window shorter than two
+        and a half scrape intervals is extended to that.
         """
         rows = self._moments.rows
         if not len(rows):
@@ -379,7 +392,10 @@ class Counted:
         return held[1]
 
     def _first_within(self, now_ns: int, span_ns: int) -> int:
-        """The first row inside; none where there are not two to compare."""
+        """Return the first row inside the window.
+
+        The number of rows if fewer than two.
+        """
         rows = self._moments.rows
         if len(rows) < 2:
             return len(rows)
@@ -396,7 +412,7 @@ class Counted:
         return Increase(self, begin, (latest, rows[-1]))
 
     def _totals(self, row: int) -> Floats:
-        """The totals that stand beside a row of moments."""
+        """Return the totals of a row of moments."""
         number, place = divmod(row, CHUNK)
         if number == len(self._sealed):
             return self._open[place]
@@ -412,29 +428,32 @@ class Counted:
         return int(rows[0][TIME]) if len(rows) else None
 
     def just_added(self, name: str) -> float:
-        """What the latest sample added to a counter."""
+        """Return what the latest sample added to a counter."""
         column = self._names.get(name)
         known = column is not None and column < len(self.added)
         return float(self.added[column]) if known else 0.0
 
     @property
     def names(self) -> Mapping[str, int]:
-        """The column of each counter, by its name."""
+        """Columns of the counters, by name."""
         return self._names
 
     def groups_of(self, key: str) -> list[Group]:
-        """A histogram, once for all bounds it has had."""
+        """Return the columns of a histogram, once for each set of bounds it has had."""
         return [group for group in self._all_groups if group.key == key]
 
     @property
     def keys(self) -> set[str]:
-        """The histograms that were ever told."""
+        """Names of all histograms seen."""
         return {*self._groups}
 
     # Checkpoints.
 
     def saved(self, parts: Parts) -> SavedCounted:
-        """Chunks that are full stand in parts that stay as they are."""
+        """Return the state that checkpoints keep.
+
+        Full chunks are in parts that do not change.
+        """
         rows = self._moments.rows
         return SavedCounted(
             names=self._names,
@@ -482,7 +501,7 @@ class Counted:
 
 
 class Increase:
-    """What one rank's counters and histograms gained between two of its samples."""
+    """Increase of one rank's counters and histograms between two of its samples."""
 
     __slots__ = (
         "_buckets",
@@ -499,38 +518,41 @@ class Increase:
         first: tuple[Floats, Floats],
         last: tuple[Floats, Floats],
     ) -> None:
-        """Between the totals and the moments of two samples."""
+        """Subtract the totals and the moments of two samples."""
         gained = last[0] - _widened(first[0], len(last[0]), 0.0)
         self._counted = counted
         self._gained = gained[1:]
         self.watched_ns = float(gained[0])
-        """Between them, but for the time between two lives."""
+        """Time between the samples, without time between restarts."""
         work = slice(RUNNING, KV_USAGE)
         self.in_flight = float((last[1][work] - first[1][work]).sum())
-        """How many more requests run or wait; NaN where that is not told."""
+        """Increase of running and waiting requests; NaN where unknown."""
         self.finished = {
             name.removeprefix(WAY): self.of(name) or 0
             for name in counted.names
             if name.startswith(WAY)
         }
-        """Requests by how they ended."""
+        """Ended requests by finish reason."""
         self._buckets: dict[str, list[Buckets]] = {}
 
     def of(self, name: str) -> int | None:
-        """A counter's; None where the server has none such."""
+        """Return the increase of a counter; None where the server lacks it."""
         column = self._counted.names.get(name)
         if column is None or column >= len(self._gained):
             return None
         return round(float(self._gained[column]))
 
     def count(self, key: str) -> int | None:
-        """How many values a histogram gained; None where the server has none such."""
+        """Return the number of new values in a histogram.
+
+        None where the server lacks it.
+        """
         if key not in self._counted.keys:
             return None
         return sum(each.n for each in self.histograms(key))
 
     def histograms(self, key: str) -> list[Buckets]:
-        """A histogram's values: several where its bounds have changed."""
+        """Return the new values of a histogram: several if its bounds changed."""
         held = self._buckets.get(key)
         if held is None:
             held = self._buckets[key] = self._histograms(key)
@@ -555,7 +577,7 @@ def _widened(row: Floats, width: int, filled: float) -> Floats:
 
 
 def _packed(rows: Iterable[Floats]) -> bytes:
-    """Rows side by side, each as what differs from the one before: mostly nothing."""
+    """Compress rows, each as its difference from the one before."""
     held = [*rows]
     width = len(held[-1])
     whole = np.array([_widened(each, width, 0.0) for each in held]).view(np.int64)

@@ -1,8 +1,8 @@
-"""How a server stands out among those of its model, in a few words.
+"""Remarks on servers that differ from others with the same model.
 
-Each is compared with the median of all that answer and serve the same model. What is
-compared has lasted: gauges by their own median over the window, a minute at most,
-latencies by their mean over the window. So a moment's burst names nobody.
+Each is compared with the median of all that answer and serve the same model. Gauges are
+compared by their median over the window, a minute at most, latencies by their mean over
+it. So a short burst causes no remark.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,23 +13,23 @@ from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.servers.server_state import ServerState
 
 LASTS_NS = 60_000_000_000
-"""What gauges are judged by, at most; less where the window is shorter."""
+"""Longest window of gauges."""
 LEAST_SAMPLES = 3
 QUEUE_TIMES, QUEUE_MORE = 3, 4
-"""So many times the median, and so many requests more than it."""
+"""Ratio to the median, and requests more than it, from which a queue is remarked."""
 KV_POINTS = 0.25
 BUSY = 2
-"""Requests that run elsewhere while one is idle."""
+"""Requests that run elsewhere from which an idle server is remarked."""
 TTFT_TIMES, TTFT_MORE_S, TTFT_LEAST = 3, 0.05, 10
 ITL_TIMES, ITL_MORE_S, ITL_LEAST = 1.5, 0.002, 100
-"""Times the median, seconds more, and of so many samples."""
+"""Ratio to the median, seconds more than it, and fewest samples for a remark on ITL."""
 Key = tuple[str, str]
 """Source and rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """What a rank's gauges have been for a while: medians over time."""
+    """Medians of a rank's gauges over time."""
 
     running: float | None = None
     waiting: float | None = None
@@ -42,7 +42,7 @@ class Steady:
         waiting: Iterable[float | None],
         kv_usage: Iterable[float | None],
     ) -> "Steady":
-        """Of samples that are about equally far apart; unknown ones are left out."""
+        """Return the medians of equally spaced samples; unknown ones are left out."""
         return cls(
             running=_median(running),
             waiting=_median(waiting),
@@ -58,7 +58,7 @@ def _median(samples: Iterable[float | None]) -> float | None:
 def with_remarks(
     states: Sequence[ServerState], steady: Mapping[Key, Steady]
 ) -> tuple[ServerState, ...]:
-    """Each server or rank, with what sets it apart."""
+    """Add to each server or rank a remark on how it differs from the others."""
     groups: dict[str | None, list[ServerState]] = {}
     for state in states:
         if state.answers:
@@ -80,7 +80,7 @@ def _model(state: ServerState) -> str | None:
 def _remarks(
     group: Sequence[ServerState], steady: Mapping[Key, Steady]
 ) -> Mapping[Key, str]:
-    """What is worst of each first; nothing of those that are like the others."""
+    """Return remarks, worst part first; none for servers like the others."""
     keys = [(each.source, each.rank) for each in group]
     held = [steady.get(key, Steady()) for key in keys]
     found: dict[Key, list[str]] = {key: [] for key in keys}
@@ -99,7 +99,7 @@ def _remarks(
 def _told(
     values: Sequence[float | None], tell: Callable[[float, float], str]
 ) -> Iterable[str]:
-    """A word on each value beside the median of all; of two, beside the other."""
+    """Yield a remark on each value beside the median; of two, beside the other."""
     known = [each for each in values if each is not None]
     usual = median(known) if known else 0
     for value in values:

@@ -1,4 +1,4 @@
-"""Servers that are asked: what each is, whether it answers, and what it last said."""
+"""Scraped servers: what each is, whether it answers, and its latest gauges."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from inferwatch.metrics.servers.counted import Counted, SavedCounted
 from inferwatch.metrics.servers.server_state import ServerState, Via
 
 STEPS = "step_tokens"
-"""The histogram whose values are steps."""
+"""The histogram that has one value per step."""
 MOST_SERVERS = 4_096
 MOST_RANKS = 8_192
 MOST_RESTARTS = 100
 
 
 class Gauges(msgspec.Struct, array_like=True):
-    """What a rank last said of itself, and since when it is so."""
+    """The latest gauges of a rank, and how long they have been so."""
 
     t_ns: int
     running: int | None = None
@@ -30,20 +30,20 @@ class Gauges(msgspec.Struct, array_like=True):
     kv_usage: float | None = None
     by_prometheus: bool = False
     waiting_since_ns: int | None = None
-    """Requests have waited at every sample since."""
+    """Start of the samples in which requests waited all the time."""
     calm_since_ns: int | None = None
-    """When requests last stopped waiting, or since it is known."""
+    """When requests last stopped waiting, or the first sample."""
     busy_since_ns: int | None = None
-    """There has been work at every sample since."""
+    """Start of the samples in which there was work all the time."""
     idle_since_ns: int | None = None
     progress_ns: int | None = None
-    """When it was last seen to have got on with its work."""
+    """When it last made progress."""
     token_ns: int | None = None
-    """When tokens last came out."""
+    """When output tokens last increased."""
     interval_ns: int = 0
-    """Between its last two samples."""
+    """Time between the latest two samples."""
     tells_progress: bool = False
-    """It counts tokens or steps."""
+    """Whether it exports counts of tokens or steps."""
 
     @property
     def work(self) -> int:
@@ -59,7 +59,7 @@ class ScrapedRank:
     peak_usage: float | None = None
 
     def take(self, sample: EngineSample) -> bool:
-        """A sample; whether its counters began anew."""
+        """Add a sample, and return whether its counters restarted."""
         before = self.gauges
         if before is not None and sample.t_ns <= before.t_ns:
             return False
@@ -73,7 +73,7 @@ class ScrapedRank:
 
 
 def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
-    """What a sample says, beside the one before."""
+    """Return the gauges of a sample, given the ones before."""
     t_ns = sample.t_ns
     now = Gauges(
         t_ns=t_ns,
@@ -105,7 +105,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
 
 @dataclass(slots=True)
 class ScrapedServer:
-    """A server: what it is, whether it answers, its ranks."""
+    """A scraped server: what it is, whether it answers, its ranks."""
 
     source: str
     info: ServerInfo | None = None
@@ -117,25 +117,24 @@ class ScrapedServer:
     states: dict[tuple[str, int | None], tuple[tuple[object, ...], ServerState]] = (
         field(default_factory=dict)
     )
-    """What was made of a rank and a span last, and out of what."""
+    """The latest state by rank and window, with the values it was made of."""
 
     @property
     def answers(self) -> bool | None:
-        """Whether it answers; None before it was asked."""
+        """Whether it answers; None before the first scrape."""
         if self.contact is not None:
             return self.contact.answers
         return True if self.ranks else None
 
     @property
     def name(self) -> str:
-        """What people call the server."""
         return (
             self.info.name if self.info is not None and self.info.name else self.source
         )
 
     @property
     def gauges(self) -> list[Gauges]:
-        """What its ranks last said."""
+        """The latest gauges of its ranks."""
         told = (rank.gauges for rank in self.ranks.values())
         return [gauges for gauges in told if gauges is not None]
 
@@ -145,13 +144,13 @@ class ScrapedServer:
 
     @property
     def via(self) -> Via:
-        """By which way its samples come."""
+        """How its samples are obtained."""
         ours = any(not each.by_prometheus for each in self.gauges)
         return Via.SCRAPE if ours or not self.gauges else Via.PROMETHEUS
 
 
 class SavedRank(msgspec.Struct, array_like=True):
-    """A ScrapedRank, as checkpoints keep it."""
+    """A ScrapedRank as checkpoints keep it."""
 
     rank: str
     model: str | None
@@ -161,7 +160,7 @@ class SavedRank(msgspec.Struct, array_like=True):
 
 
 class SavedServer(msgspec.Struct, array_like=True):
-    """A ScrapedServer, as checkpoints keep it."""
+    """A ScrapedServer as checkpoints keep it."""
 
     source: str
     info: ServerInfo | None
@@ -172,14 +171,14 @@ class SavedServer(msgspec.Struct, array_like=True):
 
 
 class SavedScraped(msgspec.Struct, array_like=True):
-    """A Scraped, as checkpoints keep it."""
+    """ScrapedServers as checkpoints keep them."""
 
     servers: list[SavedServer]
     slo: WatchedSlo | None
 
 
 class ScrapedServers:
-    """All servers that are asked, in order of first contact."""
+    """All scraped servers, in order of first contact."""
 
     def __init__(self) -> None:
         self.servers: dict[str, ScrapedServer] = {}
@@ -210,7 +209,7 @@ class ScrapedServers:
                 rank.counted.miss()
 
     def sample(self, sample: EngineSample) -> None:
-        """What one rank of a server says of itself."""
+        """Add a sample of one rank."""
         server = self._server(sample.source)
         if server is None:
             return
@@ -225,7 +224,7 @@ class ScrapedServers:
             self._restarted(server, sample.t_ns)
 
     def slo(self, slo: WatchedSlo) -> None:
-        """What requests are to hold from now on."""
+        """Set the objectives of requests; those typed by the user take precedence."""
         typed = self._slo is not None and self._slo.slo and not self._slo.source
         if typed and slo.source:
             return  # what was typed holds for all
@@ -253,15 +252,15 @@ class ScrapedServers:
 
     @property
     def limits(self) -> Mapping[str, Limit]:
-        """What each latency is to hold."""
+        """Limits by latency."""
         return self._limits
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
-        """Judge by the objectives of the whole session."""
+        """Judge by the limits of the whole session."""
         self._limits = limits
 
     def named(self, source: str | None) -> list[ScrapedServer]:
-        """The one of that name, else all, in order of first contact."""
+        """Return the server of that name, else all in order of first contact."""
         server = self.servers.get(source or "")
         return [server] if server is not None else [*self.servers.values()]
 

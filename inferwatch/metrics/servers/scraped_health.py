@@ -1,6 +1,6 @@
-"""The verdict on servers that are asked: the worst of those that answer, and who it is.
+"""The verdict on scraped servers: the worst of those that answer, and which it is.
 
-Servers are lost together or not at all: while one of them answers, the others go on.
+They are lost only if none answers: while one of them does, the others go on.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from inferwatch.metrics.steps.health import Health, Verdict
 QUEUE_PERSISTS_NS = NS_PER_S
 STALL_LEAST_NS = 5 * NS_PER_S
 STALL_INTERVALS = 3
-"""Stalled when so many samples in a row show no progress."""
+"""Consecutive samples without progress that mean stalled."""
 NAMED = 3
-"""Of so many lost servers the names are told."""
+"""Largest number of lost servers to name."""
 
 
 def verdict_of(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
@@ -40,7 +40,7 @@ def _sentence(
     each: Sequence[tuple[ScrapedServer, Verdict]],
     flow: Flow,
 ) -> str:
-    """Of one server what it does; of several what all do, or which is in trouble."""
+    """Return what one server does; of several, what all do or which has a problem."""
     server, verdict = worst
     if len(each) == 1:
         return (
@@ -75,7 +75,7 @@ def _none_answers(
 
 
 def _verdict(server: ScrapedServer) -> Verdict:
-    """The verdict on a server that answers."""
+    """Return the verdict on a server that answers."""
     told = server.gauges
     if not told:
         since_ns = server.contact.t_ns if server.contact else None
@@ -101,7 +101,7 @@ def _verdict(server: ScrapedServer) -> Verdict:
 def _stalled(
     busy: Sequence[Gauges], running: int | None, waiting: int | None
 ) -> Verdict | None:
-    """A rank has work and gets on with none of it."""
+    """Return the verdict if a rank has work but makes no progress; else None."""
     stuck = [each for each in busy if _stuck_ns(each) is not None]
     if not stuck:
         return None
@@ -112,7 +112,7 @@ def _stalled(
 
 
 def _stuck_ns(each: Gauges) -> int | None:
-    """For how long there was no progress, where that is long."""
+    """Return how long there was no progress, if that is long; else None."""
     if not each.tells_progress or each.progress_ns is None:
         return None
     quiet_ns = each.t_ns - each.progress_ns
@@ -121,7 +121,7 @@ def _stuck_ns(each: Gauges) -> int | None:
 
 
 def _queueing(busy: Sequence[Gauges], waiting: int | None) -> Verdict | None:
-    """Requests have been waiting for a while."""
+    """Return the verdict if requests have waited for a while; else None."""
     since = [
         (each.waiting_since_ns, each.t_ns)
         for each in busy

@@ -1,7 +1,7 @@
-"""What scrapes come to in a window: of each server, and of all together.
+"""What scrapes show for a window: each server, and all together.
 
-Counts and sums of several are added, their buckets merged. Percentiles of several are
-never made of those of each.
+Counters and sums of several servers are added, and their buckets merged; percentiles
+are never combined from those of each.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -51,12 +51,12 @@ Bools = npt.NDArray[np.bool_]
 Column = tuple[float | None, ...]
 Counts = tuple[int | None, ...]
 LEAST_SHARE = 1e-6
-"""Of a bin, or of a value in it, that counts as something."""
+"""Share of a bin, or of a value in it, below which it counts as nothing."""
 GAUGES = (RUNNING, WAITING, KV_USAGE)
 
 
 class ScrapedCharts:
-    """The moments of some ranks, added up over one grid."""
+    """The samples of several ranks, added up over one grid."""
 
     def __init__(self, ranks: Iterable[Sequence[Floats] | Floats], grid: Grid) -> None:
         self.grid = grid
@@ -64,7 +64,7 @@ class ScrapedCharts:
         self._risen = np.full((grid.count + 1, WIDTH - FOLLOWED), np.nan)
         self._gauges = np.full((grid.count, len(GAUGES)), np.nan)
         self._told = np.zeros((grid.count, len(GAUGES)))
-        """How many ranks tell each gauge there."""
+        """Number of ranks that export each gauge, by bin."""
         for rank in ranks:
             if len(rank):
                 self._add(np.asarray(rank))
@@ -79,17 +79,17 @@ class ScrapedCharts:
 
     @cached_property
     def _followed(self) -> Floats:
-        """Where some rank was followed: 1, else NaN."""
+        """1 in bins where a rank was watched, else NaN."""
         watched = np.diff(self._risen[:, 0]) > LEAST_SHARE * self.grid.bin_ns
         return np.where(watched, 1.0, np.nan)
 
     def counted(self, name: str) -> Counts:
-        """A counter of CHARTED, by bin; it adds up to whole numbers."""
+        """Return a counter of CHARTED by bin; rounding keeps the sum."""
         upto = self._risen[:, 1 + CHARTED.index(name)]
         return _whole(np.diff(np.round(upto)) * self._followed)
 
     def _prefilled(self) -> Counts:
-        """Prompt tokens less those found in the prefix cache."""
+        """Return prompt tokens without prefix cache hits, by bin."""
         found = self.counted("prefix_hits")
         return tuple(
             prompt if prompt is None or hits is None else max(prompt - hits, 0)
@@ -104,7 +104,7 @@ class ScrapedCharts:
         return _floats(means * self._followed)
 
     def timeline(self, lost_ns: int | None, restarts_ns: Iterable[int]) -> Timeline:
-        """All of it; what only steps tell is a gap."""
+        """Return the timeline; what only steps show is a gap."""
         grid = self.grid
         end_ns = grid.start_ns + grid.bin_ns * grid.count
         running, waiting, usage = self._gauges.T
@@ -148,7 +148,7 @@ class ScrapedCharts:
 
 
 def _at(edges: Floats, rows: Floats) -> Floats:
-    """What was counted up to each edge, straight between two rows."""
+    """Return totals at each edge, interpolated between rows."""
     times, counts = rows[:, TIME], np.nan_to_num(rows[:, FOLLOWED:])
     after = np.clip(np.searchsorted(times, edges, "right"), 1, max(len(times) - 1, 1))
     before = after - 1
@@ -161,9 +161,9 @@ def _at(edges: Floats, rows: Floats) -> Floats:
 
 
 def _gauges_in(edges: Floats, rows: Floats, followed: Bools) -> Floats:
-    """Of each bin the highest running and waiting, and the last KV usage.
+    """Return the highest running and waiting and the last KV usage of each bin.
 
-    A bin between two samples that follow each other shows the earlier.
+    A bin between two consecutive samples shows the earlier one.
     """
     times = rows[:, TIME]
     first = np.searchsorted(times, edges[:-1], "left")
@@ -195,11 +195,11 @@ LENGTHS = ("prompt_tokens", "output_tokens", STEPS)
 ABORTED = "abort"
 FAILED = "error"
 LATELY_NS = 2 * NS_PER_S
-"""What a rate of the present is over."""
+"""Length of the window for present rates."""
 
 
 class Gained:
-    """What some ranks gained in a window, together."""
+    """The increases of several ranks in a window."""
 
     def __init__(self, increases: Sequence[Increase]) -> None:
         self.increases = increases
@@ -209,11 +209,14 @@ class Gained:
         """The longest time that one of them was watched."""
 
     def of(self, name: str) -> int | None:
-        """A counter's; None where none has it."""
+        """Return the increase of a counter over all ranks.
+
+        None where no rank has it.
+        """
         return known_sum(each.of(name) for each in self.increases)
 
     def per_s(self, count: Callable[[Increase], float | None]) -> float | None:
-        """The rate of all, each over the time in which it was watched itself."""
+        """Return the sum of the ranks' rates, each over the time it was watched."""
         rates = [
             counted * NS_PER_S / each.watched_ns
             for each in self.increases
@@ -246,19 +249,19 @@ class Gained:
 
     @property
     def batch_mean(self) -> float | None:
-        """Tokens per step, where its steps are counted."""
+        """Output tokens per step; None where steps are not counted."""
         tokens = self.of("output_tokens")
         return None if tokens is None else ratio(tokens, self.pool(STEPS).n)
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of the prompt tokens that were looked up and found."""
+        """Prefix cache hits / queries in tokens, 0-1; None where unknown."""
         hits, queries = self.of("prefix_hits"), self.of("prefix_queries")
         return None if hits is None or queries is None else ratio(hits, queries)
 
 
 def _ended(each: Increase) -> int | None:
-    """Requests, however they ended; by their latencies where nothing else tells."""
+    """Return ended requests, by the count of E2EL if by no finish reason."""
     return sum(each.finished.values()) if each.finished else each.count("e2el_s")
 
 
@@ -270,13 +273,13 @@ def _finished(each: Increase) -> int | None:
 
 
 def _prefilled(each: Increase) -> int | None:
-    """Prompt tokens that were computed: less those found in the prefix cache."""
+    """Return prompt tokens without prefix cache hits."""
     prompt, hits = each.of("prompt_tokens"), each.of("prefix_hits")
     return None if prompt is None else max(prompt - (hits or 0), 0)
 
 
 def _arrived(each: Increase) -> float | None:
-    """Who ended, and who is there more than before: that is who came."""
+    """Return arrivals: ended requests plus the increase of those in flight."""
     ended = _ended(each)
     if ended is None or isnan(each.in_flight):
         return None
@@ -284,7 +287,7 @@ def _arrived(each: Increase) -> float | None:
 
 
 class ScrapedWindow:
-    """Some servers at a moment, and what they did in the window that ends then."""
+    """Several servers at a moment, and their counts in the window that ends then."""
 
     def __init__(
         self,
@@ -308,7 +311,7 @@ class ScrapedWindow:
 
     @property
     def via(self) -> Via | None:
-        """The best way that samples come; None before there was one."""
+        """The best way in which samples are obtained; None before the first."""
         told = {server.via for server in self.servers if server.ranks}
         return Via.SCRAPE if Via.SCRAPE in told else next(iter(told), None)
 
@@ -323,18 +326,18 @@ class ScrapedWindow:
 
     @property
     def last_token_ns(self) -> int | None:
-        """When tokens were last seen to have come out."""
+        """When output tokens last increased."""
         told = [gauges.token_ns for gauges in self._answering]
         return max((each for each in told if each is not None), default=None)
 
     @property
     def restarts_ns(self) -> list[int]:
-        """When any of the servers began anew."""
+        """When any of the servers restarted."""
         return sorted(chain.from_iterable(each.restarts_ns for each in self.servers))
 
     @cached_property
     def _answering(self) -> list[Gauges]:
-        """What ranks of servers that answer said last."""
+        """The latest gauges of ranks whose server answers."""
         return [
             rank.gauges
             for server, _, rank, _ in self._ranks
@@ -348,7 +351,7 @@ class ScrapedWindow:
 
     @property
     def lost_ns(self) -> int | None:
-        """When the last of them ceased to answer; None while one does."""
+        """When the last of them stopped answering; None while one answers."""
         since = [
             server.contact.t_ns
             for server in self.servers
@@ -366,7 +369,7 @@ class ScrapedWindow:
         )
 
     def advice(self, probed: Collection[str]) -> tuple[str, ...]:
-        """What would make more known, each once; servers with a probe need none."""
+        """Return how to learn more, each once; servers in ``probed`` need no advice."""
         infos = (s.info for s in self.servers if s.info and s.source not in probed)
         return tuple(dict.fromkeys(each for info in infos for each in info.advice))
 
@@ -397,7 +400,7 @@ class ScrapedWindow:
         )
 
     def _flow_now(self) -> Flow:
-        """What servers hold that answer, and their tokens of a moment ago."""
+        """Return present gauges of servers that answer, and the recent token rate."""
         told = self._answering
         lately = Gained(
             [
@@ -415,7 +418,7 @@ class ScrapedWindow:
         )
 
     def kv(self) -> KvState:
-        """The KV cache, as far as usage and totals tell of blocks."""
+        """Return the KV cache, as far as usage and the number of blocks are known."""
         gained = self.gained
         totals = [
             _blocks(server)
@@ -447,7 +450,7 @@ class ScrapedWindow:
         )
 
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
-        """The latencies of all servers together that any of them tells."""
+        """Return the latencies of all servers together."""
         told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LATENCIES, told, self._limits, charts)
 
@@ -456,7 +459,7 @@ class ScrapedWindow:
         return _rows(self.gained, LENGTHS, told)
 
     def steady(self) -> dict[Key, Steady]:
-        """What the gauges of each rank have been for a while."""
+        """Return recent medians of each rank's gauges."""
         span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
         held: dict[Key, list[Floats]] = {}
         for server, name, rank, _ in self._ranks:
@@ -467,7 +470,7 @@ class ScrapedWindow:
         }
 
     def states(self) -> tuple[ServerState, ...]:
-        """Each server, its ranks one after the other."""
+        """Return the state of each server, rank by rank."""
         held: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
         for server, name, rank, increase in self._ranks:
             by_rank = held.setdefault(server.source, {})
@@ -484,7 +487,10 @@ class ScrapedWindow:
         name: str,
         ranks: Sequence[tuple[ScrapedRank, Increase | None]],
     ) -> ServerState:
-        """Made anew only where something of it is new: there can be hundreds."""
+        """Return a rank's state.
+
+        Rebuilt only after a change, as there can be hundreds.
+        """
         made_of = (
             *(part for rank, increase in ranks for part in (rank.gauges, increase)),
             *(server.contact, server.info, server.round_trip_ns, self._limits),
@@ -536,7 +542,7 @@ def _rows(
     limits: Mapping[str, Limit] | None = None,
     charts: ScrapedCharts | None = None,
 ) -> tuple[Latency, ...]:
-    """One for each histogram that servers have, whether anything ended or not."""
+    """Return one row for each histogram that servers have, even if empty."""
     return tuple(
         _row(
             key,
@@ -562,7 +568,7 @@ def _row(key: str, pool: Pool, limit: Limit | None, trend: Column) -> Latency:
 
 
 def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
-    """Of a rank; of one that serves several models, all together."""
+    """Return recent medians of a rank's gauges, its models added up."""
     spans = [each[each[:, TIME].searchsorted(since_ns, "right") :] for each in moments]
     whole = min(map(len, spans))
     if whole < LEAST_SAMPLES:
@@ -578,7 +584,7 @@ def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
 
 
 def _blocks(server: ScrapedServer) -> int | None:
-    """KV blocks of each of its ranks."""
+    """Return the KV blocks of each rank."""
     return server.info.num_kv_blocks if server.info is not None else None
 
 

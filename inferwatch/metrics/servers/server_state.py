@@ -8,7 +8,7 @@ from inferwatch.metrics.series.window import Latency
 
 
 class Via(StrEnum):
-    """How readings of a server come to us, the best first."""
+    """How readings of a server are obtained, best first."""
 
     PROBE = "probe"
     TRACES = "traces"
@@ -25,30 +25,30 @@ class ServerState:
     rank: str = "0"
     info: ServerInfo | None = None
     via: Via = Via.SCRAPE
-    """The best source there is of it."""
+    """The best way available."""
     answers: bool | None = None
-    """None before it was asked."""
+    """None before the first contact."""
     why: str | None = None
     """Why it does not answer, or what is wrong with its answers."""
     last_ns: int | None = None
     """When its last reading came."""
     restarted_ns: int | None = None
-    """When it last began anew while watched."""
+    """When it last restarted while watched."""
     round_trip_ns: int | None = None
     running: int | None = None
     waiting: int | None = None
     kv_usage: float | None = None
     arrivals_per_s: float | None = None
-    """Requests that ended, where arrivals are not told; likewise below: over the
-    window."""
+    """Ended requests where arrivals are unknown; over the window, as are those below.
+    """
     output_tokens_per_s: float | None = None
     prefix_hit_rate: float | None = None
     failed: int | None = None
     """Requests that ended in an error."""
     preemptions: int | None = None
     latencies: tuple[Latency, ...] = ()
-    """As those of the snapshot, of this server alone, without trends."""
+    """Like those of the snapshot, of this server alone and without trends."""
     remark: str | None = None
-    """How it stands out among the others, such as "queue 5× the median"."""
+    """How it differs from the others, such as "queue 5× the median"."""
     live_limits: tuple[LiveLimits, ...] = ()
-    """Of its ranks, where they may be changed while it runs."""
+    """Live limits of its ranks, if they can be changed while it runs."""

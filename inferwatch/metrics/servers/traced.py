@@ -1,8 +1,8 @@
-"""Requests as traces tell of them: each once it has ended, exact, whoever sent it.
+"""Requests from traces: reported once they have ended, with exact times.
 
-A server with a probe tells all that and more: there, traces add nothing. Elsewhere its
-exact latencies stand in the place of brackets; what traces do not have, as each gap
-between two tokens, is still what the server counts.
+For a server with a probe traces add nothing. For others their latencies replace the
+estimates from buckets; what traces lack, such as each gap between two tokens, still
+comes from the server's histograms.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,20 +25,20 @@ from inferwatch.metrics.servers.server_state import Via
 
 MOST_SERVERS = 4_096
 LEAST_PART = 2
-"""Exact of fewer than one in so many requests is not exact of all."""
+"""Traces must cover more than one in so many requests to stand for all."""
 OWN_FLAG = "--otlp-traces-endpoint"
-"""Whose advice has been followed."""
+"""The flag whose advice is dropped once traces arrive."""
 
 
 class SavedTraces(msgspec.Struct, array_like=True):
-    """Traces, as checkpoints keep them."""
+    """Traces as checkpoints keep them."""
 
     last_ns: dict[str, int]
     told: int
 
 
 class Traces:
-    """Takes in finished requests, and knows of which servers they are."""
+    """Takes requests from traces, and knows which servers send them."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Traces:
         self._outcomes = outcomes
         self._judge = judge
         self._last_ns: dict[str, int] = {}
-        """When the last one told of ended, of each server."""
+        """End of the latest traced request, by server."""
         self._told = 0
 
     def take(self, span: RequestSpan) -> None:
@@ -78,7 +78,7 @@ class Traces:
         self._judge.ended(request)
 
     def _request(self, span: RequestSpan) -> Request:
-        """All that is known of it; its moments are as near as its durations tell."""
+        """Return the request of a span; its times follow from the span's durations."""
         request = Request(
             source=span.source,
             seen_ns=span.arrived_ns,
@@ -110,7 +110,7 @@ class Traces:
     # What becomes of it.
 
     def sources(self, scraped: ScrapedWindow, window_ns: int | None) -> set[str]:
-        """Servers of which all is told: when requests ended, so did traces say."""
+        """Return the servers whose traces are complete in the window."""
         late = set()
         if window_ns is not None:
             since_ns = scraped.now_ns - window_ns
@@ -125,14 +125,10 @@ class Traces:
         window: Window,
         probed: Collection[str],
     ) -> bool:
-        """Whether exact latencies are of all that servers count.
+        """Return whether exact latencies cover all requests that servers count.
 
-        Args:
-            counted: Latencies of scrapes.
-            exact: Latencies of single requests.
-            scraped: What the servers asked for count.
-            window: What both are of.
-            probed: Servers with a probe.
+        ``counted`` are latencies from scrapes, ``exact`` those of single requests, both
+        of ``window``; ``scraped`` are the servers shown, ``probed`` those with a probe.
         """
         traced = self.sources(scraped, window.value)
         silent = scraped.finished_at - traced - set(probed)
@@ -141,7 +137,7 @@ class Traces:
         return bool(some) and not few and not silent
 
     def saved(self) -> SavedTraces:
-        """What is not kept with requests, latencies and outcomes."""
+        """Return the state that checkpoints keep; requests are saved apart."""
         return SavedTraces(last_ns=self._last_ns, told=self._told)
 
     def restore(self, saved: SavedTraces) -> None:
@@ -149,19 +145,19 @@ class Traces:
 
 
 def advice_left(advice: Iterable[str], via: Via | None) -> list[str]:
-    """What would make more known of a server, less what has been followed."""
+    """Return the advice that has not been followed yet."""
     if via is Via.PROBE:
         return []  # whoever has a probe tells all
     return [each for each in advice if via is not Via.TRACES or OWN_FLAG not in each]
 
 
 def _most(rows: Iterable[Latency]) -> int:
-    """Requests, where each has a latency: gaps between tokens are more."""
+    """Return the largest number of requests; ITL is left out, as it counts gaps."""
     return max((row.quantiles.n for row in rows if row.metric != "itl_s"), default=0)
 
 
 def best_of(exact: Iterable[Latency], counted: Iterable[Latency]) -> Iterable[Latency]:
-    """A row a metric: exact where requests are told of, else as counted."""
+    """Yield one row per metric: the exact one if there is any, else the counted one."""
     first = {row.metric: row for row in exact if row.quantiles.n}
     other = {row.metric: row for row in counted}
     for metric in dict.fromkeys((*VANTAGES, *other)):

@@ -1,1 +1,1 @@
-"""What the scheduler does with single steps: its efficiency, its stalls."""
+"""Steps of the scheduler: their efficiency, and stalls."""

@@ -1,7 +1,7 @@
-"""What single steps add up to by their batch and their CUDA-graph mode, exactly.
+"""Steps by batch size and CUDA graph mode, counted exactly.
 
-Rows of steps are counted in tables, one a block of rows: a window adds up those of the
-blocks that lie in it, and looks at single rows only on its edge.
+Rows of steps are summed up in tables, one per block of rows: a window adds up the
+tables inside it, and reads single rows only at its edge.
 """
 
 from bisect import bisect_right
@@ -18,33 +18,33 @@ DOUBLINGS = 13
 BATCHES: tuple[int, ...] = tuple(
     sorted({1, *(n << k for k in range(DOUBLINGS) for n in (2, 3))})
 )
-"""Where points begin: 1, 2, 3, 4, 6, 8, 12, 16, 24 …"""
+"""Lower bounds of batch sizes: 1, 2, 3, 4, 6, 8, 12, 16, 24 …."""
 MIXED = len(BATCHES)
-"""The line of steps that prefilled too."""
+"""Line of the table for steps with prefill."""
 GRAPHS = 16
-"""Lines of graph modes, that of steps without one included; vLLM has three."""
+"""Lines for graph modes, with one for steps without a graph; vLLM has three modes."""
 LINES = MIXED + 1 + GRAPHS
 _STARTS = np.array(BATCHES, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """Columns of some steps, one value a step."""
+    """Columns of some steps, one value per step."""
 
     batch: Ints
     kind: Ints
-    """Twice the number of its graph mode, one more where it prefilled."""
+    """2 x number of the graph mode, + 1 with prefill."""
     output_tokens: Ints
     duration_ns: Ints
 
 
 def kind_of(graph: int, prefill_requests: int) -> int:
-    """Graph mode and prefill as one number."""
+    """Return graph mode and prefill as one number."""
     return 2 * graph + bool(prefill_requests)
 
 
 def table_of(rows: BatchRows) -> Ints:
-    """Steps, nanoseconds and tokens of each line: batches, mixed steps, graphs."""
+    """Return steps, nanoseconds and tokens by line: batches, mixed steps, graphs."""
     line = np.searchsorted(_STARTS, np.maximum(rows.batch, 1), "right") - 1
     line[rows.kind & 1 == 1] = MIXED
     graph = np.minimum(rows.kind >> 1, GRAPHS - 1) + MIXED + 1
@@ -59,7 +59,7 @@ def table_of(rows: BatchRows) -> Ints:
 
 
 def curve_of(table: Ints, now_batch: float | None) -> BatchCurve | None:
-    """The curve that screens show; None before there were steps."""
+    """Return the curve that screens show; None without steps."""
     if not table[: MIXED + 1, 0].any():
         return None
     points = [
@@ -82,7 +82,7 @@ def curve_of(table: Ints, now_batch: float | None) -> BatchCurve | None:
 
 
 def shares_by_graph(table: Ints, names: Sequence[str]) -> dict[str, float]:
-    """Shares of the time of those steps that told their graph mode."""
+    """Return the shares of step time by graph mode, of steps that reported it."""
     spent_ns = table[MIXED + 2 :, 1].tolist()
     whole_ns = sum(spent_ns)
     return {
@@ -93,7 +93,7 @@ def shares_by_graph(table: Ints, names: Sequence[str]) -> dict[str, float]:
 
 
 def point_at(curve: BatchCurve, batch: float | None) -> int | None:
-    """The place of the point that a batch belongs to; None where none was measured."""
+    """Return the index of the point of a batch size; None where it was not measured."""
     if batch is None:
         return None
     begins = BATCHES[max(bisect_right(BATCHES, batch) - 1, 0)]

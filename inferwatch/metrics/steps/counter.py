@@ -1,4 +1,4 @@
-"""Counts steps: how large, how long, what bound them, what their batch size cost."""
+"""Counts steps: size, duration, what bound them, and efficiency by batch size."""
 
 from dataclasses import field
 from typing import Annotated
@@ -25,7 +25,7 @@ from inferwatch.metrics.steps.engines import Rank
 
 @piece("steps", Vantage.ENGINE)
 class StepTotals:
-    """What the steps of the window add up to."""
+    """Totals of the steps in the window."""
 
     count: Annotated[
         int,
@@ -79,7 +79,7 @@ class StepTotals:
             unit=Unit.SHARE,
         ),
     ] = field(default_factory=dict)
-    """Sums to 1 where there was any step."""
+    """The sum is 1 if there was any step."""
     steps_by_bound: Annotated[
         dict[BoundBy, int],
         Number(
@@ -145,7 +145,7 @@ class StepTotals:
             unit=Unit.SHARE,
         ),
     ] = field(default_factory=dict)
-    """Empty where none was told."""
+    """Empty where not reported."""
     padded_share: Annotated[
         float | None,
         Number(
@@ -165,9 +165,9 @@ PLACES = {
     cause: ((*ZEROS[:i], 1, *ZEROS[i + 1 :]), ZEROS[:i], ZEROS[i + 1 :])
     for i, cause in enumerate(CAUSES)
 }
-"""For each cause a one in its place, and the zeros before and after that place."""
+"""For each cause: a row with 1 in its place, and the zeros before and after it."""
 SPENT_NS = {cause: f"{cause}_ns" for cause in CAUSES}
-"""The counter of the time of steps that a cause bound."""
+"""Counters of step time by what bound the step."""
 COUNTED = (
     "batch",
     "prefill_tokens",
@@ -185,28 +185,28 @@ COUNTED = (
     *CAUSES,
     *SPENT_NS.values(),
 )
-"""``kind`` tells graph mode and prefill in one number: its sum means nothing."""
+"""``kind`` combines graph mode and prefill; its sum means nothing."""
 
 
 class SavedSteps(msgspec.Struct, array_like=True):
-    """What a StepCounter knows beside its rows and their sums."""
+    """A StepCounter as checkpoints keep it, without rows and sums."""
 
     graphs: list[str]
     table: list[list[int]]
 
 
 class StepCounters(Counters):
-    """Counters that know, too, what steps of equal batch and graph mode add up to."""
+    """Counters that also sum up steps by batch size and graph mode."""
 
     def __init__(self) -> None:
         super().__init__(*COUNTED)
         self.table: Ints = np.zeros((LINES, 3), np.int64)
-        """Of the whole session, but for rows that were not flushed yet."""
+        """Table of the session, without rows not flushed yet."""
         self._tables: dict[int, tuple[Block, Ints]] = {}
-        """Of sealed blocks, by what they are: they never change."""
+        """Tables of sealed blocks, which never change, by id."""
 
     def table_over(self, now_ns: int, window: Window) -> Ints:
-        """The table of the steps in a window that ends now."""
+        """Return the table of a window that ends now."""
         if window.value is None:
             self.rows.flush()
             return self.table
@@ -243,16 +243,16 @@ def _table(counts: Ints) -> Ints:
 
 
 class StepCounter:
-    """Counts steps at the moments they ended: how large, how long, what bound them."""
+    """Counts steps when they end: size, duration, and what bound them."""
 
     def __init__(self) -> None:
         self.step_durations = Samples()
         self.counters = StepCounters()
         self._graphs: dict[str | None, int] = {None: 0}
-        """Numbers of CUDA-graph modes in the order they were heard of."""
+        """Numbers of CUDA graph modes, in order of appearance."""
 
     def add(self, step: Step, output_tokens: int, rank: Rank) -> None:
-        """The latest step of a rank, which may have told what it is."""
+        """Add the latest step of a rank."""
         budget = rank.token_budget(step) or 0
         scheduled = step.prefill_tokens + step.decode_tokens
         hot, before, after = PLACES[step.bound_by]
@@ -283,24 +283,24 @@ class StepCounter:
         )
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Everything counted, over a window."""
+        """Return all counts of a window."""
         return self.counters.over(now_ns, window)
 
     def durations(self, now_ns: int, window: Window) -> Quantiles:
-        """Durations of the steps that ended in a window."""
+        """Return the durations of steps that ended in a window."""
         return self.step_durations.quantiles(now_ns, window)
 
     def table(self, now_ns: int, window: Window) -> Ints:
-        """Steps by batch and by graph mode, over a window."""
+        """Return steps by batch size and graph mode in a window."""
         return self.counters.table_over(now_ns, window)
 
     @property
     def graphs(self) -> list[str]:
-        """The modes that were told, in the order of their lines."""
+        """Graph modes in the order of their lines."""
         return [name for name in self._graphs if name is not None]
 
     def saved(self) -> SavedSteps:
-        """All but rows and their sums; after the rows, whose open ones count too."""
+        """Return the state that checkpoints keep; rows must be saved before."""
         return SavedSteps(self.graphs, self.counters.table.tolist())
 
     def restore(self, saved: SavedSteps) -> None:
@@ -311,7 +311,7 @@ class StepCounter:
         self._graphs |= {name: i for i, name in enumerate(saved.graphs, 1)}
 
     def _learn(self, mode: str | None) -> int:
-        """The number of a mode that was never heard of; the last is of all others."""
+        """Return the number of a new mode; the last number stands for all others."""
         number = min(len(self._graphs), GRAPHS - 1)
         if len(self._graphs) < GRAPHS:
             self._graphs[mode] = number

@@ -1,4 +1,4 @@
-"""What batch sizes cost and bring, and where the scheduler stood still."""
+"""Efficiency by batch size, and stalls of the scheduler, as screens show them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,19 +10,19 @@ from inferwatch.metrics.number import Number, Unit, piece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPoint:
-    """Steps of one batch size, over the window; only those that decode alone."""
+    """Decode-only steps of one batch size over the window."""
 
     batch: int
-    """Requests in the step: this many at least, and fewer than the next point's."""
+    """Smallest batch size of the point; below that of the next one."""
     steps: int
     step_mean_s: float
     output_tokens_per_s: float
-    """Tokens out of these steps / the time they took."""
+    """Output tokens of these steps / their duration."""
 
 
 @piece("batch_curve", Vantage.ENGINE)
 class BatchCurve:
-    """How step time and throughput grow with the batch: the engine's efficiency."""
+    """How step time and throughput grow with the batch size."""
 
     points: Annotated[
         tuple[BatchPoint, ...],
@@ -35,7 +35,7 @@ class BatchCurve:
             "only makes everybody slower.",
         ),
     ] = ()
-    """By batch, rising."""
+    """By batch size, rising."""
     now_batch: Annotated[
         float | None,
         Number(
@@ -58,19 +58,19 @@ class BatchCurve:
 
 
 class StallKind(StrEnum):
-    """How the scheduler failed somebody."""
+    """The kinds of stalls."""
 
     GAP = "gap"
-    """No step was under way though work waited."""
+    """No step ran though there was work."""
     DECODE = "decode slowed"
-    """Fewer tokens than a quarter of the running median while prefills ran."""
+    """Decode rate below a quarter of the running median while prefills ran."""
     STARVED = "starved"
-    """A request waited while later ones were taken, or stood still in decode."""
+    """A request waited while later ones were scheduled, or paused in decode."""
 
 
 @piece("stall", Vantage.ENGINE)
 class Stall:
-    """A stretch of time in which the scheduler failed somebody."""
+    """A time in which the scheduler stalled or starved requests."""
 
     kind: Annotated[
         StallKind,

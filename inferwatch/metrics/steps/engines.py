@@ -1,4 +1,4 @@
-"""What the engines are and what they last said of themselves."""
+"""The engines, and their latest reports."""
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -23,51 +23,53 @@ Key = tuple[str, int]
 """Source and data-parallel rank."""
 AnyKey = TypeVar("AnyKey", Key, tuple[str, int, int])
 MOST_CHANGES = 64
-"""So many changes of a rank's limits are kept."""
+"""Largest number of limit changes kept for a rank."""
 Setting = str | int | float | bool | None
 
 
 class Rank(msgspec.Struct, array_like=True):
-    """One EngineCore: one rank of an engine, and what it last said; saved as it is."""
+    """One EngineCore (a rank of an engine) with its latest reports; saved as it is."""
 
     info: EngineInfo | None = None
-    """With the limits in force, where they may be changed while it runs."""
+    """With the limits in force, if they can be changed while it runs."""
     step: Step | None = None
     totals: Totals | None = None
     kv: KvBlocks = (None, None, None)
     last_end_ns: int | None = None
     waiting_since_ns: int | None = None
-    """Requests have waited in every step since."""
+    """Start of the steps after which requests waited all the time."""
     calm_since_ns: int | None = None
     """When requests last stopped waiting."""
     lost: bool = False
     gap_ns: int = 0
-    """How long no step was under way before the latest, though there was work."""
+    """Time before the latest step in which none ran, though there was work."""
     limits: LiveLimits | None = None
-    """None where they may not be changed."""
+    """None if they cannot be changed."""
     told: EngineInfo | None = None
-    """The engine's info as it was started."""
+    """The engine's info as started."""
     limits_told: list[LiveLimits] = []
-    """The latest of this life, these included. A step that began before they changed
-    ends after that is told."""
+    """The latest limits since the start, including the present ones.
+
+    A step that began before a change ends after the change was reported.
+    """
 
     def take_info(self, info: EngineInfo) -> None:
-        """What it is; another process goes by none of the limits of the one before."""
+        """Set the info; a new process has none of the limits of the one before."""
         if self.told is not None and self.told.pid != info.pid:
             self.limits, self.limits_told = None, []
         self.told, self.info = info, under(info, self.limits)
 
     def take_limits(self, limits: LiveLimits) -> None:
-        """What limits it from a moment on."""
+        """Set the limits in force."""
         self.limits = limits
         self.limits_told = [*self.limits_told[1 - MOST_CHANGES :], limits]
         if self.told is not None:
             self.info = under(self.told, limits)
 
     def token_budget(self, step: Step) -> int | None:
-        """What this step could have had at most, None where it was not told.
+        """Return the token budget of a step; None where unknown.
 
-        One that must serve more requests than that gets more.
+        A step that must serve more requests than that has more.
         """
         limits = self.limits
         if limits is not None and step.start_ns < limits.t_ns:
@@ -85,7 +87,7 @@ class Rank(msgspec.Struct, array_like=True):
         self._waits(step.waiting, step.start_ns)
 
     def take_totals(self, totals: Totals) -> None:
-        """What it holds now, whether it makes steps or not."""
+        """Set the totals, which are reported even without steps."""
         self.totals = totals
         if totals.waiting is not None:
             self._waits(totals.waiting, totals.t_ns)
@@ -94,7 +96,7 @@ class Rank(msgspec.Struct, array_like=True):
 
     @property
     def at_rest(self) -> Totals | None:
-        """The totals, if no step ended since."""
+        """The totals, if no step ended since; else None."""
         totals = self.totals
         if totals is None or totals.running is None:
             return None
@@ -104,24 +106,24 @@ class Rank(msgspec.Struct, array_like=True):
 
     @property
     def waiting(self) -> int:
-        """Waiting requests, as of the latest reading."""
+        """Waiting requests as of the latest reading."""
         if self.at_rest is not None:
             return self.at_rest.waiting or 0
         return self.step.waiting if self.step is not None else 0
 
     @property
     def total_blocks(self) -> int | None:
-        """KV blocks that requests can use."""
+        """KV blocks that requests can use; None where unknown."""
         if self.info is not None and self.info.num_kv_blocks is not None:
             return self.info.num_kv_blocks
         return None if None in self.kv else known_sum(self.kv)
 
     def forget(self) -> None:
-        """Readings were lost: what was last said need not hold."""
+        """Forget the latest reports because readings were lost."""
         self.step = self.totals = self.waiting_since_ns = None
 
     def gone(self) -> None:
-        """The engine was lost: it holds nothing any more."""
+        """Mark the engine as lost."""
         self.forget()
         self.kv = (None, None, None)
         self.lost = True
@@ -133,15 +135,18 @@ class Rank(msgspec.Struct, array_like=True):
             self.waiting_since_ns, self.calm_since_ns = None, t_ns
 
     def _kv_after(self, used: int) -> KvBlocks:
-        """Used blocks changed; which idle ones hold a prefix was not said."""
+        """Return KV blocks after a change of used ones.
+
+        The split of idle ones is unknown.
+        """
         return self.kv if used == self.kv[0] else (used, None, None)
 
 
 class SavedEngines(msgspec.Struct, array_like=True):
-    """All that Engines keeps of ranks and endpoints."""
+    """Engines as checkpoints keep them."""
 
     ranks: list[tuple[str, int, Rank]]
-    """With its source and its number."""
+    """Source and number of each rank, with the rank."""
     endpoints: dict[str, Endpoint]
     peak_used_blocks: int | None
     configs: list[ModelConfig] = []
@@ -151,7 +156,7 @@ class SavedEngines(msgspec.Struct, array_like=True):
 
 
 class Engines:
-    """Every data-parallel rank of every engine, those lost last included."""
+    """Every data-parallel rank of every engine, including those lost last."""
 
     def __init__(self) -> None:
         self.ranks: dict[Key, Rank] = {}
@@ -159,14 +164,14 @@ class Engines:
         self.peak_used_blocks: int | None = None
         self.configs: dict[Key, ModelConfig] = {}
         self.settings: dict[Key, EngineSettings] = {}
-        """As they were told last; of servers without a probe, too."""
+        """The latest settings, also of servers without a probe."""
         self.worker_memory: dict[tuple[str, int, int], WorkerMemory] = {}
         """By source, rank and worker."""
         self.measured_peaks: dict[str, MeasuredPeak] = {}
         """By source, which is empty for the host of inferwatch."""
 
     def take_info(self, info: EngineInfo) -> None:
-        """An EngineCore is up; those lost before it are history."""
+        """Set the info of a rank, and drop engines lost before it."""
         for key in [key for key, rank in self.ranks.items() if rank.lost]:
             del self.ranks[key]
             self.endpoints.pop(key[0], None)
@@ -174,13 +179,16 @@ class Engines:
         self.rank(info.source, info.rank).take_info(info)
 
     def take_config(self, config: ModelConfig) -> None:
-        """What the model of a rank is built of; its probe knows the dtype, too."""
+        """Set a rank's model configuration.
+
+        One from the probe, with a dtype, is kept.
+        """
         key = (config.source, config.rank)
         if config.dtype is not None or key not in self.configs:
             self.configs[key] = config
 
     def take_settings(self, settings: EngineSettings) -> None:
-        """What a rank is set to now; a server tells less of it than its probe."""
+        """Add settings of a rank; a scrape reports fewer than the probe."""
         key = (settings.source, settings.rank)
         if (held := self.settings.get(key)) is not None:
             known = held.settings | settings.settings
@@ -188,27 +196,27 @@ class Engines:
         self.settings[key] = settings
 
     def take_memory(self, memory: WorkerMemory) -> None:
-        """Who has the memory of a worker's device."""
+        """Set the memory use of a worker."""
         key = (memory.source, memory.rank, memory.worker)
         self.worker_memory[key] = memory
 
     def take_peak(self, peak: MeasuredPeak) -> None:
-        """What a host or GPU was measured to do."""
+        """Set the measured peak of a host or GPU."""
         self.measured_peaks[peak.source] = peak
 
     def take_limits(self, limits: LiveLimits) -> None:
-        """What limits a rank from now on."""
+        """Set the limits of a rank."""
         self.rank(limits.source, limits.rank).take_limits(limits)
 
     @property
     def live_limits(self) -> tuple[LiveLimits, ...]:
-        """Of those that live, where they may be changed; rank by rank."""
+        """Limits of live engines, where they can be changed; by rank."""
         ranks = [self.ranks[key] for key in sorted(self.ranks)]
         return tuple(r.limits for r in ranks if r.limits is not None and not r.lost)
 
     @property
     def limit_changes(self) -> tuple[LiveLimits, ...]:
-        """The latest that were told of those that live, in the order of time."""
+        """The latest limit changes of live engines, by time."""
         told = (
             each for r in self.ranks.values() if not r.lost for each in r.limits_told
         )
@@ -216,7 +224,7 @@ class Engines:
 
     @property
     def first_settings(self) -> dict[str, Setting]:
-        """What the first rank told of its settings, limits in force included."""
+        """Settings of the first rank, with the limits in force."""
         first = min(self.settings, default=None)
         if first is None:
             return {}
@@ -225,18 +233,18 @@ class Engines:
         return settings | in_place(rank.limits if rank is not None else None)
 
     def take_step(self, step: Step) -> KvBlocks:
-        """A step ended; the KV blocks of all engines now."""
+        """Take a step, and return the KV blocks of all engines."""
         self.rank(step.source, step.rank).take_step(step)
         return self._kv_changed()
 
     def take_totals(self, totals: Totals) -> None:
-        """Only an EngineCore says what it holds; front ends count other things."""
+        """Take totals of an EngineCore; those of front ends count other things."""
         if totals.running is not None or totals.kv_used_blocks is not None:
             self.rank(totals.source, totals.rank).take_totals(totals)
             self._kv_changed()
 
     def saved(self) -> SavedEngines:
-        """All ranks and endpoints."""
+        """Return the state that checkpoints keep."""
         return SavedEngines(
             ranks=[(*key, rank) for key, rank in self.ranks.items()],
             endpoints=self.endpoints,
@@ -261,26 +269,26 @@ class Engines:
             self.take_peak(peak)
 
     def ranks_of(self, source: str) -> list[Rank]:
-        """The ranks of a source, all when it is empty."""
+        """Return the ranks of a source; all if it is empty."""
         return [rank for (each, _), rank in self.ranks.items() if source in {"", each}]
 
     @property
     def alive(self) -> set[str]:
-        """Sources of those that were not lost."""
+        """Sources of engines that are not lost."""
         return {source for (source, _), rank in self.ranks.items() if not rank.lost}
 
     @property
     def sources(self) -> set[str]:
-        """All engines, those lost last too."""
+        """Sources of all engines, including those lost last."""
         return {source for source, _ in self.ranks}
 
     def lost(self, source: str) -> None:
-        """An engine is gone; what it was stays known until another one is up."""
+        """Mark an engine as lost; its info stays until another one starts."""
         for rank in self.ranks_of(source):
             rank.gone()
 
     def rank(self, source: str, rank: int) -> Rank:
-        """One EngineCore, new if never heard of."""
+        """Return a rank, created if it is new."""
         key = (source, rank)
         held = self.ranks.get(key)
         if held is None:
@@ -289,14 +297,14 @@ class Engines:
 
     @property
     def latest_step(self) -> Step | None:
-        """The last one that ended, of all that live."""
+        """The step that ended last, of live engines."""
         ranks = [rank for rank in self.ranks.values() if not rank.lost]
         steps = [rank.step for rank in ranks if rank.step is not None]
         return max(steps, key=lambda step: step.end_ns, default=None)
 
     @property
     def infos(self) -> tuple[EngineInfo, ...]:
-        """The infos of engines that live, and of those lost last."""
+        """Infos of live engines, and of those lost last."""
         ranks = [self.ranks[key] for key in sorted(self.ranks)]
         known = [rank.info for rank in ranks if rank.info is not None]
         sizes: dict[str, int] = {}
@@ -307,14 +315,14 @@ class Engines:
 
     @property
     def kv(self) -> KvBlocks:
-        """Used, idle-cached and free blocks of all."""
+        """Used, idle-cached and free blocks of all ranks."""
         if len(self.ranks) == 1:  # nearly always; and asked in every step
             return next(iter(self.ranks.values())).kv
         used, cached, free = zip(*(r.kv for r in self.ranks.values()), strict=True)
         return known_sum(used), known_sum(cached), known_sum(free)
 
     def _forget_told(self, source: str) -> None:
-        """What an engine was: another one is up."""
+        """Forget what was reported of an engine, as another one started."""
         _without(self.configs, source)
         _without(self.settings, source)
         _without(self.worker_memory, source)
@@ -332,11 +340,11 @@ def _without(told: dict[AnyKey, Any], source: str) -> None:
 
 
 def gap_ns(before: Step | None, step: Step) -> int:
-    """How long no step of a rank was under way between two, though there was work.
+    """Return how long no step of a rank ran between two, though there was work.
 
-    There was when something waited, or when a request of the one is in the other: of
-    what arrived in between, nobody knows whether it came late. Where steps overlap
-    there is no gap.
+    There was work if a request waited, or if the first request of the later step is in
+    the earlier one; of arrivals in between it is not known when they came. Overlapping
+    steps have no gap.
     """
     if before is None or step.index != before.index + 1:
         return 0
@@ -348,13 +356,13 @@ def gap_ns(before: Step | None, step: Step) -> int:
 
 
 def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
-    """Ranks that share no experts are told that each is the only one."""
+    """Set data_parallel; ranks that share no experts each report being the only one."""
     if (info.data_parallel or 1) >= ranks:
         return info
     return msgspec.structs.replace(info, data_parallel=ranks)
 
 
 def known_sum(values: Iterable[int | None]) -> int | None:
-    """Sum of what is known; None when nothing is."""
+    """Return the sum of known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

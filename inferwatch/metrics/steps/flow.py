@@ -23,7 +23,7 @@ from inferwatch.metrics.steps.engines import Engines, Rank, known_sum
 
 @piece("flow", Vantage.ENGINE)
 class Flow:
-    """A request's way through the engine, rates over the window."""
+    """A request's way through the engine, with rates over the window."""
 
     arrivals_per_s: Annotated[
         float | None,
@@ -203,7 +203,7 @@ class Flow:
             place=FlowFact(FlowColumn.TRAFFIC),
         ),
     ] = 0
-    """Sequences: a request with ``n=4`` is four."""
+    """Sequences: a request with ``n=4`` counts four times."""
     finished_as_sent: Annotated[
         int | None,
         Number(
@@ -216,7 +216,7 @@ class Flow:
             better=Better.HIGHER,
         ),
     ] = None
-    """None where nobody tells of single requests."""
+    """None where single requests are not reported."""
     failed: Annotated[
         int,
         Number(
@@ -261,8 +261,9 @@ class Flow:
             unit=Unit.REQUESTS,
         ),
     ] = field(default_factory=dict)
-    """By how they ended, in the server's words, where only it counts them: stop,
-    length, abort, error."""
+    """By the server's finish reasons, if only it counts them: stop, length, abort,
+    error.
+    """
 
     @property
     def output_tokens_per_request(
@@ -276,7 +277,7 @@ class Flow:
             unit=Unit.TOKENS,
         ),
     ]:
-        """Output tokens for each request that finished."""
+        """Output tokens per finished request; None where unknown."""
         if not self.finished_per_s or self.output_tokens_per_s is None:
             return None
         return self.output_tokens_per_s / self.finished_per_s
@@ -294,14 +295,14 @@ class Flow:
             better=Better.LOWER,
         ),
     ]:
-        """Failed requests / those that finished or failed, 0-1."""
+        """Failed / (finished + failed) requests, 0-1; None without any."""
         ended = self.finished + self.failed
         return self.failed / ended if ended else None
 
 
 @piece("kv", Vantage.ENGINE)
 class KvState:
-    """KV cache now and at its fullest."""
+    """The KV cache now and at its peak."""
 
     total_blocks: Annotated[
         int | None,
@@ -414,18 +415,21 @@ class KvState:
 
 
 LEAST_NS = NS_PER_S
-"""A rate over less than a second would be noise."""
+"""Shortest time for a rate; over less it would be noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerState:
-    """What an engine does now; None before anything is known, and once it is lost."""
+    """The present work of an engine.
+
+    None before anything is known, and once it is lost.
+    """
 
     running: int | None = None
     waiting: int | None = None
     oldest_wait_s: float | None = None
     tokens_per_s: float | None = None
-    """Output of the last two seconds."""
+    """Output over the last two seconds."""
 
     @property
     def any(self) -> bool:
@@ -435,11 +439,11 @@ class SchedulerState:
 def scheduler_state(
     now_ns: int, engines: Engines, requests: RequestIndex
 ) -> SchedulerState:
-    """Joins what engines said last with what requests told since.
+    """Join what engines reported last with what requests reported since.
 
-    An engine speaks when a step ends: it is right about what it held then, loss or
-    not. Requests speak at once: they know of a step still under way, and of a queue
-    that no step serves. The larger number is the current one.
+    An engine reports when a step ends, and is right about that moment even after
+    losses. Requests report at once, also of a step still running, and of a queue that
+    no step serves. The larger number is the current one.
     """
     ranks = [rank for rank in engines.ranks.items() if not rank[1].lost]
     if not ranks and not requests.live:
@@ -455,7 +459,7 @@ def scheduler_state(
 
 
 def _running(rank: Rank, requests: RequestIndex, source: str) -> int:
-    """Still running of those that ran in the latest step."""
+    """Return the requests of the latest step that are still running."""
     if rank.at_rest is not None:
         return rank.at_rest.running or 0
     if rank.step is None:
@@ -467,7 +471,7 @@ def _running(rank: Rank, requests: RequestIndex, source: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTotals:
-    """What the readings of a window add up to: the flow's rates are made of it."""
+    """Totals of a window, from which rates follow."""
 
     covered_ns: int
     steps: CounterTotals
@@ -477,14 +481,14 @@ class WindowTotals:
     itl: Quantiles
 
     def per_s(self, count: int) -> float | None:
-        """A rate over the part of the window that was watched."""
+        """Return a rate over the watched part of the window; None below a second."""
         if self.covered_ns < LEAST_NS:
             return None
         return count * NS_PER_S / self.covered_ns
 
 
 def flow(totals: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
-    """From left to right: arrivals, queue, prefill, decode, out."""
+    """Return the flow, from arrivals over queue, prefill and decode to the end."""
     steps, outcomes = totals.steps.sums, totals.outcomes.sums
     return Flow(
         arrivals_per_s=totals.per_s(outcomes["arrived"]),
@@ -511,7 +515,7 @@ def flow(totals: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
 
 
 def kv_state(engines: Engines, steps: CounterTotals) -> KvState:
-    """KV cache now, its peak, and what happened to it in the window."""
+    """Return the KV cache now, its peak, and its counters in the window."""
     used, cached, free = engines.kv if engines.ranks else (None, None, None)
     infos = engines.infos
     return KvState(
@@ -529,7 +533,7 @@ def kv_state(engines: Engines, steps: CounterTotals) -> KvState:
 
 
 def kv_usage(kv: KvState) -> float | None:
-    """Used / total, 0-1."""
+    """Return used / total blocks, 0-1; None where unknown."""
     if kv.used_blocks is None or not kv.total_blocks:
         return None
     return kv.used_blocks / kv.total_blocks

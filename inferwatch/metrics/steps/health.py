@@ -1,4 +1,4 @@
-"""The verdict: how the engine is, in one line, and since when."""
+"""The verdict: the state of the engine in one line, and since when."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -27,29 +27,29 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How the engine is, fit to show."""
+    """The state of the engine, as shown to users."""
 
     health: Health
     sentence: str
-    """Of an engine that died, the end of its log follows in lines of its own."""
+    """For an engine that died, the end of its log follows on further lines."""
     since_ns: int | None = None
 
     @property
     def headline(self) -> str:
-        """The first line, where there is room for no log."""
+        """The sentence without the log."""
         return self.sentence.partition("\n")[0]
 
 
 QUEUE_PERSISTS_NS = NS_PER_S
 BOUND_SPAN_NS = 3 * NS_PER_S
-"""What binds is what bound the steps for most of this span's time."""
+"""The limit that bound most of this time is what binds now."""
 STALL_LEAST_NS = 2 * NS_PER_S
 STALL_STEPS = 10
-"""Stalled after this many usual steps without one."""
+"""Number of usual step times without a step that mean stalled."""
 
 
 class SavedHealth(msgspec.Struct, array_like=True):
-    """A HealthTracker, but for the engines and requests it looks at."""
+    """A HealthTracker as checkpoints keep it, without engines and requests."""
 
     stage: Note | None
     lost: Note | None
@@ -57,11 +57,11 @@ class SavedHealth(msgspec.Struct, array_like=True):
     last_work_ns: int | None
     durations_ns: list[int]
     bounds: list[tuple[int, int, BoundBy]]
-    """End, duration, cause."""
+    """End, duration and limit of recent steps."""
 
 
 class HealthTracker:
-    """Tells how the engine is; keeps what of the readings only that verdict needs."""
+    """Gives the verdict on the engine, from the readings that only it needs."""
 
     def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines
@@ -86,12 +86,12 @@ class HealthTracker:
             self._bounds.append((step.end_ns, step.duration_ns, step.bound_by))
 
     def worked(self, t_ns: int) -> None:
-        """Note that the engine did something."""
+        """Record work of the engine."""
         if self._last_work_ns is None or t_ns > self._last_work_ns:
             self._last_work_ns = t_ns
 
     def note(self, note: Note) -> None:
-        """A stage, or the end or the beginning of an engine's life."""
+        """Record a stage of starting, or the start or loss of an engine."""
         if note.kind is NoteKind.STAGE:
             self._stage = note
         elif note.kind is NoteKind.LOST:
@@ -101,11 +101,14 @@ class HealthTracker:
 
     @property
     def lost_ns(self) -> int | None:
-        """When the engine was lost; None while none is."""
+        """When the engine was lost; None while it is not."""
         return None if self._lost is None else self._lost.t_ns
 
     def saved(self) -> SavedHealth:
-        """All but engines and requests, which are saved by themselves."""
+        """Return the state that checkpoints keep.
+
+        Engines and requests are saved apart.
+        """
         return SavedHealth(
             stage=self._stage,
             lost=self._lost,
@@ -131,10 +134,10 @@ class HealthTracker:
         loaded_ns: int | None = None,
         seen_ns: int | None = None,
     ) -> Verdict:
-        """As of now.
+        """Return the verdict at a moment.
 
-        ``loaded_ns`` is when a load of ours began, ``seen_ns`` when hardware of another
-        host was first seen: either may be all that is watched.
+        ``loaded_ns`` is when a load run of ours began, ``seen_ns`` when hardware of
+        another host was first seen: either may be all that is watched.
         """
         if self._lost is not None:
             return _verdict(Health.LOST, self._lost.text, self._lost.t_ns)
@@ -165,7 +168,7 @@ class HealthTracker:
         return _verdict(Health.STARTING, "waiting for an engine", None)
 
     def _stalled(self, now_ns: int, work: SchedulerState) -> Verdict | None:
-        """There is work, and yet no step ends."""
+        """Return the verdict if there is work but no step ends; else None."""
         ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
         begins = [*ends, self._requests.busy_since_ns, self._up_ns]
         quiet_since_ns = max(t_ns for t_ns in begins if t_ns is not None)
@@ -180,7 +183,7 @@ class HealthTracker:
     def _queueing(
         self, now_ns: int, work: SchedulerState, flow: Flow
     ) -> Verdict | None:
-        """Requests have been waiting for a while."""
+        """Return the verdict if requests have waited for a while; else None."""
         ranks = self._engines.ranks.values()
         since = [r.waiting_since_ns for r in ranks if r.waiting_since_ns is not None]
         if not work.waiting or not since:
@@ -212,7 +215,7 @@ class HealthTracker:
                 return ": held back by the scheduler"
 
     def _longest_bound(self, now_ns: int) -> BoundBy | None:
-        """What bound for longest lately: many fast steps do not outvote a slow one."""
+        """Return the limit that bound for longest recently, by time, not by steps."""
         since_ns = now_ns - BOUND_SPAN_NS
         spent_ns: dict[BoundBy, int] = {}
         for end_ns, duration_ns, cause in self._bounds:
@@ -227,7 +230,7 @@ class HealthTracker:
         return latest.bound_by
 
     def _limit(self, name: str) -> str:
-        """A setting of the engine, where it told."""
+        """Return a limit of the engine as text; empty where unknown."""
         limits = {getattr(info, name) for info in self._engines.infos}
         if len(limits) != 1 or None in limits:
             return ""
@@ -267,9 +270,9 @@ def _short(duration_ns: float) -> str:
 # that is known lies minutes back, and an engine that works would seem to stand still.
 
 LATE_NS = STALL_LEAST_NS
-"""What comes later than that after it happened would look like a stall."""
+"""Delay from which a reading counts as late, as it would look like a stall."""
 PATIENCE_NS = 10 * NS_PER_S
-"""When nothing more came for so long, nothing more of the past is awaited."""
+"""Time without readings after which catching up ends."""
 
 CATCHING_UP = Verdict(
     health=Health.STARTING, sentence="reading what the probe remembers of the past"
@@ -277,22 +280,19 @@ CATCHING_UP = Verdict(
 
 
 class CatchUp(msgspec.Struct, array_like=True):
-    """Compares the moments of readings with the ticks between which they come.
-
-    All of it is saved as it is.
-    """
+    """Detects readings of the past: compares their times with ticks; saved as it is."""
 
     tick_ns: int | None = None
     """The latest tick."""
     late_ns: int | None = None
-    """The tick after which a late reading came last."""
+    """The tick after which the last late reading came."""
     heard_now: bool = True
-    """One that was not late has come since then."""
+    """Whether a reading in time has come since then."""
     goes_on: bool = False
-    """The present is not reached."""
+    """Whether readings of the past are still coming."""
 
     def take(self, t_ns: int) -> None:
-        """Something came that happened then, and is told at once while it is live."""
+        """Note the time of a reading of a kind that is reported at once when live."""
         if self.tick_ns is None:
             return
         late = self.tick_ns - t_ns > LATE_NS
@@ -301,7 +301,7 @@ class CatchUp(msgspec.Struct, array_like=True):
             self.goes_on, self.late_ns = True, self.tick_ns
 
     def tick(self, now_ns: int) -> None:
-        """The past is through once a second brought something, and nothing late."""
+        """End catching up once a second brought readings, and none was late."""
         before_ns, self.tick_ns = self.tick_ns, now_ns
         if before_ns is None or self.late_ns is None:
             return

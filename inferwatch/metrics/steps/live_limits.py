@@ -1,4 +1,4 @@
-"""Limits changed while an engine runs: what is in force, and how it is said."""
+"""Limits changed while an engine runs: those in force, and as text."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EngineInfo, LimitChange, LiveLimits
 
 LABELS = {"max_num_seqs": "max seqs", "max_num_batched_tokens": "step tokens"}
-"""What people call them, by the names of vLLM's flags."""
+"""Short names, by vLLM's flag."""
 TOGETHER_NS = NS_PER_S
-"""Ranks that are told the same hear of it within this."""
+"""Time within which ranks hear of the same change."""
 Values = tuple[int, int]
 """In the order of ``LABELS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
-    """A limit that is lower than it was at start."""
+    """A limit that is lower than at start."""
 
     name: str
-    """Of vLLM's flag, with underscores."""
+    """vLLM's flag, with underscores."""
     now: int
     start: int
 
     @property
     def text(self) -> str:
-        """Such as ``max seqs 16 of 32``."""
+        """Text such as ``max seqs 16 of 32``."""
         return f"{LABELS[self.name]} {self.now:,} of {self.start:,}"
 
 
@@ -40,7 +40,7 @@ def start_values(limits: LiveLimits) -> Values:
 
 
 def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
-    """What is lower than at start; nothing while nothing is."""
+    """Return the limits that are lower than at start."""
     both = zip(LABELS, values_of(limits), start_values(limits), strict=True)
     return tuple(
         Lowered(name=name, now=now, start=start)
@@ -50,33 +50,32 @@ def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
 
 
 def under(info: EngineInfo, limits: LiveLimits | None) -> EngineInfo:
-    """What an engine is, with what is lower than at start in place of that."""
+    """Return the info with lowered limits in place of those at start."""
     held = in_place(limits)
     return msgspec.structs.replace(info, **held) if held else info
 
 
 def in_place(limits: LiveLimits | None) -> dict[str, int]:
-    """What is in force in place of what an engine was started with, by vLLM's flags.
+    """Return the lowered limits by vLLM's flags.
 
-    What is as at start is told elsewhere, as it was typed: vLLM's budget of a step may
-    be less than its flag.
+    Others are left out: vLLM's budget of a step may be less than its flag.
     """
     return {low.name: low.now for low in lowered(limits)} if limits else {}
 
 
 def limits_at(limits: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
-    """Those in force at a moment, of one rank in the order of time.
+    """Return the limits in force at a moment; the first known ones before those.
 
-    Before the first that is known, as far as is known, it was likewise.
+    ``limits`` are of one rank, by time.
     """
     held = [each for each in limits if each.t_ns <= t_ns]
     return held[-1] if held else next(iter(limits), None)
 
 
 def change_text(before: Values | None, now: LiveLimits) -> str | None:
-    """What changed, in a sentence for the time line; None: nothing that was heard of.
+    """Return a sentence on what changed; None if nothing did that was heard of.
 
-    Whoever comes late is told what is in force, and not when that changed.
+    A watcher that starts late learns what is in force, but not when it changed.
     """
     if before is None or now.change is LimitChange.START:
         return None
@@ -97,14 +96,14 @@ def change_text(before: Values | None, now: LiveLimits) -> str | None:
 
 
 class LimitChanges:
-    """Says each change once: ranks that are told the same together are one."""
+    """Reports each change once, though several ranks hear of it."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int], Values] = {}
         self._said: tuple[str, int] | None = None
 
     def said(self, limits: LiveLimits) -> str | None:
-        """What changed; None: nothing that was not said yet."""
+        """Return what changed; None if it was already reported."""
         of = limits.source, limits.rank
         text = change_text(self._before.get(of), limits)
         self._before[of] = values_of(limits)
@@ -117,5 +116,5 @@ class LimitChanges:
 
 
 def in_force(limits: Iterable[LiveLimits]) -> tuple[LiveLimits, ...]:
-    """Those of engines that go by lower limits than at start."""
+    """Return the limits of engines that are lower than at start."""
     return tuple(each for each in limits if each.in_force)

@@ -1,8 +1,8 @@
-"""Finds where the scheduler stood still, or failed somebody.
+"""Finds times in which the scheduler stalled, or starved a request.
 
-Three ways to fail: no step though there was work; tokens that come far apart while
-prompts are computed; a request that is passed over. All thresholds are of the engine's
-own pace, so that what is usual for it is no news.
+There are three kinds: no step though there was work; tokens far apart while prompts are
+computed; a request that is passed over. All thresholds are relative to the engine's own
+pace.
 """
 
 from collections import deque
@@ -25,9 +25,9 @@ from inferwatch.metrics.steps.efficiency import Stall, StallKind
 
 MS = 1_000_000
 MOST_FOLLOWED = 1_000
-"""Requests of a rank's queue; who comes while there are so many is not followed."""
+"""Largest number of queued requests followed for a rank."""
 MOST_LOOKED_AT = 64
-"""Of the oldest, when another is taken: starving begins with them."""
+"""Number of oldest requests to check when another is scheduled."""
 LATER_ONES = 10
 LEAST_WAIT_NS = NS_PER_S
 STEPS_WITHOUT = 10
@@ -40,37 +40,37 @@ class Waiting(msgspec.Struct, array_like=True):
     since_ns: int
     overtaken: int = 0
     latest_ns: int = 0
-    """When a later one was last taken."""
+    """When a later request was last scheduled."""
     priority: int | None = None
 
 
 class Absence(msgspec.Struct, array_like=True):
-    """A request in decode that steps go by without."""
+    """A decoding request that is not in the steps."""
 
     since_ns: int
     steps: int = 0
     latest_ns: int = 0
     latest_index: int = 0
     batch: int = 0
-    """The most requests that one of them held."""
+    """Largest batch of these steps."""
 
 
 class StarvedRank(msgspec.Struct, array_like=True):
-    """Who waits in one rank, in order of coming, and whom its steps leave out."""
+    """Waiting requests of one rank by arrival, and those left out of its steps."""
 
     waiting: dict[int, Waiting] = {}
     absent: dict[int, Absence] = {}
 
 
 class Starved:
-    """Finds them; tells of each when it is over, or while it goes on."""
+    """Finds starved requests; reports each when it ends, or while it goes on."""
 
     def __init__(self, requests: RequestIndex, tell: Callable[[Stall], None]) -> None:
         self._requests = requests
         self._tell = tell
 
     def event(self, rank: StarvedRank, event: RequestEvent) -> None:
-        """The engine tells that a request came, was taken, or went."""
+        """Update the queue when a request arrives, is scheduled, or leaves."""
         ordinal, waiting = event.ordinal, rank.waiting
         if event.vantage is not Vantage.ENGINE or ordinal is None:
             return
@@ -90,7 +90,7 @@ class Starved:
             self._tell(self._queued(event.source, ordinal, gone, event.t_ns))
 
     def step(self, rank: StarvedRank, step: Step, before: Step | None) -> None:
-        """A step that holds fewer than run, or comes after such a one."""
+        """Check a step that holds fewer requests than run, or follows such a step."""
         absent, now = rank.absent, set(step.members)
         for ordinal in list(absent):
             absence = absent[ordinal]
@@ -109,7 +109,7 @@ class Starved:
                 _count(absence, step)
 
     def going_on(self, rank: StarvedRank, source: str) -> Iterator[Stall]:
-        """Who starves still."""
+        """Yield the requests that are starved now."""
         for ordinal, waits in islice(rank.waiting.items(), MOST_LOOKED_AT):
             if _starves(waits):
                 yield self._queued(source, ordinal, waits, waits.latest_ns)
@@ -180,19 +180,19 @@ def _stands_still(absence: Absence) -> bool:
 MOST_KEPT = 200
 MOST_SHOWN = 50
 SLICE_NS = 100 * MS
-"""The decode rate is told of stretches so long: of single steps it would be noise."""
+"""Length of slices for decode rates; single steps would be noise."""
 USUAL_SLICES = 64
 LEAST_SLICES = 10
-"""With fewer, nobody knows what is usual."""
+"""Fewest slices for the usual rate to be known."""
 SLOWER = 4
-"""Times the usual: a decode rate under a quarter, a gap of so many steps."""
+"""Ratio to the usual from which decode is slow, or a gap long."""
 LEAST_GAP_NS = 20 * MS
 APART_NS = 5 * SLICE_NS
 """Slow slices further apart than this are two stalls."""
 
 
 class Slice(msgspec.Struct, array_like=True):
-    """What the steps that ended in a tenth of a second add up to."""
+    """Totals of the steps that ended in a tenth of a second."""
 
     number: int = -1
     start_ns: int = 0
@@ -200,16 +200,16 @@ class Slice(msgspec.Struct, array_like=True):
     steps: int = 0
     duration_ns: int = 0
     passes: int = 0
-    """Requests that decoded, added up over the steps."""
+    """Decoding requests, added up over steps."""
     awaited_ns: int = 0
-    """How long requests in decode waited for those, added up likewise."""
+    """Time that these requests waited for the steps, added up."""
     prefill_tokens: int = 0
     worst_ns: int = 0
     worst_index: int = 0
 
 
 class SlowDecode(msgspec.Struct, array_like=True):
-    """Slow slices that follow one another."""
+    """Consecutive slow slices."""
 
     start_ns: int
     end_ns: int
@@ -222,29 +222,29 @@ class SlowDecode(msgspec.Struct, array_like=True):
 
 
 class Pace(msgspec.Struct, array_like=True):
-    """What is usual for one rank; saved as it is."""
+    """The usual pace of one rank; saved as it is."""
 
     now: Slice = msgspec.field(default_factory=Slice)
     apart_ns: list[float] = []
-    """Between two tokens of a request, in each of the latest slices."""
+    """Mean time between two tokens of a request, by recent slice."""
     step_ns: list[float] = []
-    """Mean step time, likewise."""
+    """Mean step time, by recent slice."""
     usual_step_ns: float | None = None
     decoding: int = 0
-    """Requests in decode, as last seen."""
+    """Decoding requests at present."""
     slow: SlowDecode | None = None
     starved: StarvedRank = msgspec.field(default_factory=StarvedRank)
 
 
 class SavedStalls(msgspec.Struct, array_like=True):
-    """All that a StallFinder keeps."""
+    """A StallFinder as checkpoints keep it."""
 
     found: list[Stall]
     ranks: list[tuple[str, int, Pace]]
 
 
 class StallFinder:
-    """Is told of every step and event; keeps the latest 200 stalls."""
+    """Finds stalls in steps and events; keeps the latest 200."""
 
     def __init__(self, requests: RequestIndex) -> None:
         self._found: deque[Stall] = deque(maxlen=MOST_KEPT)
@@ -252,7 +252,7 @@ class StallFinder:
         self._starved = Starved(requests, self._found.append)
 
     def step(self, step: Step, before: Step | None, gap_ns: int) -> None:
-        """A step of a rank, the one before it, and the time between with work."""
+        """Add a step, given the one before it and the time without a step between."""
         pace = self._ranks.get((step.source, step.rank))
         if pace is None:
             pace = self._ranks[step.source, step.rank] = Pace()
@@ -283,7 +283,7 @@ class StallFinder:
             self._starved.step(pace.starved, step, before)
 
     def event(self, event: RequestEvent) -> None:
-        """A moment of a request's life, as the engine tells it."""
+        """Add an event of a request that the engine reported."""
         if event.ordinal is None:
             return
         key = event.source, event.ordinal >> RANK_BITS
@@ -293,7 +293,7 @@ class StallFinder:
         self._starved.event(pace.starved, event)
 
     def forget(self, source: str) -> None:
-        """Readings were lost: who waits, and what was under way, is not known."""
+        """Forget waiting requests and slow decode because readings were lost."""
         for key, pace in self._ranks.items():
             if source in {"", key[0]}:
                 self._end(pace)
@@ -301,13 +301,13 @@ class StallFinder:
                 pace.starved = StarvedRank()
 
     def lost(self, source: str) -> None:
-        """An engine is gone: what was usual for it need not be for the next."""
+        """Forget the usual pace of a lost engine."""
         self.forget(source)
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]
 
     def over(self, now_ns: int, window: Window) -> tuple[Stall, ...]:
-        """Those that ended in a window, or go on; newest first."""
+        """Return stalls that ended in a window or go on; newest first."""
         since_ns = -1 if window.value is None else now_ns - window.value
         known = [each for each in self._all() if each.end_ns > since_ns]
         known.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
@@ -329,7 +329,7 @@ class StallFinder:
             yield from self._starved.going_on(pace.starved, source)
 
     def _close(self, pace: Pace) -> None:
-        """A slice is over: is it slower than is usual?"""
+        """End a slice, and check whether it is slower than usual."""
         now = pace.now
         if not now.steps:
             return
@@ -363,13 +363,13 @@ class StallFinder:
             slow.worst_ns, slow.worst_index = now.worst_ns, now.worst_index
 
     def _end(self, pace: Pace) -> None:
-        """A slow stretch is over, if there was one."""
+        """Record the end of a slow decode, if there was one."""
         if pace.slow is not None:
             self._found.append(_slowed(pace.slow))
             pace.slow = None
 
     def _gap(self, pace: Pace, step: Step, before: Step, gap_ns: int) -> None:
-        """No step was under way for long, though there was work."""
+        """Record a gap without a step if it is long."""
         usual_ns = pace.usual_step_ns
         if usual_ns is not None and gap_ns <= SLOWER * usual_ns:
             return
