@@ -1,1 +1,1 @@
-"""Why requests and their tokens came late."""
+"""Causes of slow requests and late tokens."""

@@ -1,6 +1,6 @@
-"""What may make a request slow, and what a request was slow by.
+"""The causes that can delay a request, and statistics of the slowest requests.
 
-The parts of a TTFT are measured by the clocks of API server and EngineCore of one host
+The parts of a TTFT are measured by the clocks of API server and EngineCore on one host
 and add up to it; what no reading explains is *unknown*.
 """
 
@@ -12,51 +12,52 @@ from inferwatch.metrics.number import Better, Number, Unit, piece
 
 
 class Cause(StrEnum):
-    """Where a part of a request's time went, or why one of its tokens came late."""
+    """Where a part of a request's time went, or why one of its tokens was late."""
 
     # Of a TTFT, in the order in which they happen.
     API = "api"
-    """Tokenised and handed to the engine, where no step kept that from taking it."""
+    """Tokenizing and handing over to the engine, without waiting for a running step."""
     QUEUE_STEP = "running step"
-    """Until the step under way ended: engines take requests, and choose whom to
-    compute, between two steps."""
+    """Until the running step ended: engines take requests between two steps."""
     QUEUE_SEQS = "queue: sequences"
-    """Queued, for as many ran as may (max_num_seqs)."""
+    """Queued because max_num_seqs requests were running."""
     QUEUE_KV = "queue: KV blocks"
     QUEUE_TOKENS = "queue: token budget"
-    """Queued, for max_num_batched_tokens was used up."""
+    """Queued because max_num_batched_tokens was used up."""
     QUEUE_DEFERRED = "queue: deferred"
-    """Queued, for a grammar, a KV transfer, a LoRA slot or an encoder."""
+    """Queued for a grammar, a KV transfer, a LoRA slot or an encoder."""
     QUEUE_OTHER = "queue: other"
     PREFILL = "prefill"
-    """Its own tokens: of the steps it prefilled in, the share that they had of all
-    scheduled tokens. An estimate, as is the next."""
+    """Its share, by scheduled tokens, of the time of the steps it was in for prefill.
+
+    An estimate, as is the next.
+    """
     PREFILL_SHARED = "prefill: others"
-    """The rest of these steps, which went to other requests."""
+    """The rest of these steps, spent on other requests."""
     PREFILL_DELAYED = "prefill: left out"
     """Between two of its chunks, in steps that had no room for it."""
     RECOMPUTE = "preempted"
-    """From a preemption until what it had is computed again."""
+    """From a preemption until the discarded tokens are recomputed."""
     SEND = "send"
-    """From the engine's first token to the front end's: detokenise and send."""
+    """From the engine's first token to the front end's: detokenizing and sending."""
 
     # Of a late token.
     LONG_PREFILL = "long prefill"
-    """Others' prompts were computed in the same step."""
+    """Other requests' prompts were computed in the same step."""
     SLOW_STEP = "slow step"
-    """A step of usual size took long, for all in it."""
+    """A step of usual size was slow for all requests in it."""
     CLOCK_DROP = "clock drop"
-    """Likewise, while the GPU's clocks were held down."""
+    """A step was slow while the GPU's clocks were throttled."""
     HOST_STALL = "host stall"
-    """No step was under way though there was work: the engine's host was late."""
+    """No step ran though there was work: the engine's host was late."""
     MERGED = "merged"
-    """The client got several tokens at once: the engine had made them in time."""
+    """The client got several tokens at once, though the engine made them in time."""
 
     # What a client of ours sees beyond that.
     CLIENT = "client"
-    """From the moment intended to that of the send."""
+    """From the intended send to the actual send."""
     NETWORK = "network"
-    """From the send to the front end's arrival."""
+    """From the send to the arrival at the front end."""
     RETURN = "way back"
     """From the front end's first token to the client's."""
 
@@ -94,21 +95,21 @@ ITL_CAUSES = (
     Cause.MERGED,
     Cause.UNKNOWN,
 )
-"""What may make a token late."""
+"""Causes of late tokens."""
 CLIENT_CAUSES = (Cause.CLIENT, Cause.NETWORK, Cause.RETURN)
-"""What a client's TTFT has beyond the server's."""
+"""The parts that a client's TTFT has beyond the server's."""
 
 SPIKE_FACTOR = 3
 SPIKE_LEAST_NS = 5_000_000
-"""A gap is a spike when it is above both: times the median, and this."""
+"""A spike is a gap longer than both this and a multiple of the median."""
 
 Parts = tuple[tuple[Cause, float], ...]
-"""Seconds by cause, in the order of ``TTFT_CAUSES``, without those that are zero."""
+"""Seconds by cause in the order of ``TTFT_CAUSES``, without zeros."""
 
 
 @piece("slow_group", Vantage.ENGINE)
 class SlowGroup:
-    """Of the slowest requests, those whose TTFT went to one cause above all."""
+    """Those of the slowest requests that lost most time to one cause."""
 
     cause: Annotated[
         Cause,
@@ -154,11 +155,11 @@ class SlowGroup:
 
 @piece("slowest", Vantage.FRONTEND)
 class SlowRequests:
-    """The slowest requests of the window by TTFT, and what made them slow.
+    """The slowest requests of the window by TTFT, and the causes of their delay.
 
-    These are all from the window's p99 on where it holds a hundred requests, else its
-    slowest tenth, one at least. Of each second only the slowest 64 are known, and of
-    what is more than five minutes old the slowest 1,024.
+    Slowest are all from the window's p99 on if it holds a hundred requests, else its
+    slowest tenth, at least one. Only the slowest 64 of each second are kept, and of
+    requests more than five minutes old the slowest 1,024.
     """
 
     n: Annotated[
@@ -212,7 +213,7 @@ class SlowRequests:
             "Their time by cause, the largest share first.",
         ),
     ] = ()
-    """One for each cause that took any time; their shares add up to 1."""
+    """One for each cause that took any time; the shares add up to 1."""
     worst_key: Annotated[
         str,
         Number("worst", "The slowest request", "The request with the longest TTFT."),
@@ -239,7 +240,7 @@ class SlowRequests:
             "The cause that took most of their time, as a sentence.",
         ),
     ]:
-        """What took most, such as "61% of p99 TTFT is queueing for KV blocks"."""
+        """The main cause, such as "61% of p99 TTFT is queueing for KV blocks"."""
         if not self.groups:
             return ""
         first = self.groups[0]
@@ -270,4 +271,4 @@ SPOKEN = {
     Cause.RETURN: "the way back to the client",
     Cause.UNKNOWN: "unknown",
 }
-"""Causes as sentences name them."""
+"""Names of causes in sentences."""

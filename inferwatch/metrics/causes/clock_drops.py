@@ -1,4 +1,4 @@
-"""When the clocks of a GPU fell: a step that was slow just then has its cause."""
+"""Detects when the clocks of a GPU are throttled, which explains slow steps."""
 
 from collections import deque
 from statistics import median_low
@@ -11,16 +11,16 @@ from collectors.contract.readings import GpuSample
 USUAL_SAMPLES = 32
 LEAST_SAMPLES = 4
 DROP = 0.9
-"""Of its usual clock a GPU has less than so much."""
+"""Clock / usual clock below which a GPU is throttled."""
 LONGEST_NS = 10 * NS_PER_S
-"""What was read holds for the time since the sample before, at most."""
+"""Longest time since the previous sample that a sample stands for."""
 MOST_GPUS = 100
 HELD_DOWN = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
-"""NVML's clocks event reasons but for an idle GPU and clocks set by people."""
+"""NVML's clocks event reasons, without an idle GPU and clocks set by users."""
 
 
 class SavedClock(msgspec.Struct, array_like=True):
-    """One GPU: when it was sampled last, its latest clocks, why they are held down."""
+    """One GPU: time of the latest sample, recent clocks, and why they are throttled."""
 
     t_ns: int
     mhz: list[int]
@@ -34,7 +34,7 @@ class ClockDrops:
         self._gpus: dict[str, SavedClock] = {}
 
     def take(self, sample: GpuSample) -> tuple[int, int] | None:
-        """From when to when the clocks of this GPU were down; None if they are not."""
+        """Return the span in which this GPU was throttled; None if it was not."""
         gpu = self._gpus.get(sample.source)
         if gpu is None:
             if len(self._gpus) >= MOST_GPUS:

@@ -1,6 +1,6 @@
-"""Where the time of a request up to its first token goes, in whole nanoseconds.
+"""Attributes the time of a request up to its first token, in whole nanoseconds.
 
-Shared by the Model, which folds this for each request, and by stories of single ones.
+Used by the Model for all requests, and by stories of single ones.
 """
 
 import msgspec
@@ -25,34 +25,35 @@ class Wait(msgspec.Struct, array_like=True):
 
     added_ns: int
     upto_ns: int
-    """What is spent is known up to here."""
+    """The time is attributed up to here."""
     spent_ns: list[int] = msgspec.field(default_factory=nothing_spent)
     """In the order of ``TTFT_CAUSES``."""
     account: list[int] | None = None
-    """Its rank's, when a step first passed it over; None before, and afterwards."""
+    """The rank's account when a step first passed it over; None before and afterwards.
+    """
     step: int | None = None
     """Index of the latest step it was in; None while it queues."""
     computed: int = 0
-    """Tokens, those found in a cache included."""
+    """Computed tokens, including cached ones."""
     lost: int = 0
-    """Of these, what a preemption threw away and is not computed again yet."""
+    """Computed tokens that a preemption discarded and that are not recomputed yet."""
     put_back: bool = False
-    """It waits to go on after a preemption."""
+    """Whether it waits to resume after a preemption."""
     before: tuple[int, int] | None = None
-    """Start and end of the last step that began before it came into the queue."""
+    """Start and end of the last step that began before it was queued."""
 
     @classmethod
     def since(cls, added_ns: int) -> "Wait":
-        """Begin when it came into the queue."""
+        """Return the wait of a request queued at ``added_ns``."""
         return cls(added_ns=added_ns, upto_ns=added_ns)
 
     def passed_over(self, account: QueueAccount) -> None:
-        """The latest step of its rank is the first to begin since it came."""
+        """Record that the first step since it was queued did not take the request."""
         self._came_before(account)
         self.account = account.spent_ns.copy()
 
     def taken(self, account: QueueAccount, cached_tokens: int) -> None:
-        """The latest step of its rank is the first that it is in."""
+        """Record that the latest step is the first that the request is in."""
         if self.account is None:
             self._came_before(account)
         else:
@@ -61,7 +62,7 @@ class Wait(msgspec.Struct, array_like=True):
         self.account, self.computed = None, cached_tokens
 
     def chunk(self, step: Step, tokens: int) -> None:
-        """The request was in a step, with so many tokens scheduled."""
+        """Record a step with ``tokens`` of the request."""
         first, begin_ns = self.step is None, step.end_ns - step.duration_ns
         if self.put_back or self.lost:
             self._spend(Cause.RECOMPUTE, begin_ns)
@@ -83,7 +84,7 @@ class Wait(msgspec.Struct, array_like=True):
         self.computed += tokens
 
     def preempted(self, step: Step) -> None:
-        """A step began with putting it back into the queue."""
+        """Record that a step began by preempting the request."""
         self._spend(
             Cause.RECOMPUTE if self.lost else Cause.PREFILL_DELAYED, step.start_ns
         )
@@ -92,18 +93,18 @@ class Wait(msgspec.Struct, array_like=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether no step has begun since it came."""
+        """Whether no step has begun since it was queued."""
         return self.step is None and self.account is None
 
     def so_far(self, now_ns: list[int]) -> list[int]:
-        """What it has spent, by ``up_to_now`` of its rank's account."""
+        """Return the time spent by cause, given ``up_to_now`` of its rank's account."""
         if self.account is None:
             return self.spent_ns
         pairs = zip(self.spent_ns, now_ns, self.account, strict=True)
         return [spent + now - then for spent, now, then in pairs]
 
     def freeze(self, account: QueueAccount | None = None) -> None:
-        """It ended, or was lost sight of: with its rank's account, as of now."""
+        """End the attribution, with its rank's account if that is known."""
         if account is not None and self.account is not None:
             self.spent_ns = self.so_far(account.up_to_now())
             self.upto_ns = self.added_ns + sum(self.spent_ns)
@@ -111,9 +112,9 @@ class Wait(msgspec.Struct, array_like=True):
         self.step = NO_STEP if self.step is None else self.step
 
     def _came_before(self, account: QueueAccount) -> None:
-        """Up to the latest step it waited for the one that was under way when it came.
+        """Attribute the time up to the latest step to the step that ran when it came.
 
-        If it is known which one that was.
+        It is unknown where steps were missed.
         """
         known = account.is_first_after(self.added_ns)
         if known and account.before_ns is not None:
@@ -122,7 +123,7 @@ class Wait(msgspec.Struct, array_like=True):
         self._spend(cause, account.start_ns or 0)
 
     def _spend(self, cause: Cause, upto_ns: int) -> None:
-        """All up to a moment; nothing if that is told of already."""
+        """Attribute the time up to a moment, if it is not attributed yet."""
         if upto_ns > self.upto_ns:
             self.spent_ns[PLACE[cause]] += upto_ns - self.upto_ns
             self.upto_ns = upto_ns
@@ -135,17 +136,14 @@ def ttft_spent(
     first_ns: int | None,
     tokenised_ns: int | None = None,
 ) -> list[int]:
-    """A TTFT by place of TTFT_CAUSES; adds up to it.
+    """Return a TTFT by place of TTFT_CAUSES; the parts add up to it.
 
     An engine takes requests into its queue between two steps: of the way there, what
-    falls into a step is time that the step took, and not the API server.
+    falls into a step counts as that step's time, not as the API server's.
 
-    Args:
-        wait: What the engine told of it; None where that was lost.
-        arrived_ns: At the front end.
-        ttft_ns: By the front end.
-        first_ns: When its first token came out of the engine, where that was seen.
-        tokenised_ns: When it left the front end for the engine, where that was seen.
+    ``wait`` is None where the engine's reports were lost. ``arrived_ns`` and
+    ``ttft_ns`` are the front end's; ``first_ns`` is when the engine made the first
+    token and ``tokenised_ns`` when the request left the front end, None where not seen.
     """
     unknown = PLACE[Cause.UNKNOWN]
     if wait is not None:
@@ -167,7 +165,7 @@ def ttft_spent(
 
 
 def held_up(wait: Wait, tokenised_ns: int | None) -> int:
-    """How long a step was under way while it was handed over."""
+    """Return how long a step ran while the request was handed over."""
     if tokenised_ns is None or wait.before is None:
         return 0
     start_ns, end_ns = wait.before
@@ -175,6 +173,6 @@ def held_up(wait: Wait, tokenised_ns: int | None) -> int:
 
 
 def parts_of(spent_ns: list[int]) -> Parts:
-    """The parts of a TTFT in seconds, without those that took no time."""
+    """Return the parts of a TTFT in seconds, without zeros."""
     pairs = zip(TTFT_CAUSES, spent_ns, strict=True)
     return tuple((cause, ns / NS_PER_S) for cause, ns in pairs if ns)

@@ -1,7 +1,7 @@
-"""Why a token came late: what the steps since the one before it did.
+"""Explains late tokens by the steps since the token before.
 
-Pure, of plain facts, so that the Model, which knows the latest steps, and stories,
-which know them all, come to the same.
+It works on plain facts, so that the Model, which keeps the latest steps, and stories,
+which have all, give the same result.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,26 +14,26 @@ from collectors.contract.readings import Step
 from inferwatch.metrics.causes.cause import SPIKE_FACTOR, SPIKE_LEAST_NS, Cause
 
 LEAST_USUAL = 4
-"""Fewer steps, or gaps, say nothing of what is usual."""
+"""Fewest steps or gaps for the usual to be known."""
 LEAST_ALIKE = 3
 ALIKE = 2
-"""Steps with up to so many times the prefill tokens, or down to, are alike."""
+"""Largest ratio of prefill tokens between steps that count as alike."""
 
 
 class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What of a step makes tokens late."""
+    """The facts of a step that explain late tokens."""
 
     end_ns: int
     duration_ns: int
     gap_ns: int
-    """How long no step was under way before it, though there was work."""
+    """Time before it in which no step ran, though there was work."""
     prefill_tokens: int
     decode_tokens: int
     index: int = 0
 
     @classmethod
     def of(cls, step: Step, gap_ns: int) -> "StepFact":
-        """The facts of a step, with ``engines.gap_ns`` before it."""
+        """Return the facts of a step, given ``engines.gap_ns`` before it."""
         return cls(
             step.end_ns,
             step.duration_ns,
@@ -45,44 +45,44 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_prefill(self) -> bool:
-        """Prompts are at least half of what it computes."""
+        """Whether prefill is at least half of its tokens."""
         return self.prefill_tokens >= max(1, self.decode_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """Why a token came late, and the numbers that say so."""
+    """Why a token was late, and the numbers behind it."""
 
     cause: Cause
     between_ns: int = 0
-    """How long no step was under way."""
+    """Time in which no step ran."""
     prefill_ns: int = 0
-    """What steps with prompts took beyond a usual step."""
+    """Time that steps with prefill took beyond a usual step."""
     slow_ns: int = 0
-    """What steps of usual work did."""
+    """Time that other steps took beyond a usual step."""
     left_out_ns: int = 0
-    """What steps of usual work took that gave it no token."""
+    """Time of usual steps that gave it no token."""
     prefill_tokens: int = 0
-    """In these steps, of all prompts."""
+    """Prompt tokens in these steps, of all requests."""
     steps: int = 0
     worst: StepFact | None = None
-    """The step that took longest."""
+    """The longest step."""
     usual_step_ns: int | None = None
-    """What a step that only decodes usually takes."""
+    """The usual duration of a decode-only step."""
 
 
 def spike_from_ns(usual_gap_ns: float) -> float:
-    """A gap beyond this is a spike: three times the usual and 5 ms."""
+    """Return the shortest spike: three times the usual gap, at least 5 ms."""
     return max(SPIKE_LEAST_NS, SPIKE_FACTOR * usual_gap_ns)
 
 
 def is_spike(gap_ns: int, usual_gap_ns: float | None) -> bool:
-    """Whether a gap is a spike; False where nobody knows what is usual."""
+    """Return whether a gap is a spike; False where the usual gap is unknown."""
     return usual_gap_ns is not None and gap_ns > spike_from_ns(usual_gap_ns)
 
 
 def usual_gap_ns(recent: Iterable[StepFact]) -> int | None:
-    """Median of what lies between two ends of steps while there is work."""
+    """Return the median time between ends of steps; None of too few."""
     gaps = [each.duration_ns + each.gap_ns for each in recent]
     return median_low(gaps) if len(gaps) >= LEAST_USUAL else None
 
@@ -96,15 +96,12 @@ def why_late(
     preempted: bool = False,
     clock_dropped: bool = False,
 ) -> Lateness:
-    """Why there was no token of a request between two moments.
+    """Return why a request got no token between two moments.
 
-    Args:
-        last_ns: When its token before came.
-        t_ns: When this one did.
-        steps: Of its rank that ended after that one, up to the one with this.
-        recent: Steps before those, of usual work or not.
-        preempted: It was put back into the queue in between.
-        clock_dropped: The clocks of a GPU of its engine were held down in between.
+    ``steps`` are those of its rank that ended after ``last_ns``, up to the one with the
+    token at ``t_ns``; ``recent`` are steps before those, from which the usual follows.
+    ``preempted`` and ``clock_dropped`` tell whether the request was preempted, or the
+    clocks of an engine's GPU throttled, in between.
     """
     usual_ns = usual_step_ns(recent)
     between_ns, left_ns = t_ns - last_ns, last_ns
@@ -142,7 +139,7 @@ def why_late(
 
 
 def usual_step_ns(recent: Sequence[StepFact]) -> int | None:
-    """Median of the steps that only decode; of all where these are too few."""
+    """Return the median of decode-only steps, or of all if these are too few."""
     decoding = [each.duration_ns for each in recent if not each.prefill_tokens]
     if len(decoding) < LEAST_USUAL:
         decoding = [each.duration_ns for each in recent]
@@ -150,7 +147,7 @@ def usual_step_ns(recent: Sequence[StepFact]) -> int | None:
 
 
 def _is_odd(step: StepFact, recent: Sequence[StepFact]) -> bool:
-    """Others with as many prompt tokens took far less: these are not why."""
+    """Return whether steps with about as many prompt tokens were much faster."""
     tokens = step.prefill_tokens
     alike = [
         each.duration_ns

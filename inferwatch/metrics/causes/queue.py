@@ -1,8 +1,8 @@
 """Why requests wait in the queue of a rank: what bound each of its steps.
 
-Who waits at the ``schedule()`` of a step waits until that of the next, and what bound
-the step is why. So nothing is kept for each of those who wait: a rank adds up its time
-by what bound it, and of two of these accounts the difference is what lies between.
+A request not taken by the ``schedule()`` of a step waits until the next, because of
+what bound the step. So nothing is kept per waiting request: a rank adds up its time by
+what bound it, and the difference of two such accounts is a wait.
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from collectors.contract.readings import BoundBy, Step
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause
 
 PLACE = {cause: place for place, cause in enumerate(TTFT_CAUSES)}
-"""Of a cause in a list of nanoseconds by cause."""
+"""Index of each cause in lists of nanoseconds by cause."""
 UNKNOWN = PLACE[Cause.UNKNOWN]
 
 CAUSE_OF_BOUND = {
@@ -22,42 +22,42 @@ CAUSE_OF_BOUND = {
     BoundBy.DEFERRED: Cause.QUEUE_DEFERRED,
     BoundBy.OTHER: Cause.QUEUE_OTHER,
 }
-"""Why a request waits that was passed over; a step that nothing bound takes all."""
+"""Why a waiting request was not taken; a step that nothing bound takes all."""
 PLACE_OF_BOUND = {bound: PLACE[cause] for bound, cause in CAUSE_OF_BOUND.items()}
 
 NO_STEP = -2
-"""An index that none follows."""
+"""A step index that no index follows."""
 
 
 def nothing_spent() -> list[int]:
-    """Nanoseconds by cause, all zero."""
+    """Return nanoseconds by cause, all zero."""
     return [0] * len(TTFT_CAUSES)
 
 
 def largest(spent_ns: list[int]) -> Cause | None:
-    """Where most of the time went, the first of several; None where there is none."""
+    """Return the cause with most time, the first of equals; None if all are zero."""
     most = max(spent_ns)
     return TTFT_CAUSES[spent_ns.index(most)] if most > 0 else None
 
 
 class QueueAccount(msgspec.Struct, array_like=True):
-    """The time of one rank from step to step, by what bound it; saved as it is."""
+    """The time of one rank by what bound its steps; saved as it is."""
 
     spent_ns: list[int] = msgspec.field(default_factory=nothing_spent)
     """Up to the start of the latest step, by place of TTFT_CAUSES."""
     start_ns: int | None = None
-    """Of the latest step, likewise all below."""
+    """Start of the latest step, as are the fields below."""
     end_ns: int = 0
     index: int = 0
     place: int = UNKNOWN
-    """The place in ``TTFT_CAUSES`` of what bound that step."""
+    """Place in ``TTFT_CAUSES`` of what bound the step."""
     before_ns: int | None = None
-    """When the step before it began; None where that was not told of."""
+    """When the step before it began; None if that was missed."""
     before_end_ns: int = 0
     """When the step before it ended."""
 
     def take(self, step: Step) -> None:
-        """A step of the rank, in their order: the time up to its start is told."""
+        """Add the next step of the rank, with the time up to its start."""
         follows = step.index == self.index + 1
         if self.start_ns is None:
             self.before_ns = None
@@ -71,11 +71,11 @@ class QueueAccount(msgspec.Struct, array_like=True):
         self.place = PLACE_OF_BOUND[step.bound_by]
 
     def forget(self) -> None:
-        """Readings were lost: what follows need not be the next step."""
+        """Record that readings were lost, so steps may be missing."""
         self.index = NO_STEP
 
     def is_first_after(self, t_ns: int) -> bool:
-        """The latest step is known to be the first to begin at or after a moment."""
+        """Return whether the latest step is known to be the first since ``t_ns``."""
         if self.start_ns is None or self.start_ns < t_ns:
             return False
         if self.before_ns is None:
@@ -83,7 +83,7 @@ class QueueAccount(msgspec.Struct, array_like=True):
         return self.before_ns < t_ns
 
     def up_to_now(self) -> list[int]:
-        """What was spent up to the end of the latest step."""
+        """Return the time spent up to the end of the latest step."""
         spent_ns = self.spent_ns.copy()
         if self.start_ns is not None:
             under_way_ns = max(0, self.end_ns - self.start_ns)

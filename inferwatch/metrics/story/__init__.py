@@ -1,1 +1,1 @@
-"""One request told whole: where its time went, and why tokens came late."""
+"""The story of one request: where its time went, and why tokens came late."""

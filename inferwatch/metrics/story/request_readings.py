@@ -1,7 +1,6 @@
-"""What is at hand to tell of one request, and how it is gathered.
+"""The readings of one request, and how they are gathered from memory or a record.
 
-Memory and record answer the same questions; whoever answers, equal readings are
-gathered in the same way.
+Both sources answer the same queries, so equal readings give equal stories.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,63 +24,65 @@ from inferwatch.metrics.load.client import ended_ns
 from inferwatch.metrics.requests.outcomes import client_id
 
 AFTER_NS = NS_PER_S
-"""How long after its end its last step may have ended: an engine tells of the end of a
-request before that of the step."""
+"""How long after a request's end its last step may end.
+
+An engine reports the end of a request before that of the step.
+"""
 BEFORE = 16
-"""Steps before a request came, of all ranks: one of them may have been under way."""
+"""Steps to include from before the request, of all ranks; one of them may overlap."""
 Name = tuple[str, str]
-"""Key of a request, and what people call it."""
+"""Key of a request, and the name to show."""
 
 
 class ReadingLookup(Protocol):
-    """Answers what a request's story is told from; all as of ever."""
+    """The queries that a request's story is made from; all cover the whole session."""
 
     def events(self, key: str) -> list[RequestEvent]:
-        """What was told of a request."""
+        """Return the events of a request."""
         ...
 
     def steps(
         self, start_ns: int, end_ns: int, source: str | None, most: int
     ) -> list[Step]:
-        """Those that ended after the start and up to the end, by their end."""
+        """Return at most ``most`` steps that ended in (start, end], by end."""
         ...
 
     def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
-        """The latest that ended up to then, by their end."""
+        """Return the latest ``most`` steps that ended by ``t_ns``, by end."""
         ...
 
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """What the members of steps are called that an engine had by then."""
+        """Return the names of an engine's requests by ordinal, as of ``until_ns``."""
         ...
 
     def engines(self, source: str) -> list[EngineInfo]:
-        """What is known of the engines of a source, in order of receipt."""
+        """Return the infos of a source's engines, in order of receipt."""
         ...
 
     def client(
         self, external_ids: Collection[str]
     ) -> tuple[RequestRecord | None, TokenTimes | None]:
-        """How a client of ours saw it."""
+        """Return the record and token times of a client of ours, if any."""
         ...
 
     def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
-        """Those of a span, in order of receipt."""
+        """Return the GPU samples of a span, in order of receipt."""
         ...
 
     def losses(self, source: str) -> list[Note]:
-        """When readings of an engine, or itself, were lost."""
+        """Return notes of lost readings, or of a lost engine."""
         ...
 
     @property
     def since_ns(self) -> int | None:
-        """Of what is longer ago not all is there; None: all there ever was."""
+        """Readings before this are incomplete; None if all were kept."""
         ...
 
 
 MOST_STEPS = 1_000_000
-"""Of one request's life; of a longer one the latest."""
+"""Largest number of steps of one request; of a longer one the latest are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,29 +92,29 @@ class RequestReadings:
     key: str
     now_ns: int
     events: tuple[RequestEvent, ...]
-    """In order of time."""
+    """By time."""
     ordinal: int | None
     live: bool
     end_ns: int
-    """Of the last event of one that ended, else now."""
+    """The last event of an ended request, else now."""
     steps: Sequence[Step] = ()
-    """Of its rank, from some before it came until it ended."""
+    """Steps of its rank, from some before its arrival to its end."""
     engine: EngineInfo | None = None
     record: RequestRecord | None = None
     token_times: TokenTimes | None = None
     gpu_samples: tuple[GpuSample, ...] = ()
     losses: tuple[Note, ...] = ()
     since_ns: int | None = None
-    """Of what is longer ago not all is there."""
+    """Readings before this are incomplete."""
     names: dict[int, Name] = field(default_factory=dict)
-    """Of members of its steps that were asked for."""
+    """Names of members of its steps, as far as requested."""
 
     @property
     def source(self) -> str:
         return self.events[0].source
 
     def moment(self, kind: EventKind, vantage: Vantage) -> int | None:
-        """When it was told of first."""
+        """Return when an event was first reported; None where it was not."""
         for event in self.events:
             if event.kind is kind and event.vantage is vantage:
                 return event.t_ns
@@ -121,7 +122,7 @@ class RequestReadings:
 
 
 def gather(lookup: ReadingLookup, key: str, now_ns: int) -> RequestReadings | None:
-    """Everything of one request; None where nothing is known of it by then."""
+    """Return the readings of one request; None where none are known by then."""
     every = (event for event in lookup.events(key) if event.t_ns <= now_ns)
     events = tuple(sorted(every, key=_in_order))
     if not events:
@@ -172,12 +173,12 @@ KINDS = list(EventKind)
 
 
 def _in_order(event: RequestEvent) -> tuple[int, int, str]:
-    """By time, and of the same moment as a life goes."""
+    """Sort by time, then by the order of a request's life."""
     return event.t_ns, KINDS.index(event.kind), event.vantage
 
 
 def _client_names(events: Sequence[RequestEvent]) -> set[str]:
-    """What a client may call it."""
+    """Return the ids under which a client may know the request."""
     names = {each.external_id or each.request_id for each in events}
     return names | {client_id(each) for each in names}
 
@@ -185,6 +186,6 @@ def _client_names(events: Sequence[RequestEvent]) -> set[str]:
 def _of_engine(
     samples: Sequence[GpuSample], engine: EngineInfo | None
 ) -> tuple[GpuSample, ...]:
-    """Those of an engine's GPUs; of all where it does not tell which it has."""
+    """Return the samples of the engine's GPUs; of all GPUs if these are unknown."""
     uuids = set(engine.gpus) if engine else set()
     return tuple(each for each in samples if not uuids or each.source in uuids)

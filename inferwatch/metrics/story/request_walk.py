@@ -1,4 +1,4 @@
-"""A request's way through the steps: its chunks, tokens, preemptions and KV blocks."""
+"""A request's way through the steps: chunks, tokens, preemptions and KV blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,51 +12,51 @@ class OwnStep(msgspec.Struct, kw_only=True, gc=False):
     """A step that the request was in."""
 
     place: int
-    """Of the step, among those of its rank at hand."""
+    """Index among the steps of its rank."""
     step: Step
     scheduled: int
     produced: int
     again: bool = False
-    """It computed what a preemption had thrown away."""
+    """Whether it recomputed tokens that a preemption had discarded."""
     prefills: bool = False
-    """It computed tokens that were known before; else the next one."""
+    """Whether it computed known tokens (prefill); else it computed the next one."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Preemption:
-    """A step that began with putting the request back into the queue."""
+    """A step that began by preempting the request."""
 
     place: int
     step: Step
     own: int
-    """How many steps of its own came before."""
+    """Number of the request's own steps before it."""
 
 
 @dataclass(slots=True)
 class RequestWalk:
-    """What its steps did for a request, in one pass over all steps of its rank."""
+    """What the steps of its rank did for a request, found in one pass."""
 
     own: list[OwnStep] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     computed: list[tuple[int, int]] = field(default_factory=list)
-    """From when on how many of its tokens were computed or being computed."""
+    """Times from which so many of its tokens were computed or being computed."""
     drafted: int | None = None
     accepted: int | None = None
     tokens: int = 0
-    """That came out of its steps."""
+    """Output tokens of its steps."""
     with_token: list[OwnStep] = field(default_factory=list)
-    """Steps that gave it tokens, from the first on."""
+    """Steps that gave it tokens."""
 
     @property
     def first(self) -> OwnStep | None:
-        """The one its first token came out of."""
+        """The step of its first token."""
         return self.with_token[0] if self.with_token else None
 
 
 class MemberFinder:
     """Finds a request among the members of steps.
 
-    From step to step their lists are mostly one and the same: looked at once.
+    Consecutive steps mostly share one list of members, so each list is searched once.
     """
 
     def __init__(self, ordinal: int) -> None:
@@ -64,7 +64,7 @@ class MemberFinder:
         self._places: dict[int, int | None] = {}
 
     def own(self, place: int, step: Step) -> OwnStep | None:
-        """What the step did for it; None where it is not in it."""
+        """Return the request's part of a step; None where it is not in it."""
         members = step.members
         at = self._places.get(id(members), -1)
         if at == -1:
@@ -82,20 +82,20 @@ class Computing:
     """How far a request's known tokens are computed."""
 
     known_tokens: int | None
-    """Tokens of its prompt that are known."""
+    """Length of its prompt, if known."""
     computed: int
     lost: int = 0
-    """What a preemption threw away."""
+    """Computed tokens that a preemption discarded."""
     fresh: bool = True
-    """Tokens are known that are not computed yet: it prefills."""
+    """Whether known tokens are not computed yet, so that it is in prefill."""
 
     def put_back(self) -> None:
-        """A preemption throws all of it away."""
+        """Discard all computed tokens because of a preemption."""
         self.lost, self.computed = max(self.lost, self.computed), 0
         self.fresh = True
 
     def take(self, own: OwnStep, found: RequestWalk) -> None:
-        """Go on by a step it was in, and say what that was."""
+        """Add a step of the request, and set what the step did."""
         own.prefills, own.again = self.fresh, self.fresh and self.computed < self.lost
         if not self.fresh:
             self.computed += max(own.produced, 1)
@@ -119,13 +119,10 @@ def walk(
     known_tokens: int | None,
     cached_tokens: int,
 ) -> RequestWalk:
-    """Follow a request through the steps of its rank, in their order.
+    """Follow a request through the steps of its rank, in order.
 
-    Args:
-        steps: All that may have it.
-        ordinal: What steps call it.
-        known_tokens: Those of its prompt.
-        cached_tokens: Of these, what needed no computing at first.
+    ``known_tokens`` is the length of its prompt, ``cached_tokens`` how many of these
+    were found in the prefix cache.
     """
     found = RequestWalk()
     if ordinal is None:

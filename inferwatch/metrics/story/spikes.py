@@ -1,4 +1,4 @@
-"""Tokens of one request that came late: each with one cause and its evidence."""
+"""Late tokens of one request, each with a cause and evidence."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -24,26 +24,26 @@ from inferwatch.metrics.story.request_walk import OwnStep, RequestWalk
 from inferwatch.metrics.story.story import Spike
 
 MOST_SPIKES = 500
-"""Of more the longest are told."""
+"""Largest number of late tokens; of more the longest gaps are kept."""
 CLOCK_DROP = 0.9
-"""Of its usual clock a GPU has less than so much: it was held down."""
+"""Clock / usual clock of a GPU below which it was throttled."""
 
 WHOSE = "{whose}"
-"""In a sentence, until a name is known."""
+"""Placeholder for a request's name in evidence."""
 NEAR_NS = NS_PER_S
-"""Clocks are read once a second where nobody looks closely."""
+"""Tolerance in time, as clocks are usually read once a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateToken:
-    """A spike before anybody is named: whom it waited for is an ordinal."""
+    """A late token; the request it waited for is an ordinal, not yet a name."""
 
     spike: Spike
     culprit: int | None = None
 
 
 def late_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateToken]:
-    """Those by the engine's clock, in order of time."""
+    """Return late tokens by the engine's clock, by time."""
     came = walked.with_token
     gaps = [
         (after.step.end_ns - before.step.end_ns, number)
@@ -99,7 +99,7 @@ def _late_token(
 
 
 def _scheduled(walked: RequestWalk, after: int, up_to: int) -> int:
-    """Its own tokens in the steps between two places."""
+    """Return the request's scheduled tokens in the steps between two places."""
     place = attrgetter("place")
     first = bisect_right(walked.own, after, key=place)
     end = bisect_right(walked.own, up_to, key=place)
@@ -116,9 +116,10 @@ def _facts(steps: Sequence[Step], first: int, end: int) -> list[StepFact]:
 
 
 def prefilling(step: Step) -> list[tuple[int, int]]:
-    """Who was prefilled in a step, with how many tokens; most first.
+    """Return the members of a step in prefill with their tokens, most first.
 
-    A step tells how many they are: these are who had most tokens scheduled.
+    A step reports only their number: they are taken to be those with most scheduled
+    tokens.
     """
     count = step.prefill_requests
     if not count:
@@ -131,7 +132,10 @@ def prefilling(step: Step) -> list[tuple[int, int]]:
 def _largest_prefill(
     steps: Sequence[Step], ordinal: int | None
 ) -> tuple[int, int] | None:
-    """Another request that had most prompt tokens in these steps."""
+    """Return the other request with most prompt tokens in these steps.
+
+    None without any.
+    """
     tokens: dict[int, int] = {}
     for step in steps:
         for member, scheduled in prefilling(step):
@@ -141,7 +145,7 @@ def _largest_prefill(
 
 
 def low_clocks_ns(samples: Sequence[GpuSample]) -> list[int]:
-    """When a GPU's clock was well below its usual, in order of time."""
+    """Return when a GPU's clock was well below its usual one, by time."""
     by_gpu: dict[str, list[tuple[int, int]]] = {}
     for each in samples:
         if each.sm_clock_mhz is not None:
@@ -163,7 +167,7 @@ def _seconds(ns: int) -> str:
 
 
 def _evidence(why: Lateness, since: Sequence[Step], own: OwnStep, tokens: int) -> str:
-    """One sentence; who is to blame is named once that is known."""
+    """Return the evidence as a sentence, with a placeholder for a name."""
     usual = why.usual_step_ns
     than = f", {_seconds(usual)} is usual" if usual is not None else ""
     worst = why.worst
@@ -205,14 +209,14 @@ def _evidence(why: Lateness, since: Sequence[Step], own: OwnStep, tokens: int) -
 
 
 def named(late: LateToken, name: Name | None) -> Spike:
-    """The spike with whom it waited for."""
+    """Return the spike with the name of the request it waited for."""
     key, whose = name or (None, "others")
     evidence = late.spike.evidence.replace(WHOSE, whose, 1)
     return replace(late.spike, evidence=evidence, blamed=key)
 
 
 def merged_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateToken]:
-    """Gaps of a client of ours that the engine did not make."""
+    """Return gaps that a client of ours saw but the engine did not cause."""
     times = readings.token_times
     came = walked.with_token
     if times is None or not times.gaps_ns or len(came) < 2:

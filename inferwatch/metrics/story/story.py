@@ -1,4 +1,4 @@
-"""One request told from its readings: each phase, chunk, step and token of it."""
+"""The story of one request: its phases, chunks, steps and tokens."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,10 +9,11 @@ from inferwatch.metrics.requests.request_row import RequestRow
 
 
 class SpanKind(StrEnum):
-    """What a request was in, for a while."""
+    """The kinds of spans in a request's story."""
 
     NETWORK = "network"
-    """From the client's send to the front end's arrival; there where it is ours."""
+    """From the client's send to the arrival at the front end; only for our own client.
+    """
     TOKENISE = "tokenise"
     HANDOVER = "handover"
     """From the API server to the engine's queue."""
@@ -21,30 +22,30 @@ class SpanKind(StrEnum):
     CHUNK = "prefill"
     """One step that computed a part of its prompt."""
     LEFT_OUT = "left out"
-    """Between two chunks, in no step."""
+    """Between two chunks, while it was in no step."""
     PREEMPTED = "preempted"
-    """Back in the queue."""
+    """In the queue after a preemption."""
     RECOMPUTE = "recompute"
-    """A step that computed again what was lost."""
+    """A step that recomputed what a preemption discarded."""
     DECODE = "decode"
-    """From token to token, up to the last or the next preemption."""
+    """Output tokens up to the last, or to the next preemption."""
     SEND = "send"
-    """From the engine's last token to the front end's end; of a live one, not yet."""
+    """From the engine's last token to the front end's end; not for a live request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorySpan:
-    """A stretch of a request's time; they follow one another without overlap."""
+    """A span of a request's time; spans are consecutive and do not overlap."""
 
     kind: SpanKind
     start_ns: int
     end_ns: int
     cause: Cause | None = None
-    """Why it was there: of a queue, a stretch for each reason."""
+    """Why it took time; a queue has one span for each cause."""
     tokens: int | None = None
-    """Scheduled for it; of a decode, those that came out."""
+    """Scheduled tokens; of decode, output tokens."""
     step: int | None = None
-    """Index of the step that a chunk is."""
+    """Index of the step if the span is a chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +57,12 @@ class StoryStep:
     end_ns: int
     duration_ns: int
     scheduled: int
-    """Its own tokens; likewise the next."""
+    """The request's own tokens, as are those produced."""
     produced: int
     requests: int
-    """Requests that were in the step."""
+    """Requests in the step."""
     tokens: int
-    """Tokens of all of them together."""
+    """Tokens of all requests in the step."""
     prefill_tokens: int
     bound_by: BoundBy
     running: int
@@ -77,20 +78,20 @@ class Spike:
     gap_ns: int
     cause: Cause
     evidence: str
-    """One sentence: whose prefill of how many tokens, how long no step ran."""
+    """A sentence: whose prefill of how many tokens, or how long no step ran."""
     step: int
-    """Index of the step it came out of."""
+    """Index of the token's step."""
     blamed: str | None = None
-    """Key of the request it waited for, where it was one."""
+    """Key of the request it waited for, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """Another request that was prefilled in steps of this one."""
+    """Another request that was in prefill in steps of this one."""
 
     key: str
     name: str
-    """The id that clients know, else the engine's."""
+    """The client's request id if known, else the engine's."""
     prefill_tokens: int
     steps: int
 
@@ -99,38 +100,39 @@ class Companion:
 class RequestStory:
     """Everything about one request, as of a moment.
 
-    Times are session time. What the readings at hand do not tell is left out and
+    Times are session time. What the available readings do not show is left out, and
     ``missing`` says why.
     """
 
     row: RequestRow
     end_ns: int
-    """Of its last event, or the moment it is told of while it lives."""
+    """Its last event; now while it is live."""
     spans: tuple[StorySpan, ...] = ()
     ttft_parts: Parts = ()
-    """They add up to the TTFT."""
+    """The parts add up to TTFT."""
     steps: tuple[StoryStep, ...] = ()
-    """The latest of them, where there are too many; all count below."""
+    """The latest steps if there are too many; the numbers below are of all."""
     steps_total: int = 0
     token_ns: tuple[int, ...] = ()
-    """When tokens came out of the engine: the end of each step with some."""
+    """End of each step that gave it tokens."""
     gap_p50_ns: int | None = None
     gap_p99_ns: int | None = None
     spikes: tuple[Spike, ...] = ()
     companions: tuple[Companion, ...] = ()
     """Most tokens first."""
     kv_blocks: tuple[tuple[int, int], ...] = ()
-    """From when on it held how many: by the tokens computed so far."""
+    """Times from which it held so many blocks, by the tokens computed so far."""
     kv_peak_blocks: int | None = None
     cached_tokens: int | None = None
     drafted_tokens: int | None = None
-    """Speculated for it; None where nothing is."""
+    """Speculative tokens drafted for it; None without speculative decoding."""
     accepted_tokens: int | None = None
     client: Parts = ()
-    """Where the client is ours: what its TTFT has beyond the server's, before and
-    behind it, by CLIENT_CAUSES."""
+    """Parts that a client of ours adds to the server's TTFT, by CLIENT_CAUSES."""
     gpu: tuple[tuple[int, float | None, float | None, float | None], ...] = ()
-    """Samples in its time: moment, share of HBM bandwidth, SM active, SM clock in MHz;
-    mean of the engine's GPUs."""
+    """Means over the engine's GPUs during the request.
+
+    Time, share of HBM bandwidth, SM active, SM clock in MHz.
+    """
     missing: tuple[str, ...] = field(default=())
-    """What is not known and why, a sentence each."""
+    """What is not known and why, one sentence each."""

@@ -1,4 +1,4 @@
-"""Tells one request from its readings: pure, and equal live and replayed."""
+"""Makes the story of one request from its readings: pure, equal live and replayed."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -51,7 +51,7 @@ from inferwatch.metrics.story.story import (
 
 @dataclass(slots=True)
 class Stretches:
-    """Spans without overlap: each goes on from where the one before ended."""
+    """Builds consecutive spans: each starts where the one before ended."""
 
     at_ns: int
     made: list[StorySpan] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Stretches:
         tokens: int | None = None,
         step: int | None = None,
     ) -> None:
-        """Add one that ends there; none where that is unknown or past."""
+        """Add a span up to ``end_ns``, unless that is unknown or past."""
         if end_ns is None or end_ns <= self.at_ns:
             return
         last = self.made[-1] if self.made else None
@@ -85,7 +85,7 @@ class Stretches:
 
 
 def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan, ...]:
-    """From the client's send, where that is known, to the front end's end."""
+    """Return spans from the client's send, if known, to the front end's end."""
     arrived_ns = readings.moment(EventKind.ARRIVED, Vantage.FRONTEND)
     added_ns = readings.moment(EventKind.ADDED, Vantage.ENGINE)
     told = (each.tokenised_ns for each in readings.events)
@@ -155,7 +155,7 @@ def _decoded(spans: Stretches, end_ns: int, tokens: int) -> None:
 
 
 def _begin_ns(step: Step) -> int:
-    """When it began for itself: the step before may still have been under way."""
+    """Return when a step began to compute: the step before it may have overlapped."""
     return step.end_ns - step.duration_ns
 
 
@@ -166,7 +166,7 @@ def _queue(
     added_ns: int,
     until_ns: int,
 ) -> None:
-    """A stretch for each reason, by the steps that passed it over."""
+    """Add a span of queueing for each cause, by the steps that did not take it."""
     spans.at_ns = max(spans.at_ns, added_ns)
     own = walked.own[0] if walked.own else None
     scheduled_ns = readings.moment(EventKind.SCHEDULED, Vantage.ENGINE)
@@ -206,13 +206,16 @@ def _queue_kind(cause: Cause, *, transferred: bool) -> SpanKind:
 MOST_TOLD_STEPS = 5_000
 MOST_COMPANIONS = 100
 MOST_SAMPLES = 1_000
-"""Moments of GPUs, at most."""
+"""Largest number of GPU samples."""
 SAMPLES_APART_NS = NS_PER_S // 10
 Names = Callable[[Collection[int]], dict[int, Name]]
 
 
 def tell(lookup: ReadingLookup, key: str, now_ns: int) -> RequestStory | None:
-    """The story of a request as of a moment; None where nothing is known of it."""
+    """Return the story of a request as of a moment.
+
+    None where nothing is known of it.
+    """
     readings = gather(lookup, key, now_ns)
     if readings is None:
         return None
@@ -224,7 +227,7 @@ def tell(lookup: ReadingLookup, key: str, now_ns: int) -> RequestStory | None:
 
 
 def story_of(readings: RequestReadings, names: Names) -> RequestStory:
-    """The story that readings tell; ``names`` finds who others in its steps are."""
+    """Return the story of these readings; ``names`` looks up other requests."""
     prompt, cached = (
         _known(readings, "prompt_tokens"),
         _known(readings, "cached_tokens"),
@@ -271,7 +274,7 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
 
 
 def _known(readings: RequestReadings, name: str) -> int | None:
-    """What was told of it first: later lookups in the cache are another matter."""
+    """Return the first value reported; later cache lookups are another matter."""
     told = (getattr(each, name) for each in readings.events)
     return next((each for each in told if each is not None), None)
 
@@ -293,20 +296,20 @@ def _spikes(
 
 
 class NowhereTold:
-    """Latencies and outcomes of one request are of no use beside its row."""
+    """Discards latencies and outcomes, which only the row of a request needs."""
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        """Not kept."""
+        """Discard a latency."""
 
     def arrived(self, request: Request, t_ns: int) -> None:
-        """Not kept."""
+        """Discard an arrival."""
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """Not kept."""
+        """Discard an end."""
 
 
 def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:
-    """The row as a Model would have it that heard of nothing else."""
+    """Return the row that a Model with only these readings would have."""
     index, nowhere = RequestIndex(), NowhereTold()
     tracker = RequestTracker(index, nowhere, nowhere)
     _follow(tracker, index, readings, walked)
@@ -324,9 +327,9 @@ def _follow(
     readings: RequestReadings,
     walked: RequestWalk,
 ) -> None:
-    """Through its events and steps, in order of time.
+    """Feed the request's events and steps to a tracker, by time.
 
-    Up to its first token all steps of its rank count, for what they made it wait.
+    Up to its first token all steps of its rank count, as they made it wait.
     """
     events, request = deque(readings.events), None
     put_back = {each.place for each in walked.preemptions}
@@ -351,7 +354,7 @@ def _follow(
 
 
 def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:
-    """A step with nobody else in it."""
+    """Return the step with no other members."""
     return msgspec.structs.replace(
         step,
         members=[] if own is None else [ordinal],
@@ -363,7 +366,7 @@ def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> 
 
 
 def _decode(request: Request, own: OwnStep) -> None:
-    """What the tracker does with who decodes: quicker for one of 100,000 tokens."""
+    """Update a decoding request as the tracker would, but faster."""
     if not own.produced:
         return
     end_ns = own.step.end_ns
@@ -401,12 +404,12 @@ def _gaps(walked: RequestWalk) -> list[int]:
 
 
 def _quantile(ordered: Sequence[int], share: float) -> int | None:
-    """A quantile by nearest rank, as everywhere."""
+    """Return the nearest-rank quantile; None without values."""
     return ordered[ceil(share * len(ordered)) - 1] if ordered else None
 
 
 def _companions(walked: RequestWalk, ordinal: int | None) -> list[tuple[int, int, int]]:
-    """Others that were prefilled in its steps: ordinal, tokens, steps."""
+    """Return others in prefill in its steps: ordinal, tokens, steps."""
     tokens: dict[int, int] = {}
     steps: dict[int, int] = {}
     for own in walked.own:
@@ -463,7 +466,7 @@ GpuMoment = tuple[int, float | None, float | None, float | None]
 
 
 def _gpu(samples: Sequence[GpuSample]) -> tuple[GpuMoment, ...]:
-    """Samples of about the same moment together; few enough to be drawn."""
+    """Return GPU samples averaged over short spans, few enough to be drawn."""
     if not samples:
         return ()
     span_ns = samples[-1].t_ns - samples[0].t_ns
