@@ -1,1 +1,1 @@
-"""Pure arithmetic: readings in, one frozen snapshot out; no clock, no I/O."""
+"""Metrics: pure arithmetic from readings to one frozen snapshot; no clock, no I/O."""

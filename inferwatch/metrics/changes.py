@@ -1,4 +1,4 @@
-"""What is different from a reference: the traffic, the server, or only the result."""
+"""Differences from a reference: in the traffic, the server, or only the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 
 LARGE = 1.25
-"""A number has changed when it is so many times the other."""
+"""Ratio from which a number counts as changed."""
 LARGE_SHARE = 0.05
-"""Or, of a share, when it differs by so much."""
+"""Difference from which a share counts as changed."""
 
 
 class ChangeSide(StrEnum):
-    """Whether a number belongs to the traffic or to the result."""
+    """Whether a number describes the traffic or the result."""
 
     TRAFFIC = "traffic"
     RESULT = "result"
@@ -34,12 +34,12 @@ NUMBERS = {
     **{LATENCIES[metric]: ChangeSide.RESULT for metric in VANTAGES},
     number_of(Flow.failed_share): ChangeSide.RESULT,
 }
-"""What is compared, in order; of a latency the mean, which every vantage gives."""
+"""The compared numbers, in order; of a latency the mean, which every vantage has."""
 OF_THE_WATCH = {
     *("t_ns", "pid", "source", "rank", "name", "url", "uds", "advice"),
     "clock",
 }
-"""Of what an engine or server is: where and when, not how it is set up."""
+"""Fields of engines and servers that are no settings, such as times and addresses."""
 STARTED = "started_wall_ns"
 
 
@@ -56,20 +56,20 @@ class ComparedNumber:
 
     @property
     def comparable(self) -> bool:
-        """Both are known, and measured in the same place."""
+        """Whether both are known, and measured in the same place."""
         same = self.vantages[0] == self.vantages[1]
         return same and self.now is not None and self.then is not None
 
     @property
     def ratio(self) -> float | None:
-        """How many times the reference; None of a share, or where there is none."""
+        """Now / reference; None for a share, or where one is not known."""
         if self.number.unit is Unit.SHARE or not self.comparable:
             return None
         return self.now / self.then if self.now is not None and self.then else None
 
     @property
     def large(self) -> bool:
-        """Whether the number is another one, and not the same one again."""
+        """Whether the number has changed."""
         if not self.comparable or self.now is None or self.then is None:
             return False
         if self.number.unit is Unit.SHARE:
@@ -81,7 +81,7 @@ class ComparedNumber:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Something of the configuration that is not as it was."""
+    """A setting that differs from the reference."""
 
     name: str
     now: str | None
@@ -90,21 +90,21 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """What was compared of two pictures, numbers and set-up."""
+    """The differences between two snapshots, in numbers and settings."""
 
     numbers: tuple[ComparedNumber, ...]
     settings: tuple[Setting, ...] = ()
     settings_known: bool = True
-    """Both sides say how they are set up."""
+    """Whether both sides report their settings."""
     restarted: bool | None = None
-    """The server is another process than then; None where that is not known."""
+    """Whether the server's process is another one; None where not known."""
 
     def large(self, side: ChangeSide) -> tuple[ComparedNumber, ...]:
-        """Numbers of one side that have changed."""
+        """Return the numbers of one side that have changed."""
         return tuple(each for each in self.numbers if each.side is side and each.large)
 
     def known(self, side: ChangeSide) -> bool:
-        """Whether at least one number of that side can be compared."""
+        """Return whether at least one number of that side can be compared."""
         return any(each.comparable for each in self.numbers if each.side is side)
 
 
@@ -138,7 +138,7 @@ def _change(
 
 
 def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None]:
-    """The mean of a latency, and who measured it."""
+    """Return the mean of a latency, and who measured it."""
     for row in snapshot.latencies:
         if row.metric == metric:
             return row.quantiles.mean, row.vantage
@@ -146,7 +146,7 @@ def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None
 
 
 def _settings(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
-    """How engine and server are set up, as text; of several the first."""
+    """Yield the settings of engine and server as text; the first of several."""
     for info in (*snapshot.engines[:1], *_servers(snapshot)[:1]):
         fields = msgspec.structs.asdict(info)
         more = fields.pop("settings", {})
@@ -166,7 +166,7 @@ def _servers(snapshot: Snapshot) -> list[ServerInfo]:
 
 
 def _restarted(now: Snapshot, then: Snapshot) -> bool | None:
-    """By when the server's process began; engines of ours by their process."""
+    """Return whether the server's process is another one; None where not known."""
     mine, others = _processes(now), _processes(then)
     return mine != others if mine and others else None
 
@@ -178,7 +178,7 @@ def _processes(snapshot: Snapshot) -> set[object]:
 
 
 def verdict(compared: Differences) -> str:
-    """Which side is another than then, in one sentence; no more than was compared."""
+    """Return in one sentence which side has changed."""
     traffic, result = (
         compared.large(ChangeSide.TRAFFIC),
         compared.large(ChangeSide.RESULT),

@@ -1,4 +1,4 @@
-"""What a server is set up as, in short: two that are equal can be held side by side."""
+"""The configuration of a server, in short, to find servers with equal ones."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ OF_ENGINE = (
     "prefix_caching",
     "async_scheduling",
 )
-"""Of what the probe tells; the pool's size is another at each start."""
+"""Fields that the probe reports; the pool's size differs at each start."""
 OF_SETTINGS = (
     "kv_cache_dtype",
     "quantization",
@@ -30,7 +30,7 @@ OF_SETTINGS = (
     "speculative_method",
     "num_speculative_tokens",
 )
-"""Of what the probe tells by vLLM's flags."""
+"""Settings that the probe reports by vLLM's flags."""
 PASSING = (
     "clock",
     "is_sleeping",
@@ -38,7 +38,7 @@ PASSING = (
     "kv_cache_size_tokens",
     "max_total_num_tokens",
 )
-"""Of what a server says of itself, what need not be the same at its next start."""
+"""Fields that a server reports but that need not be equal after a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +47,28 @@ class Configuration:
 
     model: str
     version: str | None = None
-    """Of the program that serves it."""
+    """Of the serving program."""
     gpus: tuple[str, ...] = ()
-    """Their names; empty where there are none, or nobody told."""
+    """Their names; empty without GPUs, or where they are not known."""
     settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def exact_tag(self) -> str:
-        """Equal where all of it is: a tag of sessions."""
+        """A tag of sessions that is equal for equal configurations."""
         told = [self.model, self.version, self.gpus, sorted(self.settings.items())]
         return f"config:{_short(told)}"
 
     @property
     def model_tag(self) -> str:
-        """Equal where the model is, whatever else differs."""
+        """A tag of sessions that is equal for equal models."""
         return f"model:{_short(self.model)}"
 
 
 def configuration_of(now: Snapshot, asked: str | None = None) -> Configuration | None:
-    """Of the server that is watched; None of several, or where no model is known.
+    """Return the configuration of the watched server.
 
-    ``asked`` is which of its models was, where it has more than one.
+    None for several servers, or where no model is known. ``asked`` is which of its
+    models was requested, if it has several.
     """
     if now.engines:
         engine = now.engines[0]

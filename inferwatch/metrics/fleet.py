@@ -1,7 +1,7 @@
-"""Several servers side by side: each as one row, and what they come to together.
+"""Several servers side by side: each as one row, and their totals.
 
-Percentiles of several are never made of the percentiles of each: what holds of all
-comes from the requests or buckets of all, see the snapshot's own latencies.
+Percentiles are never combined from those of each server: those of all come from the
+requests or buckets of all, see the snapshot's own latencies.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,13 +15,13 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.engines import known_sum
 
 RESTART_TOLD_NS = 300_000_000_000
-"""So long a restart is worth a word."""
+"""How long a restart is mentioned."""
 FAR_APART = 0.1
-"""Of the KV cache, between ranks of one server; they then differ."""
+"""Difference in KV usage from which ranks of one server differ, 0-1."""
 
 
 class Trouble(StrEnum):
-    """What is the matter with a server, worst first."""
+    """What is wrong with a server, worst first."""
 
     LOST = "lost"
     STANDS_OUT = "odd"
@@ -33,7 +33,7 @@ class Trouble(StrEnum):
 
     @property
     def gravity(self) -> int:
-        """How bad it is: the more, the worse."""
+        """Severity; higher is worse."""
         return len(Trouble) - list(Trouble).index(self)
 
 
@@ -46,25 +46,25 @@ class FleetServer:
     place: int
     """Its place in the order of names."""
     age_ns: int | None = None
-    """How old its last reading is."""
+    """Age of its latest reading."""
     restarted_ago_ns: int | None = None
-    """Where that is worth a word."""
+    """Time since a recent restart."""
     ranks: tuple[ServerState, ...] = ()
-    """Where there are several."""
+    """Its ranks, if there are several."""
     hbm_share: float | None = None
-    """Of the GPUs that its engines say they run on, mean; 0-1."""
+    """Mean over the GPUs of its engines, 0-1."""
     power_w: float | None = None
-    """What these GPUs draw together."""
+    """Total of these GPUs."""
 
     @property
     def name(self) -> str:
-        """What people call the server."""
+        """The name on screens."""
         info = self.state.info
         return info.name if info is not None and info.name else self.state.source
 
     @property
     def model(self) -> str | None:
-        """What it serves; the first of several."""
+        """Its model; the first of several."""
         info = self.state.info
         return info.models[0] if info is not None and info.models else None
 
@@ -77,7 +77,7 @@ class FleetServer:
 
     @property
     def ranks_differ(self) -> bool:
-        """What one rank says is not what another one does."""
+        """Whether its ranks differ noticeably."""
         waiting = [each.waiting or 0 for each in self.ranks]
         usage = [each.kv_usage for each in self.ranks if each.kv_usage is not None]
         if not self.ranks:
@@ -88,7 +88,7 @@ class FleetServer:
 
 
 def servers_of(snapshot: Snapshot) -> tuple[FleetServer, ...]:
-    """The servers of a session, in the order of their names."""
+    """Return the servers of a session, by name."""
     by_source: dict[str, list[ServerState]] = {each: [] for each in snapshot.sources}
     for state in snapshot.servers:
         by_source[state.source].append(state)
@@ -99,7 +99,7 @@ def servers_of(snapshot: Snapshot) -> tuple[FleetServer, ...]:
 
 
 def _on_gpus(server: FleetServer, snapshot: Snapshot) -> FleetServer:
-    """With what its GPUs do, where its engines say which these are."""
+    """Return the server with values of its GPUs, where these are known."""
     source = server.state.source
     engines = (each for each in snapshot.engines if each.source == source)
     own = {uuid for info in engines for uuid in info.gpus}
@@ -140,7 +140,7 @@ def _trouble(state: ServerState, restarted_ago_ns: int | None) -> Trouble:
 
 
 def _of_ranks(ranks: Sequence[ServerState]) -> ServerState:
-    """What ranks come to: sums, KV of equal caches, latencies as far as they hold."""
+    """Return the totals of ranks: sums, mean KV usage, and bounds of latencies."""
     first = ranks[0]
     usage = [each.kv_usage for each in ranks if each.kv_usage is not None]
     known_ns = [each.last_ns for each in ranks if each.last_ns is not None]
@@ -173,7 +173,7 @@ def _latencies(ranks: Sequence[ServerState]) -> tuple[Latency, ...]:
 
 
 def _together(rows: Sequence[Latency]) -> Latency:
-    """Of some ranks: n and mean as they are; a percentile lies between theirs."""
+    """Merge a latency of ranks; n and mean are exact, percentiles are bounds."""
     known = [row for row in rows if row.quantiles.n]
     n = sum(row.quantiles.n for row in known)
     spent = sum(row.quantiles.n * (row.quantiles.mean or 0) for row in known)
@@ -209,7 +209,7 @@ def _point(value: float | None) -> Bracket | None:
 
 
 def percentile_of(row: Latency, name: str) -> float | Bracket | None:
-    """Exact where it is, else its bracket."""
+    """Return an exact percentile if there is one, else its bracket."""
     if row.brackets is None:
         value: float | None = getattr(row.quantiles, name)
         return value
@@ -218,24 +218,24 @@ def percentile_of(row: Latency, name: str) -> float | Bracket | None:
 
 
 def latency_of(state: ServerState, metric: str) -> Latency | None:
-    """One of the latencies of a server."""
+    """Return one of a server's latencies; None where it is not known."""
     return next((row for row in state.latencies if row.metric == metric), None)
 
 
 def rate_of(rates: Iterable[float | None]) -> float | None:
-    """The rate of all together; None where none is known."""
+    """Return the sum of rates; None where none is known."""
     known = [each for each in rates if each is not None]
     return sum(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTotals:
-    """What all servers come to."""
+    """The totals of all servers."""
 
     state: ServerState
-    """Sums of those that answer; latencies of the pooled requests or merged buckets."""
+    """Sums of those that answer; latencies of pooled requests or merged buckets."""
     kv_span: tuple[float, float] | None
-    """The least and the most used KV cache."""
+    """The lowest and highest KV cache usage."""
     servers: int
     hbm_share: float | None = None
     power_w: float | None = None

@@ -1,9 +1,9 @@
-"""What is said of a number, beside where it is kept: label, unit, help, place.
+"""Descriptions of numbers, next to where they are stored: label, unit, help, place.
 
-A field of a piece of the Snapshot carries its ``Number`` in its type. Screens, help and
-files name the field itself, as in ``label_of(Flow.waiting)``: type checking finds a
-field that is not there. What is no field, such as a latency, is listed by its key
-beside what makes it.
+A field of a piece of the Snapshot has its ``Number`` in its type. Screens, help and
+files name the field itself, as in ``label_of(Flow.waiting)``, so type checking finds a
+missing field. What is not a field, such as a latency, is listed by its key next to what
+computes it.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from collectors.contract.readings import Vantage
 
 Piece = TypeVar("Piece")
 NOW = "now"
-"""The span of what holds at the moment shown, whatever the window."""
+"""Span of values at the moment shown, whatever the window."""
 LATEST_READING = "latest reading"
-"""The span of what a sensor of a GPU or host told last."""
+"""Span of the latest values of GPU and host sensors."""
 
 
 class Better(StrEnum):
-    """Which way a number should go."""
+    """The direction in which a number should go."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -44,7 +44,7 @@ class Unit(StrEnum):
     NANOSECONDS = "ns"
     BYTES = "bytes"
     GIGABYTES_PER_SECOND = "GB/s"
-    """Of a number in bytes per second; 10^9 bytes."""
+    """For values in bytes per second; 10^9 bytes."""
     WATTS = "W"
     JOULES = "J"
     JOULES_PER_TOKEN = "J/token"
@@ -55,7 +55,7 @@ class Unit(StrEnum):
 
 
 class FlowColumn(StrEnum):
-    """A column of Overview's flow, by its title; from left to right."""
+    """A column of the flow on Overview, by its title; from left to right."""
 
     TRAFFIC = "traffic"
     QUEUE = "queue"
@@ -66,23 +66,26 @@ class FlowColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowFact:
-    """How Overview's flow shows a number; the first of a column is drawn strong.
+    """How the flow on Overview shows a number; the first of a column is bold.
 
-    Those of a column stand in the order of their fields.
+    Those of a column are in the order of their fields.
     """
 
     column: FlowColumn
     text: str | None = None
     """A format, where that of its unit does not fit."""
     percentiles: tuple[str, ...] = ()
-    """Which of its quantiles are shown, a line each; the first without its name."""
+    """The quantiles to show, one per line; the first without its name."""
     limit: str | None = None
     """The engine's setting that bounds it, shown behind it."""
     alarm: str = ""
-    """Its ink while it is above zero, such as ``warn``."""
+    """Style while it is above zero, such as ``warn``."""
     inside: bool = False
-    """Only who sees requests and steps knows it: left out where nobody does, as is a
-    zero, for it may only be that nobody counted."""
+    """Known only from requests and steps.
+
+    Left out where these are not reported, as is a zero, which may mean that nobody
+    counted.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +93,32 @@ class LatencyLine:
     """How the latency table shows a latency."""
 
     ink: str
-    """Of its trend: that of the phase it belongs to in the flow."""
+    """Style of its trend: that of its phase in the flow."""
     part: bool = False
-    """It stands indented, as a part of the one above."""
+    """Whether it is indented, as a part of the row above."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """What screens, help and files say of one number."""
+    """The description of one number for screens, help and files."""
 
     label: str
-    """What screens call it: the help explains it by the same word."""
+    """The label on screens and in help."""
     title: str
     help: str
     """One sentence."""
     unit: Unit = Unit.NONE
     better: Better = Better.NEITHER
     vantage: Vantage | None = None
-    """Who measured, where its piece does not say; None: inferwatch counts it itself."""
+    """Who measured it, unless its piece says so; None: counted by inferwatch itself."""
     here: bool = False
-    """It does so though others measure the rest of its piece."""
+    """Whether inferwatch counts it, though others measure the rest of its piece."""
     span: str | None = None
-    """What it covers, where that is neither the window nor what its piece says."""
+    """The span it covers, if neither the window nor that of its piece."""
     place: FlowFact | LatencyLine | None = None
     """Where Overview shows it."""
     key: str = ""
-    """``flow.waiting``: of a field by piece and name, and not to be given there."""
+    """Piece and field, such as ``flow.waiting``; set by ``piece``."""
 
     @property
     def name(self) -> str:
@@ -135,7 +138,7 @@ def piece(
 ) -> Callable[[type[Piece]], type[Piece]]:
     """Make a class a frozen dataclass, and its numbers known as ``name.field``.
 
-    Vantage and span that its numbers have in common need not be said at each. With a
+    ``vantage`` and ``span`` apply to all its numbers that do not set their own. With a
     plain ``dataclass(slots=True)``, type checking would not allow ``Flow.waiting``.
     """
 
@@ -159,7 +162,7 @@ def piece(
 
 
 def _numbers_of(owner: type) -> Iterator[tuple[str, Number]]:
-    """What the types of its fields say, then those of its properties."""
+    """Yield the numbers of an owner's fields, then those of its properties."""
     properties = {
         name: value.fget.__annotations__["return"]
         for name, value in vars(owner).items()
@@ -172,7 +175,7 @@ def _numbers_of(owner: type) -> Iterator[tuple[str, Number]]:
 
 
 def number_of(field: object) -> Number:
-    """What is said of a field, which is named as ``Flow.waiting``."""
+    """Return the description of a field, given as ``Flow.waiting``."""
     return _OF_FIELDS[field]
 
 
@@ -181,7 +184,10 @@ def numbers(*fields: object) -> tuple[Number, ...]:
 
 
 def numbers_in(owner: type) -> tuple[Number, ...]:
-    """All of a piece, in the order of its fields; properties come last."""
+    """Return all numbers of a piece in the order of its fields.
+
+    Properties come last.
+    """
     return _OF_PIECES[owner]
 
 

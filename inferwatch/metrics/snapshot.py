@@ -1,8 +1,8 @@
-"""What a screen may know: one frozen picture of everything at one moment.
+"""The Snapshot: one frozen picture of everything at one moment, for screens.
 
 Made by :meth:`inferwatch.metrics.model.model.Model.snapshot`; screens and the headless
-summary read it and nothing else. Live and replayed sessions give equal snapshots.
-Times ``*_ns`` are session time. Unknown is ``None``; an empty bin is a gap.
+summary read it and nothing else. Live and replayed sessions give equal snapshots. Times
+``*_ns`` are session time. Unknown is ``None``; an empty bin is a gap.
 """
 
 import re
@@ -41,25 +41,25 @@ from inferwatch.metrics.steps.health import Verdict
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """A key to sort names by, in which digits count as numbers."""
+    """Return a sort key in which digits count as numbers."""
     parts = re.split(r"(\d{1,18})", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotQuery:
-    """What of a snapshot is wanted: what nobody looks at need not be computed."""
+    """The parts of a snapshot that are needed; others are not computed."""
 
     window: Window
     _: KW_ONLY
     requests: bool = True
-    """With rows of requests."""
+    """Include rows of requests."""
     client: bool = True
-    """With the client's view."""
+    """Include load runs."""
     hardware: bool = False
-    """With each GPU and host over time."""
+    """Include charts of each GPU and host."""
     source: str | None = None
-    """Of that server alone; None, or one that is not known: of all together."""
+    """Show this server alone; None, or an unknown one, shows all together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +69,21 @@ class Snapshot:
     now_ns: int
     window: Window
     covered_ns: int
-    """How much of the window there was an engine to watch; rates are over this."""
+    """The part of the window in which an engine was watched; rates are over this."""
     verdict: Verdict
     catching_up: bool = False
-    """Probes still tell of the past: nothing is judged until the present is reached."""
+    """Whether probes still report the past; nothing is judged until they are through.
+    """
     engines: tuple[EngineInfo, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     servers: tuple[ServerState, ...] = ()
-    """Those attached to, in order of first contact; ranks one after the other."""
+    """The attached servers, in order of first contact, rank by rank."""
     shown_source: str | None = None
-    """All else here is of this server alone; None: of all together."""
+    """The server that all other fields are of; None for all together."""
     via: Via | None = None
     """The best source of the latencies; None before there is one."""
     advice: tuple[str, ...] = ()
-    """What would make more known: a flag or variable each, in a sentence."""
+    """How to learn more: a sentence for each flag or variable."""
     gpus: tuple[GpuState, ...] = ()
     hosts: tuple[HostState, ...] = ()
     """Our own host first."""
@@ -90,76 +91,80 @@ class Snapshot:
     last_token_ns: int | None = None
     flow: Flow = field(default_factory=Flow)
     latencies: tuple[Latency, ...] = ()
-    """ttft_s, queue_s, prefill_s, tpot_s, itl_s, e2el_s in this order."""
+    """In this order: ttft_s, queue_s, prefill_s, tpot_s, itl_s, e2el_s."""
     lengths: tuple[Latency, ...] = ()
-    """Where only buckets tell them: prompt_tokens and output_tokens of requests,
-    step_tokens of engine steps; in tokens, mean and brackets."""
+    """Lengths in tokens, known from buckets alone: mean and brackets.
+
+    prompt_tokens and output_tokens of requests, step_tokens of engine steps.
+    """
     timeline: Timeline = field(default_factory=Timeline)
     latest_step: Step | None = None
-    """The last one that ended, without its members; None after a loss."""
+    """The step that ended last, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)
     kv: KvState = field(default_factory=KvState)
     prefix_cache: PrefixCache | None = None
-    """None where no server tells of single blocks."""
+    """None where no server publishes events of single blocks."""
     memory: Memory | None = None
-    """None where no probe tells of an engine."""
+    """None where no probe reports an engine."""
     block_maps: tuple[BlockPicture, ...] = ()
-    """One a rank whose probe copies its pool; without holes, or not there."""
+    """One per rank whose probe copies its pool, if it is complete."""
     slowest: SlowRequests | None = None
-    """None before a request got its first token in the window."""
+    """None before the first token of a request in the window."""
     batch_curve: BatchCurve | None = None
-    """None before there were steps."""
+    """None without steps."""
     stalls: tuple[Stall, ...] = ()
-    """Of the window, newest first, at most 50."""
+    """In the window, newest first, at most 50."""
     limits: Limits | None = None
-    """None where no engine tells of its steps."""
+    """None where no engine reports its steps."""
     findings: tuple[Finding, ...] = ()
-    """At most three, what costs most first."""
+    """At most three, costliest first."""
     past_findings: tuple[PastFinding, ...] = ()
-    """The latest 200 that are over, in the order of their ends."""
+    """The latest 200 that ended, by their end."""
     slo: SloState | None = None
-    """None where no objective was given."""
+    """None without objectives."""
     spending: Spending | None = None
     """None where neither a price nor energy is known."""
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
-    """Of the engine as it told them, by vLLM's flags; of the first rank."""
+    """The engine's settings by vLLM's flags; of the first rank."""
     live_limits: tuple[LiveLimits, ...] = ()
-    """Of engines whose limits may be changed while they run, one a rank; the infos of
-    ``engines`` have what is in force."""
+    """Live limits of each rank that allows changing them.
+
+    The infos in ``engines`` have the limits in force.
+    """
     limit_changes: tuple[LiveLimits, ...] = ()
-    """The latest 64 of each rank, oldest first, those in force included."""
+    """The latest 64 of each rank, oldest first, with those in force."""
     requests: tuple[RequestRow, ...] = ()
-    """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
+    """Live and recently ended ones, at most 2,000, newest arrival first."""
     requests_evicted: int = 0
     requests_seen: int = 0
-    """In the session, those without a row included."""
+    """In the session, including those without a row."""
     client: ClientView | None = None
     canary: Canary | None = None
-    """None before the first tiny request."""
+    """None before the first canary request."""
     cost: Cost = field(default_factory=Cost)
     notes: tuple[Note, ...] = ()
-    """The latest 200, oldest first; stages included."""
+    """The latest 200, oldest first, with stages."""
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The servers, each once, in the order of their names: 2 before 10."""
+        """The servers by name, in natural order: 2 before 10."""
         return tuple(sorted({each.source for each in self.servers}, key=_natural))
 
     @property
     def server(self) -> ServerState | None:
-        """The one that all else is of; None where there is none, or several."""
+        """The only server shown; None without any, or for several."""
         found = {each.source: each for each in reversed(self.shown_servers)}
         return next(iter(found.values())) if len(found) == 1 else None
 
     @property
     def shown_servers(self) -> tuple[ServerState, ...]:
-        """Those that all else is of, rank by rank."""
+        """The servers shown, rank by rank."""
         one = self.shown_source
         return tuple(each for each in self.servers if one in {None, each.source})
 
     @property
     def without_steps(self) -> bool:
-        """No engine tells of its steps: all is known from what servers count."""
+        """Whether no engine reports its steps, so all is known from scrapes."""
         return bool(self.servers) and not self.engines
 
     @property

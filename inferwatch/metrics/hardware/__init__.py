@@ -1,1 +1,1 @@
-"""What GPUs and hosts do, and what of it concerns the engine."""
+"""GPUs and hosts, and how the engine uses them."""

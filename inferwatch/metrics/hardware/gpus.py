@@ -1,4 +1,4 @@
-"""The GPUs, each as it was last, over the window and over time."""
+"""GPUs: latest values, values over the window, and charts."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,12 +19,12 @@ from inferwatch.metrics.series.window import Window
 MOST_GPUS = 100
 MOST_PROCESSES = 1_000
 HELD_NS = 10 * NS_PER_S
-"""What was read at a moment holds for the time since the reading before, at most."""
+"""Longest time since the previous sample that a sample stands for."""
 MOST_APART_NS = 60 * NS_PER_S
-"""Between two readings of a counter; beyond, nobody knows when it rose."""
+"""Longest time between two readings of a counter for a rate."""
 LONG_AGO_NS = -MOST_APART_NS - 1
 ABSURD = 1e18
-"""No GPU does so much of anything; NaN is not below it either."""
+"""Values from this on are errors; NaN is not below it either."""
 
 THROTTLES = {
     "power_cap": "power cap",
@@ -34,7 +34,7 @@ THROTTLES = {
     "hw_slowdown": "hardware slowdown",
     "sync_boost": "sync boost",
 }
-"""Why clocks are held down, in words."""
+"""Names of the reasons for which clocks are throttled."""
 BITS = {
     0x4: "power_cap",
     0x20: "thermal",
@@ -43,7 +43,7 @@ BITS = {
     0x8: "hw_slowdown",
     0x10: "sync_boost",
 }
-"""NVML's clocks event reasons; the others are an idle GPU and clocks set by people."""
+"""NVML's clocks event reasons, without an idle GPU and clocks set by users."""
 
 AVERAGES = ("sm_active", "sm_occupancy", "tensor_active")
 MOMENTS = ("gpu_busy", "memory_busy", "power_w", "sm_clock_mhz", "memory_used_bytes")
@@ -51,7 +51,7 @@ DERIVED = ("hbm_bytes_per_s", "hbm_share", "pcie_bytes_per_s", "nvlink_bytes_per
 ENERGY = "energy_w"
 CHANNELS = (*AVERAGES, *MOMENTS, *DERIVED, ENERGY, *THROTTLES)
 PLACE = {name: 2 * number for number, name in enumerate(CHANNELS)}
-"""Of a channel in a row: its value times time, and after it the time."""
+"""Index of each channel in a row: value x time, followed by the time."""
 WIDTH = 2 * len(CHANNELS)
 LATEST = (
     *AVERAGES,
@@ -68,7 +68,7 @@ LATEST = (
     "ecc_corrected",
     "ecc_uncorrected",
 )
-"""Fields of a sample that a GpuState has under the same name."""
+"""Fields that GpuSample and GpuState have under the same name."""
 PEAKS = ("peak_bytes_per_s", "sheet_bytes_per_s")
 KEPT = (*LATEST, "dram_active", "peak_bytes_per_s", "throttle_reasons")
 TIMELINE = tuple(
@@ -79,7 +79,7 @@ TIMELINE = tuple(
 
 
 class SavedGpu(msgspec.Struct, array_like=True):
-    """All that is kept of one GPU."""
+    """A Gpu as checkpoints keep it."""
 
     info: GpuInfo
     latest: GpuSample | None
@@ -91,7 +91,7 @@ class SavedGpu(msgspec.Struct, array_like=True):
 
 
 class SavedGpus(msgspec.Struct, array_like=True):
-    """All that a GpuTracker keeps."""
+    """A GpuTracker as checkpoints keep it."""
 
     gpus: list[SavedGpu]
     absent_because: str | None
@@ -108,14 +108,14 @@ class Gpu:
         self._latest: dict[str, Any] = {}
         """By field of GpuSample."""
         self._average: tuple[int, str] | None = None
-        """What the latest averages cover, and who measured them."""
+        """Span of the latest averages in nanoseconds, and who measured them."""
         self._read_ns: dict[str, int] = {}
-        """When each of MOMENTS was read last."""
+        """When each of MOMENTS was last read."""
         self._counted: dict[str, tuple[int, int]] = {}
-        """When each counter was read last, and what it was."""
+        """Time and value of each counter's latest reading."""
 
     def describe(self, info: GpuInfo) -> None:
-        """What it is changed, or what can be read of it."""
+        """Set the info, and forget values that can no longer be read."""
         self.info = info
         for name in info.missing:
             self._latest.pop(name, None)
@@ -136,7 +136,7 @@ class Gpu:
             if sample.span_ns is not None:
                 self._average = (sample.span_ns, sample.via)
         rows: dict[int, Floats] = {}
-        """What held since which moment."""
+        """Values by the start of the time that they hold for."""
         averages = self._averages(told)
         if averages:
             _put(rows, t_ns - (sample.span_ns or 1), averages)
@@ -147,7 +147,7 @@ class Gpu:
                 self.spans.add(begin_ns, t_ns, values)
 
     def state(self, now_ns: int, window: Window, line: GpuTimeline) -> GpuState:
-        """What it did last and over the window."""
+        """Return the latest values, and those over the window."""
         latest, sums = self._latest, self.spans.over(now_ns, window)
         share = latest.get("dram_active")
         peak = self._peak_of(latest)
@@ -207,7 +207,7 @@ class Gpu:
         self.spans.restore(saved.spans, parts)
 
     def _peak_of(self, sample: Mapping[str, Any]) -> float | None:
-        """None of a slice: of which peak its shares are is nowhere said."""
+        """Return the peak bandwidth; None for a MIG slice, whose peak is undefined."""
         if self.info.parent_uuid is not None:
             return None
         known: float | None = self._latest.get("peak_bytes_per_s")
@@ -230,7 +230,7 @@ class Gpu:
     def _held(
         self, sample: GpuSample, told: Mapping[str, Any]
     ) -> Iterable[tuple[int, str, float]]:
-        """Since when, which channel, and its value."""
+        """Yield a sample's values: start of the time it holds for, channel, value."""
         t_ns = sample.t_ns
         longest_ns = max(HELD_NS, sample.span_ns or 0)
         for name in MOMENTS:
@@ -244,7 +244,7 @@ class Gpu:
     def _throttled(
         self, sample: GpuSample, longest_ns: int
     ) -> Iterable[tuple[int, str, float]]:
-        """By reason; where the time is counted, that is better than a look."""
+        """Yield the throttle reasons; counted time is preferred to momentary flags."""
         t_ns, bits = sample.t_ns, sample.throttle_reasons
         counted = [name for name in THROTTLES if name in sample.throttled_ns]
         for name in counted:
@@ -257,13 +257,13 @@ class Gpu:
                 yield since_ns, name, float(bool(seen[name]))
 
     def _since(self, name: str, t_ns: int, longest_ns: int) -> int:
-        """Since when what was read now held: a moment, when it is the first."""
+        """Return the start of the time that a value holds for."""
         before_ns = self._read_ns.get(name, t_ns - 1)
         self._read_ns[name] = max(before_ns, t_ns)
         return max(before_ns, t_ns - longest_ns)
 
     def _risen(self, name: str, t_ns: int, count: int) -> Iterable[tuple[int, int]]:
-        """Since when a counter rose by how much; nothing when it began anew."""
+        """Yield the start and the increase of a counter; nothing if it was reset."""
         before = self._counted.get(name)
         if before is None or t_ns > before[0]:
             self._counted[name] = (t_ns, count)
@@ -274,15 +274,15 @@ class Gpu:
 
 
 class GpuTracker:
-    """Folds what GPUs say of themselves."""
+    """Folds the readings of GPUs."""
 
     def __init__(self) -> None:
         self._gpus: dict[str, Gpu] = {}
         self.absent_because: str | None = None
-        """Why there is none to measure."""
+        """Why there is no GPU to measure."""
 
     def info(self, info: GpuInfo) -> None:
-        """What a GPU is, or why there is none."""
+        """Set the info of a GPU, or why there is none."""
         if info.uuid is None:
             if not self._gpus:
                 self.absent_because = info.absent_because
@@ -306,7 +306,7 @@ class GpuTracker:
 
     @property
     def gpus(self) -> list[Gpu]:
-        """In the order of host and index, a slice after its GPU."""
+        """By host and index; MIG slices follow their GPU."""
         return sorted(self._gpus.values(), key=self._order)
 
     def saved(self, parts: Parts) -> SavedGpus:
@@ -321,7 +321,7 @@ class GpuTracker:
             gpu.restore(each, parts)
 
     def _gpu(self, uuid: str, info: GpuInfo | None = None) -> Gpu | None:
-        """The GPU of that UUID; None beyond as many as are kept."""
+        """Return the GPU of a UUID, created if new; None if there are too many."""
         found = self._gpus.get(uuid)
         if found is None and len(self._gpus) < MOST_GPUS:
             known = info or GpuInfo(t_ns=0, uuid=uuid, source=uuid)
@@ -338,14 +338,14 @@ class GpuTracker:
 
 
 def _believed(info: GpuInfo) -> GpuInfo:
-    """Without a peak that no memory has."""
+    """Return the info without impossible peaks."""
     told = {name: getattr(info, name) for name in PEAKS}
     wrong = [name for name, peak in told.items() if peak and not 0 < peak < ABSURD]
     return replace(info, **dict.fromkeys(wrong)) if wrong else info
 
 
 def gpu_timeline(gpu: Gpu, window: Window, grid: Grid | None) -> GpuTimeline:
-    """Over the columns of a grid; empty without one."""
+    """Return the charts of a GPU; empty without a grid."""
     if grid is None:
         return GpuTimeline()
     means = channel_means(gpu.spans.columns(window, grid))
@@ -356,23 +356,23 @@ def gpu_timeline(gpu: Gpu, window: Window, grid: Grid | None) -> GpuTimeline:
 
 
 def channel_means(rows: Floats) -> dict[str, Floats]:
-    """By channel, what it was in each bin; NaN where nobody knows."""
+    """Return means by channel and bin; NaN where unknown."""
     with np.errstate(invalid="ignore", divide="ignore"):
         means = rows[:, ::2] / rows[:, 1::2]
     return dict(zip(CHANNELS, means.T, strict=True))
 
 
 def power(means: Mapping[str, Floats]) -> Floats:
-    """By the energy counter, which misses nothing; else as read now and then."""
+    """Return power by the energy counter, which is exact; else by sampled power."""
     by_energy = means[ENERGY]
     found: Floats = np.where(np.isnan(by_energy), means["power_w"], by_energy)
     return found
 
 
 def throttled(means: Mapping[str, Floats]) -> Floats:
-    """The share of time for which clocks were held down, whatever the reason.
+    """Return the share of time in which clocks were throttled for any reason.
 
-    Reasons may hold at once, so that their sum would be too much: it is the greatest.
+    Reasons may overlap, so it is the largest share rather than the sum.
     """
     found: Floats = np.fmax.reduce([means[name] for name in THROTTLES])
     return found

@@ -1,4 +1,4 @@
-"""Who keeps the cores of a host busy, over the last seconds."""
+"""Use of a host's cores by process, over the last seconds."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,16 +9,16 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import HostSample, ProcessUsage
 
 SPAN_NS = 5 * NS_PER_S
-"""Shares of CPU are over about this long."""
+"""Approximate span of CPU shares."""
 
 
 class HostUse(msgspec.Struct, array_like=True, frozen=True):
-    """How busy the host's cores are, and who keeps them so; in cores."""
+    """Use of the host's cores, in cores."""
 
     cores: int | None = None
     busy: float | None = None
     by_role: dict[str, float] = {}
-    """Of the processes that are watched: api, core, worker, load, inferwatch."""
+    """By role of the watched processes: api, core, worker, load, inferwatch."""
 
 
 class RecentUse:
@@ -42,7 +42,7 @@ class RecentUse:
         return self.samples[-1] if self.samples else None
 
     def use(self, span_ns: int) -> HostUse:
-        """Over so long, or as long as is known."""
+        """Return the use over ``span_ns``, or as long as is known."""
         if len(self.samples) < 2:
             return HostUse()
         first, last = self._before(span_ns), self.samples[-1]
@@ -56,7 +56,7 @@ class RecentUse:
         return self.use(span_ns).by_role
 
     def by_process(self, span_ns: int) -> dict[int, tuple[float, float | None]]:
-        """Share of one core, and of the time for which it was throttled, by pid."""
+        """Return the share of one core, and of throttled time, by pid."""
         if len(self.samples) < 2:
             return {}
         first, last = self._before(span_ns), self.samples[-1]
@@ -67,7 +67,7 @@ class RecentUse:
         }
 
     def _before(self, span_ns: int) -> HostSample:
-        """The latest sample that is so old, or the oldest."""
+        """Return the latest sample at least ``span_ns`` old, else the oldest."""
         begin_ns = self.samples[-1].t_ns - span_ns
         old = (each for each in reversed(self.samples) if each.t_ns <= begin_ns)
         return next(old, self.samples[0])
@@ -84,7 +84,7 @@ def busy_between(first: HostSample, last: HostSample) -> float | None:
 
 
 def shares_between(first: HostSample, last: HostSample) -> Shares:
-    """Shares of one core, of the processes that live at both moments."""
+    """Return shares of one core, of processes that are in both samples."""
     before = {each.pid: each.cpu_s for each in first.processes}
     elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
     return [

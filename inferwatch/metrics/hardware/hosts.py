@@ -1,4 +1,4 @@
-"""The hosts, each as it was last, over the window and over time."""
+"""Hosts: latest values, values over the window, and charts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -65,22 +65,22 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTimeline:
-    """One host over time, in the columns of the snapshot's timeline."""
+    """Charts of one host, in the bins of the snapshot's timeline."""
 
     busy: tuple[float | None, ...] = ()
-    """Share of its cores, 0-1."""
+    """Share of all cores, 0-1."""
     cpu_by_role: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
     """Shares of one core."""
     loop_lag_s: tuple[float | None, ...] = ()
-    """Of the API server's event loop, worst."""
+    """Worst lag of the API servers' event loops."""
 
 
 @piece("host", Vantage.HOST)
 class HostState:
-    """One host: its cores, its memory, and the processes that matter."""
+    """One host: its cores, its memory, and the watched processes."""
 
     source: str = ""
-    """Empty: where inferwatch runs."""
+    """Empty for the host of inferwatch."""
     info: HostInfo | None = None
     last_ns: Annotated[
         int | None,
@@ -151,18 +151,18 @@ class HostState:
     ] = None
     processes: tuple[ProcessState, ...] = ()
     timeline: HostTimeline = field(default_factory=HostTimeline)
-    """Empty unless asked for."""
+    """Empty unless requested."""
 
 
 MOST_HOSTS = 100
 MOST_SERVERS = 100
-"""Whose event loops are known."""
+"""Largest number of servers whose event loops are followed."""
 MOST_APART_NS = 60 * NS_PER_S
-"""Between two samples; beyond, nobody knows when a process was busy."""
+"""Longest time between two samples for CPU shares."""
 ABSURD = 1e18
-"""Nobody uses so much; NaN is not below it either."""
+"""Values from this on are errors; NaN is not below it either."""
 STARTS_NS = 2 * NS_PER_S
-"""A lag that goes back to before a server was heard, about, is of its start."""
+"""A lag that began up to this long before a server's first report is of its start."""
 ENGINE_ROLES = ("api", "core", "worker")
 ROLES = (*ENGINE_ROLES, "load", "inferwatch")
 CHANNELS = ("busy", *ROLES)
@@ -170,7 +170,7 @@ WIDTH = 2 * len(CHANNELS)
 
 
 class SavedHost(msgspec.Struct, array_like=True):
-    """All that is kept of one host."""
+    """A Host as checkpoints keep it."""
 
     source: str
     info: HostInfo | None
@@ -182,15 +182,15 @@ class SavedHost(msgspec.Struct, array_like=True):
 
 
 class SavedHosts(msgspec.Struct, array_like=True):
-    """All that a HostTracker keeps."""
+    """A HostTracker as checkpoints keep it."""
 
     hosts: list[SavedHost]
     lags: dict[str, tuple[int | None, int, SavedSpans]]
-    """Since when a server is heard, when it was last, and what it told."""
+    """By server: its first report, its latest one, and its lags."""
 
 
 class Host:
-    """What one host and its processes did, as it was last and over time."""
+    """One host and its processes: latest values, and over time."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -218,14 +218,14 @@ class Host:
 
     @property
     def pids(self) -> dict[int, str]:
-        """The roles of its processes, by their ids."""
+        """Roles of its processes by pid."""
         last = self._recent.last
         return {each.pid: each.role for each in last.processes} if last else {}
 
     def state(
         self, now_ns: int, window: Window, lags: list[Worsts], grid: Grid | None
     ) -> HostState:
-        """What it did last and over the window."""
+        """Return the latest values, and those over the window."""
         last, use = self._recent.last, self._recent.use(SPAN_NS)
         return HostState(
             source=self.source,
@@ -249,7 +249,7 @@ class Host:
         return self.info.cores if self.info else None
 
     def busy(self, window: Window, grid: Grid) -> Floats:
-        """Share of its cores, in each bin."""
+        """Return the share of all cores, by bin."""
         rows = self.spans.columns(window, grid)
         with np.errstate(invalid="ignore", divide="ignore"):
             found: Floats = rows[:, 0] / rows[:, 1]
@@ -305,11 +305,11 @@ class Host:
 
 
 class ServerLag:
-    """How late the event loop of one server ran."""
+    """The event loop lag of one server."""
 
     def __init__(self) -> None:
         self.first_ns: int | None = None
-        """Since when it has been heard."""
+        """When it was first reported."""
         self.last_ns = 0
         self.worst = Worsts(1)
 
@@ -323,12 +323,12 @@ class ServerLag:
 
 
 class HostTracker:
-    """Folds what hosts tell, and how late the event loops of API servers run."""
+    """Folds the readings of hosts, and the event loop lag of API servers."""
 
     def __init__(self) -> None:
         self._hosts: dict[str, Host] = {}
         self._lags: dict[str, ServerLag] = {}
-        """Of each server, by its source."""
+        """By source."""
 
     def info(self, info: HostInfo) -> None:
         host = self._host(info.source)
@@ -336,13 +336,13 @@ class HostTracker:
             host.info = info
 
     def sample(self, sample: HostSample) -> None:
-        """What the processes of a host used."""
+        """Add the processes and CPU use of a host."""
         host = self._host(sample.source)
         if host is not None and _believed(sample):
             host.take(sample)
 
     def lag(self, source: str, t_ns: int, lag_ns: int) -> None:
-        """How late a server's event loop ran at worst since it told before."""
+        """Add a server's worst event loop lag since its report before."""
         held = self._lags.get(source)
         if held is None and len(self._lags) < MOST_SERVERS:
             held = self._lags[source] = ServerLag()
@@ -350,14 +350,14 @@ class HostTracker:
             held.take(t_ns, lag_ns)
 
     def lost(self, source: str) -> None:
-        """A server is gone, or all: another life of it starts up anew."""
+        """Reset the lag of a lost server, or of all; a restarted one starts up anew."""
         for each in [source] if source else list(self._lags):
             if each in self._lags:
                 self._lags[each].first_ns = None
 
     @property
     def seen_ns(self) -> int | None:
-        """Since when another host is known than ours."""
+        """When the first host other than ours was seen."""
         others = [each for each in self._hosts.values() if each.source]
         return min((each.info.t_ns for each in others if each.info), default=None)
 
@@ -372,7 +372,10 @@ class HostTracker:
         servers: dict[str, set[int]],
         grid: Grid | None,
     ) -> tuple[HostState, ...]:
-        """Each host; ``servers`` are those shown, with the ids of their processes."""
+        """Return the state of each host.
+
+        ``servers`` maps the shown ones to their pids.
+        """
         return tuple(
             host.state(now_ns, window, self._lags_on(host, servers), grid)
             for host in self.hosts
@@ -397,7 +400,7 @@ class HostTracker:
             lag.worst.restore(spans, parts)
 
     def _lags_on(self, host: Host, servers: dict[str, set[int]]) -> list[Worsts]:
-        """The lags of servers that have a process on the host."""
+        """Return the lags of servers that have a process on the host."""
         here = set(host.pids)
         return [
             self._lags[source].worst
@@ -406,7 +409,7 @@ class HostTracker:
         ]
 
     def _host(self, source: str) -> Host | None:
-        """The host of that name; None beyond as many as are kept."""
+        """Return a host, created if new; None if there are too many."""
         found = self._hosts.get(source)
         if found is None and len(self._hosts) < MOST_HOSTS:
             found = self._hosts[source] = Host(source)
@@ -421,7 +424,7 @@ def _believed(sample: HostSample) -> bool:
 
 
 def _used(before: HostSample, sample: HostSample) -> Floats:
-    """A row: what was so from one sample to the next."""
+    """Return a row of what was used between two samples."""
     row = np.zeros(WIDTH)
     busy = busy_between(before, sample)
     if busy is not None and busy >= 0 and sample.cores:

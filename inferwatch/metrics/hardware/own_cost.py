@@ -1,4 +1,4 @@
-"""What watching costs and loses."""
+"""What watching costs, and readings it loses."""
 
 from dataclasses import field
 from typing import Annotated
@@ -14,7 +14,7 @@ from inferwatch.metrics.number import Better, Number, Unit, piece
 
 @piece("cost")
 class Cost:
-    """What watching costs and loses."""
+    """What watching costs, and readings it loses."""
 
     dropped_readings: Annotated[
         int,
@@ -82,12 +82,12 @@ class Cost:
 
 
 OWN_SPAN_NS = 20 * NS_PER_S
-"""Our own longer: a checkpoint is much work, once in a while."""
+"""Longer for our own processes, as checkpoints are rare but expensive."""
 US = 1_000
 
 
 class SavedCost(msgspec.Struct, array_like=True):
-    """All that a CostTracker keeps."""
+    """A CostTracker as checkpoints keep it."""
 
     dropped: int
     hosts: list[HostSample]
@@ -95,7 +95,7 @@ class SavedCost(msgspec.Struct, array_like=True):
 
 
 class CostTracker:
-    """Keeps the last seconds of host samples and the latest totals of each probe."""
+    """Keeps recent host samples and the latest totals of each probe."""
 
     def __init__(self) -> None:
         self._dropped = 0
@@ -106,7 +106,7 @@ class CostTracker:
         self._hosts.add(sample)
 
     def totals(self, totals: Totals) -> None:
-        """A probe's counts; front ends make no steps and say nothing of cost here."""
+        """Set the totals of a probe; front ends report no steps and are left out."""
         if totals.steps:
             self._totals[totals.source, totals.rank] = totals
 
@@ -114,7 +114,7 @@ class CostTracker:
         self._dropped += note.count or 0
 
     def lost(self) -> None:
-        """The engine is gone: only processes of ours go on."""
+        """Drop the processes of a lost engine, and keep our own."""
         kept = [replace(each, processes=_ours(each)) for each in self._hosts.samples]
         self._hosts.restore(kept)
 

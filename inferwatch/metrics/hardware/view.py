@@ -1,4 +1,4 @@
-"""What screens know of GPUs: each alone, and those of the engine together."""
+"""GPUs as screens show them: each by itself, and the engine's together."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -7,12 +7,12 @@ from collectors.contract.readings import GpuInfo, Vantage
 from inferwatch.metrics.number import LATEST_READING, NOW, Better, Number, Unit, piece
 
 OF_THE_SAMPLE = "of the latest sample, over what it covers"
-"""The span of what GPM and DCGM tell."""
+"""Span of averages from GPM and DCGM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTimeline:
-    """One GPU over time, in the columns of the snapshot's timeline; None is a gap."""
+    """Charts of one GPU, in the bins of the snapshot's timeline; None is a gap."""
 
     hbm_bytes_per_s: tuple[float | None, ...] = ()
     hbm_share: tuple[float | None, ...] = ()
@@ -23,7 +23,7 @@ class GpuTimeline:
     power_w: tuple[float | None, ...] = ()
     sm_clock_mhz: tuple[float | None, ...] = ()
     throttled: tuple[float | None, ...] = ()
-    """Share of the time for which its clocks were held down."""
+    """Share of time in which clocks were throttled, 0-1."""
     memory_used_bytes: tuple[float | None, ...] = ()
     pcie_bytes_per_s: tuple[float | None, ...] = ()
     nvlink_bytes_per_s: tuple[float | None, ...] = ()
@@ -31,9 +31,9 @@ class GpuTimeline:
 
 @piece("gpu", Vantage.GPU)
 class GpuState:
-    """One GPU, or a MIG slice: what it did last, and over the window.
+    """One GPU or MIG slice: latest values, and over the window.
 
-    A value is the latest there is of its field; ``*_mean`` and what else says so is of
+    A value is the latest one of its field; ``*_mean`` and fields that say so are over
     the window. Shares are 0-1.
     """
 
@@ -50,7 +50,7 @@ class GpuState:
             span=NOW,
         ),
     ] = None
-    """None where that is not known."""
+    """None where not known."""
     via: Annotated[
         str | None,
         Number(
@@ -61,7 +61,7 @@ class GpuState:
             span=NOW,
         ),
     ] = None
-    """None where nobody measured any."""
+    """None without any averages."""
     last_ns: Annotated[
         int | None,
         Number(
@@ -390,19 +390,19 @@ class GpuState:
         ),
     ] = field(default_factory=dict)
     timeline: GpuTimeline = field(default_factory=GpuTimeline)
-    """Empty unless asked for."""
+    """Empty unless requested."""
 
     @property
     def is_simulated(self) -> bool:
-        """No GPU stands behind it: its driver says so."""
+        """Whether it is simulated, according to its driver."""
         return "simulated" in (self.info.driver or "").lower()
 
 
 @piece("hardware", Vantage.GPU)
 class Hardware:
-    """The GPUs of the engine together; of all where nobody knows which are its.
+    """The engine's GPUs together; all GPUs if these are unknown.
 
-    Over the window where nothing else is said.
+    Values are over the window unless a field says otherwise.
     """
 
     gpus: Annotated[

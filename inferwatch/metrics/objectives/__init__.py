@@ -1,1 +1,1 @@
-"""What requests are to hold, all at once, and how many do."""
+"""Objectives: what requests must meet, and how many do."""

@@ -1,4 +1,4 @@
-"""What screens know of money and energy, over the window."""
+"""The cost of tokens in money and energy, as screens show it."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
 
 @piece("spending")
 class Spending:
-    """Per million output tokens, and per token; None where nobody told a price."""
+    """Cost per million output tokens and energy per token; None without a price."""
 
     currency: Annotated[
         str, Number("currency", "Currency", "Of all prices.", span=NOW)

@@ -1,4 +1,4 @@
-"""Counts who held the objectives, as requests end; says since when they are missed."""
+"""Counts requests that met the objectives, and since when too few do."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -23,10 +23,10 @@ from inferwatch.metrics.series.window import Window
 
 
 def judged(request: Request, slo: Slo) -> list[str] | None:
-    """What a request that has ended missed; None where nobody can tell.
+    """Return what an ended request missed; None where it cannot be judged.
 
-    Nobody can where its client left before a limit was broken, and where what would
-    tell was not seen, as of a request that was under way when the watch began.
+    It cannot where its client left before a limit was missed, or where a measurement is
+    lacking, as for a request that began before the watch.
     """
     values = _values(request)
     single = request.tokens is not None and request.tokens < 2
@@ -38,7 +38,7 @@ def judged(request: Request, slo: Slo) -> list[str] | None:
 
 
 def _values(request: Request) -> dict[str, float]:
-    """A request's latencies in seconds, by the names that objectives use."""
+    """Return a request's latencies in seconds, by the names that objectives use."""
     found: dict[str, int] = {}
     finished = request.outcome is RequestState.FINISHED
     waited_ns = None
@@ -64,25 +64,25 @@ COLUMNS = (
     *("good_tokens", "uncounted", "ended_tokens"),
     *MISSES,
 )
-"""Uncounted are good ones whose tokens nobody told."""
+"""``uncounted`` are good requests whose tokens are unknown."""
 MOST_CLASSES = 64
 MOST_WAITING = 20_000
 MINUTE_NS = 60 * NS_PER_S
 HOUR_MINUTES = 60
 SPANS_NS = (MINUTE_NS, 5 * MINUTE_NS)
-"""What tells whether they are missed now: the first in which enough ended."""
+"""Spans that tell whether objectives are missed: the first with enough requests."""
 LEAST_JUDGED = 5
 SILENT_NS = 2 * NS_PER_S
-"""Who has told nothing yet of any request so long after the end of one may not be."""
+"""Time after a request's end by which a process must have reported to be awaited."""
 TELLERS = (Vantage.FRONTEND, Vantage.ENGINE)
 LASTS_NS = 5 * NS_PER_S
-"""So long it is otherwise before it is said to be."""
+"""How long a change must last before it is reported."""
 BY_CLIENT_END = frozenset({"ttft_s", "e2el_s"})
-"""What the front end measures; all else is the engine's."""
+"""Metrics measured by the front end; others are the engine's."""
 
 
 class SavedSlo(msgspec.Struct, array_like=True):
-    """A SloTracker, but for its counters."""
+    """A SloTracker as checkpoints keep it, without its counters."""
 
     said: list[WatchedSlo]
     classes: list[str]
@@ -91,38 +91,40 @@ class SavedSlo(msgspec.Struct, array_like=True):
     turning_ns: int | None
     chosen: WatchedSlo | None
     waiting: list[str]
-    """Keys of requests that ended for one of front end and engine."""
+    """Keys of ended requests that front end or engine has not yet ended."""
 
 
 class SloTracker:
-    """Judges each request once, when all is told of it."""
+    """Judges each request once, when everything about it is reported."""
 
     def __init__(
         self, requests: RequestIndex, chosen: WatchedSlo | None = None
     ) -> None:
-        """With objectives chosen by whoever looks, those of the record say nothing."""
         self._requests = requests
         self._chosen = chosen
         self._said: dict[str, WatchedSlo] = {}
-        """By source; the empty one's are typed, and hold for all."""
+        """By source; those of the empty source were typed, and apply to all."""
         self._objectives: dict[str, Objectives] = {}
         self.totals = Counters(*COLUMNS)
         self.classes: dict[str, Counters] = {}
-        """Judged and good, of each named clause."""
+        """Judged and good requests of each named clause."""
         self._minutes: dict[int, list[int]] = {}
-        """Judged and good requests that ended in each of the last minutes."""
+        """Judged and good requests by minute of their end, for the last hour."""
         self._waiting: dict[Request, None] = {}
-        """Ended for one of front end and engine: the other may tell more."""
+        """Ended requests that front end or engine has not yet ended."""
         self.missed_since_ns: int | None = None
         self._turning_ns: int | None = None
-        """Since when it is otherwise than said."""
+        """Since when the state differs from the one reported."""
         if chosen is not None:
             self._hold(chosen)
 
     # Readings.
 
     def take(self, slo: WatchedSlo) -> bool:
-        """What requests are to hold from now on; whether that is heeded."""
+        """Set the objectives.
+
+        Return whether they apply, as the viewer's take precedence.
+        """
         if self._chosen is None:
             self._hold(slo)
         return self._chosen is None
@@ -140,7 +142,7 @@ class SloTracker:
                 self._class(name)
 
     def ended(self, request: Request) -> None:
-        """A request has ended, or more is told of one that did."""
+        """Judge an ended request, or wait until more is reported."""
         if not self._objectives or request.judged:
             return
         both = request.ended_by_both or len(self._tellers(request)) == len(TELLERS)
@@ -155,13 +157,13 @@ class SloTracker:
         return self._requests.tellers.get(request.source, ())
 
     def give_up(self, source: str) -> None:
-        """Nothing more is told of requests that ended: what is known must do."""
+        """Judge ended requests by what is known, as nothing more is reported."""
         for request in [*self._waiting]:
             if source in {"", request.source}:
                 self._judge(request)
 
     def classed(self, request: Request) -> None:
-        """Its client has told the class of a request, perhaps after its end."""
+        """Judge a request again if its class changed its clause."""
         if not request.judged:
             return
         found = self._clause(request)
@@ -170,7 +172,7 @@ class SloTracker:
             self._judge(request)
 
     def tick(self, t_ns: int) -> None:
-        """A second has passed: is it missed now?"""
+        """Judge waiting requests, and update since when objectives are missed."""
         if not self._objectives:
             return
         self._judge_old(t_ns - SILENT_NS)
@@ -189,14 +191,17 @@ class SloTracker:
             self._turning_ns = None
 
     def _judge_old(self, until_ns: int) -> None:
-        """Of some servers only one of front end and engine ever tells."""
+        """Judge old requests where only front end or engine ever reports."""
         for request in [*self._waiting]:
             old = request.end_ns is None or request.end_ns <= until_ns
             if old and not request.must_wait(self._tellers(request)):
                 self._judge(request)
 
     def _met_lately(self, t_ns: int) -> bool | None:
-        """Whether they are met of late; None where too few ended to tell."""
+        """Return whether objectives are met recently.
+
+        None where too few requests ended.
+        """
         for span_ns in SPANS_NS:
             sums = self.totals.after(t_ns - span_ns).sums
             if sums["judged"] >= LEAST_JUDGED:
@@ -222,7 +227,7 @@ class SloTracker:
             self._count(request, 1)
 
     def _count(self, request: Request, by: int) -> None:
-        """Count a request, or take it back."""
+        """Add a request to the counts, or take it back (``by`` = -1)."""
         name, t_ns, missed = request.judged_by, request.end_ns, request.missed
         if name is None or t_ns is None:
             return
@@ -257,20 +262,20 @@ class SloTracker:
 
     @property
     def target(self) -> float:
-        """Share of requests that must be good."""
+        """Share of requests that must be good, 0-1."""
         typed = self._objectives.get(ALL)
         found = typed or next(reversed(self._objectives.values()), None)
         return DEFAULT_SHARE if found is None else found.target
 
     @property
     def said(self) -> tuple[WatchedSlo, ...]:
-        """All that holds now, to be told to a Model of one server."""
+        """All objectives in force, for the Model of one server."""
         return tuple(self._said.values())
 
     def state(
         self, now_ns: int, window: Window, covered_ns: int, source: str | None = None
     ) -> SloState | None:
-        """How requests that ended in the window stand; None without objectives."""
+        """Return the state of the objectives over a window; None without objectives."""
         if not self._objectives:
             return None
         objectives, text = self._shown(source)
@@ -297,7 +302,7 @@ class SloTracker:
         )
 
     def _shown(self, source: str | None) -> tuple[list[Objectives], str]:
-        """All objectives that matter, and how they are written."""
+        """Return the objectives to show, and their text."""
         typed = self._objectives.get(ALL) or self._objectives.get(source or ALL)
         several = [typed] if typed is not None else [*self._objectives.values()]
         texts = dict.fromkeys(each.limits for each in several)
@@ -318,13 +323,13 @@ class SloTracker:
                 )
 
     def _hour(self, now_ns: int) -> tuple[int, int]:
-        """Judged and good in the last hour, to the minute."""
+        """Return judged and good requests of the last hour, to the minute."""
         since = now_ns // MINUTE_NS - HOUR_MINUTES
         found = [each for minute, each in self._minutes.items() if minute > since]
         return sum(each[0] for each in found), sum(each[1] for each in found)
 
     def _burn(self, judged_n: int, good: int) -> float | None:
-        """Share of bad requests by the share that may be."""
+        """Return the share of bad requests / the share allowed; None without any."""
         if not judged_n:
             return None
         return (judged_n - good) / judged_n / (1 - self.target)
@@ -332,12 +337,12 @@ class SloTracker:
     # Checkpoints.
 
     def counters(self) -> dict[str, Counters]:
-        """The counters by the names under which their rows are kept."""
+        """Return the counters, by the names under which their rows are saved."""
         each = {f"slo of {name}": found for name, found in self.classes.items()}
         return {"slo": self.totals, **each}
 
     def saved(self) -> SavedSlo:
-        """All but the counters."""
+        """Return the state that checkpoints keep; counters are saved apart."""
         return SavedSlo(
             said=[*self._said.values()],
             classes=[*self.classes],
@@ -349,7 +354,7 @@ class SloTracker:
         )
 
     def restore(self, saved: SavedSlo) -> None:
-        """Take over what was saved, after the requests; the counters follow."""
+        """Restore a saved state after the requests; counters are restored later."""
         named = {each.key: each for each in self._requests.every() if each.ended}
         found = (named.get(key) for key in saved.waiting)
         self._waiting = {each: None for each in found if each is not None}
@@ -364,13 +369,13 @@ class SloTracker:
 
 
 def _names(request: Request) -> tuple[str | None, ...]:
-    """What its class may be called, the first that a clause names counts."""
+    """Return the names of a request's class; the first that a clause names counts."""
     priority = None if request.priority is None else str(request.priority)
     return request.class_name, request.header, request.lora, priority
 
 
 def _vantage(objectives: Iterable[Objectives]) -> Vantage:
-    """Who measures most of it: the front end, where any limit is its."""
+    """Return who measures: the front end if any limit needs it, else the engine."""
     slos = [s for each in objectives for s in (each.every, *each.classes.values()) if s]
     metrics = {limit.metric for slo in slos for limit in slo.limits}
     return Vantage.FRONTEND if metrics & BY_CLIENT_END else Vantage.ENGINE

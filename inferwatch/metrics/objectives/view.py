@@ -1,4 +1,4 @@
-"""What screens know of the objectives."""
+"""The objectives as screens show them."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
 
 @piece("slo_class")
 class ClassState:
-    """The same of one class of requests."""
+    """The state of one class of requests."""
 
     name: Annotated[
         str,
@@ -37,7 +37,7 @@ class ClassState:
 
 @piece("slo")
 class SloState:
-    """How requests that ended in the window stand to the objectives."""
+    """How the requests that ended in the window meet the objectives."""
 
     slo: Annotated[
         str,
@@ -45,7 +45,7 @@ class SloState:
             "SLO", "Objectives", "What each request is to hold, all at once.", span=NOW
         ),
     ]
-    """As people write it."""
+    """In the syntax of ``--slo``."""
     target: Annotated[
         float,
         Number(
@@ -94,7 +94,7 @@ class SloState:
             better=Better.HIGHER,
         ),
     ] = 0
-    """None where those of one of them are unknown."""
+    """None where one of them is unknown."""
     ended_tokens: Annotated[
         int,
         Number(
@@ -137,7 +137,7 @@ class SloState:
             better=Better.LOWER,
         ),
     ] = None
-    """By metric, ``failed`` included."""
+    """By metric, with ``failed``."""
     burn: Annotated[
         float | None,
         Number(
@@ -197,6 +197,6 @@ class SloState:
 
     @property
     def met(self) -> bool | None:
-        """The share reaches the target; None before anything was judged."""
+        """Whether the share reaches the target; None before any was judged."""
         share = self.share
         return None if share is None else share >= self.target

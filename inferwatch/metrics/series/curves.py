@@ -1,4 +1,4 @@
-"""What a load client tells over time, as columns of the bins that a chart draws."""
+"""What a load client reports over time, as columns of a chart's bins."""
 
 from dataclasses import dataclass
 
@@ -13,30 +13,30 @@ from inferwatch.metrics.series.window import Column, Window
 
 MOST_POINTS = 4_096
 LEAST_SHARE = 1e-3
-"""Of a bin that must be covered, for its rate to mean something."""
+"""Share of a bin that must be covered for a rate, 0-1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where the bins of a timeline begin, how wide they are, and how many."""
+    """The bins of a timeline: their start, width and number."""
 
     start_ns: int
     bin_ns: int
     count: int
 
     def edges_ns(self) -> Ints:
-        """Where each begins, and where the last ends."""
+        """Return the edges of the bins, one more than there are bins."""
         return self.start_ns + self.bin_ns * np.arange(self.count + 1, dtype=np.int64)
 
     def index_of(self, times_ns: Ints) -> Ints:
-        """The bin of each moment; -1 outside."""
+        """Return the bin of each moment; -1 outside."""
         index: Ints = (times_ns - self.start_ns) // self.bin_ns
         inside = (index >= 0) & (index < self.count)
         return np.where(inside, index, -1)
 
 
 def grid_over(begin_ns: int, end_ns: int) -> Grid:
-    """The finest bins that reach from one moment to another and are not too many."""
+    """Return the finest grid over a span that has no more than MOST_COLUMNS bins."""
     bin_ns = SESSION_FINEST_NS
     while end_ns // bin_ns - begin_ns // bin_ns >= MOST_COLUMNS:
         bin_ns *= 2
@@ -45,16 +45,16 @@ def grid_over(begin_ns: int, end_ns: int) -> Grid:
 
 
 class RateCurve(msgspec.Struct, array_like=True):
-    """A count that grows, straight between what was told; pauses count as no time.
+    """A cumulative count, interpolated between reports; pauses do not count as time.
 
-    Of thousands of points the older ones are thinned: then they tell the same, coarser.
+    Of thousands of points the older ones are thinned out, which makes them coarser.
     """
 
     points: list[tuple[int, int, int]] = []
-    """A moment, the count and the time covered until then."""
+    """Time, count so far, and time covered so far."""
 
     def add(self, from_ns: int, to_ns: int, count: int) -> None:
-        """So many between two moments; they come in order."""
+        """Add ``count`` between two moments, in order of time."""
         if not self.points:
             self.points.append((from_ns, 0, 0))
         at_ns, counted, covered_ns = self.points[-1]
@@ -68,7 +68,7 @@ class RateCurve(msgspec.Struct, array_like=True):
         thin(self.points)
 
     def over(self, from_ns: int | None, to_ns: int) -> float | None:
-        """Per second between two moments, or from the beginning."""
+        """Return the rate per second between two moments, or since the beginning."""
         if not self.points:
             return None
         first_ns = self.points[0][0] if from_ns is None else from_ns
@@ -92,24 +92,27 @@ class RateCurve(msgspec.Struct, array_like=True):
 
 
 class LevelCurve(msgspec.Struct, array_like=True):
-    """A value that holds until the next one is told; None is no value."""
+    """A value that holds until the next one is set; None is no value."""
 
     changes: list[tuple[int, float | None]] = []
 
     def tell(self, t_ns: int, value: float | None) -> None:
-        """From now on; moments come in order."""
+        """Set the value from ``t_ns`` on, in order of time."""
         self.changes.append((t_ns, value))
         thin(self.changes)
 
     def columns(self, grid: Grid, now_ns: int) -> Column:
-        """What held at the end of each bin; of the running one, now."""
+        """Return the value at the end of each bin; of the running one, now."""
         times = np.array([t_ns for t_ns, _ in self.changes], np.int64)
         ends = np.minimum(grid.edges_ns()[1:] - 1, now_ns)
         after = np.searchsorted(times, ends, side="right").tolist()
         return tuple(self.changes[i - 1][1] if i else None for i in after)
 
     def mean(self, now_ns: int) -> float | None:
-        """Over the time in which there was a value."""
+        """Return the mean over the time in which there was a value.
+
+        None without any.
+        """
         times = [t_ns for t_ns, _ in self.changes]
         held = [
             (value, max(end_ns - t_ns, 0))
@@ -131,10 +134,10 @@ def thin(points: list[tuple[int, int, int]] | list[tuple[int, float | None]]) ->
 
 
 class ChartedSamples(Samples):
-    """Samples that also tell their mean and worst in each bin of a timeline.
+    """Samples with their mean and worst in each bin of a timeline.
 
-    Bins of a rolling window are made of its samples when asked for, so folding stays
-    cheap. Only those of the session are kept, and samples are put there by the
+    Bins of a rolling window are made from its samples on demand, so folding stays
+    cheap. Only those of the session are kept, and samples are added there by the
     thousand.
     """
 
@@ -159,10 +162,10 @@ class SessionBins(msgspec.Struct, array_like=True):
 
     bin_ns: int = SESSION_FINEST_NS
     bins: dict[int, tuple[int, int, int]] = {}
-    """By its number, the count, sum and maximum of each."""
+    """Count, sum and maximum by number of the bin."""
 
     def add(self, columns: Ints) -> None:
-        """Samples: moment, value, weight."""
+        """Add samples, given as rows of times, values and weights."""
         times, values, weights = columns
         indexes, where = np.unique(times // self.bin_ns, return_inverse=True)
         sums = np.zeros((3, len(indexes)), np.int64)
@@ -177,7 +180,7 @@ class SessionBins(msgspec.Struct, array_like=True):
             self._double()
 
     def rows(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Where a bin begins, its count, sum and maximum."""
+        """Return the start, count, sum and maximum of each bin."""
         rows = np.array(
             [(i * self.bin_ns, *held) for i, held in self.bins.items()], np.int64
         ).reshape(-1, 4)
@@ -199,7 +202,7 @@ def _merge(
 
 
 def _columns(rows: tuple[Ints, Ints, Ints, Ints], grid: Grid) -> tuple[Column, Column]:
-    """Counts, sums and maxima at moments, put into bins."""
+    """Return means and maxima by bin of the grid; None is a gap."""
     times, counts, sums, maxima = rows
     where = grid.index_of(times)
     inside = where >= 0

@@ -1,9 +1,9 @@
-"""What buckets tell of a window: means, brackets, shares; never a digit more.
+"""What histogram buckets tell about a window: means, and bounds of percentiles.
 
-A bucket says how many values were at most its bound. Of a percentile it tells between
-which two bounds it lies, of a threshold at least and at most how many values were below
-it. That holds of several histograms together as well, whatever their bounds, as each
-tells at least and at most for itself. Only their mean is exact: sums and counts add up.
+A bucket counts the values up to its bound. So a percentile lies between two bounds, and
+for a threshold there is a lower and an upper limit on how many values are below it.
+That also holds for several histograms together, whatever their bounds, as each has such
+limits. Only the mean is exact: sums and counts add up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,22 +21,22 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buckets:
-    """How many values of a window fell where: one histogram, or equal ones added."""
+    """The values of one histogram in a window, or of several with equal bounds."""
 
     bounds: tuple[float, ...]
     """Rising, without the infinite one."""
     upto: Floats
-    """How many were at most each bound, and last how many there were: one more."""
+    """Cumulative counts at each bound, followed by the total count."""
     sum: float
 
     @property
     def n(self) -> int:
-        """How many values."""
+        """Total count."""
         return int(self.upto[-1])
 
 
 class Pool:
-    """The values of some histograms together."""
+    """The values of several histograms together."""
 
     def __init__(self, histograms: Iterable[Buckets]) -> None:
         alike: dict[tuple[float, ...], list[Buckets]] = {}
@@ -50,7 +50,7 @@ class Pool:
 
     @property
     def quantiles(self) -> Quantiles:
-        """How many there are and their exact mean."""
+        """The total count and exact mean, without percentiles."""
         if not self.n:
             return Quantiles()
         return Quantiles(
@@ -58,7 +58,7 @@ class Pool:
         )
 
     def brackets(self, *, interpolated: bool = False) -> Brackets:
-        """Where each percentile lies, by nearest rank as exact ones are taken."""
+        """Return the bounds of each percentile, by nearest rank like exact ones."""
         if not self.n:
             return Brackets()
         wanted = [*ranks(self.n), self.n]
@@ -72,7 +72,10 @@ class Pool:
         )
 
     def share_within(self, limit: float) -> tuple[float, float] | None:
-        """The least and the greatest share of the values that were at most so much."""
+        """Return the least and greatest share of values up to ``limit``.
+
+        None without any.
+        """
         if not self.n:
             return None
         place = int(np.searchsorted(self._bounds, limit, "right"))
@@ -83,7 +86,7 @@ class Pool:
         return float(least / self.n), float(most / self.n)
 
     def _bracket(self, low: int, high: int) -> Bracket:
-        """By how many bounds are surely below, and how many not surely above."""
+        """Return the bracket between two bounds, given by their place."""
         bounds = self._bounds
         first = min(float(bounds[0]), 0.0) if len(bounds) else 0.0
         return Bracket(
@@ -92,7 +95,10 @@ class Pool:
         )
 
     def _interpolated(self) -> dict[str, float]:
-        """What a panel shows; of unequal histograms it would make nonsense."""
+        """Return percentiles as Grafana shows them.
+
+        None for histograms of unequal bounds.
+        """
         if len(self._parts) != 1:
             return {}
         (part,) = self._parts
@@ -104,7 +110,7 @@ class Pool:
 
 
 def histogram_quantile(share: float, buckets: Buckets) -> float | None:
-    """Exactly what Prometheus' function of that name makes of them.
+    """Return what Prometheus's function of that name returns; None without values.
 
     It takes values to be spread evenly within a bucket, and those beyond the last bound
     to be equal to it.
@@ -132,7 +138,7 @@ def _added(parts: Sequence[Buckets]) -> Buckets:
 
 
 def _known(parts: Sequence[Buckets]) -> tuple[Floats, Floats, Floats]:
-    """All bounds, and of each how many values are at most that: at least, at most."""
+    """Return all bounds, with the least and greatest count of values up to each."""
     if len(parts) == 1:
         (part,) = parts
         upto = part.upto[:-1]
@@ -147,7 +153,7 @@ def _known(parts: Sequence[Buckets]) -> tuple[Floats, Floats, Floats]:
 
 
 def is_sound(bounds: Sequence[float], counts: Sequence[float]) -> bool:
-    """Bounds rise, counts do not fall, and there is one count more."""
+    """Return whether bounds rise, counts do not fall, and there is one count more."""
     return (
         len(counts) == len(bounds) + 1
         and all(low < high for low, high in pairwise(bounds))

@@ -1,4 +1,4 @@
-"""Everything over time: bins at the few resolutions that screens draw, as columns."""
+"""Everything over time: bins at the resolutions that screens draw, as columns."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -13,14 +13,14 @@ from inferwatch.metrics.series.timeline import Heat, Timeline, cell_of
 from inferwatch.metrics.series.window import Window
 
 Spread = list[int]
-"""n, sum and maximum of a latency in ns."""
+"""Count, sum and maximum of a latency in nanoseconds."""
 
 KvBlocks = tuple[int | None, int | None, int | None]
-"""Used, idle-cached and free."""
+"""Used, idle-cached and free blocks."""
 
 
 class Bin(msgspec.Struct, array_like=True):
-    """What happened in a stretch of time; bins add up, in any order."""
+    """What happened in a span of time; bins can be merged in any order."""
 
     steps: int = 0
     duration_ns: int = 0
@@ -33,19 +33,19 @@ class Bin(msgspec.Struct, array_like=True):
     preemptions: int = 0
     slowest: Step | None = None
     bound_ns: dict[BoundBy, int] = {}
-    """Time of the steps, by what bound them."""
+    """Step time by what bound the step."""
     heat: dict[int, int] = {}
-    """Steps by the cell of their duration."""
+    """Number of steps by the cell of their duration."""
     kv: KvBlocks = (None, None, None)
     kv_ns: int | None = None
     latencies: dict[str, Spread] = {}
     gap_ns: int = 0
-    """Between steps, with work in the engine."""
+    """Time without a step while there was work."""
     bounded: int = 0
-    """Steps with a floor, and the sum of these:"""
+    """Steps with a floor; ``floor_ns`` is the sum of their floors."""
     floor_ns: int = 0
     prefill_ns: int = 0
-    """Of the steps' duration, that of prefill: of a mixed step by its tokens."""
+    """Step time spent on prefill; a mixed step is split by its tokens."""
     decode_tokens: int = 0
 
     def add_step(
@@ -84,7 +84,7 @@ class Bin(msgspec.Struct, array_like=True):
         self._keep_latest(kv, step.end_ns)
 
     def add_latency(self, metric: str, value_ns: int, weight: int) -> None:
-        """Count equal samples of a latency."""
+        """Count ``weight`` equal samples of a latency."""
         spread = self.latencies.get(metric)
         if spread is None:
             self.latencies[metric] = [weight, value_ns * weight, value_ns]
@@ -94,7 +94,7 @@ class Bin(msgspec.Struct, array_like=True):
         spread[2] = max(spread[2], value_ns)
 
     def merge(self, other: "Bin") -> None:
-        """Add what happened in another part of this bin's time."""
+        """Add another part of this bin's time."""
         self.steps += other.steps
         self.duration_ns += other.duration_ns
         self.prefill_requests += other.prefill_requests
@@ -126,7 +126,7 @@ class Bin(msgspec.Struct, array_like=True):
         return self.slowest.duration_ns if self.slowest is not None else 0
 
     def forget_members(self) -> None:
-        """Keep the slowest step without its members, which are most of it."""
+        """Drop the members of the slowest step, which take most of the memory."""
         if self.slowest is not None and self.slowest.members:
             self.slowest = without_members(self.slowest)
 
@@ -151,7 +151,7 @@ BIN_NS = {
 
 
 class RollingBins:
-    """The bins of one rolling window; those it no longer reaches are dropped."""
+    """The bins of one rolling window; older ones are dropped."""
 
     def __init__(self, window_ns: int, bin_ns: int) -> None:
         self.bin_ns = bin_ns
@@ -187,7 +187,7 @@ class GrowingBins:
 
 
 class SavedHistory(msgspec.Struct, array_like=True):
-    """A History: the numbers of the parts that hold its bins by their index."""
+    """A History as checkpoints keep it: numbers of the parts with its bins."""
 
     rolling: list[list[int]]
     whole: list[int]
@@ -197,7 +197,7 @@ class SavedHistory(msgspec.Struct, array_like=True):
 class History:
     """Bins of every rolling window and of the whole session.
 
-    A reading goes into the open bin of a tenth of a second; when readings leave that
+    A reading goes into the open bin of a tenth of a second. When readings leave that
     tenth, in either direction, it is merged into every resolution.
     """
 
@@ -218,25 +218,25 @@ class History:
         gap_ns: int = 0,
         floor_ns: int | None = None,
     ) -> None:
-        """A step, where it ended; ``kv`` is that of all engines then."""
+        """Count a step at its end; ``kv`` are the blocks of all engines then."""
         bin_ = self._bin_at(step.end_ns)
         bin_.add_step(step, output_tokens, kv, gap_ns, floor_ns)
 
     def add_latency(self, metric: str, t_ns: int, value_ns: int, weight: int) -> None:
-        """Equal samples of a latency at a moment."""
+        """Count equal samples of a latency at a moment."""
         self._bin_at(t_ns).add_latency(metric, value_ns, weight)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has happened yet."""
+        """Whether nothing was counted yet."""
         return not self._whole.bins and self._open_index is None
 
     def columns(
         self, now_ns: int, window: Window, since_ns: int | None = None
     ) -> tuple[int, int, list[Bin | None]]:
-        """Start, bin width and the bins of the window that ends now, gaps None.
+        """Return start, width and bins of the window that ends now; None is a gap.
 
-        The session reaches back to ``since_ns`` where that is before the first bin.
+        The session begins at ``since_ns`` where that is before the first bin.
         """
         self._close()
         if window.value is None:
@@ -249,7 +249,10 @@ class History:
         return first * bin_ns, bin_ns, held
 
     def saved(self, parts: Parts) -> SavedHistory:
-        """Bins that are full stand in parts that stay as they are."""
+        """Return the state that checkpoints keep.
+
+        Full bins are in parts that do not change.
+        """
         self._close()
         return SavedHistory(
             rolling=[_saved(level.bins, parts) for level in self._rolling.values()],
@@ -266,7 +269,7 @@ class History:
     def _session(
         self, now_ns: int, since_ns: int | None
     ) -> tuple[dict[int, Bin], int, int]:
-        """The session's bins, made wide enough to reach from its start to now."""
+        """Return the session's bins, wide enough to reach from its start to now."""
         bins, bin_ns = self._whole.bins, self._whole.bin_ns
         first_ns = min(bins) * bin_ns if bins else now_ns
         if since_ns is not None:
@@ -294,7 +297,7 @@ class History:
 
 
 def _saved(bins: dict[int, Bin], parts: Parts) -> list[int]:
-    """Numbers of the parts; the order of the bins is kept."""
+    """Save the bins in parts and return their numbers; the order of bins is kept."""
     open_chunk = max(bins, default=0) // CHUNK
     chunks = groupby(bins.items(), key=lambda each: each[0] // CHUNK)
     return [
@@ -310,7 +313,7 @@ def _restored(numbers: list[int], parts: WrittenParts) -> dict[int, Bin]:
 
 
 def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:
-    """The same bins, two in one."""
+    """Return the bins merged in pairs."""
     wide: dict[int, Bin] = {}
     for index, held in bins.items():
         wide.setdefault(index // 2, Bin()).merge(held)
@@ -318,7 +321,7 @@ def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:
 
 
 def without_members(step: Step) -> Step:
-    """A step to look at, as screens show it."""
+    """Return the step without members, as screens show it."""
     return msgspec.structs.replace(step, members=[], scheduled=[], produced=[])
 
 
@@ -327,7 +330,7 @@ Column = Callable[[Bin], Any]
 
 
 def latency_mean(metric: str) -> Column:
-    """Mean of a latency in a bin."""
+    """Return a column of the mean of a latency."""
 
     def mean_s(column: Bin) -> float | None:
         spread = column.latencies.get(metric)
@@ -337,7 +340,7 @@ def latency_mean(metric: str) -> Column:
 
 
 def latency_max(metric: str) -> Column:
-    """Worst of a latency in a bin."""
+    """Return a column of the maximum of a latency."""
 
     def max_s(column: Bin) -> float | None:
         spread = column.latencies.get(metric)
@@ -347,7 +350,7 @@ def latency_max(metric: str) -> Column:
 
 
 def bound_share(cause: BoundBy) -> Column:
-    """Share of the time of a bin's steps that were bound by a cause."""
+    """Return a column of the share of step time that a limit bound."""
 
     def share(column: Bin) -> float | None:
         if not column.duration_ns:
@@ -358,17 +361,17 @@ def bound_share(cause: BoundBy) -> Column:
 
 
 def heat_of(column: Bin) -> Heat:
-    """How the durations of a bin's steps are spread."""
+    """Return how many steps are in each cell of durations."""
     return tuple(sorted(column.heat.items()))
 
 
 def floor_mean_s(column: Bin) -> float:
-    """The mean floor of the steps in a bin that have one."""
+    """Return the mean floor of steps that have one."""
     return column.floor_ns / column.bounded / NS_PER_S
 
 
 def prefill_share(column: Bin) -> float | None:
-    """Share of the time of a bin's steps that was prefill."""
+    """Return the share of step time spent on prefill; None without steps."""
     return column.prefill_ns / column.duration_ns if column.duration_ns else None
 
 
@@ -402,7 +405,7 @@ STEP_COLUMNS: dict[str, Column] = {
     "slowest_step": lambda held: held.slowest,
     "gap_mean_s": lambda held: held.gap_ns / held.steps / NS_PER_S,
 }
-"""Asked only of bins in which a step ended; elsewhere there is a gap."""
+"""Columns of bins in which a step ended; other bins are gaps."""
 
 
 def timeline(
@@ -422,7 +425,7 @@ def timeline(
 
 
 def trend(metric: str, bins: Bins) -> tuple[float | None, ...]:
-    """Worst value of a latency per bin."""
+    """Return the worst value of a latency per bin."""
     return _column(bins, latency_max(metric))
 
 

@@ -1,25 +1,24 @@
-"""How far off a mean or a percentile may be: 95% intervals that queueing cannot fool.
+"""Confidence intervals (95%) of means and percentiles of correlated latencies.
 
-Latencies of neighbours resemble each other (they share a queue), so n of them say less
-than n independent ones: about n / memory, the memory being the integrated
-autocorrelation time, 1 + 2 times the sum of all autocorrelations. It is taken for the
-larger of two estimates that do not fall short where values are few:
+Latencies of neighbours are similar (they share a queue), so n of them say less than n
+independent ones: about n / memory, the memory being the integrated autocorrelation
+time, 1 + 2 times the sum of all autocorrelations. It is the larger of two estimates
+that are not too small for few values:
 
 - the initial monotone positive sequence (Geyer 1992, Practical Markov chain Monte
   Carlo), each autocovariance raised by what subtracting the estimated mean took away
   (Anderson 1971, The Statistical Analysis of Time Series, 8.2);
-- (1 + r) / (1 - r), r being the upper 95% bound of the correlation of neighbours, its
-  bias of -(1 + 4r) / n (Marriott and Pope 1954, Bias in the estimation of
+- (1 + r) / (1 - r), r being the upper 95% bound of the correlation of neighbours, with
+  its bias of -(1 + 4r) / n (Marriott and Pope 1954, Bias in the estimation of
   autocorrelations) added.
 
-Means: Student's t, a degree of freedom for three memories, and no less than ten batch
-means would say (Law and Kelton, Simulation Modeling and Analysis, "batch means").
+Means: Student's t with one degree of freedom for three memories, and no narrower than
+ten batch means give (Law and Kelton, Simulation Modeling and Analysis, "batch means").
 Percentiles: order statistics at the binomial's ranks, no distribution assumed (Conover,
-Practical Nonparametric Statistics), for as many independent values as there are worth
-(Woodruff 1952, for samples in clusters). Shares: Wilson 1927.
-
-Where values are fewer than FEWEST, or than two memories, there is no interval: nothing
-we know of covers the truth there. ``benchmarks/interval_coverage.py`` checks the rest.
+Practical Nonparametric Statistics), for the effective number of independent values
+(Woodruff 1952, for samples in clusters). Shares: Wilson 1927. For fewer values than
+FEWEST, or than two memories, there is no interval: nothing we know of covers the truth
+there. ``benchmarks/interval_coverage.py`` checks the rest.
 """
 
 import math
@@ -36,7 +35,7 @@ from inferwatch.metrics.series.window import Quantiles
 
 Numbers = npt.NDArray[np.float64]
 Interval = tuple[float | None, float | None]
-"""A side that the samples do not bound is None."""
+"""Lower and upper bound; None where the samples do not bound that side."""
 
 ALPHA = 0.05
 Z = 1.959963984540054
@@ -46,14 +45,17 @@ LEAST_MEMORIES = 2
 MEMORIES_A_FREEDOM = 3
 BATCHES = 10
 MOST = 4096
-"""Longer series are taken in so many stretches: means of neighbours."""
+"""Longer series are reduced to this many means of neighbours."""
 ROUNDS = 20
 EPISODES = 20
 _SMALL_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 
 
 def intervals(values: Numbers) -> dict[str, Interval]:
-    """Of the mean and of each of PERCENTS; the values are in order of time."""
+    """Return the intervals of the mean and of each of PERCENTS.
+
+    ``values`` are in order of time.
+    """
     if len(values) == 0:
         return {}
     ordered = np.sort(values)
@@ -77,10 +79,10 @@ def mean_interval(values: Numbers) -> Interval:
 
 
 def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
-    """So many independent ones say as much of the share of ones among zeros.
+    """Return how many independent values say as much about the share of ones.
 
-    In order of time; 0 where nothing can be said. Few ones hide how long they remember:
-    what decides them, latencies, may show it.
+    ``good`` are zeros and ones in order of time; 0 where nothing can be said. Few ones
+    do not show how long the memory is; the latencies behind them (``series``) may.
     """
     told = [each for each in series if len(each) >= FEWEST]
     worth = [effective_size(each) for each in (good, *told)]
@@ -89,7 +91,7 @@ def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
 
 
 def share_interval(good: float, n: float) -> tuple[float, float]:
-    """Of a share of n independent ones: Wilson's, which stays within 0 and 1."""
+    """Return Wilson's interval of a share of n independent values, within 0 and 1."""
     if n == 0:
         return 0.0, 1.0
     share, spread = good / n, Z * Z / n
@@ -100,26 +102,29 @@ def share_interval(good: float, n: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSize:
-    """How many independent values would say as much as correlated ones do."""
+    """How many independent values say as much as the correlated ones."""
 
     independent: float
-    """So many independent ones say as much."""
+    """The effective number of values."""
     freedom: int
-    """Student's, of what is known of their spread."""
+    """Degrees of freedom of Student's t for their spread."""
 
     @property
     def t(self) -> float:
-        """How many standard errors half an interval is."""
+        """Half the width of an interval, in standard errors."""
         return student_t(self.freedom)
 
     @property
     def certain(self) -> float:
-        """Fewer, as the worth is an estimate itself: what widens a mean's interval."""
+        """A lower effective number, as it is itself an estimate.
+
+        Widens a mean's interval.
+        """
         return self.independent * (Z / self.t) ** 2
 
 
 def effective_size(values: Numbers) -> EffectiveSize | None:
-    """How many independent values they are worth; None of too few."""
+    """Return the effective number of independent values; None of too few."""
     if len(values) < FEWEST:
         return None
     short = stretches(values, MOST) if len(values) > MOST else values
@@ -133,7 +138,7 @@ def effective_size(values: Numbers) -> EffectiveSize | None:
 
 
 def memory(values: Numbers) -> float:
-    """How many values in a row say about as much as one independent one."""
+    """Return how many consecutive values say as much as one independent value."""
     n = len(values)
     if float(np.ptp(values)) == 0:
         return 1.0
@@ -143,14 +148,14 @@ def memory(values: Numbers) -> float:
 
 
 def autocovariance(values: Numbers) -> Numbers:
-    """By lag, from none on."""
+    """Return the autocovariance by lag, from 0 on."""
     n = len(values)
     spectrum = np.fft.rfft(values - values.mean(), 2 * n)
     return np.asarray(np.fft.irfft(np.abs(spectrum) ** 2)[:n] / n, np.float64)
 
 
 def _by_sequence(covariance: Numbers) -> float:
-    """Geyer's; half of the series at most."""
+    """Return the memory by Geyer's sequence, at most half of the series."""
     n = len(covariance)
     seen = 1 - np.arange(n) / n
     found = 1.0
@@ -166,7 +171,7 @@ def _by_sequence(covariance: Numbers) -> float:
 
 
 def _by_neighbours(r: float, n: int) -> float:
-    """Of a first-order autoregression at the upper bound of its coefficient."""
+    """Return the memory of a first-order autoregression, at its coefficient's bound."""
     raised = min(r + (1 + 4 * max(r, 0.0)) / n, 0.9999)
     bound = math.tanh(math.atanh(raised) + ONE_SIDED_Z / math.sqrt(n - 3))
     bound = min(max(bound, 0.0), 0.9999)
@@ -174,14 +179,14 @@ def _by_neighbours(r: float, n: int) -> float:
 
 
 def stretches(values: Numbers, count: int) -> Numbers:
-    """The means of so many equal stretches; what is left over at the end is not in."""
+    """Return the means of ``count`` equal stretches, without the rest at the end."""
     each = len(values) // count
     means: Numbers = values[: each * count].reshape(count, each).mean(axis=1)
     return means
 
 
 def student_t(freedom: int) -> float:
-    """The 97.5% quantile of Student's t (Cornish and Fisher's expansion)."""
+    """Return the 97.5% quantile of Student's t (Cornish and Fisher's expansion)."""
     if freedom in _SMALL_T:
         return _SMALL_T[freedom]
     first = (Z**3 + Z) / 4
@@ -191,10 +196,10 @@ def student_t(freedom: int) -> float:
 
 
 def at_least(values: Numbers, share: float) -> float | None:
-    """The quantile, without what a hiccup or two may have made of it.
+    """Return a lower bound of a quantile that one or two hiccups do not raise.
 
-    The value at the lower of the binomial's ranks, for as many independent values as
-    EPISODES stretches show: it blames nobody for one bad moment, and is no interval.
+    It is the value at the lower of the binomial's ranks, for as many independent values
+    as EPISODES stretches show. It is no interval.
     """
     n = len(values)
     if n == 0:
@@ -211,7 +216,7 @@ def at_least(values: Numbers, share: float) -> float | None:
 
 
 def binomial_ranks(n: int, share: float) -> tuple[int, int]:
-    """Ranks between which the quantile lies; 0 and n + 1 stand for no bound.
+    """Return ranks between which the quantile lies; 0 and n + 1 stand for no bound.
 
     The lower is the largest l with P(X <= l - 1) <= 2.5%, the upper the smallest u with
     P(X <= u - 1) >= 97.5%, X binomial.
@@ -232,7 +237,11 @@ def binomial_ranks(n: int, share: float) -> tuple[int, int]:
 def _percentile_interval(
     values: Numbers, ordered: Numbers, share: float, worth: EffectiveSize | None
 ) -> Interval:
-    """By the fewer of what the values, and being below the percentile, are worth."""
+    """Return the interval of a percentile.
+
+    The effective number of values is the smaller of two: of the values, and of being
+    below the percentile.
+    """
     n = len(values)
     below = effective_size((values <= ordered[math.ceil(n * share) - 1]).astype(float))
     if worth is None or below is None:
@@ -247,15 +256,15 @@ def _percentile_interval(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A latency of a whole run in seconds, and how far off each figure may be."""
+    """A latency of a whole run in seconds, with its intervals."""
 
     quantiles: Quantiles = field(default_factory=Quantiles)
     ci95: dict[str, Interval] = field(default_factory=dict)
     p99_at_least: float | None = None
-    """What a hiccup or two may have made of the p99 left out."""
+    """A lower bound of p99 that one or two hiccups do not raise."""
 
     def as_json(self) -> dict[str, Any]:
-        """One object, as summaries hold it."""
+        """Return the estimate as an object of JSON summaries."""
         columns = ("mean", *PERCENTS, "max")
         return {
             "n": self.quantiles.n,
@@ -266,7 +275,7 @@ class Estimate:
 
 
 def estimate(values_ns: Ints) -> Estimate:
-    """An estimate from durations that are in order of time."""
+    """Return an estimate from durations in order of time."""
     ones = np.ones(len(values_ns), np.int64)
     values_s = values_ns / NS_PER_S
     return Estimate(

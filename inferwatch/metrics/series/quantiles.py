@@ -1,8 +1,8 @@
-"""Quantiles that were really observed.
+"""Quantiles that are observed values.
 
 The p-quantile of n values is the one at rank ceil(p·n) when they are sorted (nearest
-rank): always an observation, never a number between two. Windows and the whole
-session use the same definition.
+rank): always an observation, never a number between two. Windows and the whole session
+use the same definition.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,25 +18,25 @@ Ints = npt.NDArray[np.int64]
 PERCENTS = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 CELL_SHIFT = 42
-"""Leaves ten bits of a double's fraction: cells a thousandth of their value wide."""
+"""Keeps ten bits of a double's fraction: cells a thousandth of their value wide."""
 
 
 def ranks(n: int) -> list[int]:
-    """Where each of PERCENTS stands among n sorted values, counted from 1."""
+    """Return the rank of each of PERCENTS among n sorted values, counted from 1."""
     return [-(-n * percent // 100) for percent in PERCENTS.values()]
 
 
 def weak_percentiles(n: int) -> tuple[str, ...]:
-    """Those that stand on fewer than 10/(1-p) values."""
+    """Return the percentiles with fewer than 10/(1-p) values."""
     return tuple(
         name for name, percent in PERCENTS.items() if n * (100 - percent) < 1000
     )
 
 
 def of_weighted(values: Ints, weights: Ints, unit: int) -> Quantiles:
-    """Of values that each stand for ``weights`` equal ones.
+    """Return the quantiles of values with weights.
 
-    ``unit`` of theirs make one of the result's.
+    ``unit`` of the values' units make one of the result's.
     """
     n = int(weights.sum())
     if n == 0:
@@ -46,7 +46,7 @@ def of_weighted(values: Ints, weights: Ints, unit: int) -> Quantiles:
 
 
 def describe(n: int, total: int, picked: Sequence[int], unit: int) -> Quantiles:
-    """Put together what was found: the values at PERCENTS and the maximum."""
+    """Return quantiles, given the values at PERCENTS and the maximum."""
     p50, p90, p95, p99, maximum = (value / unit for value in picked)
     return Quantiles(
         n=n,
@@ -61,11 +61,11 @@ def describe(n: int, total: int, picked: Sequence[int], unit: int) -> Quantiles:
 
 
 def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
-    """The values at these ranks, without sorting them all.
+    """Return the values at these ranks, without sorting them all.
 
-    A double's bits grow with its value, so their upper part tells narrow cells apart,
-    finer where values are small. Only the cells that hold a wanted rank are sorted.
-    Nothing shares a cell with one: between the bits of the two lie a million cells.
+    A double's bits grow with its value, so their upper part defines narrow cells, finer
+    for small values. Only the cells that hold a wanted rank are sorted. Values of one
+    are alone in their cell: between the bits of zero and one lie a million cells.
     """
     cells = np.maximum(values, 1).astype(np.float64).view(np.int64) >> CELL_SHIFT
     cells -= cells.min()
@@ -84,7 +84,7 @@ def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
 
 
 def _sorted(values: Ints, weights: Ints) -> tuple[Ints, Ints]:
-    """The values in order, and how many there are up to each."""
+    """Return sorted values, and the cumulative weight up to each."""
     order = np.argsort(values)
     return values[order], np.cumsum(weights[order])
 
@@ -96,10 +96,10 @@ TAIL_LIMIT = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellCounts:
-    """What some values add to a table: how many are in which cells."""
+    """The counts that some values add to a CountTable."""
 
     cells: Ints
-    """In order, each once; -1 does not occur, what is below is in cell 0."""
+    """Sorted and unique; values below 0 are in cell 0."""
     counts: Ints
     total: int
     maximum: int
@@ -109,7 +109,7 @@ DeferredCounts = Callable[[], list[CellCounts]]
 
 
 def counts_of(values: Ints, weights: Ints, cell: int) -> CellCounts:
-    """Counts of values that each stand for ``weights`` equal ones."""
+    """Return the counts of values with weights."""
     cells, which = np.unique(np.maximum(values // cell, 0), return_inverse=True)
     counts = np.zeros(len(cells), np.int64)
     np.add.at(counts, which, weights)
@@ -122,12 +122,12 @@ def counts_of(values: Ints, weights: Ints, cell: int) -> CellCounts:
 
 
 class CountTable:
-    """A whole session's values in fixed memory, exact to one cell.
+    """The values of a whole session in fixed memory, exact to one cell.
 
     ``cell`` is its width in the values' unit: one microsecond for durations. Up to a
-    million cells (a second) stand in a table; larger values, which are few, in a sorted
-    list of cells. Should that list ever outgrow its limit its cells become ten times
-    wider. Count, sum and maximum are exact.
+    million cells (a second) are in a table; larger values, which are few, in a sorted
+    list of cells. Should that list outgrow its limit, its cells become ten times wider.
+    Count, sum and maximum are exact.
     """
 
     def __init__(self, cell: int) -> None:
@@ -144,11 +144,11 @@ class CountTable:
 
     @property
     def cell(self) -> int:
-        """How wide the cells of its count table are."""
+        """Width of a cell."""
         return self._cell
 
     def defer(self, deferred: DeferredCounts) -> None:
-        """Counts that are fetched when somebody asks for quantiles."""
+        """Set counts that are fetched when quantiles are first needed."""
         self._deferred = deferred
 
     def add_counts(self, counts: CellCounts) -> None:
@@ -172,7 +172,10 @@ class CountTable:
             self._add_tail(cells[~small], weights[~small])
 
     def quantiles(self, unit: int) -> Quantiles:
-        """Of everything counted; each percentile is the lower edge of its cell."""
+        """Return the quantiles of all values.
+
+        A percentile is the lower edge of its cell.
+        """
         self._fetch()
         if self.n == 0:
             return Quantiles()
@@ -180,7 +183,7 @@ class CountTable:
         return describe(self.n, self._sum, [*picked, self._max], unit)
 
     def up_to(self, most: int) -> int:
-        """How many are at most so large, to one cell."""
+        """Return how many values are at most ``most``, exact to one cell."""
         self._fetch()
         cell = most // self._cell
         small = self._dense[: cell + 1].sum()
@@ -193,7 +196,7 @@ class CountTable:
             self._deferred = None
 
     def _at(self, rank: int) -> int:
-        """The cell of the value at a rank."""
+        """Return the cell of the value at a rank."""
         before = np.cumsum(self._blocks)
         block = int(np.searchsorted(before, rank))
         if block == len(before):
@@ -205,7 +208,7 @@ class CountTable:
         return start + int(np.searchsorted(inside, left))
 
     def _add_small(self, cells: Ints, weights: Ints) -> None:
-        """The table is as large as it has to be, but doubles when it grows."""
+        """Count small cells; the table doubles when it has to grow."""
         needed = int(cells.max(initial=-1)) // BLOCK * BLOCK + BLOCK
         if needed > len(self._dense):
             size = min(max(needed, 2 * len(self._dense)), DENSE_CELLS)
@@ -224,7 +227,7 @@ class CountTable:
             self._merge_tail()
 
     def _merge_tail(self) -> None:
-        """Sort the tail and join what is in one cell."""
+        """Sort the list of large cells, and join equal ones."""
         coarse = self._tail // self._tail_width * self._tail_width
         self._tail, which = np.unique(coarse, return_inverse=True)
         counts = np.zeros(len(self._tail), np.int64)

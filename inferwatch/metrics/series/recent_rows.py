@@ -17,14 +17,14 @@ BLOCK_ROWS = 1_024
 
 
 class Block(Protocol):
-    """Rows side by side, one array a column, and what they add up to."""
+    """Rows as one array per column, with their sums and maxima."""
 
     @property
     def rows(self) -> int: ...
 
     @property
     def columns(self) -> Ints:
-        """The columns of rows."""
+        """The rows, one array per column."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class Block(Protocol):
 
     @property
     def sums(self) -> Ints:
-        """The sums of all columns but the time, as the maxima."""
+        """Sums of all columns but the time, as are the maxima."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class Block(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SealedBlock:
-    """A full block of rows that is never changed again, in memory."""
+    """A full block of rows in memory, which never changes again."""
 
     columns: Ints
     first_ns: int
@@ -60,31 +60,31 @@ class SealedBlock:
 
 
 class SavedRows(msgspec.Struct, array_like=True, frozen=True):
-    """A RecentRows without its blocks, which are kept apart."""
+    """A RecentRows as checkpoints keep it, without its blocks."""
 
     sealed: int
-    """Blocks so far; the latest ones are kept."""
+    """Number of blocks so far; the latest ones are kept."""
     kept: int
     cell: int | None
     """As in SealedBlocks."""
 
 
 class SealedBlocks(NamedTuple):
-    """The blocks of a RecentRows, for whoever keeps them."""
+    """The sealed blocks of a RecentRows, to be saved."""
 
     sealed: int
-    """How many there were so far."""
+    """Number of blocks so far."""
     latest: tuple[Block, ...]
-    """Those that a window may still reach."""
+    """The blocks that a window may still reach."""
     cell: int | None
-    """How wide the cells are in which values are counted; None: they are not."""
+    """Width of the cells in which values are counted; None if they are not."""
 
 
 class RecentRows:
     """Keeps each row for five minutes; the first column is its time.
 
-    Rows are kept in blocks that know their sums, so that a window has to look closer
-    only at the blocks on its edge. Times need not be in order. Every row is handed to
+    Rows are kept in blocks that know their sums, so a window reads single rows only of
+    the blocks at its edge. Times need not be in order. Every row is passed to
     ``on_flush`` once, to be counted for the whole session.
     """
 
@@ -111,16 +111,19 @@ class RecentRows:
             self._seal()
 
     def release(self) -> None:
-        """Hand on no more rows, and let go of whoever counted them."""
+        """Stop passing rows on, and drop the reference to who counted them."""
         self._on_flush = _ignore
 
     def later_than(self, t_ns: int) -> Ints:
-        """The rows after a moment, one array a column."""
+        """Return the rows after a moment, one array per column."""
         whole, part = self.parts_after(t_ns)
         return np.concatenate([*(block.columns for block in whole), part], axis=1)
 
     def totals_after(self, t_ns: int) -> tuple[int, Ints, Ints]:
-        """Of the rows after a moment: count, and sums and maxima but of the time."""
+        """Return count, sums and maxima of the rows after a moment.
+
+        The time has no sum and no maximum.
+        """
         whole, part = self.parts_after(t_ns)
         count = part.shape[1] + sum(block.rows for block in whole)
         sums = np.array([*(block.sums for block in whole), part[1:].sum(axis=1)])
@@ -128,28 +131,28 @@ class RecentRows:
         return count, sums.sum(axis=0), maxima.max(axis=0)
 
     def parts_after(self, t_ns: int) -> tuple[list[Block], Ints]:
-        """Blocks entirely after a moment, and the rows after it of all others."""
+        """Return the blocks entirely after a moment, and single rows of the others."""
         whole = [block for block in self._blocks if block.first_ns > t_ns]
         edge = [b.columns for b in self._blocks if b.first_ns <= t_ns < b.last_ns]
         rest = np.concatenate([*edge, self._open_columns()], axis=1)
         return whole, rest[:, rest[0] > t_ns]
 
     def flush(self) -> None:
-        """Hand on the rows that were not handed on yet."""
+        """Pass on the rows that were not passed on yet."""
         fresh = self._open_columns()[:, self._flushed_rows :]
         if fresh.size:
             self._on_flush(fresh)
         self._flushed_rows += fresh.shape[1]
 
     def saved(self) -> SavedRows:
-        """To be restored together with the blocks; seals the open rows."""
+        """Seal the open rows, and return the state to restore with the blocks."""
         if self._open:
             self._seal()
         return SavedRows(sealed=self._sealed, kept=len(self._blocks), cell=self._cell)
 
     @property
     def blocks(self) -> SealedBlocks:
-        """The blocks that were sealed so far."""
+        """The blocks sealed so far."""
         return SealedBlocks(self._sealed, tuple(self._blocks), self._cell)
 
     def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:
@@ -162,7 +165,7 @@ class RecentRows:
         return np.array(self._open, np.int64).reshape(-1, self._width).T
 
     def _seal(self) -> None:
-        """Close the open block; those that no window reaches any more go."""
+        """Seal the open block, and drop blocks that are out of every window."""
         self.flush()
         columns = np.ascontiguousarray(self._open_columns())
         times = columns[0]
@@ -183,7 +186,7 @@ class RecentRows:
 
 
 def _ignore(_: Ints) -> None:
-    """Count nothing: nobody asks for these rows any more."""
+    """Discard rows that are no longer counted."""
 
 
 def _maxima(columns: Ints) -> Ints:

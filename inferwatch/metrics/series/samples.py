@@ -1,4 +1,4 @@
-"""Values and counts at moments, over any window: quantiles of those, sums of these."""
+"""Values and counts at moments, over any window: their quantiles and sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ MICROSECOND = 1_000
 class Samples:
     """Exact quantiles of durations in ns (or of counts, with ``unit`` and cell 1).
 
-    A rolling window holds the samples after ``now - window``, that moment excluded,
-    to the nanosecond. The session is exact to one cell. Equal samples of one moment
-    are kept as one with a weight: all sequences of a step wait equally long.
+    A rolling window holds the samples after ``now - window``, that moment excluded, to
+    the nanosecond. The session is exact to one cell. Equal samples of one moment are
+    kept as one with a weight: all sequences of a step wait equally long.
     """
 
     def __init__(self, unit: int = NS_PER_S, cell: int = MICROSECOND) -> None:
@@ -33,16 +33,16 @@ class Samples:
         self._rows = RecentRows(3, self._count, cell)
 
     def add(self, t_ns: int, value: int, weight: int = 1) -> None:
-        """``weight`` samples of ``value`` at a moment."""
+        """Add ``weight`` samples of ``value`` at a moment."""
         self._rows.add((t_ns, value, weight))
 
     def add_many(self, times_ns: Ints, values: Ints) -> None:
-        """A sample for each of these moments."""
+        """Add a sample for each of these moments."""
         ones = np.ones(len(values), np.int64)
         self._rows.extend(np.vstack((times_ns, values, ones)))
 
     def quantiles(self, now_ns: int, window: Window) -> Quantiles:
-        """Quantiles of the samples in a window that ends now."""
+        """Return the quantiles of a window that ends now."""
         if window.value is None:
             self._rows.flush()
             return self._table.quantiles(self._unit)
@@ -50,7 +50,7 @@ class Samples:
         return of_weighted(values, weights, self._unit)
 
     def share_up_to(self, most: int, now_ns: int, window: Window) -> float | None:
-        """Of the samples in a window that ends now; None where there are none."""
+        """Return the share of a window's samples up to ``most``; None without any."""
         if window.value is None:
             self._rows.flush()
             counted = self._table.up_to(most)
@@ -61,13 +61,13 @@ class Samples:
 
     @property
     def rows(self) -> RecentRows:
-        """What a rolling window looks at."""
+        """The rows of rolling windows."""
         return self._rows
 
     def restore(
         self, saved: SavedRows, blocks: Sequence[Block], deferred: DeferredCounts
     ) -> None:
-        """Take over what was saved; what sealed blocks add up to is fetched later."""
+        """Restore saved rows; the counts of sealed blocks are fetched later."""
         self._rows.restore(saved, blocks)
         self._table.defer(deferred)
 
@@ -78,7 +78,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class CounterTotals:
-    """The counts of a window: how many rows, and each column's sum and maximum."""
+    """The counts of a window: number of rows, and each column's sum and maximum."""
 
     rows: int
     sums: dict[str, int]
@@ -86,7 +86,7 @@ class CounterTotals:
 
 
 class SavedCounters(msgspec.Struct, array_like=True):
-    """Counters, but for their rows, those of open rows included."""
+    """Counters as checkpoints keep them, without rows; open rows are included."""
 
     count: int
     sums: list[int]
@@ -94,7 +94,7 @@ class SavedCounters(msgspec.Struct, array_like=True):
 
 
 class Counters:
-    """Rows of counts, one column a name; the session's sums never forget.
+    """Rows of counts, one column per name, with sums over the session.
 
     A rolling window holds the rows after ``now - window``, that moment excluded.
     """
@@ -107,27 +107,27 @@ class Counters:
         self._rows = RecentRows(1 + len(names), self._add_flushed)
 
     def add(self, t_ns: int, *counts: int) -> None:
-        """One count for each name, at a moment."""
+        """Add one count for each name, at a moment."""
         self._rows.add((t_ns, *counts))
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """What was counted in a window that ends now."""
+        """Return the counts of a window that ends now."""
         if window.value is None:
             self._rows.flush()
             return self._total(self._count, self._sums, self._maxima)
         return self.after(now_ns - window.value)
 
     def after(self, t_ns: int) -> CounterTotals:
-        """What was counted after a moment, at most five minutes ago."""
+        """Return the counts after a moment, at most five minutes ago."""
         return self._total(*self._rows.totals_after(t_ns))
 
     @property
     def rows(self) -> RecentRows:
-        """What a rolling window looks at."""
+        """The rows of rolling windows."""
         return self._rows
 
     def saved(self) -> SavedCounters:
-        """All but the rows."""
+        """Return the state that checkpoints keep; rows are saved apart."""
         return SavedCounters(self._count, self._sums.tolist(), self._maxima.tolist())
 
     def restore(

@@ -1,10 +1,10 @@
-"""How a Model is kept, so that it can be made again without its readings; how often.
+"""Checkpoints of a Model: how it is saved to be restored without its readings.
 
-What is saved of a part stands beside that part: MessagePack with a type for everything
-in it, so that reading a strange one can fail, but do nothing else. Much of it has not
-changed since it was last saved: that stands in *parts* of its own, equal bytes for
-equal content; what will be another the next time stands in the Model's state. Sealed
-blocks of rows never change and are in neither: whoever keeps a Model keeps them, too.
+The saved form of each class is next to that class: MessagePack with a type for
+everything in it, so reading unknown bytes can fail, but do nothing else. Content that
+has mostly not changed since the last checkpoint is in *parts* of its own, equal bytes
+for equal content; the rest is in the Model's state. Sealed blocks of rows never change
+and are in neither: they are saved by whoever saves the Model.
 """
 
 from collections.abc import Sequence
@@ -19,35 +19,36 @@ from collectors.contract.readings import AnyReading, Step
 
 Kind = TypeVar("Kind")
 CHUNK = 32
-"""Items of some hundred bytes that share a part."""
+"""Items of some hundred bytes per part."""
 MOST_EFFORT = 10_000
-"""Between two checkpoints: about 40 ms of reading and folding."""
+"""Readings between two checkpoints: about 40 ms of reading and folding."""
 STEP_EFFORT = 4
-"""In readings of other kinds; and one more for so many members:"""
+"""Cost of a step in other readings; more with its number of members."""
 MEMBERS_AN_EFFORT = 6
 LONGEST_NS = 60 * NS_PER_S
-"""No block of rows is forgotten in that time, however slow the engine."""
+"""Longest time between checkpoints, so that no block of rows is dropped before."""
 
 
 class Parts:
-    """The parts of a Model that is being saved; the lasting are numbered from 0 up."""
+    """The parts of a Model that is being saved; lasting ones are numbered from 0 up."""
 
     def __init__(self) -> None:
         self.lasting: list[bytes] = []
-        """Likely equal the next time: to be kept once."""
+        """Parts that are likely to be equal the next time, and saved once."""
         self.passing: list[bytes] = []
-        """Numbered from -1 down."""
+        """Parts that change, numbered from -1 down."""
 
     def add(self, content: object, *, lasts: bool) -> int:
-        """Add a part; return its number."""
+        """Add a part, and return its number."""
         parts = self.lasting if lasts else self.passing
         parts.append(msgspec.msgpack.encode(content))
         return len(parts) - 1 if lasts else -len(parts)
 
     def add_queue(self, content: Sequence[object], gone: int, chunk: int) -> list[int]:
-        """Add the parts of a queue; only those that hold a whole chunk last.
+        """Add the parts of a queue; those with a whole chunk are lasting.
 
-        ``gone`` is how many left before these, so that chunks begin at equal places.
+        ``gone`` is how many items left the queue before, so that chunks begin at equal
+        places.
         """
         cuts = [0, *range(chunk - gone % chunk, len(content), chunk), len(content)]
         return [
@@ -64,7 +65,7 @@ class WrittenParts:
         self._passing = passing
 
     def get(self, number: int, kind: type[Kind]) -> Kind:
-        """The content of one.
+        """Return the content of a part.
 
         Raises:
             msgspec.MsgspecError: it holds something else.
@@ -82,10 +83,10 @@ _learning = Lock()
 
 
 def _decoder(kind: type[Kind]) -> "msgspec.msgpack.Decoder[Kind]":
-    """The one for a kind.
+    """Return the decoder of a type, created once.
 
-    msgspec learns a type when it is first needed, and crashes the process where two
-    threads need it first at the same time: several restore Models.
+    msgspec inspects a type when it is first needed, and crashes the process if two
+    threads do that at the same time, as when several restore Models.
     """
     with _learning:
         if kind not in _decoders:
@@ -94,15 +95,15 @@ def _decoder(kind: type[Kind]) -> "msgspec.msgpack.Decoder[Kind]":
 
 
 class CheckpointPace:
-    """Says when a checkpoint is due: so often that going on from one is quick."""
+    """Decides when a checkpoint is due, so that resuming from one is quick."""
 
     def __init__(self, since_ns: int | None = None) -> None:
-        """Begin at the last checkpoint: whoever goes on from it keeps its pace."""
+        """Begin at the last checkpoint, so that resuming keeps its pace."""
         self._effort = 0
         self._since_ns = since_ns
 
     def due(self, reading: AnyReading, t_ns: int) -> bool:
-        """A checkpoint should follow this reading, which was there at that moment."""
+        """Return whether a checkpoint should follow a reading received at ``t_ns``."""
         if self._since_ns is None:
             self._since_ns = t_ns
         self._effort += 1

@@ -1,8 +1,8 @@
-"""What holds over stretches of time, in bins of every window: means, sums and worsts.
+"""Values that hold over spans of time, in bins of every window: means, sums, maxima.
 
-A reading says what was so from one moment to another; it is put into all bins that it
-reaches, in each as much as lies there. So bins add up in any order, a slow reading
-fills many narrow bins, and where nothing was read there is a gap.
+A reading says what held from one moment to another; it is added to all bins that it
+overlaps, in proportion. So bins add up in any order, a slow reading fills many narrow
+bins, and where nothing was read there is a gap.
 """
 
 from typing import ClassVar
@@ -18,24 +18,24 @@ from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
 from inferwatch.metrics.series.window import Window
 
 LONGEST_NS = 300 * NS_PER_S
-"""That one reading is believed to cover."""
+"""Longest span that one reading may cover."""
 FARTHEST_NS = 1 << 60
-"""No session lasts for 36 years."""
+"""Bounds session time to 36 years."""
 
 
 class Level(msgspec.Struct):
-    """Bins of one width, one after the other, empty ones included."""
+    """Consecutive bins of one width, including empty ones."""
 
     bin_ns: int
     most: int
-    """As many are kept for sure, and at most twice as many."""
+    """At least this many bins are kept, and at most twice as many."""
     rows: Floats
     first: int = 0
-    """The number of the first; that many bins lie before it."""
+    """Number of the first bin; that many bins lie before it."""
     count: int = 0
 
     def reach(self, first: int, last: int, empty: float) -> Floats:
-        """The bins from one to another, those left out that are too old."""
+        """Return the bins of a range, created as needed; too old ones are left out."""
         if not self.count or first > self.first + self.count + 2 * self.most:
             self.first, self.count = first, 0
         newest = max(last, self.first + self.count - 1)
@@ -47,7 +47,7 @@ class Level(msgspec.Struct):
         return self.rows[max(first - oldest, 0) : max(last - oldest + 1, 0)]
 
     def between(self, first: int, last: int, empty: float) -> Floats:
-        """A copy of the bins from one to another, empty where there are none."""
+        """Return a copy of the bins of a range; empty ones where there are none."""
         found: Floats = np.full((max(last - first + 1, 0), self.rows.shape[1]), empty)
         begin, end = max(first, self.first), min(last + 1, self.first + self.count)
         if begin < end:
@@ -65,14 +65,14 @@ class Level(msgspec.Struct):
 
 
 class SavedSpans(msgspec.Struct, array_like=True):
-    """Bins, level by level, each with the parts that hold its chunks."""
+    """Spans as checkpoints keep them: the parts of each level."""
 
     levels: list[tuple[int, int, int, list[int]]]
-    """The width of a bin, the number of the first, how many, and the parts."""
+    """For each level: bin width, number of the first bin, count, and parts."""
 
 
 class Spans:
-    """Sums over time: each value weighed by how long it held."""
+    """Sums over time: each value weighted by how long it held."""
 
     EMPTY = 0.0
     REDUCE: ClassVar[np.ufunc] = np.add
@@ -86,7 +86,7 @@ class Spans:
         self._levels[Window.SESSION] = self._level(SESSION_FINEST_NS, MOST_COLUMNS // 2)
 
     def add(self, begin_ns: int, end_ns: int, values: Floats) -> None:
-        """These values held from one moment to another."""
+        """Add values that held from one moment to another."""
         begin_ns = max(begin_ns, end_ns - LONGEST_NS)
         if not -FARTHEST_NS < begin_ns < end_ns < FARTHEST_NS:
             return
@@ -103,7 +103,7 @@ class Spans:
                 self._put(rows, values, held[:, None])
 
     def over(self, now_ns: int, window: Window) -> Floats:
-        """Of the window that ends now: what all its bins make together."""
+        """Return the reduction of all bins in the window that ends now."""
         level = self._levels[window]
         if window.value is None:
             return self._together(level.rows[: level.count])
@@ -112,10 +112,10 @@ class Spans:
         return self._together(level.between(first, last, self.EMPTY))
 
     def columns(self, window: Window, grid: Grid) -> Floats:
-        """A row for each bin of a grid over that window."""
+        """Return a row for each bin of a grid over the window."""
         level = self._levels[window]
         wide = max(grid.bin_ns // level.bin_ns, 1)
-        """Bins of ours in one of the grid's."""
+        """Number of this level's bins in one of the grid's."""
         narrow = max(level.bin_ns // grid.bin_ns, 1)
         first = grid.start_ns // level.bin_ns
         last = (grid.start_ns + grid.count * grid.bin_ns - 1) // level.bin_ns
@@ -141,7 +141,10 @@ class Spans:
         return level.first * level.bin_ns if level.count else None
 
     def saved(self, parts: Parts) -> SavedSpans:
-        """Chunks that are full and past stand in parts that stay as they are."""
+        """Return the state that checkpoints keep.
+
+        Full chunks are in parts that do not change.
+        """
         return SavedSpans(
             [
                 (each.bin_ns, each.first, each.count, _chunks(each, parts))
@@ -164,7 +167,7 @@ class Spans:
         return Level(bin_ns=bin_ns, most=columns, rows=rows)
 
     def _widen(self, level: Level, begin_ns: int, end_ns: int) -> None:
-        """Let the bins of the session reach from its beginning."""
+        """Widen the bins of the session so that they reach back to its beginning."""
         while level.count:
             first = min(level.first, begin_ns // level.bin_ns)
             last = max(level.first + level.count - 1, (end_ns - 1) // level.bin_ns)
@@ -193,7 +196,7 @@ class Spans:
 
 
 class Worsts(Spans):
-    """The greatest of each value in a stretch of time; NaN where there was none."""
+    """The maximum of each value in a span of time; NaN where there was none."""
 
     EMPTY = np.nan
     REDUCE: ClassVar[np.ufunc] = np.fmax
@@ -206,7 +209,7 @@ class Worsts(Spans):
 
 
 def _chunks(level: Level, parts: Parts) -> list[int]:
-    """Numbers of the parts that hold its bins, cut at equal places every time."""
+    """Save the bins in parts cut at fixed places, and return their numbers."""
     end = level.first + level.count
     cuts = [level.first, *range(-(-(level.first + 1) // CHUNK) * CHUNK, end, CHUNK)]
     numbers = []
@@ -219,7 +222,7 @@ def _chunks(level: Level, parts: Parts) -> list[int]:
 
 
 def told_of(values: Floats) -> tuple[float | None, ...]:
-    """A column: None where there is a gap."""
+    """Return a column with None for gaps."""
     gaps = np.isnan(values).tolist()
     told = zip(values.tolist(), gaps, strict=True)
     return tuple(None if gap else value for value, gap in told)

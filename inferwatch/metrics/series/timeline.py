@@ -8,7 +8,7 @@ from collectors.contract.readings import Step, Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 
 Heat = tuple[tuple[int, int], ...]
-"""Cells and how many steps lie in them, rising; those with none are left out."""
+"""Cells with their number of steps, rising, without empty ones."""
 
 
 def cell_of(duration_ns: int) -> int:
@@ -30,7 +30,7 @@ def begins_s(cell: int) -> float:
 
 
 def merged(parts: Iterable[Heat]) -> dict[int, int]:
-    """The counts of several columns together."""
+    """Return the sum of the counts of several columns."""
     counts: dict[int, int] = {}
     for part in parts:
         for cell, count in part:
@@ -184,7 +184,7 @@ class Timeline:
             unit=Unit.SHARE,
         ),
     ] = ()
-    """Of a mixed step by its tokens."""
+    """A mixed step is split by its tokens."""
     decode_tokens: Annotated[
         tuple[int | None, ...],
         Number(
@@ -343,7 +343,7 @@ class Timeline:
             vantage=Vantage.SCRAPE,
         ),
     ] = ()
-    """Empty where the server tells its steps."""
+    """Empty where the server reports its steps."""
     kv_usage: Annotated[
         tuple[float | None, ...],
         Number(
@@ -354,7 +354,7 @@ class Timeline:
             vantage=Vantage.SCRAPE,
         ),
     ] = ()
-    """Empty where the server tells its steps."""
+    """Empty where the server reports its steps."""
     restarts_ns: Annotated[
         tuple[int, ...],
         Number(
@@ -376,7 +376,7 @@ class Timeline:
             vantage=Vantage.GPU,
         ),
     ] = ()
-    """Empty where there is no GPU; so are the other numbers of GPUs."""
+    """Empty without a GPU, as are the other numbers of GPUs."""
     hbm_share: Annotated[
         tuple[float | None, ...],
         Number(
@@ -451,7 +451,7 @@ class Timeline:
             unit=Unit.SECONDS,
         ),
     ] = ()
-    """Empty where peak or shape are not known."""
+    """Empty where peak or shape is not known."""
     gap_mean_s: Annotated[
         tuple[float | None, ...],
         Number(
@@ -464,6 +464,6 @@ class Timeline:
     ] = ()
 
     def index_at(self, t_ns: int) -> int | None:
-        """The column that covers a moment, None outside."""
+        """Return the index of the column at a moment; None outside."""
         index = (t_ns - self.start_ns) // self.bin_ns
         return int(index) if 0 <= index < len(self.steps) else None

@@ -1,4 +1,4 @@
-"""The span that numbers cover, and what is said of values within it."""
+"""Windows, and statistics of the values in them."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,7 +16,7 @@ class Window(Enum):
 
     @property
     def label(self) -> str:
-        """What screens write."""
+        """The label on screens."""
         return {
             Window.TEN_SECONDS: "10 s",
             Window.MINUTE: "60 s",
@@ -26,7 +26,7 @@ class Window(Enum):
 
     @property
     def span(self) -> str:
-        """What sentences say."""
+        """The words in sentences."""
         whole = self is Window.SESSION
         return "the whole session" if whole else f"the last {self.label}"
 
@@ -48,21 +48,21 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bracket:
-    """What is known of a value by the bucket it fell in: above low, at most high."""
+    """The bucket that a value fell in: above low, at most high."""
 
     low: float
     high: float | None
-    """None: beyond the last bound."""
+    """None beyond the last bound."""
 
     @property
     def coarse(self) -> bool:
-        """Wider than a factor of two: finer buckets would tell more."""
+        """Whether it is wider than a factor of two, so finer buckets would help."""
         return self.high is None or self.high > 2 * self.low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brackets:
-    """Percentiles of a scraped histogram over the window: bounds, never a digit."""
+    """Percentiles of a scraped histogram over the window, as bounds."""
 
     p50: Bracket | None = None
     p90: Bracket | None = None
@@ -70,8 +70,10 @@ class Brackets:
     p99: Bracket | None = None
     max: Bracket | None = None
     interpolated: dict[str, float] = field(default_factory=dict)
-    """By percentile, what ``histogram_quantile`` makes of it: what a Grafana panel
-    shows. Never a measurement."""
+    """What ``histogram_quantile`` returns by percentile, as on a Grafana panel.
+
+    Never a measurement.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +87,14 @@ class Latency:
     trend: tuple[float | None, ...] = ()
     """Worst value per bin of the timeline, oldest first; of a scraped one the mean."""
     brackets: Brackets | None = None
-    """Where only buckets are known; the quantiles then have n and mean alone."""
+    """Set where only buckets are known; the quantiles then have n and mean alone."""
     objective_s: float | None = None
-    """The limit that it is to stay below."""
+    """The limit that it should stay below."""
     met: tuple[float, float] | None = None
-    """The least and the greatest share of the n that met the objective, 0-1: equal
-    where each is known."""
+    """The least and greatest share of samples that met the objective, 0-1.
+
+    Equal where each sample is known.
+    """
 
 
 Column = tuple[float | None, ...]
