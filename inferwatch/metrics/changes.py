@@ -215,7 +215,7 @@ def _server(compared: Differences) -> str:
 
 
 def change_text(change: ComparedNumber) -> str:
-    """As ``prompt ×3.1``; of a share the points between.
+    """Return text such as ``prompt ×3.1``; of a share the difference in points.
 
     >>> number, side = number_of(Flow.arrivals_per_s), ChangeSide.TRAFFIC
     >>> change_text(ComparedNumber(number=number, side=side, now=6.0, then=2.0))

@@ -274,7 +274,7 @@ class RankBlocks:
         """Reset the pool for a whole map; idle times are kept if no map was missed."""
         idle_ns, idle, before = self._idle_ns, self._idle_cached, self.num_blocks
         self._clean(block_map.num_blocks)
-        if follows and before == block_map.num_blocks:  # what was idle then still is
+        if follows and before == block_map.num_blocks:  # idle blocks stay idle
             kept = np.where(idle, np.array(idle_ns), block_map.t_ns)
             self._idle_ns = array("q", kept.astype(np.int64).tobytes())
 
@@ -293,7 +293,7 @@ class RankBlocks:
             came = not self._cached[block]
             self._cached[block] = True
             if came and not self._refs[block] and not block_map.whole:
-                self._idle_ns[block] = block_map.t_ns  # it came and went since
+                self._idle_ns[block] = block_map.t_ns  # used since the map before
 
     def _give_up(self, block_map: BlockMap) -> Ages:
         """Uncache blocks, and return the ages of those that were evicted.
@@ -329,7 +329,7 @@ class RankBlocks:
         _agree(0 <= kept <= len(held) and _within(blocks, self.num_blocks))
         gone, held[kept:] = held[kept:], blocks
         refs = self._refs
-        for block in blocks:  # first: one that stays is not let go
+        for block in blocks:  # before releasing, so that kept ones stay
             if block:
                 refs[block] += 1
                 self._standing += 1

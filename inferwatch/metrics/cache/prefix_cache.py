@@ -317,7 +317,7 @@ class PrefixCaches:
         fresh = again = 0
         for block, parent in zip(events.stored, events.parents, strict=False):
             if block in cache.blocks:
-                continue  # its use was told
+                continue  # already cached
             known = (events.source, events.rank, block)
             again += known in self._evicted
             self._evicted.pop(known, None)

@@ -127,13 +127,13 @@ class RankReuse:
 
     def __init__(self, one_in: int, pool: int) -> None:
         self.one_in = one_in
-        """The probe sends one in so many hashes."""
+        """One in this many hashes is sent by the probe."""
         self.pool = pool
         of_ours = 1
         while FACTORS[-1] * pool > MOST_TRACKED * one_in * of_ours:
             of_ours *= 2
         self.of_ours = of_ours
-        """Of the hashes sent, one in so many is followed."""
+        """Of the hashes sent, one in this many is followed."""
         self.weight = one_in * of_ours
         self.order = LruOrder(FACTORS[-1] * pool // self.weight + 1)
         self.seen: dict[int, None] = {}
@@ -143,7 +143,7 @@ class RankReuse:
         self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
 
     def see(self, keys: Iterable[int]) -> None:
-        """Remember the hashes; once room runs out, only one in so many."""
+        """Remember the hashes; once room runs out, only a share of them."""
         mask = self.seen_one_in - 1
         self.seen.update(dict.fromkeys(key for key in keys if not key & mask))
         while len(self.seen) > MOST_SEEN:
@@ -196,7 +196,7 @@ class Reuse:
         findable = places < _findable(told, prompt_tokens)
         self._count_prompt(told, prompt_tokens)
         self._look_up(rank, keys[prompt], findable[prompt])
-        # As vLLM lets blocks go: the last of a request is given up first.
+        # As in vLLM, the last block of a request is evicted first.
         followed = keys[keys & np.uint32(rank.of_ours - 1) == 0]
         rank.order.use(followed[::-1].tolist())
         rank.see(keys.tolist())

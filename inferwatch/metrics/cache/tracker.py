@@ -228,7 +228,7 @@ def tokens_in(request: Request | None) -> int | None:
     prefills = request.stage is RequestState.PREFILL and not request.preemptions
     if prefills and request.cached_tokens is not None:
         return request.cached_tokens + request.prefilled_tokens
-    return None  # what was computed again would count twice
+    return None  # recomputed tokens would count twice
 
 
 def _wasted(tokens: int | None, block_tokens: int | None) -> int | None:

@@ -14,7 +14,7 @@ from inferwatch.metrics.number import Better, Number, Unit, piece
 class Cause(StrEnum):
     """Where a part of a request's time went, or why one of its tokens was late."""
 
-    # Of a TTFT, in the order in which they happen.
+    # Parts of a TTFT, in order.
     API = "api"
     """Tokenizing and handing over to the engine, without waiting for a running step."""
     QUEUE_STEP = "running step"
@@ -41,7 +41,7 @@ class Cause(StrEnum):
     SEND = "send"
     """From the engine's first token to the front end's: detokenizing and sending."""
 
-    # Of a late token.
+    # Causes of a late token.
     LONG_PREFILL = "long prefill"
     """Other requests' prompts were computed in the same step."""
     SLOW_STEP = "slow step"
@@ -53,7 +53,7 @@ class Cause(StrEnum):
     MERGED = "merged"
     """The client got several tokens at once, though the engine made them in time."""
 
-    # What a client of ours sees beyond that.
+    # Further parts that a client of ours sees.
     CLIENT = "client"
     """From the intended send to the actual send."""
     NETWORK = "network"

@@ -72,7 +72,7 @@ class Wait(msgspec.Struct, array_like=True):
         self.lost = self.lost - again if again == tokens else 0
         whole_ns = max(0, step.end_ns - self.upto_ns)
         own_ns = whole_ns
-        if first:  # while another step is under way, its own is not
+        if first:  # another step may still run before its own
             own_ns = min(whole_ns, step.duration_ns)
         everyone = max(tokens, step.prefill_tokens + step.decode_tokens, 1)
         again_ns = whole_ns * again // max(tokens, 1)
@@ -158,7 +158,7 @@ def ttft_spent(
         if min(api_ns - held_ns, send_ns, left_ns) >= 0:
             spent_ns[unknown] += left_ns
             return spent_ns
-    # What contradicts the front end's TTFT explains nothing of it.
+    # Parts that contradict the front end's TTFT are not used.
     spent_ns = nothing_spent()
     spent_ns[unknown] = ttft_ns
     return spent_ns

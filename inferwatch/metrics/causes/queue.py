@@ -79,7 +79,7 @@ class QueueAccount(msgspec.Struct, array_like=True):
         if self.start_ns is None or self.start_ns < t_ns:
             return False
         if self.before_ns is None:
-            return self.index == 0  # the first one that its process made
+            return self.index == 0  # the first step of its process
         return self.before_ns < t_ns
 
     def up_to_now(self) -> list[int]:

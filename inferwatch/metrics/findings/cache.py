@@ -148,7 +148,7 @@ class Preemptions(Diagnosis):
             return None
         if share is None or share < RECOMPUTED:
             return None
-        # Whoever is preempted also waits: the larger of both is what it costs.
+        # A preempted request also waits: the cost is the larger of both.
         causes = (Cause.RECOMPUTE, Cause.QUEUE_KV)
         spent = facts.ttft_share(*causes[: 1 + outgrown(facts)]) or 0.0
         return FindingCost(

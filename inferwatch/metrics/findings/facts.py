@@ -97,7 +97,7 @@ class Facts:
     """Live limits of the engines whose limits can be changed while they run."""
     verdict: Verdict | None = None
     running: int | None = None
-    """Running requests at this moment, as are the waiting ones and KV usage below."""
+    """Running requests at this moment; waiting ones and KV usage are of now, too."""
     waiting: int | None = None
     oldest_wait_s: float | None = None
     kv_usage: float | None = None

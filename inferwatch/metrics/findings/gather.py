@@ -164,7 +164,7 @@ def _mixed(steps: StepCounter, now_ns: int) -> MixedSteps | None:
     duration_ns: Ints = rows[SPENT].sum(axis=0)
     tokens, prompts = rows[PLACE["output_tokens"]], rows[PLACE["prefill_tokens"]]
     decoding = (prompts == 0) & (tokens > 0)
-    # A step that ends a prompt has a token of that, too: it had nobody else to delay.
+    # The last chunk of a prompt yields a token itself, which is not a delayed one.
     delayed = (prompts > 0) & (tokens > 1)
     if delayed.sum() < LEAST_MIXED or decoding.sum() < LEAST_DECODING:
         return None

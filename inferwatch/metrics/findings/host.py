@@ -23,7 +23,7 @@ class Stopped(Diagnosis):
         verdict = facts.verdict
         if verdict is None or verdict.health is not Health.STALLED:
             return None
-        # Where nothing at all is heard, readings are late, or its whole host is.
+        # Without any messages, readings are late, or the whole host is.
         if (facts.silent_s or 0.0) > self.SILENT_S and not self._idle(facts):
             return None
         return FindingCost(1.0, "all of the throughput")

@@ -202,7 +202,7 @@ class HeadOfLine(Diagnosis):
         held = facts.bound_share(BoundBy.TOKENS)
         if not is_behind and held < self.HELD:
             return None
-        # Of the same wait, the long prompts are the reason, not the budget.
+        # Long prompts rather than the budget are the cause of this wait.
         worth = min(share * 1.1, 1.0)
         return FindingCost(worth, f"{share:.0%} of the time to first tokens")
 

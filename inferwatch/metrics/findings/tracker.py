@@ -71,7 +71,7 @@ class FindingTracker:
         self._tick_ns = now_ns
         asked = {each.NAME: each for each in diagnoses}
         for name in [each for each in self._watched if each not in asked]:
-            del self._watched[name]  # of one server, where there are several now
+            del self._watched[name]  # of a single server; now there are several
         for diagnosis in asked.values():
             cost = diagnosis.judge(facts)
             if cost is None and diagnosis.NAME not in self._watched:

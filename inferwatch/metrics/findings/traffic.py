@@ -160,7 +160,7 @@ class ClientBound(Diagnosis):
     def holds(self, facts: Facts) -> FindingCost | None:
         if facts.around.client_why is None:
             return None
-        # Where others keep the host busy, that is the reason, and this what follows.
+        # Where other processes keep the host busy, they are the cause.
         share = FOLLOWS if _host_is_full(facts) else self.PRICE
         return FindingCost(share, "what the clients measure: it is not the server's")
 

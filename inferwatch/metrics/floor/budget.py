@@ -261,7 +261,7 @@ def _with_driver(
 
 
 def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
-    """Return the shape with weights of so many bits; None if none has more."""
+    """Return the shape with fewer bits per weight; None if no weight has more."""
     experts = shape.expert_bits
     smaller = replace(
         shape,

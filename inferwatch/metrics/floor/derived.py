@@ -103,7 +103,7 @@ class DerivedTraffic:
         rank = engine.ranks.get(number) if engine is not None else None
         if rank is not None and (rank.window, rank.chunked) != (window, chunked):
             rank.window, rank.chunked = window, chunked
-            rank.members = []  # all are looked up anew
+            rank.members = []  # look all members up again
             rank.window_context = rank.window_pairs = 0
 
     def event(self, event: RequestEvent) -> None:
@@ -160,7 +160,7 @@ def _follow(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
             _one_more_in_window(rank)
     else:
         _look_up(engine, rank, step)
-        # what is seen of a chunk does not just grow with each token
+        # with chunked attention the context starts over at each chunk
         grows = one_each and not step.prefill_tokens and not rank.chunked
         rank.members = step.members if grows else []
 
@@ -187,12 +187,12 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     if len(decoding) > decoders:
         for ordinal in decoding.keys() - step.members:
             _stop_decoding(engine, rank, ordinal, before)
-    if step.produced.count(1) < len(held):  # drafts, or a token that was thrown away
+    if step.produced.count(1) < len(held):  # drafts, or a discarded token
         told = zip(step.members, held, step.produced, strict=False)
         more = {ordinal: each + n - 1 for ordinal, each, n in told if each is not None}
         decoding.update(more)
     for place in others:
-        # As of those that decode: less the steps before this one.
+        # As for decoding members: minus the steps before this one.
         held[place] = _prefill(engine, rank, step, place) - before
     cached: list[int] = held  # type: ignore[assignment] # there is no None left
     _add_up(rank, cached, step.scheduled, others)
@@ -227,7 +227,7 @@ def _look_into_windows(
         return
     for held, n in zip(cached, scheduled, strict=True):
         context += min(held, window)
-        growing = min(max(window - held, 0), n)  # tokens that see all before them
+        growing = min(max(window - held, 0), n)  # tokens whose window is not full
         pairs += growing * held + growing * (growing + 1) // 2 + (n - growing) * window
     rank.window_context, rank.window_pairs = context, pairs
     rank.nearing = sorted(rank.steps + window - h - 1 for h in cached if h < window)
@@ -243,7 +243,7 @@ def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -
         request.computed += scheduled
         return computed
     after = computed + scheduled
-    if request.known_tokens > computed:  # all of them are in the cache now
+    if request.known_tokens > computed:  # the whole prompt is in the cache now
         after = request.known_tokens + produced - 1
     rank.decoding[ordinal] = after - rank.steps
     del engine.requests[ordinal]
@@ -258,7 +258,7 @@ def _stop_decoding(
     held = rank.decoding.pop(ordinal, None)
     if held is not None:
         request.computed = held + steps
-        request.known_tokens = request.computed + 1  # the latest is yet to be computed
+        request.known_tokens = request.computed + 1  # the latest is not computed yet
     return request
 
 

@@ -58,7 +58,7 @@ class StepNeeds:
         gpus = info.tensor_parallel or 1
         costs = StepCosts.of(shape, gpus)
         loaded, told = info.weight_bytes, weight_bytes(shape)
-        # Read is no more than was loaded: its format may be smaller than was told.
+        # Reads are at most what was loaded: the real format may be smaller.
         read = loaded / told if loaded and loaded < SAME * told else 1.0
         return cls(
             shape=shape,

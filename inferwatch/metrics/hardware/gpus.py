@@ -119,7 +119,7 @@ class Gpu:
         self.info = info
         for name in info.missing:
             self._latest.pop(name, None)
-        if info.lost_because is not None:  # what comes after is not of the time between
+        if info.lost_because is not None:  # later counts do not cover the gap
             self._read_ns.clear()
             self._counted = dict.fromkeys(self._counted, (LONG_AGO_NS, 0))
 
@@ -130,7 +130,7 @@ class Gpu:
             for name in KEPT
             if (value := getattr(sample, name)) is not None and abs(value) < ABSURD
         }
-        if self.last_ns is None or t_ns >= self.last_ns:  # else it comes late
+        if self.last_ns is None or t_ns >= self.last_ns:  # else it is out of order
             self.last_ns = t_ns
             self._latest.update(told)
             if sample.span_ns is not None:

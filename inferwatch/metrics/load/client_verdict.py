@@ -209,7 +209,7 @@ def _ms(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-# Of a run that goes on: now by its last seconds, and as a whole.
+# Verdicts on a run in progress: by its last seconds, and as a whole.
 
 SECONDS = 10
 """Number of samples, one a second, for a present verdict."""

@@ -249,10 +249,10 @@ def _counts_disagree(
     return (f"the server made {made:,.0f} tokens, the client received {got:,}",)
 
 
-# The server's view as its answers tell it: vLLM's per-request metrics.
+# The server's view from its answers: vLLM's per-request metrics.
 #
 # They say how long a request was queued, and how long its prefill and its decode took,
-# on the engine's clock. The API server's part they leave out; its counters tell the
+# on the engine's clock. They leave out the API server's part; its counters have the
 # mean.
 
 

@@ -8,7 +8,7 @@ _MESSAGE = re.compile(r'"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)')
 
 
 def error_text(detail: str) -> str:
-    r"""The status and the message of an error in one line; other text stays.
+    r"""Return status and message of an error in one line; other text stays.
 
     >>> error_text('404 {"error":{"message":"There is no \\"x\\".","code":404}}')
     '404 There is no "x".'

@@ -108,7 +108,7 @@ def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] |
     at_once = first_ns is not None and first_ns == record.last_token_ns
     unknown = untold(values, single=at_once or (tokens is not None and tokens < 2))
     if tokens is not None:
-        unknown.discard("tpot_s")  # all of them came in the first chunk
+        unknown.discard("tpot_s")  # all tokens came in the first chunk
     failed = record.failure not in {None, *BY_US}
     missed = slo.missed(values, unknown, failed=failed)
     return missed or None if record.failure in BY_US else missed

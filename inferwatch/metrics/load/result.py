@@ -220,7 +220,7 @@ def _rate(book: LoadBook, records: list[RequestRecord]) -> Rate:
     begun = [each for each in records if each.turn in {None, 1}]
     left = [each for each in begun if each.sent_ns is not None]
     achieved = _per_s(each.sent_ns for each in left if each.sent_ns is not None)
-    if book.users is not None:  # all at once to begin with: no time between sends
+    if book.users is not None:  # users all start at once
         achieved = len(left) / book.span_s if book.span_s else None
     return Rate(
         asked=book.asked_per_s,

@@ -62,7 +62,7 @@ LEAST_ENERGY_NS = 5 * NS_PER_S
 WHOLE = 0.999
 """Share of a bin that energy must cover to be compared with tokens."""
 MODEL_ROLES = ("core", "worker")
-"""Processes whose GPU memory shows that an engine runs there."""
+"""Roles of processes whose GPU memory shows that an engine runs there."""
 
 
 class SavedHardware(msgspec.Struct, array_like=True):
@@ -288,7 +288,7 @@ def _tokens(snapshot: Snapshot) -> tuple[Grid, Floats]:
     grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
     told = [np.nan if n is None else float(n) for n in line.output_tokens]
     tokens = np.array(told)
-    if line.running_max:  # counted by servers, and known where it is told
+    if line.running_max:  # from scrapes: None is unknown already
         return grid, tokens
     tokens = np.nan_to_num(tokens)
     end_ns = snapshot.charts_end_ns

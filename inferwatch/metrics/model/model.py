@@ -301,7 +301,7 @@ class Model:
         if kind in TOLD_APART and reading.source != self._servers.only:
             self._servers.take(reading, self)
         take = self._fold.get(kind)
-        if take is not None:  # anchors change no number
+        if take is not None:  # anchors do not affect numbers
             take(reading)
 
     @property
@@ -355,7 +355,7 @@ class Model:
             history=self._history.saved(parts),
             failed=self._outcomes.saved(parts),
             requests=self._requests.saved(parts),
-            passing=[],  # until all parts are there
+            passing=[],  # filled once all parts are added
             engines=self._engines.saved(),
             client=self._client.saved(parts),
             cost=self._cost.saved(),
@@ -603,7 +603,7 @@ class Model:
         found = servers.models.get(source or "")
         others = bool(servers.models) or servers.only not in {None, source}
         if found is None and others and source in self._scraped.servers:
-            return Model()  # nothing but its scrapes is known of it
+            return Model()  # only its scrapes are known
         return found
 
     def _knows(self, source: str | None) -> bool:
@@ -846,7 +846,7 @@ class Model:
         covered_ns = self._covered_ns(now_ns, LATELY_NS)
         if work.running is None or covered_ns < LEAST_NS:
             return work
-        if work.any and not lately.rows:  # a step is longer than that, or none ends
+        if work.any and not lately.rows:  # steps are longer, or stalled
             return work
         tokens_per_s = lately.sums["output_tokens"] * NS_PER_S / covered_ns
         return replace(work, tokens_per_s=tokens_per_s)
@@ -898,7 +898,7 @@ class Model:
 
     def _span(self, span: RequestSpan) -> None:
         if span.source in self._engines.alive:
-            return  # its probe tells of the same request
+            return  # its probe reports the same request
         self._began(max(span.arrived_ns, 0))
         self._traces.take(span)
 
@@ -951,7 +951,7 @@ class Model:
             self._traffic.lost(note.source)
             self._floors.lost(note.source)
             self._hardware.hosts.lost(note.source)
-            if not self._engines.alive:  # others go on
+            if not self._engines.alive:  # other engines are alive
                 self._health.note(note)
                 self._catch_up = CatchUp(tick_ns=self._catch_up.tick_ns)
                 self._cost.lost()
@@ -1033,7 +1033,7 @@ class Model:
 
     def _host(self, sample: HostSample) -> None:
         self._hardware.hosts.sample(sample)
-        if not sample.source:  # others have no part in what watching costs
+        if not sample.source:  # other hosts do not run inferwatch
             self._cost.host(sample)
             self._client.host(self._cost.host_use())
 

@@ -17,9 +17,9 @@ from inferwatch.metrics.requests.slo import DEFAULT_SHARE, FAILED, METRICS, Slo,
 from inferwatch.metrics.series.samples import Counters
 from inferwatch.metrics.series.window import Window
 
-# The rules are the same for whoever measured. A value beyond its limit is missed, and a
-# request that failed is bad by itself. What did not come is at least as late as the
-# wait for it. Who was cut off before any limit was broken is neither good nor bad.
+# The rules do not depend on who measured. A value beyond its limit is a miss, and a
+# failed request is bad. A token that did not come is at least as late as the
+# wait for it. A request aborted before any miss is neither good nor bad.
 
 
 def judged(request: Request, slo: Slo) -> list[str] | None:
@@ -73,7 +73,7 @@ SPANS_NS = (MINUTE_NS, 5 * MINUTE_NS)
 """Spans that tell whether objectives are missed: the first with enough requests."""
 LEAST_JUDGED = 5
 SILENT_NS = 2 * NS_PER_S
-"""Time after a request's end by which a process must have reported to be awaited."""
+"""How long after a request's end to wait for a process that never reported any."""
 TELLERS = (Vantage.FRONTEND, Vantage.ENGINE)
 LASTS_NS = 5 * NS_PER_S
 """How long a change must last before it is reported."""
@@ -134,7 +134,7 @@ class SloTracker:
         self._objectives.pop(slo.source, None)
         if not slo.slo.strip():
             return
-        with suppress(UsageError):  # of a record that is damaged, or of later times
+        with suppress(UsageError):  # a damaged record, or one of a later version
             objectives = parse_objectives(slo.slo)
             self._said[slo.source] = slo
             self._objectives[slo.source] = objectives
@@ -254,7 +254,7 @@ class SloTracker:
             self.classes[name] = Counters("judged", "good")
         return self.classes.get(name)
 
-    # Pictures.
+    # Views.
 
     @property
     def any(self) -> bool:

@@ -90,7 +90,7 @@ class RankTimes:
     def why_late(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
         """Return why a token of the latest step came late."""
         known = last_ns, preempted
-        if known not in self._why:  # all that decode wait equally long
+        if known not in self._why:  # the same for all decoding requests
             self._why[known] = self._explain(last_ns, t_ns, preempted=preempted)
         return self._why[known]
 
@@ -108,7 +108,7 @@ class RankTimes:
     def _pass_over(self, start_ns: int) -> None:
         """Mark the new requests that a step starting at ``start_ns`` did not take."""
         for request in list(self.new):
-            waits = request.scheduled_ns != start_ns  # else this step takes it
+            waits = request.scheduled_ns != start_ns  # else it is in this step
             if waits and (request.added_ns or 0) <= start_ns:
                 del self.new[request]
                 if request.wait is not None and request.wait.is_new:
@@ -118,7 +118,7 @@ class RankTimes:
         since = [each for each in self._recent if each.end_ns > last_ns]
         before = [each for each in self._recent if each.end_ns <= last_ns]
         if not before and len(since) == RECENT_STEPS and not preempted:
-            return Cause.UNKNOWN  # so long ago that not all of its steps are known
+            return Cause.UNKNOWN  # too long ago: not all steps are kept
         return why_late(last_ns, t_ns, since, before, preempted=preempted).cause
 
 
@@ -221,7 +221,7 @@ class Attribution:
             spent_ns = request.beside_api(wait.so_far(held[0]))
             cause = largest(spent_ns)
             most, second = sorted(spent_ns)[:-3:-1]
-            # No other cause can have caught up before that much more time went by.
+            # No other cause can become the largest before that.
             request.waits_until_ns = held[1] + most - second
             if cause is not request.waits_for:
                 request.waits_for, request.row = cause, None

@@ -55,10 +55,10 @@ class Objectives:
 
 
 def parse_objectives(text: str) -> Objectives:
-    """The objectives that a text gives.
+    """Parse the objectives of ``--slo``.
 
     Raises:
-        UsageError: it makes no sense; the message says what would.
+        UsageError: it cannot be parsed; the message says what is accepted.
     """
     every: Slo | None = None
     classes: dict[str, Slo] = {}
@@ -84,10 +84,10 @@ def parse_objectives(text: str) -> Objectives:
 
 
 def with_target(objectives: Objectives, target: float) -> Objectives:
-    """The same with another target.
+    """Return the objectives with another target.
 
     Raises:
-        UsageError: it is no share that leaves something to be missed.
+        UsageError: it is not between 0 and 1.
     """
     if not 0 < target < 1:
         raise UsageError(
@@ -107,10 +107,12 @@ def _number(clause: str) -> float:
 
 
 def _clause(text: str) -> tuple[str, Slo]:
-    """Its class, and what that is to hold; a colon before the first limit ends a name.
+    """Return the class and the limits of a clause.
+
+    A colon before the first limit ends the class.
 
     Raises:
-        UsageError: it makes no sense.
+        UsageError: it cannot be parsed.
     """
     head = text.partition("<")[0]
     name, colon, _ = head.rpartition(":")

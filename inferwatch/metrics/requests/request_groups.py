@@ -155,7 +155,7 @@ def group_requests(
 
 
 def length_bucket(prompt_tokens: int) -> str:
-    """The bucket of a prompt.
+    """Return the bucket of a prompt length.
 
     >>> length_bucket(127), length_bucket(128), length_bucket(2_047), length_bucket(1)
     ('1–127', '128–511', '512–2k', '1–127')
@@ -230,7 +230,7 @@ def _group(name: str, rows: Sequence[RequestRow]) -> RequestGroup:
 
 
 def quantiles_of(values: Iterable[float | None]) -> Quantiles:
-    """Exact quantiles of the values that are known.
+    """Return exact quantiles of the values that are not None.
 
     >>> quantiles_of([0.3, None, 0.1, 0.2]).p50, quantiles_of([None]).n
     (0.2, 0)

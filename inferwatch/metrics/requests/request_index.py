@@ -194,7 +194,7 @@ class RequestIndex:
         for request in list(self.unsure):
             if request.source == source and request.rank in {None, rank}:
                 self._forget(request)
-                if request.request_id is not None:  # its front end may be behind
+                if request.request_id is not None:  # the front end may still report
                     self._by_id[source, request.request_id] = request
                     self._remember(request)
 
@@ -278,7 +278,7 @@ class RequestIndex:
             if each.ordinal is not None and place not in unmapped:
                 self.members(each.source)[each.ordinal] = each
         for each in sorted(every, key=lambda each: each.arrived_ns or 0):
-            if each.external_id is not None:  # the latest, where clients use one twice
+            if each.external_id is not None:  # the latest, if an id is used twice
                 self._by_client_id[client_id(each.external_id)] = each
 
     def _await_nobody(self, source: str) -> None:

@@ -9,7 +9,7 @@ from inferwatch.metrics.number import Better, Number, Unit, piece
 
 
 def sequence_of(request_id: str, external_id: str | None) -> int | None:
-    """Which answer of several it is, as the reply counts them; None: the only one.
+    """Return the number of a sequence in its reply; None if it is the only one.
 
     vLLM puts the number before its own id, which begins with that of the client.
 
@@ -23,7 +23,7 @@ def sequence_of(request_id: str, external_id: str | None) -> int | None:
 
 
 def sent_id(request_id: str, external_id: str | None) -> str:
-    """The same for all sequences of one request.
+    """Return an id that is the same for all sequences of one request.
 
     >>> sent_id("2_cmpl-7f3a-0-9b1c", "cmpl-7f3a-0"), sent_id("cmpl-7f3a-0-9b1c", None)
     ('cmpl-7f3a-0-9b1c', 'cmpl-7f3a-0-9b1c')
@@ -33,7 +33,7 @@ def sent_id(request_id: str, external_id: str | None) -> str:
 
 
 def request_name(request_id: str, external_id: str | None) -> str:
-    """The id that its client knows, with the number of the sequence.
+    """Return the client's id, with the number of the sequence.
 
     >>> request_name("2_cmpl-7f3a-0-9b1c", "cmpl-7f3a-0"), request_name("r7", None)
     ('cmpl-7f3a-0[2]', 'r7')

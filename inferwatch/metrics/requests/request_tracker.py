@@ -164,7 +164,7 @@ class RequestTracker:
             request.row = None
             if last_ns is None:
                 continue
-            # One gap a step and request, as vLLM counts, however many tokens came.
+            # One gap per step and request, as vLLM counts, however many tokens came.
             gap_ns = end_ns - last_ns
             gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
             request.itl_last_ns = gap_ns
@@ -274,7 +274,7 @@ class RequestTracker:
         if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
             request.tpot_due_ns = event.t_ns
             self._count_tpot(request)
-        if request.ended:  # what the front end said of its end holds
+        if request.ended:  # keep the end that the front end reported
             self._requests.end(request)
             self._ended(request)
         else:

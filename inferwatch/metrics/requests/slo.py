@@ -97,10 +97,10 @@ def untold(
 
 
 def parse_slo(text: str) -> Slo:
-    """The objectives that a text gives.
+    """Parse objectives such as ``ttft_s<0.5 tpot_s<50ms``.
 
     Raises:
-        UsageError: it makes no sense; the message says what would.
+        UsageError: it cannot be parsed; the message says what is accepted.
     """
     limits, at = [], 0
     text = text.strip()

@@ -28,9 +28,9 @@ SECONDS_A_PART = 4
 SECONDS_A_PART_BEFORE = 256
 LEAST_FOR_P99 = 100
 SLOWEST_PART = 10
-"""Of few requests, one in so many counts as slow."""
+"""Of few requests, the slowest tenth is shown."""
 LEAST_PART = 10
-"""A cause of less than one in so many of the time names no request."""
+"""A cause with less than a tenth of the time names no request."""
 
 
 class Slow(NamedTuple):
@@ -210,7 +210,7 @@ def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
 
 
 def _saved(slow: Iterable[Slow], seconds: int, parts: Parts) -> list[int]:
-    """Save the requests in one part per so many seconds; return their numbers."""
+    """Save the requests in one part per ``seconds``, and return the parts' numbers."""
 
     def part_of(each: Slow) -> int:
         return each.t_ns // NS_PER_S // seconds

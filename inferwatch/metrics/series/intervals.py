@@ -132,7 +132,7 @@ def effective_size(values: Numbers) -> EffectiveSize | None:
     if long < LEAST_MEMORIES:
         return None
     variance, of_short = float(values.var()), float(short.var())
-    # The variance around the estimated mean lacks that of the mean itself.
+    # The variance around the estimated mean lacks the variance of that mean.
     independent = (long - 1) * (variance / of_short if of_short > 0 else 1.0)
     return EffectiveSize(independent, max(int(long / MEMORIES_A_FREEDOM), 1))
 

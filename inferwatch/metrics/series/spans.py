@@ -57,7 +57,7 @@ class Level(msgspec.Struct):
 
     def _stretch(self, oldest: int, newest: int, empty: float) -> None:
         count = newest - oldest + 1
-        if oldest == self.first:  # nearly always: only what is new is touched
+        if oldest == self.first:  # the usual case: only new bins are written
             self.rows[self.count : count] = empty
         else:
             self.rows[:count] = self.between(oldest, newest, empty)
@@ -124,7 +124,7 @@ class Spans:
             begin_ns = grid.start_ns + grid.bin_ns * np.arange(grid.count)
             found: Floats = rows[begin_ns // level.bin_ns - first]
             return found
-        # Only what is held is looked at: a grid may reach over years.
+        # Only existing bins are read: a grid may span years.
         found = np.full((grid.count, self._width), self.EMPTY)
         begin, end = max(first, level.first), min(last + 1, level.first + level.count)
         if begin < end:
@@ -182,7 +182,7 @@ class Spans:
             level.first, level.count = level.first // 2, pairs
             level.rows[:pairs] = merged
 
-    # What sums do; worsts do otherwise.
+    # For sums; Worsts overrides these.
 
     def _put(self, rows: Floats, values: Floats, held_ns: Floats | int) -> None:
         rows += values * held_ns

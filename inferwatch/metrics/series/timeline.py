@@ -12,7 +12,7 @@ Heat = tuple[tuple[int, int], ...]
 
 
 def cell_of(duration_ns: int) -> int:
-    """The cell of a duration: the length of its square in bits, which is cheap.
+    """Return the cell of a duration: the bit length of its square, which is cheap.
 
     >>> cell_of(1_000_000), cell_of(1_400_000), cell_of(2_000_000)
     (40, 41, 42)
@@ -21,7 +21,7 @@ def cell_of(duration_ns: int) -> int:
 
 
 def begins_s(cell: int) -> float:
-    """The least duration of a cell; that of the next one is √2 times as long.
+    """Return the shortest duration of a cell; that of the next one is √2 times as long.
 
     >>> round(begins_s(41) * 1e3, 3), begins_s(42) / begins_s(40)
     (1.049, 2.0)

@@ -207,7 +207,8 @@ class Counted:
         self._charted_ns = 0.0
         self._fresh = True
         self._blank = False
-        """Whether the server had counted nothing at first contact."""
+        """Whether nothing was counted yet at the first sample after the last restart.
+        """
         self._missed = False
         self.added: Floats = np.empty(0)
         """Increases of the latest sample."""
@@ -362,7 +363,7 @@ class Counted:
             self._moments.drop(CHUNK)
             self._sealed.popleft()
 
-    # What is asked.
+    # Queries.
 
     @property
     def last_ns(self) -> int | None:

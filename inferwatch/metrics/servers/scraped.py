@@ -30,11 +30,11 @@ class Gauges(msgspec.Struct, array_like=True):
     kv_usage: float | None = None
     by_prometheus: bool = False
     waiting_since_ns: int | None = None
-    """Start of the samples in which requests waited all the time."""
+    """Since when every sample had waiting requests."""
     calm_since_ns: int | None = None
     """When requests last stopped waiting, or the first sample."""
     busy_since_ns: int | None = None
-    """Start of the samples in which there was work all the time."""
+    """Since when every sample had work."""
     idle_since_ns: int | None = None
     progress_ns: int | None = None
     """When it last made progress."""
@@ -227,7 +227,7 @@ class ScrapedServers:
         """Set the objectives of requests; those typed by the user take precedence."""
         typed = self._slo is not None and self._slo.slo and not self._slo.source
         if typed and slo.source:
-            return  # what was typed holds for all
+            return  # typed objectives apply to all
         try:
             every = parse_objectives(slo.slo).every if slo.slo.strip() else None
         except UsageError:
@@ -246,7 +246,7 @@ class ScrapedServers:
         known = server.restarts_ns
         last_ns = server.last_ns
         if known and last_ns is not None and known[-1] >= last_ns:
-            return  # told and seen: the same
+            return  # a note and a scrape report the same restart
         del known[: len(known) + 1 - MOST_RESTARTS]
         known.append(t_ns)
 

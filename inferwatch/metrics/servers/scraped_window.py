@@ -41,11 +41,11 @@ from inferwatch.metrics.steps.counter import StepTotals, ratio
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import LEAST_NS, Flow, KvState
 
-# What servers counted, over time: the columns of charts.
+# Counters of servers over time: the columns of charts.
 #
-# A counter is known at samples alone. Between two that follow each other it is taken to
+# A counter is known only at samples. Between two consecutive ones it is taken to
 # have risen evenly, so that a bin narrower than the interval shows the interval's mean.
-# Where nobody knows (before, after, across a restart or a loss) there is a gap.
+# Where it is unknown (before, after, across a restart or a loss) there is a gap.
 
 Bools = npt.NDArray[np.bool_]
 Column = tuple[float | None, ...]
@@ -423,7 +423,7 @@ class ScrapedWindow:
         totals = [
             _blocks(server)
             for server, _, rank, _ in self._ranks
-            if rank.peak_usage is not None  # what is of all ranks has no cache
+            if rank.peak_usage is not None  # totals of all ranks have no cache
         ]
         known = totals and None not in totals
         total = known_sum(totals) if known else None

@@ -25,7 +25,7 @@ from inferwatch.metrics.servers.server_state import Via
 
 MOST_SERVERS = 4_096
 LEAST_PART = 2
-"""Traces must cover more than one in so many requests to stand for all."""
+"""Traces must cover at least half of the requests to stand for all."""
 OWN_FLAG = "--otlp-traces-endpoint"
 """The flag whose advice is dropped once traces arrive."""
 
@@ -82,7 +82,7 @@ class Traces:
         request = Request(
             source=span.source,
             seen_ns=span.arrived_ns,
-            request_id=f"{span.request_id}#{self._told}",  # clients choose some twice
+            request_id=f"{span.request_id}#{self._told}",  # clients may reuse ids
             external_id=span.request_id,
             outcome=RequestState.FINISHED,
             front_ended=True,
@@ -107,7 +107,7 @@ class Traces:
             request.first_ns = span.end_ns - span.decode_ns
         return request
 
-    # What becomes of it.
+    # Results.
 
     def sources(self, scraped: ScrapedWindow, window_ns: int | None) -> set[str]:
         """Return the servers whose traces are complete in the window."""
@@ -147,7 +147,7 @@ class Traces:
 def advice_left(advice: Iterable[str], via: Via | None) -> list[str]:
     """Return the advice that has not been followed yet."""
     if via is Via.PROBE:
-        return []  # whoever has a probe tells all
+        return []  # a probe reports everything
     return [each for each in advice if via is not Via.TRACES or OWN_FLAG not in each]
 
 

@@ -37,7 +37,7 @@ class Rank(msgspec.Struct, array_like=True):
     kv: KvBlocks = (None, None, None)
     last_end_ns: int | None = None
     waiting_since_ns: int | None = None
-    """Start of the steps after which requests waited all the time."""
+    """Since when every step left requests waiting."""
     calm_since_ns: int | None = None
     """When requests last stopped waiting."""
     lost: bool = False
@@ -316,7 +316,7 @@ class Engines:
     @property
     def kv(self) -> KvBlocks:
         """Used, idle-cached and free blocks of all ranks."""
-        if len(self.ranks) == 1:  # nearly always; and asked in every step
+        if len(self.ranks) == 1:  # the usual case, and called for every step
             return next(iter(self.ranks.values())).kv
         used, cached, free = zip(*(r.kv for r in self.ranks.values()), strict=True)
         return known_sum(used), known_sum(cached), known_sum(free)

@@ -264,10 +264,10 @@ def _short(duration_ns: float) -> str:
     return f"{duration_ns / 1e9:.1f} s"
 
 
-# Whether what is told is still the past: a probe that is heard late tells that first.
+# Whether readings are still of the past: a probe connected late sends these first.
 #
-# Its memory of half an hour comes as fast as it can be read. Meanwhile the latest step
-# that is known lies minutes back, and an engine that works would seem to stand still.
+# Half an hour of them comes as fast as it can be read. Meanwhile the latest known step
+# is minutes old, and a working engine would seem stalled.
 
 LATE_NS = STALL_LEAST_NS
 """Delay from which a reading counts as late, as it would look like a stall."""

@@ -18,9 +18,9 @@ from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
 
-# Whom the scheduler passes over. In the queue, later ones are taken again and again. In
-# decode, a request runs and yet is left out of many steps: their token budget went to
-# others. Either is looked for only where it can be: when a request is taken, and in a
+# Starved requests. In the queue, later ones are scheduled again and again. In
+# decode, a running request is left out of many steps: their token budget went to
+# others. Each is checked only where it can occur: when a request is scheduled, and in a
 # step that holds fewer requests than run.
 
 MS = 1_000_000
@@ -266,7 +266,7 @@ class StallFinder:
             self._gap(pace, step, before, gap_ns)
         left_out = step.running > len(step.members)
         decoding = step.decode_requests
-        if left_out:  # those who decoded before still do, but for whom is left
+        if left_out:  # decoding requests stay the same but for those that end
             decoding = max(
                 decoding, min(pace.decoding, step.running - step.prefill_requests)
             )
@@ -406,7 +406,7 @@ def _slowed(slow: SlowDecode) -> Stall:
 
 
 def short(duration_ns: float) -> str:
-    """A duration for a sentence.
+    """Return a duration as text.
 
     >>> short(8_900_000), short(1_590_000_000)
     ('8.9 ms', '1.6 s')

@@ -39,7 +39,7 @@ class RequestWalk:
     own: list[OwnStep] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
     computed: list[tuple[int, int]] = field(default_factory=list)
-    """Times from which so many of its tokens were computed or being computed."""
+    """Times, with the number of its tokens computed or being computed from then on."""
     drafted: int | None = None
     accepted: int | None = None
     tokens: int = 0
@@ -104,7 +104,7 @@ class Computing:
                 found.accepted = (found.accepted or 0) + max(own.produced, 1) - 1
             return
         if own.produced:
-            # The last chunk ends with the last token known: what it did not schedule
+            # The last chunk ends with the last known token: what it did not schedule
             # was computed before, or came out of the prefix cache.
             if self.known_tokens is not None:
                 known = self.known_tokens + found.tokens

@@ -24,7 +24,7 @@ from inferwatch.metrics.story.request_walk import OwnStep, RequestWalk
 from inferwatch.metrics.story.story import Spike
 
 MOST_SPIKES = 500
-"""Largest number of late tokens; of more the longest gaps are kept."""
+"""Largest number of late tokens; beyond it the longest gaps are kept."""
 CLOCK_DROP = 0.9
 """Clock / usual clock of a GPU below which it was throttled."""
 
@@ -238,7 +238,7 @@ def merged_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateTo
         here = made[max(at - 1, 0) : end]
         worst_ns = max((b - a for a, b in pairwise(here)), default=gap)
         if end - at < 2 or worst_ns > max(SPIKE_LEAST_NS, gap / SPIKE_FACTOR):
-            continue  # the engine was late itself
+            continue  # the engine itself was late
         own = came[end - 1]
         spike = Spike(
             t_ns=t_ns,

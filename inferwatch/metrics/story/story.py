@@ -121,7 +121,9 @@ class RequestStory:
     companions: tuple[Companion, ...] = ()
     """Most tokens first."""
     kv_blocks: tuple[tuple[int, int], ...] = ()
-    """Times from which it held so many blocks, by the tokens computed so far."""
+    """Times, with the number of blocks held from then on; by the tokens computed so
+    far.
+    """
     kv_peak_blocks: int | None = None
     cached_tokens: int | None = None
     drafted_tokens: int | None = None
