@@ -69,7 +69,6 @@ class ComparedNumber:
 
     @property
     def large(self) -> bool:
-        """Whether the number has changed."""
         if not self.comparable or self.now is None or self.then is None:
             return False
         if self.number.unit is Unit.SHARE:
@@ -100,7 +99,6 @@ class Differences:
     """Whether the server's process is another one; None where not known."""
 
     def large(self, side: ChangeSide) -> tuple[ComparedNumber, ...]:
-        """Return the numbers of one side that have changed."""
         return tuple(each for each in self.numbers if each.side is side and each.large)
 
     def known(self, side: ChangeSide) -> bool:
@@ -138,7 +136,6 @@ def _change(
 
 
 def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None]:
-    """Return the mean of a latency, and who measured it."""
     for row in snapshot.latencies:
         if row.metric == metric:
             return row.quantiles.mean, row.vantage

@@ -58,7 +58,6 @@ class FleetServer:
 
     @property
     def name(self) -> str:
-        """The name on screens."""
         info = self.state.info
         return info.name if info is not None and info.name else self.state.source
 

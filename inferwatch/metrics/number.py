@@ -122,7 +122,6 @@ class Number:
 
     @property
     def name(self) -> str:
-        """The name of its field."""
         return self.key.rpartition(".")[2]
 
 

@@ -194,7 +194,6 @@ class RankBlocks:
         return self._shares
 
     def saved(self, source: str, rank: int) -> SavedBlocks:
-        """Return the state that checkpoints keep."""
         idle_ns = np.array(self._idle_ns, np.int64)
         return SavedBlocks(
             source=source,
@@ -378,7 +377,6 @@ class BlockMaps:
                 rank.doubted = True
 
     def lost(self, source: str) -> None:
-        """Forget the pools of a lost engine."""
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]
 

@@ -236,7 +236,6 @@ class RankCache:
         return gone
 
     def store(self, block: int, parent: int | None, t_ns: int) -> None:
-        """Add a block that was cached."""
         before = None if parent is None else self.blocks.get(parent)
         depth = before.depth + 1 if before is not None else 1
         self.put(block, CachedBlock(t_ns, parent, depth))
@@ -246,7 +245,6 @@ class RankCache:
         self._count(cached, 1)
 
     def clear(self) -> None:
-        """Remove all blocks."""
         self.blocks.clear()
         self._followers.clear()
         self.depths.clear()

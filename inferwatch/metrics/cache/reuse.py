@@ -202,19 +202,16 @@ class Reuse:
         rank.see(keys.tolist())
 
     def clear(self, source: str, rank: int) -> None:
-        """Forget the blocks of a rank whose cache was reset on request."""
         held = self._ranks.get((source, rank))
         if held is not None:
             held.clear()
 
     def lost(self, source: str) -> None:
-        """Forget the blocks of a lost engine."""
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]
 
     @property
     def blocks(self) -> int:
-        """Number of prompt blocks looked up."""
         return self._counts.blocks
 
     def curve(self, pool: int | None) -> tuple[HitPoint, ...]:

@@ -71,7 +71,6 @@ class MemoryTracker:
             self._mapped_since_ns = block_map.t_ns
 
     def prompt(self, prompt: PromptBlocks) -> None:
-        """Add the prompt blocks of a finished request."""
         rank = self._engines.ranks.get((prompt.source, prompt.rank))
         request = self._requests.members(prompt.source).get(prompt.ordinal)
         self._reuse.take(

@@ -62,7 +62,6 @@ class Wait(msgspec.Struct, array_like=True):
         self.account, self.computed = None, cached_tokens
 
     def chunk(self, step: Step, tokens: int) -> None:
-        """Record a step with ``tokens`` of the request."""
         first, begin_ns = self.step is None, step.end_ns - step.duration_ns
         if self.put_back or self.lost:
             self._spend(Cause.RECOMPUTE, begin_ns)
@@ -84,7 +83,6 @@ class Wait(msgspec.Struct, array_like=True):
         self.computed += tokens
 
     def preempted(self, step: Step) -> None:
-        """Record that a step began by preempting the request."""
         self._spend(
             Cause.RECOMPUTE if self.lost else Cause.PREFILL_DELAYED, step.start_ns
         )
@@ -165,7 +163,6 @@ def ttft_spent(
 
 
 def held_up(wait: Wait, tokenised_ns: int | None) -> int:
-    """Return how long a step ran while the request was handed over."""
     if tokenised_ns is None or wait.before is None:
         return 0
     start_ns, end_ns = wait.before

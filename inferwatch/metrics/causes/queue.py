@@ -30,7 +30,6 @@ NO_STEP = -2
 
 
 def nothing_spent() -> list[int]:
-    """Return nanoseconds by cause, all zero."""
     return [0] * len(TTFT_CAUSES)
 
 

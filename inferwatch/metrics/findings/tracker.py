@@ -37,7 +37,6 @@ class Watched(msgspec.Struct, array_like=True):
 
     @property
     def since_ns(self) -> int:
-        """Start of the oldest remembered interval in which it held."""
         return self.held[0][0] - self.held[0][1]
 
     def lasts(self, lasting: Lasting) -> bool:

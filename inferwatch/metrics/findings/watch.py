@@ -208,7 +208,6 @@ class FindingWatch:
         return tuple(sorted(held, key=lambda each: (each.until_ns, each.name)))
 
     def saved(self) -> SavedWatch:
-        """Return the state that checkpoints keep."""
         return SavedWatch(
             tracker=self.tracker.saved(),
             up_ns=self._up_ns,

@@ -90,7 +90,6 @@ class DerivedTraffic:
         self._engines: dict[str, EngineTraffic] = {}
 
     def info(self, info: EngineInfo) -> None:
-        """Start following a rank."""
         ranks = self._engines.setdefault(info.source, EngineTraffic()).ranks
         if info.rank not in ranks and len(ranks) < MOST_RANKS:
             ranks[info.rank] = RankTraffic()

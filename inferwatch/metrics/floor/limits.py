@@ -96,7 +96,6 @@ def limits_of(
 
 
 def _alike(needs: Sequence[StepNeeds]) -> bool:
-    """Return whether all ranks have the same model and devices."""
     first = needs[0]
     return all(
         (each.shape, each.peak, each.fixed_bytes)

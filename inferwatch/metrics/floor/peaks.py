@@ -48,13 +48,11 @@ class Devices:
         """Peaks by host (empty for this one) or GPU UUID."""
 
     def gpu(self, info: GpuInfo) -> None:
-        """Add or update a GPU."""
         if info.uuid and (info.uuid in self._gpus or len(self._gpus) < MOST_DEVICES):
             self._gpus[info.uuid] = info
             self.changes += 1
 
     def measured(self, peak: MeasuredPeak) -> None:
-        """Add the measured peak of a host or GPU."""
         if peak.source in self._measured or len(self._measured) < MOST_DEVICES:
             self._measured[peak.source] = peak
             self.changes += 1

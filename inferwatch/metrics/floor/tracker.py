@@ -236,7 +236,6 @@ class FloorTracker:
         return Worst(ratio, int(ends_ns[place]), int(index[place]))
 
     def _learn(self, key: Key) -> _Rank:
-        """Return a rank's state with its needs up to date."""
         rank = self._ranks.get(key)
         if rank is None:
             rank = self._ranks[key] = _Rank()

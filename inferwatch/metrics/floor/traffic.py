@@ -65,7 +65,6 @@ class TrafficTracker:
     def windowed(
         self, source: str, rank: int, window: int | None, *, chunked: bool = False
     ) -> None:
-        """Set the window of a rank's sliding-window layers."""
         self._derived.windowed(source, rank, window, chunked=chunked)
 
     def step(self, step: Step) -> RankTraffic | None:

@@ -115,7 +115,6 @@ class Gpu:
         """Time and value of each counter's latest reading."""
 
     def describe(self, info: GpuInfo) -> None:
-        """Set the info, and forget values that can no longer be read."""
         self.info = info
         for name in info.missing:
             self._latest.pop(name, None)
@@ -147,7 +146,6 @@ class Gpu:
                 self.spans.add(begin_ns, t_ns, values)
 
     def state(self, now_ns: int, window: Window, line: GpuTimeline) -> GpuState:
-        """Return the latest values, and those over the window."""
         latest, sums = self._latest, self.spans.over(now_ns, window)
         share = latest.get("dram_active")
         peak = self._peak_of(latest)

@@ -218,14 +218,12 @@ class Host:
 
     @property
     def pids(self) -> dict[int, str]:
-        """Roles of its processes by pid."""
         last = self._recent.last
         return {each.pid: each.role for each in last.processes} if last else {}
 
     def state(
         self, now_ns: int, window: Window, lags: list[Worsts], grid: Grid | None
     ) -> HostState:
-        """Return the latest values, and those over the window."""
         last, use = self._recent.last, self._recent.use(SPAN_NS)
         return HostState(
             source=self.source,
@@ -336,7 +334,6 @@ class HostTracker:
             host.info = info
 
     def sample(self, sample: HostSample) -> None:
-        """Add the processes and CPU use of a host."""
         host = self._host(sample.source)
         if host is not None and _believed(sample):
             host.take(sample)

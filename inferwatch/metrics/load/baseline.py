@@ -58,7 +58,6 @@ class LengthBaseline:
 def length_baseline(
     prompt_tokens: int, records: Sequence[RequestRecord]
 ) -> LengthBaseline:
-    """Return the baseline of requests with one prompt length."""
     good = [each for each in records if each.failure is None]
     failed = [each for each in records if each.failure is not None]
     counts = [each.prompt_tokens for each in good if each.prompt_tokens is not None]

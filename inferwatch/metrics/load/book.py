@@ -53,7 +53,6 @@ class LoadBook:
         self.warmup: list[RequestRecord] = []
 
     def fold(self, reading: AnyReading) -> None:
-        """Fold a reading, if it is of this run."""
         if reading.source != self.run_id:
             return
         if isinstance(reading, RequestRecord):

@@ -67,7 +67,6 @@ class LoadClient:
         self._host = HostUse()
 
     def planned(self, planned: LoadPlanned) -> None:
-        """Add the plan of a run that has not begun."""
         if (facts := plan_facts(planned)) is not None:
             self._plans[facts.run_id] = facts, planned.plan
             if planned.elsewhere:
@@ -78,7 +77,6 @@ class LoadClient:
                 del self._elsewhere[next(iter(self._elsewhere))]
 
     def event(self, event: LoadEvent) -> None:
-        """Fold an event of a load generator."""
         self._began(event.t_ns)
         run = self._run_of(event.source, begins=event.kind is LoadKind.STARTED)
         if run is not None:
@@ -91,7 +89,6 @@ class LoadClient:
             run.sample(sample, self._host)
 
     def host(self, use: HostUse) -> None:
-        """Set how busy the client's host is."""
         self._host = use
 
     def record(self, record: RequestRecord) -> int:
@@ -185,6 +182,5 @@ class LoadClient:
 
 
 def ended_ns(record: RequestRecord) -> int:
-    """Return the last known moment of a request."""
     moments = (record.end_ns, record.last_token_ns, record.sent_ns)
     return next((t_ns for t_ns in moments if t_ns is not None), record.intended_ns)

@@ -290,7 +290,6 @@ class ClientRun:
         return self.progress.run_id
 
     def event(self, event: LoadEvent) -> None:
-        """Fold an event of the run."""
         self._began(event.t_ns)
         self._events.append(event)
         self.progress.event(event)
@@ -367,7 +366,6 @@ class ClientRun:
 
     @classmethod
     def restored(cls, saved: SavedClientRun) -> Self:
-        """Return the run of a checkpoint."""
         progress = RunProgress.restored(saved.run)
         run = cls(saved.number, progress, elsewhere=saved.elsewhere)
         run._began_ns, run._asked, run._sent = saved.began_ns, saved.asked, saved.sent

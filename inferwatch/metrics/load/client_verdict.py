@@ -246,7 +246,6 @@ class ThinnedValues(msgspec.Struct, array_like=True):
     seen: int = 0
 
     def add(self, values: Iterable[int]) -> None:
-        """Add values in order of time."""
         for value in values:
             if self.seen % self.stride == 0:
                 self.kept.append(value)
@@ -320,7 +319,6 @@ class ClientJudge:
         self._said = JudgedSecond()
 
     def record(self, record: RequestRecord) -> None:
-        """Add a request that has ended."""
         if record.phase is not Phase.WARMUP:
             self._fresh += 1
             self._records.append(
@@ -363,7 +361,6 @@ class ClientJudge:
 
     @classmethod
     def restored(cls, saved: SavedSeconds, most_in_flight: int | None) -> Self:
-        """Return the judge of a checkpoint."""
         judge = cls(most_in_flight)
         judge._samples.extend(saved.samples)
         judge._records.extend(saved.requests)

@@ -51,7 +51,6 @@ class CrossCheck:
     """What the server could report, and how to enable it."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the check as an object of JSON summaries."""
         return {
             "source": self.source,
             "n": self.n,
@@ -128,7 +127,6 @@ class ServerBook:
         self._requests: dict[str, _ServerMoments] = {}
 
     def fold(self, reading: AnyReading) -> None:
-        """Fold a reading, if it is of a request."""
         if not isinstance(reading, RequestEvent):
             return
         request = self._requests.setdefault(reading.request_id, _ServerMoments())

@@ -122,7 +122,6 @@ class AskedRate(msgspec.Struct, array_like=True):
     changed_ns: int | None = None
 
     def take(self, event: LoadEvent) -> None:
-        """Set the target."""
         old = self.rate_per_s if self.users is None else self.users
         self.rate_per_s, self.users = event.rate_per_s, event.users
         new = self.rate_per_s if self.users is None else self.users
@@ -141,12 +140,10 @@ class RunMoments(msgspec.Struct, array_like=True):
 
     @property
     def sending(self) -> bool:
-        """Whether it sends: past the warm-up, and not draining."""
         over = self.draining_ns is not None or self.ended_ns is not None
         return self.sending_ns is not None and not over
 
     def state(self, now_ns: int, *, warms_up: bool) -> RunState:
-        """Return the state of the run at a moment."""
         if self.ended_ns is not None:
             return RunState.ENDED
         if self.heard_ns is not None and now_ns - self.heard_ns > SILENT_NS:
@@ -217,7 +214,6 @@ class RunProgress:
 
     @classmethod
     def restored(cls, saved: SavedRun) -> Self:
-        """Return the run of a checkpoint."""
         run = cls(saved.run_id, saved.plan)
         run.judge = ClientJudge.restored(saved.latest, run._most_in_flight)
         run.asked, run._counts, run._moments = saved.asked, saved.counts, saved.moments
@@ -227,7 +223,6 @@ class RunProgress:
 
     @property
     def ended(self) -> bool:
-        """Whether the generator reported the end of the run."""
         return self._moments.ended_ns is not None
 
     @property
@@ -236,7 +231,6 @@ class RunProgress:
         return self.asked.rate_per_s if self._moments.sending else None
 
     def event(self, event: LoadEvent) -> None:
-        """Fold an event of the run."""
         moments = self._moments
         moments.heard_ns = event.t_ns
         moments.began_ns = moments.began_ns or event.t_ns
@@ -253,7 +247,6 @@ class RunProgress:
             moments.ended_ns = event.t_ns
 
     def record(self, record: RequestRecord) -> None:
-        """Fold a request that has ended."""
         self._counts.take(record)
         self.judge.record(record)
 
@@ -290,7 +283,6 @@ class RunProgress:
         return moments.heard_ns + SILENT_NS + 1
 
     def view(self, now_ns: int) -> LoadRun:
-        """Return the run as screens show it."""
         plan, asked, tally = self.plan, self.asked, self._tally()
         elapsed_s = self._moments.elapsed_s(now_ns)
         state = self._moments.state(now_ns, warms_up=self._warms_up)

@@ -152,7 +152,6 @@ class LoadResult:
 def load_result(
     book: LoadBook, slo: Slo | None = None, classes: Mapping[str, Slo] | None = None
 ) -> LoadResult:
-    """Return the result of a run from its readings."""
     records, succeeded = book.records, book.succeeded
     found = latencies_of(book, records)
     send_lag = estimate(book.send_lags_ns())
@@ -266,7 +265,6 @@ def by_turn(book: LoadBook) -> dict[str, LoadGroup]:
 
 
 def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> LoadGroup:
-    """Return the result of some requests of a run."""
     succeeded = [each for each in records if each.failure is None]
     judged = slo is not None and bool(slo.limits)
     return LoadGroup(

@@ -1002,7 +1002,6 @@ class Model:
         return {source: model.watch for source, model in self._servers.models.items()}
 
     def classed(self, external_id: str, name: str) -> None:
-        """Set the class of a request, as named by its client."""
         request = self._requests.classed(external_id, name)
         if request is not None:
             self._slo.classed(request)
@@ -1049,7 +1048,6 @@ def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
 
 
 def _named(source: str, rows: str) -> str:
-    """Return the name of a server's rows among those of all servers."""
     return f"{source}: {rows}"
 
 

@@ -302,7 +302,6 @@ class SloTracker:
         )
 
     def _shown(self, source: str | None) -> tuple[list[Objectives], str]:
-        """Return the objectives to show, and their text."""
         typed = self._objectives.get(ALL) or self._objectives.get(source or ALL)
         several = [typed] if typed is not None else [*self._objectives.values()]
         texts = dict.fromkeys(each.limits for each in several)

@@ -88,7 +88,6 @@ class RankTimes:
             del self.new[next(iter(self.new))]
 
     def why_late(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
-        """Return why a token of the latest step came late."""
         known = last_ns, preempted
         if known not in self._why:  # the same for all decoding requests
             self._why[known] = self._explain(last_ns, t_ns, preempted=preempted)
@@ -162,7 +161,6 @@ class Attribution:
             wait.chunk(step, tokens)
 
     def preempted(self, request: Request, step: Step) -> None:
-        """Record that a request was preempted."""
         request.preempted_ns = step.end_ns
         if request.wait is not None and request.awaits_first:
             request.wait.preempted(step)

@@ -158,7 +158,6 @@ class Request:
         return cls(**msgspec.structs.asdict(saved))
 
     def learn(self, event: RequestEvent) -> None:
-        """Take over the fields of an event."""
         self.request_id = event.request_id
         if self.ordinal is None:
             self.ordinal = event.ordinal
@@ -256,7 +255,6 @@ class Request:
 
     @property
     def ended_by_both(self) -> bool:
-        """Whether both front end and engine reported the end."""
         return self.front_ended and self.engine_ended
 
     @property

@@ -137,7 +137,6 @@ class RequestIndex:
         return None
 
     def wait(self, request: Request, t_ns: int) -> None:
-        """Mark a request as waiting since ``t_ns``."""
         self._busy(t_ns)
         request.waiting_since_ns = t_ns
         self.running.pop(request, None)
@@ -219,7 +218,6 @@ class RequestIndex:
 
     @property
     def seen(self) -> int:
-        """Number of requests seen that have an id."""
         return self._seen
 
     @property

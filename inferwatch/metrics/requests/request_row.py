@@ -57,7 +57,6 @@ class RequestState(StrEnum):
 
     @property
     def live(self) -> bool:
-        """Whether it has not ended."""
         return self not in {
             RequestState.FINISHED,
             RequestState.ABORTED,

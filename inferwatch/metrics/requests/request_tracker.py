@@ -41,7 +41,6 @@ class LatencySamples:
         self.samples = {metric: Samples() for metric in VANTAGES}
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        """Add ``weight`` equal samples at ``t_ns``."""
         self.samples[metric].add(t_ns, value_ns, weight)
         self._history.add_latency(metric, t_ns, value_ns, weight)
 

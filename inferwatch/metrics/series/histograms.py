@@ -31,7 +31,6 @@ class Buckets:
 
     @property
     def n(self) -> int:
-        """Total count."""
         return int(self.upto[-1])
 
 

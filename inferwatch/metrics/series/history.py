@@ -56,7 +56,6 @@ class Bin(msgspec.Struct, array_like=True):
         gap_ns: int = 0,
         floor_ns: int | None = None,
     ) -> None:
-        """Count a step that ended in this bin."""
         self.gap_ns += gap_ns
         if floor_ns is not None:
             self.bounded += 1
@@ -84,7 +83,6 @@ class Bin(msgspec.Struct, array_like=True):
         self._keep_latest(kv, step.end_ns)
 
     def add_latency(self, metric: str, value_ns: int, weight: int) -> None:
-        """Count ``weight`` equal samples of a latency."""
         spread = self.latencies.get(metric)
         if spread is None:
             self.latencies[metric] = [weight, value_ns * weight, value_ns]
@@ -223,12 +221,10 @@ class History:
         bin_.add_step(step, output_tokens, kv, gap_ns, floor_ns)
 
     def add_latency(self, metric: str, t_ns: int, value_ns: int, weight: int) -> None:
-        """Count equal samples of a latency at a moment."""
         self._bin_at(t_ns).add_latency(metric, value_ns, weight)
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was counted yet."""
         return not self._whole.bins and self._open_index is None
 
     def columns(
@@ -330,8 +326,6 @@ Column = Callable[[Bin], Any]
 
 
 def latency_mean(metric: str) -> Column:
-    """Return a column of the mean of a latency."""
-
     def mean_s(column: Bin) -> float | None:
         spread = column.latencies.get(metric)
         return spread[1] / spread[0] / NS_PER_S if spread else None
@@ -340,8 +334,6 @@ def latency_mean(metric: str) -> Column:
 
 
 def latency_max(metric: str) -> Column:
-    """Return a column of the maximum of a latency."""
-
     def max_s(column: Bin) -> float | None:
         spread = column.latencies.get(metric)
         return spread[2] / NS_PER_S if spread else None
@@ -350,8 +342,6 @@ def latency_max(metric: str) -> Column:
 
 
 def bound_share(cause: BoundBy) -> Column:
-    """Return a column of the share of step time that a limit bound."""
-
     def share(column: Bin) -> float | None:
         if not column.duration_ns:
             return None

@@ -264,7 +264,6 @@ class Estimate:
     """A lower bound of p99 that one or two hiccups do not raise."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the estimate as an object of JSON summaries."""
         columns = ("mean", *PERCENTS, "max")
         return {
             "n": self.quantiles.n,

@@ -84,7 +84,6 @@ def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
 
 
 def _sorted(values: Ints, weights: Ints) -> tuple[Ints, Ints]:
-    """Return sorted values, and the cumulative weight up to each."""
     order = np.argsort(values)
     return values[order], np.cumsum(weights[order])
 
@@ -109,7 +108,6 @@ DeferredCounts = Callable[[], list[CellCounts]]
 
 
 def counts_of(values: Ints, weights: Ints, cell: int) -> CellCounts:
-    """Return the counts of values with weights."""
     cells, which = np.unique(np.maximum(values // cell, 0), return_inverse=True)
     counts = np.zeros(len(cells), np.int64)
     np.add.at(counts, which, weights)
@@ -144,7 +142,6 @@ class CountTable:
 
     @property
     def cell(self) -> int:
-        """Width of a cell."""
         return self._cell
 
     def defer(self, deferred: DeferredCounts) -> None:

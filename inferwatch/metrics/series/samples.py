@@ -37,12 +37,10 @@ class Samples:
         self._rows.add((t_ns, value, weight))
 
     def add_many(self, times_ns: Ints, values: Ints) -> None:
-        """Add a sample for each of these moments."""
         ones = np.ones(len(values), np.int64)
         self._rows.extend(np.vstack((times_ns, values, ones)))
 
     def quantiles(self, now_ns: int, window: Window) -> Quantiles:
-        """Return the quantiles of a window that ends now."""
         if window.value is None:
             self._rows.flush()
             return self._table.quantiles(self._unit)
@@ -61,7 +59,6 @@ class Samples:
 
     @property
     def rows(self) -> RecentRows:
-        """The rows of rolling windows."""
         return self._rows
 
     def restore(
@@ -111,7 +108,6 @@ class Counters:
         self._rows.add((t_ns, *counts))
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Return the counts of a window that ends now."""
         if window.value is None:
             self._rows.flush()
             return self._total(self._count, self._sums, self._maxima)
@@ -123,7 +119,6 @@ class Counters:
 
     @property
     def rows(self) -> RecentRows:
-        """The rows of rolling windows."""
         return self._rows
 
     def saved(self) -> SavedCounters:

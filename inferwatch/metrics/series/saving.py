@@ -39,7 +39,6 @@ class Parts:
         """Parts that change, numbered from -1 down."""
 
     def add(self, content: object, *, lasts: bool) -> int:
-        """Add a part, and return its number."""
         parts = self.lasting if lasts else self.passing
         parts.append(msgspec.msgpack.encode(content))
         return len(parts) - 1 if lasts else -len(parts)

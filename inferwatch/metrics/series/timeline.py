@@ -30,7 +30,6 @@ def begins_s(cell: int) -> float:
 
 
 def merged(parts: Iterable[Heat]) -> dict[int, int]:
-    """Return the sum of the counts of several columns."""
     counts: dict[int, int] = {}
     for part in parts:
         for cell, count in part:

@@ -26,7 +26,6 @@ class Window(Enum):
 
     @property
     def span(self) -> str:
-        """The words in sentences."""
         whole = self is Window.SESSION
         return "the whole session" if whole else f"the last {self.label}"
 

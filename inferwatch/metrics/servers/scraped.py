@@ -209,7 +209,6 @@ class ScrapedServers:
                 rank.counted.miss()
 
     def sample(self, sample: EngineSample) -> None:
-        """Add a sample of one rank."""
         server = self._server(sample.source)
         if server is None:
             return

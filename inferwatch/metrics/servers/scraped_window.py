@@ -326,18 +326,15 @@ class ScrapedWindow:
 
     @property
     def last_token_ns(self) -> int | None:
-        """When output tokens last increased."""
         told = [gauges.token_ns for gauges in self._answering]
         return max((each for each in told if each is not None), default=None)
 
     @property
     def restarts_ns(self) -> list[int]:
-        """When any of the servers restarted."""
         return sorted(chain.from_iterable(each.restarts_ns for each in self.servers))
 
     @cached_property
     def _answering(self) -> list[Gauges]:
-        """The latest gauges of ranks whose server answers."""
         return [
             rank.gauges
             for server, _, rank, _ in self._ranks
@@ -450,7 +447,6 @@ class ScrapedWindow:
         )
 
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
-        """Return the latencies of all servers together."""
         told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LATENCIES, told, self._limits, charts)
 
@@ -459,7 +455,6 @@ class ScrapedWindow:
         return _rows(self.gained, LENGTHS, told)
 
     def steady(self) -> dict[Key, Steady]:
-        """Return recent medians of each rank's gauges."""
         span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
         held: dict[Key, list[Floats]] = {}
         for server, name, rank, _ in self._ranks:
@@ -470,7 +465,6 @@ class ScrapedWindow:
         }
 
     def states(self) -> tuple[ServerState, ...]:
-        """Return the state of each server, rank by rank."""
         held: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
         for server, name, rank, increase in self._ranks:
             by_rank = held.setdefault(server.source, {})
@@ -584,7 +578,6 @@ def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
 
 
 def _blocks(server: ScrapedServer) -> int | None:
-    """Return the KV blocks of each rank."""
     return server.info.num_kv_blocks if server.info is not None else None
 
 

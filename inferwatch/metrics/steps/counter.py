@@ -252,7 +252,6 @@ class StepCounter:
         """Numbers of CUDA graph modes, in order of appearance."""
 
     def add(self, step: Step, output_tokens: int, rank: Rank) -> None:
-        """Add the latest step of a rank."""
         budget = rank.token_budget(step) or 0
         scheduled = step.prefill_tokens + step.decode_tokens
         hot, before, after = PLACES[step.bound_by]
@@ -283,15 +282,12 @@ class StepCounter:
         )
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Return all counts of a window."""
         return self.counters.over(now_ns, window)
 
     def durations(self, now_ns: int, window: Window) -> Quantiles:
-        """Return the durations of steps that ended in a window."""
         return self.step_durations.quantiles(now_ns, window)
 
     def table(self, now_ns: int, window: Window) -> Ints:
-        """Return steps by batch size and graph mode in a window."""
         return self.counters.table_over(now_ns, window)
 
     @property

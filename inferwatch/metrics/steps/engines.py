@@ -60,7 +60,6 @@ class Rank(msgspec.Struct, array_like=True):
         self.told, self.info = info, under(info, self.limits)
 
     def take_limits(self, limits: LiveLimits) -> None:
-        """Set the limits in force."""
         self.limits = limits
         self.limits_told = [*self.limits_told[1 - MOST_CHANGES :], limits]
         if self.told is not None:
@@ -106,7 +105,6 @@ class Rank(msgspec.Struct, array_like=True):
 
     @property
     def waiting(self) -> int:
-        """Waiting requests as of the latest reading."""
         if self.at_rest is not None:
             return self.at_rest.waiting or 0
         return self.step.waiting if self.step is not None else 0
@@ -123,7 +121,6 @@ class Rank(msgspec.Struct, array_like=True):
         self.step = self.totals = self.waiting_since_ns = None
 
     def gone(self) -> None:
-        """Mark the engine as lost."""
         self.forget()
         self.kv = (None, None, None)
         self.lost = True
@@ -196,16 +193,13 @@ class Engines:
         self.settings[key] = settings
 
     def take_memory(self, memory: WorkerMemory) -> None:
-        """Set the memory use of a worker."""
         key = (memory.source, memory.rank, memory.worker)
         self.worker_memory[key] = memory
 
     def take_peak(self, peak: MeasuredPeak) -> None:
-        """Set the measured peak of a host or GPU."""
         self.measured_peaks[peak.source] = peak
 
     def take_limits(self, limits: LiveLimits) -> None:
-        """Set the limits of a rank."""
         self.rank(limits.source, limits.rank).take_limits(limits)
 
     @property
@@ -244,7 +238,6 @@ class Engines:
             self._kv_changed()
 
     def saved(self) -> SavedEngines:
-        """Return the state that checkpoints keep."""
         return SavedEngines(
             ranks=[(*key, rank) for key, rank in self.ranks.items()],
             endpoints=self.endpoints,
@@ -288,7 +281,6 @@ class Engines:
             rank.gone()
 
     def rank(self, source: str, rank: int) -> Rank:
-        """Return a rank, created if it is new."""
         key = (source, rank)
         held = self.ranks.get(key)
         if held is None:

@@ -86,7 +86,6 @@ class HealthTracker:
             self._bounds.append((step.end_ns, step.duration_ns, step.bound_by))
 
     def worked(self, t_ns: int) -> None:
-        """Record work of the engine."""
         if self._last_work_ns is None or t_ns > self._last_work_ns:
             self._last_work_ns = t_ns
 

@@ -40,7 +40,6 @@ def start_values(limits: LiveLimits) -> Values:
 
 
 def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
-    """Return the limits that are lower than at start."""
     both = zip(LABELS, values_of(limits), start_values(limits), strict=True)
     return tuple(
         Lowered(name=name, now=now, start=start)
@@ -116,5 +115,4 @@ class LimitChanges:
 
 
 def in_force(limits: Iterable[LiveLimits]) -> tuple[LiveLimits, ...]:
-    """Return the limits of engines that are lower than at start."""
     return tuple(each for each in limits if each.in_force)

@@ -363,7 +363,6 @@ class StallFinder:
             slow.worst_ns, slow.worst_index = now.worst_ns, now.worst_index
 
     def _end(self, pace: Pace) -> None:
-        """Record the end of a slow decode, if there was one."""
         if pace.slow is not None:
             self._found.append(_slowed(pace.slow))
             pace.slow = None

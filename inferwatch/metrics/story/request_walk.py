@@ -49,7 +49,6 @@ class RequestWalk:
 
     @property
     def first(self) -> OwnStep | None:
-        """The step of its first token."""
         return self.with_token[0] if self.with_token else None
 
 

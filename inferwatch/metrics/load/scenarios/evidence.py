@@ -70,7 +70,6 @@ class EngineTrail:
         self._sources: dict[int, str] = {}
 
     def fold(self, reading: AnyReading) -> None:
-        """Fold a reading, if it is of a request or a step."""
         if isinstance(reading, RequestEvent):
             self._event(reading)
         elif isinstance(reading, Step):
@@ -138,7 +137,6 @@ class ScenarioFinding:
     """Names have units; None where unknown."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as an object of JSON summaries."""
         return {
             "name": self.name,
             "sentence": self.sentence,
@@ -159,12 +157,10 @@ class EventMean:
 
     @property
     def told_from_zero(self) -> bool:
-        """Whether the interval of the mean excludes zero."""
         return _leaves_out_zero(self.ci95)
 
     @property
     def median_told_from_zero(self) -> bool:
-        """Whether the interval of the median excludes zero."""
         return _leaves_out_zero(self.median_ci95)
 
     def text(self, of: str) -> str:
