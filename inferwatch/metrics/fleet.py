@@ -15,7 +15,7 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.engines import known_sum
 
 RESTART_TOLD_NS = 300_000_000_000
-"""How long a restart is mentioned."""
+"""How long after a restart it is shown."""
 FAR_APART = 0.1
 """Difference in KV usage from which ranks of one server differ, 0-1."""
 

@@ -112,7 +112,7 @@ class Number:
     vantage: Vantage | None = None
     """Who measured it, unless its piece says so; None: counted by inferwatch itself."""
     here: bool = False
-    """Whether inferwatch counts it, though others measure the rest of its piece."""
+    """Whether inferwatch counts it itself, unlike the other numbers of its piece."""
     span: str | None = None
     """The span it covers, if neither the window nor that of its piece."""
     place: FlowFact | LatencyLine | None = None

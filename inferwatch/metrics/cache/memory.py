@@ -8,7 +8,7 @@ from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
 
 LATEST_MAP = "latest map"
-"""Covers the numbers that come from block maps, a few times a second."""
+"""Span of numbers that come from block maps, a few times a second."""
 RESTS_ON = (
     "The map is copied a few times a second, so both moments are late by up to a "
     "quarter of one."

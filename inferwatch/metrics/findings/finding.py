@@ -20,7 +20,7 @@ class Evidence:
     text: str
     """One sentence with numbers."""
     page: str | None = None
-    """NAME of the screen that shows it: overview, requests, steps, kv, hardware …"""
+    """NAME of the screen that shows it, such as overview, requests or steps."""
     t_ns: int | None = None
     """The moment to look at; None for now."""
     key: str | None = None

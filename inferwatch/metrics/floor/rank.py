@@ -21,7 +21,7 @@ from inferwatch.metrics.floor.view import EnginePeak
 
 NS_PER_S = 1e9
 ELEMENT_BYTES = {"float32": 4, "float": 4, "float8_e4m3fn": 1, "fp8": 1}
-"""Bytes per element of dtypes that do not have two."""
+"""Bytes per element, by dtype; others have two."""
 SAME = 0.98
 """Ratio of loaded to derived weights from which on both count as equal."""
 

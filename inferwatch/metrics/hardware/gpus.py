@@ -106,7 +106,7 @@ class Gpu:
         self.memory_by_pid: dict[int, int | None] = {}
         self.spans = Spans(WIDTH)
         self._latest: dict[str, Any] = {}
-        """By field of GpuSample."""
+        """Latest values by field of GpuSample."""
         self._average: tuple[int, str] | None = None
         """Span of the latest averages in nanoseconds, and who measured them."""
         self._read_ns: dict[str, int] = {}

@@ -161,7 +161,7 @@ class LoadBook:
         }
 
     def in_flight_at_end(self) -> int | None:
-        """Return how many requests were unanswered when the last one was sent."""
+        """Return how many requests were unanswered when sending ended; None before."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
         if not ended:
             return None

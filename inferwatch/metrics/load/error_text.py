@@ -4,7 +4,7 @@ import json
 import re
 
 _MESSAGE = re.compile(r'"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)')
-"""Matches even where the body was cut off inside the message."""
+"""Matches a JSON error message, even one that was cut off."""
 
 
 def error_text(detail: str) -> str:

@@ -62,7 +62,7 @@ LEAST_ENERGY_NS = 5 * NS_PER_S
 WHOLE = 0.999
 """Share of a bin that energy must cover to be compared with tokens."""
 MODEL_ROLES = ("core", "worker")
-"""Roles of processes whose GPU memory shows that an engine runs there."""
+"""Roles of engine processes; their GPU memory shows where an engine runs."""
 
 
 class SavedHardware(msgspec.Struct, array_like=True):

@@ -137,7 +137,7 @@ class SloState:
             better=Better.LOWER,
         ),
     ] = None
-    """By metric, with ``failed``."""
+    """Number of requests by missed metric, with ``failed``."""
     burn: Annotated[
         float | None,
         Number(

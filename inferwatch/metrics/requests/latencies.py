@@ -77,7 +77,7 @@ DECODE = Number(
     key="decode_s",
 )
 LATENCIES = {each.key: each for each in (TTFT, QUEUE, PREFILL, TPOT, ITL, E2EL, DECODE)}
-"""By the keys that readings, JSON and files use, in the order of the latency table."""
+"""Latencies by the keys of readings, JSON and files; in the latency table's order."""
 VANTAGES = {
     each.key: each.vantage
     for each in LATENCIES.values()
