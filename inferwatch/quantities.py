@@ -13,7 +13,7 @@ _BYTES = {"mb": 10**6, "gb": 10**9}
 TIME_UNITS = (*_SECONDS, *_PARTS)
 TIME_UNIT = "|".join(sorted(filter(None, TIME_UNITS), key=len, reverse=True))
 """The pattern of a unit of time, in lower case."""
-_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([^\W\d]*)")
+_QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)\s*([^\W\d]*)")
 
 
 def quantity(text: str) -> tuple[float, str] | None:
@@ -60,7 +60,11 @@ def rate_per_s(text: str) -> float | None:
 
     >>> rate_per_s("20"), rate_per_s("20/s"), rate_per_s("30 / min"), rate_per_s("a")
     (20.0, 20.0, 0.5, None)
+    >>> rate_per_s("20/5s"), rate_per_s("20/"), rate_per_s("5m")
+    (None, None, None)
     """
-    number, slash, unit = text.partition("/")
-    found, per_s = quantity(number), duration_s(f"1{unit.strip()}") if slash else 1.0
-    return found[0] / per_s if found and not found[1] and per_s else None
+    number, slash, unit = (each.strip().lower() for each in text.partition("/"))
+    found = quantity(number)
+    if not found or found[1] or (slash and unit not in (*filter(None, TIME_UNITS),)):
+        return None
+    return found[0] / (in_seconds(1, unit) if slash else 1)

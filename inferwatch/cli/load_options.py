@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import DurationRange, FiniteRange, name
+from inferwatch.cli.options import DurationRange, FiniteRange, RateRange, name
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan, read_plan, with_trace
 from inferwatch.loadgen.plan.option import Flag, Heading, ShownBounds
@@ -66,8 +66,13 @@ def _type(flag: Flag, field: PlanField) -> click.ParamType[Any] | type | None:
     high = bounds.high if flag.shown is ShownBounds.BOTH else None
     if field.number is int:
         return click.IntRange(int(bounds.low), None if high is None else int(high))
-    kind = DurationRange if field.name.endswith("_s") else FiniteRange
-    return kind(bounds.low, high, min_open=bounds.above)
+    return _range_of(field.name)(bounds.low, high, min_open=bounds.above)
+
+
+def _range_of(name: str) -> type[FiniteRange]:
+    if name.endswith("per_s"):
+        return RateRange
+    return DurationRange if name.endswith("_s") else FiniteRange
 
 
 PLAN = click.Option(

@@ -15,9 +15,9 @@ from collectors.contract.readings import Prices
 from collectors.hardware.gpu_source import CLOSELY_HZ, Gpm, GpuOptions
 from embedded_engine.probe_settings import ProbeSettings, refusal
 from inferwatch.errors import UsageError
-from inferwatch.live.alarms.rules import AlarmOptions
+from inferwatch.live.alarms.options import AlarmOptions
 from inferwatch.metrics.requests.objectives import TARGET, parse_objectives, with_target
-from inferwatch.quantities import duration_s, size_bytes
+from inferwatch.quantities import duration_s, rate_per_s, size_bytes
 
 MOST_SPAN_S = 86_400.0
 
@@ -206,6 +206,20 @@ class DurationRange(FiniteRange):
         """Refuse what is no duration."""
         seconds = duration_s(value) if isinstance(value, str) else None
         return super().convert(value if seconds is None else seconds, param, ctx)
+
+
+class RateRange(FiniteRange):
+    """A rate within bounds, such as ``20``, ``20/s`` or ``30/min``, per second."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Refuse what is no rate."""
+        rate = rate_per_s(value) if isinstance(value, str) else None
+        return super().convert(value if rate is None else rate, param, ctx)
 
 
 SECONDS = DurationRange(0, MOST_S)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from collectors.contract.clock import NS_PER_S, SessionClock
-from inferwatch.live.alarms.rules import AlarmOptions
+from inferwatch.live.alarms.options import AlarmOptions
 from inferwatch.record.file.location import default_database
 from inferwatch.record.flight.flight_recorder import FlightRecorder
 from inferwatch.record.flight.kept_readings import KeptReadings

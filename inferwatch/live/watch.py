@@ -13,7 +13,7 @@ from collectors.hardware.gpu_source import GpuOptions
 from inferwatch.feed import FeedState, LimitDesk, LoadDesk, Recall, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.live.alarms.alarms import Alarms
-from inferwatch.live.alarms.rules import AlarmOptions
+from inferwatch.live.alarms.options import AlarmOptions
 from inferwatch.live.live_session import LiveSession
 from inferwatch.live.load.canary import Canaries
 from inferwatch.live.load.load_desk import LoadTarget

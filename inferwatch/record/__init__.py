@@ -1,7 +1,7 @@
-"""Recordings: one SQLite file, one writer thread.
+"""The record: one SQLite file, one writer thread.
 
-Recording: :mod:`recording.recorder` queues readings, and its thread commits them as
-rows. Replay: :mod:`recorded_readings` turns rows back into the same readings. Each kind
-of reading has one table that knows its rows in both directions
-(:mod:`tables.reading_tables`); export and repair rely on the tables' declarations.
+Recording: :mod:`writing.recorder` queues readings, and its thread commits them as rows.
+Replay: :mod:`lookup.recorded_readings` and :mod:`replay` turn rows back into readings.
+Each kind of reading has one table, which knows its rows both ways round
+(:mod:`tables.reading_tables`); export and repair go by what it declares.
 """

@@ -8,7 +8,7 @@ import pytest
 
 from inferwatch import quantities
 from inferwatch.cli.compare import comparison_request
-from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS
+from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS, RateRange
 from inferwatch.cli.plan import _seconds
 from inferwatch.cli.tune import DurationParam
 from inferwatch.live.alarms.rules import LatencyRule, rules_of
@@ -82,6 +82,22 @@ def test_a_size_is_decimal_and_has_a_unit() -> None:
 def test_a_rate_may_be_by_the_minute() -> None:
     assert rate_per_s("30/min") == 0.5
     assert read_rates("0:30/min").points == ((0.0, 0.5),)
+
+
+def test_the_rate_of_a_load_is_read_as_any_rate_and_as_no_duration() -> None:
+    assert RateRange(0).convert("30/min", None, None) == 0.5
+    for text in ("5m", "20/5s", "20/", "1/.5s"):
+        with pytest.raises(click.BadParameter):
+            RateRange(0).convert(text, None, None)
+
+
+def test_numbers_in_a_series_of_rates_may_have_an_exponent() -> None:
+    assert read_rates("0:1e2").points == ((0.0, 100.0),)
+
+
+def test_no_number_is_too_long_to_be_refused() -> None:
+    text = "9" * 305
+    assert size_bytes(f"{text}GB") is duration_s(f"{text}d") is None
 
 
 @pytest.mark.parametrize("text", ["500M", "30", "90s", "10min"])

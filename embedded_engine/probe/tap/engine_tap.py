@@ -2,7 +2,7 @@
 
 Numbers, and references to objects vLLM will not change, go into the channel; readings
 are made of them on the channel's thread (see ``step_assembler``). Nothing is set on
-vLLM's objects here; only :mod:`live_limits` does that, on request.
+vLLM's objects here; only :mod:`control.live_limits` does that, on request.
 
 After a forward pass none of our data is in the CPU's caches, so every call and
 attribute costs an access to main memory: hence there are few.

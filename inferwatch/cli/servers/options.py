@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import FiniteRange
+from inferwatch.cli.options import DurationRange
 from inferwatch.cli.servers.fleet import ServerOptions
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -49,7 +49,7 @@ _OPTIONS = [
     click.option(
         "--every",
         "every_s",
-        type=FiniteRange(0.1, 3600),
+        type=DurationRange(0.1, 3600),
         metavar="SECONDS",
         help="Ask each server so often.  [default: 1]",
     ),

@@ -13,7 +13,8 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import NoteKind
 from inferwatch.formatting import counted
-from inferwatch.live.alarms.rules import AlarmOptions, Rule, RuleVerdict, rules_of
+from inferwatch.live.alarms.options import AlarmOptions
+from inferwatch.live.alarms.rules import Rule, RuleVerdict, rules_of
 from inferwatch.live.live_session import LiveSession
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot

@@ -72,8 +72,8 @@ def _number(text: str) -> float:
     """A time or a rate, with or without its unit: ``60s`` is 60, ``20/s`` is 20."""
     found = rate_per_s(text) if "/" in text else duration_s(text)
     if found is None:
-        float(text)  # raises ValueError for what is no number at all
-    if found is None or found >= 1e9:
+        found = float(text)  # raises ValueError for what is no number at all
+    if not 0 <= found < 1e9:
         raise RateError(f"{text.strip()!r} is not a time or rate: {RATES_GRAMMAR}")
     return found
 

@@ -1,1 +1,1 @@
-"""Exports sessions for other programs, and imports their results as sessions."""
+"""Sessions as files for other programs: tables, traces, pages."""

@@ -31,11 +31,6 @@ NAMES = {
     "itl_s": "ITL",
     "e2el_s": "E2EL",
 }
-KNOBS = {
-    BoundBy.SEQS: "max_num_seqs",
-    BoundBy.TOKENS: "max_num_batched_tokens",
-    BoundBy.KV: "KV blocks",
-}
 NOT_TOLD = "?"
 """Shown in place of a number that is not predicted."""
 

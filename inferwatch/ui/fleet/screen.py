@@ -50,6 +50,7 @@ from inferwatch.ui.kit.renderables.text import (
     fit,
     join,
     join_whole,
+    labelled,
     ruled,
 )
 from inferwatch.ui.messages import LookAt
@@ -104,7 +105,7 @@ def _identity(server: FleetServer) -> Iterator[Line]:
     if server.ranks:
         yield (TextRun(counted(len(server.ranks), "rank"), "muted"),)
     if info.max_model_len is not None:
-        yield _fact("max_model_len", f"{info.max_model_len:,}")
+        yield labelled("max_model_len", f"{info.max_model_len:,}")
 
 
 def _latencies(state: ServerState) -> Iterator[Line]:
@@ -115,7 +116,7 @@ def _latencies(state: ServerState) -> Iterator[Line]:
             mean = format_duration(row.quantiles.mean).strip()
             high = _percentile(row)
             told = f"{mean} mean, {high} p99" if high else f"{mean} mean"
-            yield _fact(LATENCIES[metric].label, told)
+            yield labelled(LATENCIES[metric].label, told)
 
 
 def _percentile(row: Latency) -> str:
@@ -132,25 +133,21 @@ def _facts(state: ServerState) -> Iterator[Line]:
     ttft = next((row for row in state.latencies if row.metric == "ttft_s"), None)
     if ttft is not None and ttft.quantiles.n:
         count = format_count(ttft.quantiles.n).strip()
-        yield _fact("TTFT of", f"{count} requests")
+        yield labelled("TTFT of", f"{count} requests")
     if state.prefix_hit_rate is not None:
-        yield _fact("prefix hits", format_share(state.prefix_hit_rate).strip())
+        yield labelled("prefix hits", format_share(state.prefix_hit_rate).strip())
     if state.preemptions is not None:
-        yield _fact(label_of(Flow.preemptions), f"{state.preemptions:,}")
+        yield labelled(label_of(Flow.preemptions), f"{state.preemptions:,}")
     if state.failed is not None:
-        yield _fact(label_of(Flow.failed), f"{state.failed:,}")
+        yield labelled(label_of(Flow.failed), f"{state.failed:,}")
     if state.round_trip_ns is not None:
         trip = format_duration(state.round_trip_ns / NS_PER_S).strip()
-        yield _fact("round trip", trip)
+        yield labelled("round trip", trip)
 
 
 def _advice(state: ServerState) -> Line:
     info = state.info
     return (TextRun(info.advice[0], "muted"),) if info and info.advice else ()
-
-
-def _fact(label: str, value: str) -> Line:
-    return (TextRun(f"{label} ", "muted"), TextRun(value))
 
 
 TOLD = (

@@ -83,9 +83,6 @@ class FleetRow:
         return self.server.trouble is Trouble.LOST
 
 
-Write = Callable[[FleetRow, int], TextRun | Line]
-
-
 def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
     return (
         TableColumn(

@@ -1,1 +1,1 @@
-"""What several screens use: charts, tables, the header, the time line."""
+"""What surrounds a screen: header, time line, playback, drawers."""

@@ -31,7 +31,6 @@ from inferwatch.ui.widgets.finding_strip import mark_of
 
 INDENT = "   "
 NOTHING = "nothing is wrong that we know of: every diagnosis is judged once a second"
-EFFORT_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)

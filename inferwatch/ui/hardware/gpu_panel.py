@@ -27,6 +27,7 @@ from inferwatch.ui.kit.renderables.text import (
     fit,
     join,
     join_whole,
+    labelled,
     pad,
     ruled,
     width_of,
@@ -359,11 +360,7 @@ def _known(
     if lines:
         return lines
     otherwise = UNKNOWN if gpu.info.parent_uuid is None else OF_WHOLE
-    return [_fact(label_of(what), gpu.info.missing.get(field, otherwise), "faint")]
-
-
-def _fact(label: str, value: str, ink: str = "") -> Line:
-    return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
+    return [labelled(label_of(what), gpu.info.missing.get(field, otherwise), "faint")]
 
 
 def _power(gpu: GpuState, width: int) -> Iterator[Line]:
@@ -371,10 +368,10 @@ def _power(gpu: GpuState, width: int) -> Iterator[Line]:
         return
     label, limit = label_of(GpuState.power_w), gpu.power_limit_w
     if not limit:
-        yield _fact(label, f"{gpu.power_w:.0f} W")
+        yield labelled(label, f"{gpu.power_w:.0f} W")
         return
     share = gpu.power_w / limit
-    said = _fact(label, f"{gpu.power_w:>4.0f} of {limit:.0f} W ")
+    said = labelled(label, f"{gpu.power_w:>4.0f} of {limit:.0f} W ")
     room = min(width - width_of(said) - 5, 12)
     bar = gauge(share, room, "waiting") if room >= 3 else ()
     yield (*said, *bar, TextRun(f" {format_share(share)}"))
@@ -404,16 +401,18 @@ def _energy(gpu: GpuState, snapshot: Snapshot) -> Iterator[Line]:
     if gpu.energy_j is not None:
         kilo = gpu.energy_j >= 1_000
         size = format_rate(gpu.energy_j / (1_000 if kilo else 1)).strip()
-        yield _fact(label_of(GpuState.energy_j), f"{size} {'kJ' if kilo else 'J'}")
+        yield labelled(label_of(GpuState.energy_j), f"{size} {'kJ' if kilo else 'J'}")
 
 
 def _clocks(gpu: GpuState) -> Iterator[Line]:
     if gpu.sm_clock_mhz is not None:
         most = gpu.info.max_sm_clock_mhz
         of = f" of {most:,}" if most else ""
-        yield _fact(label_of(GpuState.sm_clock_mhz), f"{gpu.sm_clock_mhz:>5,}{of} MHz")
+        yield labelled(
+            label_of(GpuState.sm_clock_mhz), f"{gpu.sm_clock_mhz:>5,}{of} MHz"
+        )
     if gpu.memory_clock_mhz is not None:
-        yield _fact(label_of(GpuState.memory_clock_mhz), f"{gpu.memory_clock_mhz:,}")
+        yield labelled(label_of(GpuState.memory_clock_mhz), f"{gpu.memory_clock_mhz:,}")
 
 
 def _throttled(gpu: GpuState, snapshot: Snapshot) -> Iterator[Line]:
@@ -444,12 +443,14 @@ def _temperatures(gpu: GpuState) -> Iterator[Line]:
         ("mem", gpu.memory_temperature_c),
     ):
         if degrees is not None:
-            yield _fact(label, f"{degrees} °C")
+            yield labelled(label, f"{degrees} °C")
     if gpu.ecc_uncorrected:
         label = label_of(GpuState.ecc_uncorrected)
-        yield _fact(label, f"{gpu.ecc_uncorrected:,}", "bad")
+        yield labelled(label, f"{gpu.ecc_uncorrected:,}", "bad")
     elif gpu.ecc_corrected:
-        yield _fact(label_of(GpuState.ecc_corrected), f"{gpu.ecc_corrected:,}", "warn")
+        yield labelled(
+            label_of(GpuState.ecc_corrected), f"{gpu.ecc_corrected:,}", "warn"
+        )
 
 
 def _links(gpu: GpuState) -> Iterator[Line]:
@@ -464,7 +465,7 @@ def _links(gpu: GpuState) -> Iterator[Line]:
     ):
         if out is not None or back is not None:
             ways = f"out {gigabytes(out).strip()} in {gigabytes(back).strip()}{unit}"
-            yield _fact(name, ways)
+            yield labelled(name, ways)
             unit = ""
 
 

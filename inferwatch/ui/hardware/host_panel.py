@@ -24,6 +24,7 @@ from inferwatch.ui.kit.renderables.text import (
     fit,
     join,
     join_whole,
+    labelled,
     ruled,
 )
 
@@ -103,21 +104,17 @@ def _in_short(host: HostState) -> Line:
     facts: list[Line] = []
     if host.busy is not None:
         of = f" of {host.cores}" if host.cores else ""
-        facts.append(_fact(label_of(HostState.cores), f"{host.busy:.1f}{of}"))
+        facts.append(labelled(label_of(HostState.cores), f"{host.busy:.1f}{of}"))
     facts += _scheduler(host)
     used = host.memory_used_bytes
     if used is not None:
         facts.append(
-            _fact(label_of(HostState.memory_used_bytes), format_bytes(used).strip())
+            labelled(label_of(HostState.memory_used_bytes), format_bytes(used).strip())
         )
     if host.api_loop_lag_s is not None:
         lag = format_duration(host.api_loop_lag_s).strip()
-        facts.append(_fact(label_of(HostState.api_loop_lag_s), lag))
+        facts.append(labelled(label_of(HostState.api_loop_lag_s), lag))
     return join(facts, "   ")
-
-
-def _fact(label: str, value: str, ink: str = "") -> Line:
-    return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
 
 
 def _cores(host: HostState, width: int) -> Line:
@@ -158,7 +155,7 @@ def _scheduler(host: HostState) -> Iterator[Line]:
     if host.run_queue is not None:
         over = host.cores is not None and host.run_queue > host.cores
         queue = counted(host.run_queue, "thread")
-        yield _fact(
+        yield labelled(
             label_of(HostState.run_queue),
             f"{queue}{' ▲' if over else ''}",
             "warn" if over else "",
@@ -179,7 +176,7 @@ def _lags(host: HostState, snapshot: Snapshot) -> Iterator[Line]:
     )
     known = [(field, lag) for field, lag in lags if lag is not None]
     for field, lag in known:
-        yield _fact(label_of(field), format_duration(lag).strip())
+        yield labelled(label_of(field), format_duration(lag).strip())
     if known:
         yield (TextRun(f"worst of {snapshot.window.label}", "muted"),)
 

@@ -10,7 +10,6 @@ from inferwatch.metrics.snapshot import Snapshot
 
 SEQS, TOKENS = "max_num_seqs", "max_num_batched_tokens"
 NAMES = (SEQS, TOKENS)
-STAYS = "start-up values return 10 s after whoever set them leaves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

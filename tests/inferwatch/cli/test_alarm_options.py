@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from inferwatch.cli.attach import attach
 from inferwatch.cli.options import WatchOptions, watch_options
-from inferwatch.live.alarms.rules import AlarmOptions
+from inferwatch.live.alarms.options import AlarmOptions
 
 
 def said(*flags: str) -> AlarmOptions:

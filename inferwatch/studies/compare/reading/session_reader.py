@@ -71,8 +71,6 @@ from inferwatch.studies.compare.statistics.resampling import (
 
 ProgressListener = Callable[[str], None]
 """Called with what is being read; may raise to cancel."""
-STEPS_OF_READING = 3
-"""How many progress messages one session gives."""
 NEARLY_ALL = 0.95
 """A load with this share of the server's requests accounts for all of them."""
 

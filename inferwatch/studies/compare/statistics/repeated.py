@@ -48,7 +48,7 @@ class RunDifference:
         self._away = float(values[1].mean() - values[0].mean())
 
     def _middle(self, values: Sequence[float]) -> float:
-        """The mean of a side's runs, as :meth:`ComparedSide.value_of` computes it."""
+        """The mean of a side's runs."""
         return geometric_mean(values) if self._logs else fmean(values)
 
     @property

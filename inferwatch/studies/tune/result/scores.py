@@ -12,13 +12,6 @@ HEADS = {
     Goal.KNEE: "rate/s",
 }
 """Heads of table columns."""
-MEANINGS = {
-    Goal.GOODPUT: "requests per second that met every objective",
-    Goal.TOKENS: "output tokens per second",
-    Goal.LATENCY: "99% of requests had their first token within that",
-    Goal.COST: "price of a million output tokens of good requests",
-    Goal.KNEE: "the highest request rate that met the objectives",
-}
 
 
 def score_text(goal: Goal, score: float | None) -> str:

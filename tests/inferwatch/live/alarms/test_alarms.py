@@ -16,7 +16,7 @@ from collectors.contract.clock import NS_PER_S, SessionClock
 from collectors.contract.readings import Note, NoteKind
 from inferwatch.feed import MarkKind
 from inferwatch.live.alarms.alarms import CALM, Alarms, Alert, OnAlert
-from inferwatch.live.alarms.rules import AlarmOptions
+from inferwatch.live.alarms.options import AlarmOptions
 from inferwatch.live.live_session import LiveSession
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
