@@ -72,7 +72,7 @@ class OpenSession(GoTo):
 
 @dataclass
 class OpenComparison(GoTo):
-    """Compare sessions with the first of them."""
+    """People want a page that compares sessions, each with the first of them."""
 
     database: Path
     sessions: tuple[str, ...]

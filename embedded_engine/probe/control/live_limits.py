@@ -199,7 +199,7 @@ class SchedulerLimits:
 
 
 def taken(untold: deque[LiveLimits]) -> Iterator[LiveLimits]:
-    """Limits not reported yet; each is taken by only one of the threads."""
+    """Yield changes that were not reported yet, and forget them."""
     with suppress(IndexError):
         while True:
             yield untold.popleft()

@@ -156,7 +156,7 @@ class SeekableSession:
             self._connection.close()
 
     def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Return the position's snapshot; while seeking, the most similar one."""
+        """Return the snapshot here; while seeking, the last one that was taken."""
         self._query = query
         if query not in self._snapshots and self._seeking.acquire(blocking=False):
             try:

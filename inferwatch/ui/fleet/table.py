@@ -426,7 +426,7 @@ def trouble_line(server: FleetServer) -> Line:
 
 
 class FleetTable(CursorTable[FleetRow]):
-    """Servers in trouble first; ranks are listed if they differ."""
+    """The table of servers, those in trouble first, with the ranks of uneven ones."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "look into", tooltip="All screens of this server"),

@@ -272,7 +272,7 @@ def _heartbeat(snapshot: Snapshot) -> Line:
 
 
 def _age(age_s: float, snapshot: Snapshot) -> str:
-    """Format an age; scrapes once a second know no milliseconds."""
+    """Format the time since the last token; of scrapes to the second, marked ``~``."""
     if snapshot.without_steps:
         return about(f" {age_text(age_s + 1)}")
     return format_duration(age_s)

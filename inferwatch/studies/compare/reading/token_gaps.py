@@ -155,7 +155,7 @@ class TokenGaps:
         return rows["end_ns"][place], self._engines.of(sources, ordinals)
 
     def tpot(self) -> TimedValues:
-        """Time per output token of requests that ended normally; read gaps first."""
+        """TPOT of requests that ended normally; read all gaps first."""
         ended = self._requests["engine_finished_ns"] != UNKNOWN
         ended &= self._requests[ENGINE_PROPER] == 1
         parts = [
