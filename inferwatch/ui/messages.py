@@ -10,7 +10,7 @@ from inferwatch.metrics.snapshot import Snapshot
 
 @dataclass
 class SnapshotReady(Message):
-    """A new snapshot."""
+    """The app took a new snapshot, for the screen in sight to draw."""
 
     snapshot: Snapshot
     charts: bool
@@ -99,7 +99,7 @@ class OpenServed(GoTo):
 
 @dataclass
 class OpenDemo(GoTo):
-    """Start the demo."""
+    """People want the demo started, and watched."""
 
 
 class GoBack(Message):

@@ -209,7 +209,7 @@ class Slice(msgspec.Struct, array_like=True):
 
 
 class SlowDecode(msgspec.Struct, array_like=True):
-    """Consecutive slow slices."""
+    """Consecutive slices of time in which decode was slowed by prefill."""
 
     start_ns: int
     end_ns: int

@@ -39,7 +39,7 @@ class ExportProgress(Protocol):
 
 
 class NoProgress:
-    """Ignores progress reports."""
+    """Takes reports of progress where nobody watches an export."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
         """Do nothing."""
