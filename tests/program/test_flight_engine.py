@@ -29,17 +29,17 @@ def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
     path = tmp_path / "sessions.db"
     flags = (
         *("--duration", "6", "--keep", "8s", "--record-after", "1min"),
-        *("--record-on", "finished>6|p99(ttft_s)>100", "--db", str(path)),
+        *("--record-on", "finished>3|p99(ttft_s)>100", "--db", str(path)),
     )
-    with asking(engine, clients=2, tokens=60):
+    with asking(engine, clients=2, tokens=40):
         run = CliRunner().invoke(
             inferwatch, ["record", str(engine.url), "--json", *flags]
         )
 
     assert run.exit_code == 0, run.output
     assert json.loads(run.stdout)["session_ids"] == ["s1"]
-    assert "finished>6: finished" in run.stderr
-    led_to_it(path, "finished>6", before_s=1, ticks=4, finished=5)
+    assert "finished>3: finished" in run.stderr
+    led_to_it(path, "finished>3", before_s=0, ticks=4, finished=3)
 
 
 def led_to_it(
