@@ -39,7 +39,7 @@ class RatePoint:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Its 95% interval, which is wider if neighbouring requests are correlated."""
+        """The share's 95% interval, wider if neighbouring requests are correlated."""
         return share_interval((self.share or 0.0) * self.certain, self.certain)
 
 

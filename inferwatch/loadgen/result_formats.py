@@ -141,7 +141,7 @@ def _most(plan: LoadPlan) -> int:
 
 
 def _output_length(record: RequestRecord) -> int | None:
-    """In vLLM's form: 0 for failed requests; None where tokens were not counted."""
+    """The output length in vLLM's form: 0 for failed requests; None if not counted."""
     failed = record.failure is not None
     return record.output_tokens or 0 if failed else record.output_tokens
 

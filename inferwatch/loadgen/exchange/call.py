@@ -1,4 +1,4 @@
-"""A request in progress: its intention, its outcome, and the readings it yields.
+"""A request in progress: its intended time, its outcome, and the readings it yields.
 
 A server that refuses sends a status and an error message instead of a response.
 """
@@ -68,7 +68,7 @@ class Call:
 
     @property
     def lag_ns(self) -> int:
-        """From the intended time to the send; 0 if it was never sent."""
+        """Nanoseconds from the intended time to the send; 0 if it was never sent."""
         return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
 
     def fail(self, failure: Failure, detail: str = "") -> None:

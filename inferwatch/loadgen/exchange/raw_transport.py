@@ -1,4 +1,4 @@
-"""Plain HTTP/1.1 on our own sockets: microseconds from intention to wire and back.
+"""Plain HTTP/1.1 on our own sockets, which adds only microseconds to a request.
 
 All sockets are in one epoll, which the event loop watches: one turn of the loop serves
 every ready socket.

@@ -193,7 +193,7 @@ class Reply:
 
     def __init__(self, *, keep_words: bool = False) -> None:
         self.by_kernel = True
-        """The kernel stamped all reads, as told by the reader."""
+        """Whether the kernel stamped all reads; set by the reader."""
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.complete = False

@@ -97,7 +97,7 @@ class LoadPlan(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What to send where, and when.
+    """The plan of a load run: what is sent where, and when.
 
     Equal plans produce equal prompts and, at an equal rate, equal intended times.
     """

@@ -249,12 +249,12 @@ def rate_row(plan: Any) -> str:  # noqa: ANN401 - a plan's fields, which import 
 
 
 def read_slo(text: str) -> str | None:
-    """Objectives as text, validated with the plan; an empty line means none."""
+    """Return objectives as text, which the plan validates; empty text means none."""
     return text or None
 
 
 def read_slo_row(text: str) -> dict[str, Any]:
-    """The form's objectives, validated at once."""
+    """Parse the form's objectives, validating them at once."""
     return {"slo": str(parse_slo(text)) if text else None}
 
 

@@ -142,7 +142,7 @@ def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
 
 
 def _of_json_list(text: str) -> Iterator[_Line]:
-    """Line numbers count rows."""
+    """The rows of a JSON list as lines, numbered by row."""
     try:
         rows = json.loads(text)
     except RecursionError as error:

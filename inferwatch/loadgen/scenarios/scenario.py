@@ -35,7 +35,7 @@ LoadPlanLike = TypeVar("LoadPlanLike", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A question that a load answers."""
+    """A stress scenario: a question, and the load that answers it."""
 
     name: str
     asks: str
@@ -172,7 +172,7 @@ def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
 
 
 def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
-    """The same for a whole plan."""
+    """Shorten the prompts of a plan, as :func:`fitted` does."""
     if getattr(plan, "scenario", None) is None:
         return plan
     fields = msgspec.to_builtins(plan)

@@ -42,7 +42,6 @@ class DueStream:
         self._front: deque[DueRequest] = deque()
 
     def __iter__(self) -> Iterator[DueRequest]:
-        """All remaining requests."""
         while self.head is not None:
             yield self.take()
 

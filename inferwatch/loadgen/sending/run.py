@@ -42,7 +42,7 @@ NOTHING = OfferedLoad()
 
 
 class RunContext:
-    """Shared by the parts of a run: its plan, calls in flight, samples, reports."""
+    """What the parts of a run share: its plan, calls in flight, samples, reports."""
 
     def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
         self.plan = plan
@@ -165,7 +165,7 @@ class OpenRun:
         return flat(plan.request_rate(tokens_per_s))
 
     async def _tell_rate(self, schedule: Schedule) -> None:
-        """Report the intended rate, and whenever it has changed over time."""
+        """Report the intended rate, and again whenever it has changed notably."""
         self._tell(schedule.rate_at(0))
         while self._plan.rates is not None:
             await asyncio.sleep(RATE_POLL_S)

@@ -112,7 +112,6 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
 
     def as_json(self) -> dict[str, Any]:
-        """The calibration as a JSON object, as in summaries."""
         return {
             "date": self.date,
             "host": self.host,
@@ -170,7 +169,6 @@ class StampComparison:
 def calibration(
     compared: StampComparison, result: LoadResult, *, date: str, load: str
 ) -> Calibration:
-    """The comparison in numbers."""
     return Calibration(
         date=date,
         host=socket.gethostname(),
