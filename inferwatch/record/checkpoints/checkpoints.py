@@ -211,7 +211,7 @@ class Checkpoints:
 
     @property
     def _stride(self) -> int:
-        """Only every n-th checkpoint is kept, n being a power of two."""
+        """The n of "keep only every n-th checkpoint", a power of two."""
         return 1 << self._pragma("user_version")
 
     def _pragma(self, name: str) -> int:
@@ -339,7 +339,6 @@ class CheckpointWriter:
         self.close()
 
     def close(self) -> None:
-        """Write no more."""
         self.given_up = True
         if self._checkpoints is not None:
             with suppress(sqlite3.Error):

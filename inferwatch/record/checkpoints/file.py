@@ -28,11 +28,11 @@ PAGE_BYTES = 65536
 SOURCES = (("inferwatch", "metrics"), ("collectors", "contract/readings.py"))
 """What decides how a Model is made of readings, and how it is saved."""
 NUMBER = re.compile(rb"\bNumber\(")
-"""Between its parentheses a number is only named and explained."""
+"""A declaration of a number; its arguments are labels and help texts."""
 BRACKET = re.compile(
     rb"""[()]|#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""",
 )
-"""One that is none is in a comment or a string."""
+"""A bracket, or a comment or string, whose brackets do not count."""
 DOCSTRING = re.compile(rb'^ *"""(?:[^"\\]|\\.|"(?!""))*"""$', re.MULTILINE)
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name
@@ -161,7 +161,7 @@ def _modules(source: Traversable) -> list[Traversable]:
 
 
 def _without_wording(code: bytes) -> bytes:
-    """Without docstrings, and without what each ``Number`` says.
+    """Return the code without docstrings and without the arguments of each ``Number``.
 
     By patterns, in a few milliseconds: to parse all modules takes half a second.
     """
@@ -174,7 +174,7 @@ def _without_wording(code: bytes) -> bytes:
 
 
 def _closing(code: bytes, at: int) -> int:
-    """Where the bracket is closed that was opened before this place."""
+    """Return where the bracket is closed that was opened before this place."""
     depth = 1
     for bracket in BRACKET.finditer(code, at):
         depth += (bracket[0] == b"(") - (bracket[0] == b")")

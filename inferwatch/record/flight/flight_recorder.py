@@ -66,7 +66,7 @@ class FlightRecorder:
     """Keeps the latest readings; has the interface of a :class:`Recorder`."""
 
     keeps = False
-    """No checkpoints: the Model includes what preceded the session."""
+    """Takes no checkpoints: the Model includes what preceded the session."""
     keeps_no_more = None
     ended_ns = None
 

@@ -91,7 +91,7 @@ class StandingReadings:
             self._hold((type(reading), reading.source, *parts), reading)
 
     def as_of(self, t_ns: int) -> list[AnyReading]:
-        """The valid readings in order of receipt, facts stamped with that time."""
+        """Return the valid readings in order of receipt; facts get ``t_ns``."""
         told = sorted(
             chain(self._facts.values(), *self._requests.values()),
             key=lambda each: each[0],
@@ -154,7 +154,6 @@ class ReadingPack(NamedTuple):
     packed: bytes
 
     def readings(self) -> list[AnyReading]:
-        """The readings in order of receipt."""
         return _decoder.decode(zlib.decompress(self.packed))
 
 

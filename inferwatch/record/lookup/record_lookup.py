@@ -279,7 +279,7 @@ class RecordLookup:
         return [f"{self.sources[number]}/{request}" for number, request in rows]
 
     def meant(self, wanted: str, most: int) -> list[Name]:
-        """Requests with this id, else with it as part of theirs, latest first.
+        """Requests with this id, else those whose id contains it, latest first.
 
         Of several with the same id only the latest is meant: all its sequences, or the
         one whose number follows the id.

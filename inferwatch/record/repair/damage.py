@@ -51,7 +51,6 @@ class Damage:
 
     @property
     def lost(self) -> int:
-        """Lost readings of all sessions."""
         return sum(session.lost for session in self.sessions)
 
     @property
@@ -66,7 +65,6 @@ class Damage:
 
     @property
     def sentence(self) -> str:
-        """A sentence for users."""
         if self.is_loss:
             return f"{self.path} is damaged: {self.losses}. What could be read is shown"
         return (

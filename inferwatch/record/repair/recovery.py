@@ -307,7 +307,7 @@ def _salvage(path: Path, into: Path) -> Damage:
 
 @contextmanager
 def _made_whole(into: Path) -> Iterator[None]:
-    """Remove a partial file, which could be mistaken for a complete one."""
+    """Remove the file on failure: a partial one could pass for a complete one."""
     try:
         yield
     except BaseException:

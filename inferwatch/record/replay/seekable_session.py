@@ -44,7 +44,7 @@ checkpoint."""
 WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
 WEIGHTIEST_FIRST = attrgetter("source", "window", "requests", "client", "hardware")
-"""Of a query: the most similar snapshot has the source first, then the window."""
+"""Fields of a query by weight: a similar snapshot first has the same source."""
 
 
 class CheckpointLookup:
@@ -261,7 +261,7 @@ class SeekableSession:
         return True
 
     def _say(self, error: Exception) -> None:
-        """Stay with the present snapshot: another try would fail in the same way."""
+        """Keep the present snapshot and the error: another try would fail likewise."""
         self.arrived = True
         self.unshown = (
             f"this time cannot be shown, please report this: {error!r}; "

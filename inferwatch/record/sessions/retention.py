@@ -27,12 +27,12 @@ AGE_FORMS = "36h, 30d or 4w"
 SIZE_FORMS = "500MB or 5GB"
 SETTING = "INFERWATCH_RETENTION"
 IN_BIN_S = 7 * DAY_S
-"""So long what was pruned by itself can be restored."""
+"""How long automatically pruned sessions can be restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """What is kept; None is no limit."""
+    """The age and size up to which sessions are kept; None is no limit."""
 
     older_than_s: float | None = None
     max_bytes: int | None = None

@@ -62,7 +62,7 @@ class SessionSummary:
     ttft_p99_s: float | None = None
     """The observation at rank ceil(0.99 n), as everywhere."""
     output_tokens_per_s: float | None = None
-    """From the first arrival to the last finish; by counters: while watched."""
+    """Mean rate from first arrival to last finish; by counters: while watched."""
 
 
 def summarise(path: Path, number: int) -> SessionSummary:
@@ -183,7 +183,6 @@ def _by_tables(connection: sqlite3.Connection, numbers: list[int]) -> dict[int, 
 
 
 def _table_bytes(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    """Size of each table with its indexes."""
     yield from connection.execute(
         "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s "
         "JOIN sqlite_master m USING (name) WHERE s.aggregate = TRUE GROUP BY m.tbl_name"

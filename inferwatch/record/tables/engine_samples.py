@@ -67,7 +67,7 @@ SELECT = (
     "  WHERE session = :session AND ordinal > :ordinal ORDER BY ordinal LIMIT 1)"
     "ORDER BY ordinal"
 )
-"""From the start of the chains that contain the first row after an ordinal."""
+"""Rows from the start of the chains that contain the first row after an ordinal."""
 SELECT_LAYOUT = (
     "SELECT model, finished, others, histograms FROM sample_layouts "
     "WHERE session = ? AND layout = ?"
@@ -115,7 +115,7 @@ def _zeros(layout: Layout) -> Groups:
 
 
 def _as_they_are(number: int) -> int:
-    """How many of a group's first numbers are no counts."""
+    """How many numbers at the start of a group are stored as they are."""
     return (0, LARGEST, 1)[min(number, 2)]
 
 

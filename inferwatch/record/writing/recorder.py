@@ -179,7 +179,7 @@ class RecordingLoop:
                 self._count_deleted(error)
 
     def _count_deleted(self, error: SessionDeletedError) -> None:
-        """What was written is lost with the session."""
+        """Count the written readings as lost, as the session was deleted with them."""
         self._lost += self.written
         self.written = 0
         self.message = str(error)
