@@ -167,7 +167,7 @@ class InferwatchApp(TerminalApp[None]):
         self._could: tuple[object, ...] = ()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Inks before our theme is set."""
+        """Return the inks to use until our theme is set."""
         return DARK.variables
 
     def get_key_display(self, binding: Binding) -> str:
@@ -196,7 +196,7 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def leads_back(self) -> bool:
-        """There is a page to go back to."""
+        """Whether there is a page to go back to."""
         return len(self._visits) > 1
 
     def _show(self, page: Page) -> None:
@@ -343,7 +343,7 @@ class InferwatchApp(TerminalApp[None]):
         self._rested = rested
 
     def _follow_state(self, session: SessionPage) -> None:
-        """Show the start of the engine, then the previous screen."""
+        """Show the starting screen while the engine starts, then the previous one."""
         starting = session.feed.state is FeedState.STARTING
         known = self.current_mode in self._page_modes
         playback = session.feed.playback
@@ -426,7 +426,7 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def _has_fleet(self) -> bool:
-        """There are several servers."""
+        """Whether there are several servers."""
         page, starting = self._shown, self.current_mode == StartingScreen.NAME
         several = isinstance(page, SessionPage) and len(page.view.servers) > 1
         return several and not starting

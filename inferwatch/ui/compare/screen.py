@@ -82,7 +82,6 @@ class CompareHead(Panel):
         self.redraw()
 
     def show(self, comparison: Comparison, place: int) -> None:
-        """Show a comparison and one of its pairs."""
         self._comparison, self._place = comparison, place
         pair = comparison.pairs[place]
         self._names = pair.a.name, pair.b.name
@@ -186,13 +185,13 @@ def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> lis
 def _look(pair: SessionPair) -> tuple[str, str]:
     """Return glyph and ink of the first conclusive row."""
     verdict = next(iter(in_order(pair)), MetricVerdict.OPEN)
-    if verdict in PROBABLE:  # the sentence begins with what is not there
+    if verdict in PROBABLE:  # the sentence says that it is not certain
         return GLYPHS[verdict], "muted"
     return GLYPHS[verdict], verdict_ink(verdict, pair)
 
 
 WIDE = 140
-"""Width from which charts stand beside the table."""
+"""Width from which charts are beside the table."""
 TALL = 34
 """Height from which there is room for when and for whom."""
 METRICS, CHARTS, QUALITY, SETUP = PANES
@@ -369,7 +368,7 @@ class CompareScreen(Screen[None]):
     def _names(self) -> tuple[str, ...]:
         if self.found is not None and self.wanted is self._shown_as:
             return tuple(side.name for side in self.found.sides)
-        with suppress(UsageError):  # it will be said
+        with suppress(UsageError):  # computing it reports the error
             return tuple(" ".join(words) for words in grouped(self.wanted.sessions))
         return self.wanted.sessions
 
@@ -382,7 +381,7 @@ class CompareScreen(Screen[None]):
             self.page.failure = error
             self.query_one(CompareHead).fail(str(error))
             return
-        self.wanted = self._shown_as  # what was found before is still true
+        self.wanted = self._shown_as  # the earlier comparison is still valid
         self._show_pair()
         self.notify(str(error), severity="error", timeout=10, markup=False)
 
@@ -421,7 +420,7 @@ class CompareScreen(Screen[None]):
         self.query_one(CompareDetail).show(row, pair, self.found.rules.matters)
         result = table.pointed_result
         if result is None:
-            return  # what is folded has no curve: the last one stays
+            return  # a folded row has no curve: the last one stays
         sides = (pair.a, pair.b)
         self.query_one("#cdf", CompareChart).show(cdf(sides, result.metric))
         timed = over_time(sides, result.metric)

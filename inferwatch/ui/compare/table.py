@@ -56,7 +56,6 @@ class ReadingList(Panel):
     """Index of the top line."""
 
     def lines(self, width: int) -> Iterable[Line]:
-        """Return all lines for a width."""
         del width
         return ()
 
@@ -316,7 +315,7 @@ class CompareTable(CursorTable[CompareRow]):
 
     @property
     def can_fold(self) -> bool:
-        """Some rows are inconclusive, others are not."""
+        """Whether some rows are inconclusive and others are not."""
         return any(isinstance(row, FoldedRows) for row in self.rows)
 
     def action_fold(self) -> None:

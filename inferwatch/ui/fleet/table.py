@@ -79,7 +79,7 @@ class FleetRow:
 
     @property
     def lost(self) -> bool:
-        """The values are old, as the server is lost."""
+        """Whether the values are old, as the server is lost."""
         return self.server.trouble is Trouble.LOST
 
 

@@ -152,7 +152,7 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         return (*self._named(gpu, width), *fit(why, room))
 
     def _place(self, gpu: GpuState) -> tuple[str, float]:
-        """Sort by host, then driver index; slices follow their GPU."""
+        """Return a sort key: host, then driver index; slices follow their GPU."""
         number = self._numbers[gpu.source]
         whole, _, part = number.partition(".")
         place = float(whole) if whole.isdecimal() else 1e6

@@ -132,7 +132,6 @@ class ColumnChooser(Panel, can_focus=True):
         )
 
     def action_default(self) -> None:
-        """Choose the default for the width."""
         self.post_message(self.ColumnsChosen(None))
 
     def action_close(self) -> None:

@@ -194,7 +194,7 @@ class KeyCommands(Provider):
 
     @property
     def _commands(self) -> Iterable[ActiveKey]:
-        """Each action once."""
+        """Return every active action once."""
         possible = [each for each in active_keys(self.screen) if each.possible]
         named = [each for each in possible if each.name and each.tells]
         actions = {each.binding.action: each for each in named}

@@ -78,7 +78,7 @@ class FilterField(Generic[Row]):
 
     @property
     def begun(self) -> str:
-        """The name with its usual sign."""
+        """The field's name with its usual sign."""
         return f"{self.name}{':' if self.kind is FieldKind.TEXT else '>'}"
 
 

@@ -233,12 +233,11 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return ""
 
     def across(self, row: Row, width: int) -> Line | None:
-        """Return a line in place of the columns."""
+        """Return a line in place of the columns; None for a row of columns."""
         del row, width
         return None
 
     def empty_text(self) -> TextRun:
-        """Return the text of an empty table."""
         return TextRun("")
 
     def before_draw(self, seen: Sequence[Row]) -> None:
@@ -484,6 +483,6 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         line = self._lines_of_rows[self.cursor]
         above = line - 1 if line and self._rows_of_lines[line - 1] is None else line
         room = max(height - 1, 1)
-        most = max(len(self._rows_of_lines) - room, 0)  # rows that went leave no gap
+        most = max(len(self._rows_of_lines) - room, 0)  # removed rows leave no gap
         self._top = min(max(self._top, line - room + 1), above, most)
         self._lit = line - self._top + 1

@@ -79,12 +79,12 @@ class KnobState:
 
     @property
     def in_force(self) -> bool:
-        """A limit is lower than at start."""
+        """Whether a limit is lower than at start."""
         return any(each.in_force for each in self.limits)
 
     @property
     def kept(self) -> bool:
-        """Limits stay after whoever set them disconnects."""
+        """Whether limits stay after whoever set them disconnects."""
         return self.in_force and all(e.kept for e in self.limits if e.in_force)
 
     @property
@@ -107,7 +107,7 @@ class KnobState:
 def knob_state(snapshot: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobState:
     """Return the limits as reported, or as answered to us, whichever is newer."""
     if len({each.source for each in snapshot.live_limits}) > 1:
-        return _state(snapshot, snapshot.live_limits)  # of several, none is turned
+        return _state(snapshot, snapshot.live_limits)  # none can be set
     by_rank = {each.rank: each for each in snapshot.live_limits}
     later = {
         each.rank: each

@@ -177,7 +177,7 @@ class Outlook:
     def __init__(self, feed: Feed, source: str | None) -> None:
         self._feed, self._source = feed, source
         self._run: tuple[int, int, RecordedRun] | None = None
-        """When it was learnt, since which change, and the run."""
+        """When the load was learnt, since which change, and the recorded run."""
         self._sides: dict[tuple[int, int], SpanNumbers] = {}
         """Past spans, which do not change."""
 

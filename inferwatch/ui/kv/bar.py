@@ -111,7 +111,7 @@ class KvBar(Panel):
             before += part.blocks
             until = min(round(before / total * room), room)
             if part.blocks and until == at and until < room:
-                until += 1  # however few, they are seen
+                until += 1  # at least one cell each
             line.append(TextRun(part.glyph * (until - at), part.ink))
             at = until
         return (*line, TextRun("·" * (room - at), "rule"))
@@ -198,7 +198,6 @@ def full_in(memory: Memory | None) -> Line:
 
 
 def peak_of(kv: KvState) -> float | None:
-    """Return the peak usage, 0-1."""
     if kv.peak_used_blocks is None or not kv.total_blocks:
         return kv.peak_usage
     return kv.peak_used_blocks / kv.total_blocks

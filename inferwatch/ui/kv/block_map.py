@@ -307,7 +307,6 @@ class BlockMapPanel(Inked, can_focus=True):
         self._fold()
 
     def light(self, ordinal: int | None) -> None:
-        """Highlight the blocks of a request."""
         if ordinal != self._lit:
             self._lit = ordinal
             self._fold()
@@ -369,7 +368,6 @@ class BlockMapPanel(Inked, can_focus=True):
         self._tell()
 
     def _lit_flags(self, blocks: ArrangedBlocks) -> "np.ndarray | None":
-        """Return flags of the cells to highlight."""
         holders, lit = self._block_holders, self._lit
         if holders is None:
             return None
@@ -423,7 +421,6 @@ class BlockMapPanel(Inked, can_focus=True):
         self._top = min(self._top, last)
 
     def action_move(self, rows: int, columns: int) -> None:
-        """Move the cursor by cells."""
         cell = self._cell
         if cell is not None:
             self._point(cell + rows * self.scale.columns + columns)

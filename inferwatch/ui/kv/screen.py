@@ -195,7 +195,7 @@ class NoMapLine(LinePanel):
 
 
 BESIDE = 160
-"""Width from which the holders stand beside the map."""
+"""Width from which the holders are beside the map."""
 
 
 READING = (

@@ -100,16 +100,15 @@ class LogAxes:
     rows: int
 
     def column(self, intensity: float) -> float:
-        """Return the cells from the left."""
+        """Return the column of an intensity, in cells from the left."""
         share = (log10(intensity) - self.left) / (self.right - self.left)
         return share * self.columns
 
     def row(self, flops: float) -> float:
-        """Return the cells from the bottom."""
+        """Return the row of a FLOP/s value, in cells from the bottom."""
         return (log10(flops) - self.bottom) / (self.top - self.bottom) * self.rows
 
     def intensity(self, column: float) -> float:
-        """Return the intensity at a column."""
         exponent = self.left + column / self.columns * (self.right - self.left)
         return float(10**exponent)
 

@@ -134,7 +134,6 @@ class AnswerLine(LinePanel):
     _views = ""
 
     def show(self, snapshot: Snapshot, views: str) -> None:
-        """Show the answer of a snapshot, and the names of the views."""
         self._snapshot, self._views = snapshot, views
         self.redraw()
 
@@ -151,7 +150,7 @@ class AnswerLine(LinePanel):
 
 
 class ImpossibleBanner(Panel):
-    """Steps faster than their floor; hidden without any."""
+    """A warning about steps faster than their floor; hidden without any."""
 
     DEFAULT_CSS = """
     ImpossibleBanner { display: none; background: $error 15%; }

@@ -216,7 +216,6 @@ class LoadScreen(WatchScreen):
 
     @property
     def run_shown(self) -> LoadRun | None:
-        """The run shown, as of the snapshot."""
         view = self._view_in(self._snapshot) if self._snapshot else None
         return view.run if view else None
 
@@ -274,7 +273,7 @@ class LoadScreen(WatchScreen):
         self._forget_wish(self._latest, snapshot.now_ns)
         view, run = self._view_in(snapshot), self.run_shown
         if (self._rooms, run is None) != before:
-            self.fit_height()  # where one has room: the run as soon as there is one
+            self.fit_height()  # show a new run where only one part has room
         charted = self.charted(snapshot)
         runs = snapshot.client.runs if snapshot.client else ()
         of = runs[-1].number if runs else 0
@@ -508,7 +507,7 @@ class LoadScreen(WatchScreen):
 
     @property
     def _is_coming(self) -> bool:
-        """The load was started but has not reported yet."""
+        """Whether the load was started but has not reported yet."""
         desk, run, playback = self.desk, self._latest, self.feed.playback
         live = playback is None or playback.at_live
         if desk is None or not desk.running or not live:

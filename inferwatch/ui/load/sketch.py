@@ -126,13 +126,13 @@ class LoadSketch(TimeChart):
         self._redraw()
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
-        """Ignore the session."""
+        """Do nothing: a sketch does not depend on the session."""
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
-        """Ignore the session."""
+        """Do nothing: a sketch does not depend on the session."""
 
     def mark(self, t_ns: int | None) -> None:
-        """Ignore the session."""
+        """Do nothing: a sketch does not depend on the session."""
 
     def on_click(self, event: events.Click) -> None:
         event.prevent_default()

@@ -305,7 +305,6 @@ def _slo(view: ClientView) -> Line:
 
 
 def _wrapped_verdict(word: TextRun, why: str, width: int) -> list[Line]:
-    """Return the verdict and its reason, wrapped."""
     first, *rest = wrap(f"{word.text}: {why}", max(width, 20))
     rows = [(TextRun(line),) for line in rest]
     return [(word, TextRun(first.removeprefix(word.text))), *rows]

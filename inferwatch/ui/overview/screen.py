@@ -77,7 +77,7 @@ INKS = {
     FlowColumn.OUT: "output",
 }
 LENGTH_OF = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
-"""Whose mean is snapshot where nobody tells of single requests."""
+"""Token counts whose mean is shown if single requests are not reported."""
 NOW_MARK = "•"
 """Follows the name of present values; all others cover the window."""
 WIDEST = 20
@@ -324,7 +324,7 @@ class CanaryLine(LinePanel):
 
 
 def _latency(number: Number, quantiles: Quantiles) -> Line:
-    """The median and the worst: of so few no other percentile is known."""
+    """Return the median and the maximum: so few requests have no other percentile."""
     p50, worst = format_durations((quantiles.p50, quantiles.max))
     label = TextRun(f"{number.label} ", "muted")
     if quantiles.p50 is None:

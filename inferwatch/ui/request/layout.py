@@ -197,7 +197,7 @@ def waterfall(
 
 
 def _merged(lanes: Sequence[Lane]) -> Lane:
-    """Return one lane of the kind of the first."""
+    """Return the lanes as one, of the kind of the first."""
     spans = sorted((s for lane in lanes for s in lane.spans), key=lambda s: s.start_ns)
     return lane_of(lanes[0].kind, spans)
 
@@ -275,7 +275,7 @@ GAP = 3
 
 
 def ttft_bar(parts: Parts, width: int) -> Line:
-    """Return each part at its length; parts shorter than a cell have no glyph.
+    """Return a bar of the parts by length; parts shorter than a cell have no glyph.
 
     >>> from inferwatch.metrics.causes.cause import Cause
     >>> parts = ((Cause.API, 1.0), (Cause.QUEUE_KV, 2.0), (Cause.PREFILL, 1.0))

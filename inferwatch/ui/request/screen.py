@@ -316,7 +316,7 @@ class RequestScreen(WatchScreen):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         """Show what is known, and ask for more if it may have changed."""
-        self.query_one(VerdictLine).display = False  # it is about the server
+        self.query_one(VerdictLine).display = False  # the verdict is about the server
         self._budget = _budget(snapshot, self.key or "", self._story)
         if self.key is not None and self._is_due(self.key, snapshot.now_ns):
             self._fetching = True
@@ -375,7 +375,6 @@ class RequestScreen(WatchScreen):
         self.query_one(RequestCanvas).show(story, self._remark, options)
 
     def _look(self, options: DisplayOptions) -> None:
-        """Change the display options."""
         self._options = options
         self._draw()
         self.refresh_bindings()
@@ -468,7 +467,7 @@ class RequestScreen(WatchScreen):
 
 
 def _budget(snapshot: Snapshot, key: str, story: RequestStory | None) -> int | None:
-    """Return the token budget of a step then, None if it is not one number."""
+    """Return the token budget of a request's steps, None if it is not one number."""
     own = [each for each in snapshot.engines if key.startswith(f"{each.source}/")]
     steps = story.steps if story is not None else ()
     span_ns = (steps[0].start_ns, steps[-1].end_ns) if steps else (snapshot.now_ns,) * 2

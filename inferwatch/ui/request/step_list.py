@@ -55,7 +55,7 @@ BUDGET = 6
 
 
 def steps_title(story: RequestStory, width: int, *, slowest: bool) -> Line:
-    """Return how many steps there were and how full."""
+    """Return a title: how many steps there were, and how full they were."""
     steps = story.steps
     facts: list[Line] = [(TextRun("its steps", "strong"),)]
     facts.append((TextRun(format_count(story.steps_total).strip()),))

@@ -208,7 +208,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
 def _text(
     key: str, field: object, width: int, *, from_width: int
 ) -> TableColumn[RequestRow]:
-    """A column of what others wrote; cut where it is long."""
+    """Return a column of text from users, which is cut if it is too long."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -316,7 +316,7 @@ def _model(view: RequestView) -> TableColumn[RequestRow]:
 def _duration(
     key: str, field: object, *, from_width: int = 0, also: Sequence[str] = ()
 ) -> TableColumn[RequestRow]:
-    """A column of milliseconds."""
+    """Return a column of durations in milliseconds."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -408,14 +408,13 @@ def _lives_ns(row: RequestRow) -> int | None:
 
 
 def _in_ms(number: Number) -> str:
-    """The title says the unit, so that all cells below it share one."""
+    """Return the title with the unit, which all cells below it share."""
     return f"{number.label} {MILLISECONDS.name}"
 
 
 def _count(
     key: str, field: object, *, from_width: int = 0, also: Sequence[str] = ()
 ) -> TableColumn[RequestRow]:
-    """A column of whole numbers."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -439,7 +438,7 @@ def _count(
 def _field(
     field: object, kind: FieldKind, *, also: Sequence[str] = ()
 ) -> FilterField[RequestRow]:
-    """A number of a request, called by its label: ``ttft``, ``max_itl``."""
+    """Return a filter for a number of a request, named by its label: ``max_itl``."""
     number = number_of(field)
     label = number.label.lower().replace(" ", "_")
     return FilterField(label, attrgetter(number.name), kind, also=also)

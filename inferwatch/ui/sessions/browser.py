@@ -272,7 +272,7 @@ class SessionBrowser(Vertical, FilteredList):
                     preview, self.sessions.path, each.row
                 )
             except InferwatchError:
-                return  # the list has said so
+                return  # the list reports the error
             while len(self._previews) >= MOST_PREVIEWS:
                 del self._previews[next(iter(self._previews))]
             self._previews[_key_of(each)] = session_preview

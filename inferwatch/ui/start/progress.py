@@ -105,7 +105,7 @@ class StageList(Panel):
         return [*done, running, *((TextRun(f"· {each}", "faint"),) for each in ahead)]
 
     def _awaited(self, notes: Sequence[Note]) -> list[Line]:
-        """Return who was asked, and for how long."""
+        """Return the servers that were asked, and for how long."""
         return [
             _stage(self._spin, "accent", note.text, (self._now_ns - note.t_ns,))
             for note in notes

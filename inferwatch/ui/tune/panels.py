@@ -333,7 +333,7 @@ class TuneMessages(Panel):
             f"#{each.record.number} {values_text(each.point)}: "
             f"{trial_text(each, progress.goal)}"
             for each in progress.trials[-MOST_TRIALS:]
-            if each.numbers is not None  # else there is a sentence
+            if each.numbers is not None  # otherwise a message says why
         ]
         self.redraw()
 

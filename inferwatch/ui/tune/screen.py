@@ -281,7 +281,7 @@ class TuneScreen(Screen[None]):
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A running tune can be ended, a result can be left."""
+        """Allow ending a running tune, and leaving a result."""
         del parameters
         known = {"leave": self.is_over, "cancel": not self.is_over}
         return known.get(action, True)

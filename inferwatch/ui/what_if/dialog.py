@@ -123,7 +123,6 @@ class WhatIfTable(Panel):
     _note = ""
 
     def say(self, text: str) -> None:
-        """Show a text in place of the table."""
         self._result, self._note = None, text
         self._fit()
 

@@ -137,7 +137,7 @@ class ChartStack(Vertical):
         for chart in self.query(TimeChart):
             chart.head(snapshot, index)
             chart.mark(cursor_ns)
-        for line in self.query(TimeAxisLine):  # none any more, while the page is left
+        for line in self.query(TimeAxisLine):  # none while the page is being left
             line.show(self.axis(snapshot), cursor_ns, clock, end)
 
     @property

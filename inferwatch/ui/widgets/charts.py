@@ -39,7 +39,7 @@ class Series:
     """Formats a value for the heading; durations of a chart share their unit."""
     fold: Fold = fmean
     late: bool = False
-    """Values arrive late: until then the last one stands in the heading."""
+    """Values arrive late: until then the heading shows the last one."""
 
 
 def _no_limit(_: Snapshot) -> float | None:
@@ -331,7 +331,7 @@ BATCH = ChartPlan(
 
 
 def _by_scrape(plan: ChartPlan) -> ChartPlan:
-    """Return the chart with the same one, by scrape, as its substitute."""
+    """Return the chart; where a server reports no steps, its note says "scrape"."""
     note = plan.note.replace("engine", "scrape")
     return replace(
         plan, needs_column=Timeline.batch_decode, fallback=replace(plan, note=note)

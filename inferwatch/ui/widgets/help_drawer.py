@@ -117,7 +117,7 @@ def toggle_help(
     ``texts`` go before all keys and numbers.
     """
     for open_drawer in screen.query(HelpDrawer):
-        # before it goes: what goes with the keys leaves them to its neighbour
+        # first, or Textual would move the focus to a neighbour
         screen.set_focus(open_drawer.focused_before)
         open_drawer.remove()
         return
@@ -144,7 +144,7 @@ COST_NUMBERS = numbers(
     Cost.process_cpu_share,
     Cost.probe_us_per_step,
 )
-"""What watching costs: the header of every screen shows it."""
+"""Numbers of the cost of watching, which the header of every screen shows."""
 SLO_NUMBERS = numbers(
     SloState.slo,
     SloState.judged,
@@ -158,7 +158,7 @@ SLO_NUMBERS = numbers(
     SloState.missed_since_ns,
     SloState.classes,
 )
-"""Of objectives, where there are any."""
+"""Numbers of objectives, for sessions that have any."""
 SPENDING_NUMBERS = numbers(
     Spending.per_hour,
     Spending.per_mtok,
@@ -167,16 +167,16 @@ SPENDING_NUMBERS = numbers(
     Spending.joules_per_prefill_token,
     Spending.joules_per_decode_token,
 )
-"""What tokens cost, where anybody told a price, and what energy they took."""
+"""Numbers of the price of tokens, if one is set, and of their energy."""
 LATENCY_NUMBERS = tuple(each for each in LATENCIES.values() if each.place)
-"""What the table of latencies shows."""
+"""Numbers in the table of latencies."""
 FLOW_NUMBERS = tuple(
     each
     for column in FlowColumn
     for each in numbers_in(Flow)
     if isinstance(each.place, FlowFact) and each.place.column is column
 )
-"""What Overview's flow shows."""
+"""Numbers in the flow of the overview screen."""
 
 
 def _explain(number: Number, window: str) -> Content:

@@ -134,7 +134,7 @@ class LatencyTable(Panel):
         left = width - used - GAP
         vantage = VANTAGE_WIDTH if left >= VANTAGE_WIDTH - 2 else 0
         if self._bracketed == {True} and left - vantage <= LEAST_TREND < left - 1:
-            vantage = 0  # the head says it of all
+            vantage = 0  # the head says it for all rows
         trend = left - vantage - 1
         rows = [self._row(each, columns, vantage, trend) for each in self._latencies]
         return [self._head(columns, vantage, trend), *rows]

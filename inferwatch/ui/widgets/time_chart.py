@@ -101,7 +101,7 @@ class TimeChart(Inked):
         legend = list(map(_entry, plan.all_series, plan.texts(values)))
         if plan.trace is not None:
             *legend, _ = legend
-            if any(plan.trace.values(snapshot)):  # else nobody tells it here
+            if any(plan.trace.values(snapshot)):  # shown only if there is a value
                 text = plan.texts(values)[-1]
                 legend.append(_entry(plan.trace, text, TRACE[1]))
         whole, limit = list(legend), plan.limit(snapshot)
@@ -146,7 +146,6 @@ class TimeChart(Inked):
         return strip
 
     def _over(self, strip: Strip, column: int, glyph: str, ink: str) -> Strip:
-        """Replace one column of a row by a glyph."""
         at, width = MARGIN + column, self.size.width
         line = Strip([Segment(glyph, self.ink(ink))])
         return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
@@ -185,7 +184,6 @@ class TimeChart(Inked):
         return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
 
     def _paint(self, number: int | None) -> Style:
-        """Return the style of a layer number."""
         if number is None:
             return self.ink("")
         drawn = self._plan.all_series
@@ -223,7 +221,7 @@ def _traced(
     }
     dots: list[BlockCell] = []
     for column, value in enumerate(values):
-        if value:  # along the axis it would hide what it is held against
+        if value:  # a line along the axis would hide layers
             row, share = divmod(min(value / top * rows, rows - 0.01), 1)
             number = TRACED + 1 + behind.get((column, int(row)), -1)
             glyph = TRACE[int(share * len(TRACE))]

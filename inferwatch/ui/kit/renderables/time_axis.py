@@ -32,7 +32,6 @@ class TimeAxis:
 
     @cached_property
     def column_ns(self) -> int:
-        """The time range of a column."""
         return max(self.span_ns // max(self.columns, 1), 1)
 
     @cached_property
