@@ -8,7 +8,7 @@ from math import isfinite
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PARTS = {"ms": 1e3, "us": 1e6, "µs": 1e6}
-"""Of a second."""
+"""Units below a second: how many make one."""
 _BYTES = {"mb": 10**6, "gb": 10**9}
 TIME_UNITS = (*_SECONDS, *_PARTS)
 TIME_UNIT = "|".join(sorted(filter(None, TIME_UNITS), key=len, reverse=True))
