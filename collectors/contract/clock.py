@@ -192,7 +192,7 @@ class SessionClock:
         return monotonic_ns() - self.start_ns
 
     def rebase(self, reading: AnyReading, source: str = "") -> AnyReading:
-        """The same reading in session time, with its source filled in."""
+        """Return a reading in session time, with its source filled in."""
         moved: dict[str, object] = {"source": source or reading.source}
         for field in reading.INSTANTS:
             value = getattr(reading, field)

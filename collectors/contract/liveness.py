@@ -157,7 +157,6 @@ MOST_LISTENED = 64
 
 
 def listened_to() -> list[str]:
-    """Addresses this process listens on."""
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):

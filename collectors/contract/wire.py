@@ -24,7 +24,6 @@ TCP = "tcp://"
 
 
 def has_host_and_port(address: str) -> bool:
-    """Whether an address has both a host and a port."""
     parts = urlsplit(address)
     try:
         return bool(parts.hostname and parts.port)

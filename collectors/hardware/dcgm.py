@@ -171,7 +171,7 @@ class _Followed:
         return round(median(self.gaps)) if self.gaps else None
 
     def news(self, info: GpuInfo) -> list[GpuInfo]:
-        """Its GpuInfo, if that has changed."""
+        """Return the GPU's GpuInfo, if that has changed."""
         before = self.info
         if before and msgspec.structs.replace(before, t_ns=info.t_ns) == info:
             return []
@@ -200,7 +200,7 @@ class DcgmScraper:
         options: GpuOptions | None = None,
         asked: bool = True,
     ) -> None:
-        """Without ``asked``, it is looked for silently, and only while useful."""
+        """Without ``asked``, look for the exporter silently, and only while useful."""
         self._clock = clock
         self.server = server
         self._measured = measured or GpuSourceArbiter()
@@ -369,7 +369,7 @@ class DcgmScraper:
     def _info(
         self, gpu: DcgmGpu, followed: _Followed, t_ns: int, *, sliced: bool
     ) -> GpuInfo:
-        """Its GpuInfo; the first memory size is kept, as sums of rounded parts vary."""
+        """A GPU's GpuInfo, with the first memory size: sums of rounded parts vary."""
         if followed.memory_bytes is None:
             followed.memory_bytes = _memory_bytes(gpu)
         labels = gpu.labels

@@ -31,7 +31,7 @@ class DcgmField(NamedTuple):
     """A field of ``GpuSample`` on the page."""
 
     metrics: tuple[str, ...]
-    """Its names, newest first."""
+    """The field's metric names, newest first."""
     help: str
     """Help text in the CSV line that enables the field."""
     most: float = COUNTED

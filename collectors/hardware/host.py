@@ -176,7 +176,7 @@ class MemoryLimit:
     """Key of the reclaimable file cache within the usage."""
 
     def used_bytes(self) -> int | None:
-        """Its usage without the reclaimable file cache."""
+        """The group's usage without the reclaimable file cache."""
         with suppress(OSError, ValueError):
             used = int(_read(self.group / self.used))
             told = _numbers(self.group / "memory.stat")
@@ -238,7 +238,7 @@ class WatchedProcess:
         self.quotas = list(_quotas(self._stat.with_name("cgroup")))
 
     def usage(self, throttled: Mapping[Path, float | None]) -> ProcessUsage | None:
-        """Its usage so far; None once it has ended, even if its PID is reused."""
+        """The process's usage so far; None once it ended, even if its PID is reused."""
         try:
             text = _read(self._stat)
         except OSError:
@@ -343,7 +343,6 @@ FILES = msgspec.json.Decoder(dict[str, MeasuredPeak])
 
 
 def peaks_file() -> Path:
-    """The file that holds measured peaks."""
     return platformdirs.user_cache_path("inferwatch", appauthor=False) / FILE
 
 

@@ -191,7 +191,7 @@ class NvmlGpu:
     def slices(
         self, options: GpuOptions, known: Mapping[str, "NvmlGpu"]
     ) -> Iterator["NvmlGpu"]:
-        """Its current MIG slices; unchanged ones are taken from ``known``.
+        """The GPU's current MIG slices; unchanged ones are taken from ``known``.
 
         Raises:
             GpuLostError: the GPU no longer responds.
@@ -217,7 +217,7 @@ class NvmlGpu:
                 continue  # removed in the meantime
 
     def lost(self, because: str) -> GpuInfo:
-        """Its last GpuInfo, marked as lost for the given reason."""
+        """The GPU's last GpuInfo, marked as lost for the given reason."""
         now_ns = self._now_ns()
         return msgspec.structs.replace(self.info, t_ns=now_ns, lost_because=because)
 

@@ -291,7 +291,7 @@ class _AgentMessages(RelayedStream):
         return super()._met(topic)
 
     def _of_our_time(self, told: list[AnyReading]) -> list[AnyReading]:
-        """All readings: the caller checks their times."""
+        """Return all readings: the caller checks their times."""
         return told
 
     def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:

@@ -408,7 +408,7 @@ def split_line(line: str) -> tuple[str, str]:
 
 
 def _spaced_otherwise(line: str) -> tuple[str, str]:
-    """As :func:`split_line`, for lines with tabs or a timestamp."""
+    """Split a line with tabs or a timestamp, as :func:`split_line` does."""
     head, bracket, rest = line.rpartition("}")
     if not bracket:
         head, *numbers = line.split()

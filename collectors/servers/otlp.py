@@ -142,7 +142,7 @@ class TracePost:
     kind: str
 
     async def parts(self, breaks: "ParsingPauses") -> list[OtlpPart]:
-        """Its resources and spans, still encoded.
+        """The post's resources and spans, still encoded.
 
         Raises:
             Refused: it is malformed or too large.

@@ -57,7 +57,7 @@ class FleetEngine:
     """Duration of scrapes by timestamp."""
     up: bool | None = None
     answers: bool | None = None
-    """As last reported."""
+    """Whether the server answers, as last reported."""
     started_s: float | None = None
     counted: dict[tuple[str, str | None], EngineSample] = field(default_factory=dict)
     """Last sample of each rank: counters fall only at a restart."""
@@ -120,7 +120,7 @@ class FleetEngine:
         return fell or (known is not None and known != self.started_s)
 
     def _info(self, samples: Sequence[EngineSample], t_ns: int) -> Iterator[ServerInfo]:
-        """Its ServerInfo, if that changed."""
+        """The engine's ServerInfo, if that changed."""
         if self.exposition is None:
             return
         family, labels = self.exposition.family, self.labels

@@ -128,7 +128,7 @@ _decoder = msgspec.json.Decoder(_Post)
 
 
 def parts_of_json(body: bytes) -> Iterator[OtlpPart | None]:
-    """The same for OTLP's JSON encoding.
+    """Resources and spans in OTLP's JSON encoding, as :func:`parts_of_protobuf` does.
 
     Raises:
         NoSpansError: it is no OTLP message.
@@ -195,7 +195,6 @@ class SpanSender:
 
 
 def sender_of(resource: Resource, address: str, *, same_host: bool) -> SpanSender:
-    """The sender described by a resource."""
     attributes = {each.key: each for each in resource.attributes}
     name = _text(attributes.get("service.name"))
     pid = _text(attributes.get("vllm.process_id"))

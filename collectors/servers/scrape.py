@@ -375,7 +375,7 @@ class ServerScraper:
     def _told_of_model(
         self, facts: ServerFacts, info: ServerInfo
     ) -> Iterator[AnyReading]:
-        """Its flags, and its model's configuration if that is on this host."""
+        """The server's flags, and its model's configuration if that is on this host."""
         if not facts.flags:
             return
         t_ns, source = info.t_ns, info.source
