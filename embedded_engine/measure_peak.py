@@ -183,7 +183,7 @@ def _best_of(work: Callable[[], object], amount: float, seconds: float = 0.15) -
 
 
 def falling(rates: dict[int, float]) -> dict[int, float]:
-    """Make rates fall with size: a larger set is faster by disturbance only."""
+    """Make rates fall with size: that a larger set is faster is a measuring error."""
     return {
         size: max(rate for larger, rate in rates.items() if larger >= size)
         for size in rates

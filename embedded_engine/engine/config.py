@@ -133,7 +133,6 @@ class EngineConfig:
 
     @property
     def scheme(self) -> str:
-        """The URL scheme of its server."""
         secured = any(flag.startswith("--ssl-certfile") for flag in self.flags)
         return "https" if secured else "http"
 

@@ -271,7 +271,7 @@ class Engine:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its address as a reading, stamped now."""
+        """The engine's address as a reading, stamped now."""
         return Endpoint(
             t_ns=monotonic_ns(),
             pid=self.file.pid,

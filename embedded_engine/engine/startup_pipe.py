@@ -49,12 +49,12 @@ class StartupPipe:
 
 
 def say_up() -> None:
-    """In the child: report that it runs."""
+    """Report from the child process that it runs."""
     _say(UP)
 
 
 def say_lacking(sentence: str) -> None:
-    """In the child: report why it cannot continue."""
+    """Report from the child process why it cannot continue."""
     _say(LACKS + sentence.encode() + b"\n")
 
 

@@ -24,7 +24,7 @@ After = Callable[[Vllm, Given, Any, int, int], None]
 LIMIT_NS, LIMIT_NS_PER_MEMBER = 250_000, 2_000
 """Ten times the budget: noise on a busy machine does not stay there for long."""
 PATIENCE = 10
-"""In consecutive seconds."""
+"""Consecutive seconds of excessive cost after which the fuse blows."""
 
 
 class Fuse:

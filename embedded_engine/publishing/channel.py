@@ -144,7 +144,7 @@ class ChannelOwner(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """A record could not be turned into readings, or nothing can be sent."""
+        """Report that a record cannot become readings, or that nothing can be sent."""
         ...
 
 

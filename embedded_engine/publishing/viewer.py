@@ -141,11 +141,10 @@ class Viewer:
         return not self.topics and now_ns - self._came_ns > STALLED_NS
 
     def wants(self, topic: bytes) -> bool:
-        """Whether it subscribed to a topic."""
         return any(topic.startswith(each) for each in self.topics)
 
     def requests(self) -> Iterator[bytes]:
-        """Its new subscriptions and unsubscriptions."""
+        """The viewer's new subscriptions and unsubscriptions."""
         with suppress(zmq.Again):
             while True:
                 yield self._socket.recv(zmq.NOBLOCK)

@@ -234,7 +234,7 @@ class EngineSize:
         self.kv_bytes_per_token: int | None = None
         self.gpus: list[str] = []
         self.workers: list[WorkerMemory] = []
-        """In order of rank."""
+        """Memory use of each worker, in order of rank."""
         self._missing = missing
         self._workers = AttributeReader("Executor", names.WORKERS, missing)
         self._groups = AttributeReader("KVCacheConfig", names.KV_GROUPS, missing)

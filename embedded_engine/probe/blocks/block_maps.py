@@ -433,7 +433,7 @@ class BlockMapSender:
         self._thread.start()
 
     def _teller(self) -> PromptHasher | None:
-        """None without prefix caching."""
+        """Return a hasher of prompts; None without prefix caching."""
         read = AttributeReader("BlockPool", names.CACHING, self._missing).read
         caching, tokens, blocks = read(self._tap.pool)
         if not caching or not tokens:

@@ -61,7 +61,7 @@ class ControlDesk:
         return LimitAnswer(limits=self.limits.wanted, refused=refused)
 
     def left(self, caller: Caller) -> None:
-        """A client disconnected."""
+        """Handle the disconnection of a client."""
         if caller is self.watcher:
             self.watcher = None
             if self.limits.wanted.in_force:

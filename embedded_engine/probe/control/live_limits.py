@@ -146,7 +146,7 @@ class SchedulerLimits:
         self._tell_later(self._untold)
 
     def _enter(self, scheduler: Vllm, _: Given, entered: int) -> None:
-        """Before ``schedule()``."""
+        """Set the limits before ``schedule()``, and report new ones."""
         if scheduler is not self._scheduler():
             return
         if self.ended is not None:
