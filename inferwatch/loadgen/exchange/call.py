@@ -78,9 +78,9 @@ class Call:
         """
         if self.failure is not None:
             return
-        told = self.reply.error
-        if told is not None and failure not in {Failure.ABORTED, Failure.HUNG_UP}:
-            failure, detail = Failure.SERVER_ERROR_EVENT, told
+        fault = self.reply.error
+        if fault is not None and failure not in {Failure.ABORTED, Failure.HUNG_UP}:
+            failure, detail = Failure.SERVER_ERROR_EVENT, fault
         self.failure = failure
         self.detail = detail or None
 
@@ -193,13 +193,13 @@ class ErrorResponse:
 
     def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Fail the call with the status and the server's message."""
-        said = [str(status), error_message(self._beginning) or _phrase(status)]
+        parts = [str(status), error_message(self._beginning) or _phrase(status)]
         for name in (b"location", b"retry-after"):
             if name in headers:
                 value = shown(headers[name].decode("latin-1").partition("?")[0])
-                said.append(f"({name.decode()}: {value})")
+                parts.append(f"({name.decode()}: {value})")
         kind = f"http_{status // 100}xx" if 300 <= status < 600 else "broken_stream"
-        call.fail(Failure(kind), " ".join(part for part in said if part))
+        call.fail(Failure(kind), " ".join(part for part in parts if part))
 
 
 def _phrase(status: int) -> str:

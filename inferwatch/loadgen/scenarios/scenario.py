@@ -162,13 +162,13 @@ def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
     scenario = SCENARIOS.get(str(fields.get("scenario")))
     if scenario is None or longest is None:
         return dict(fields)
-    found = dict(fields)
+    result = dict(fields)
     classes = list(fields.get("classes", ()))
     if classes and classes == scenario.fields.get("classes"):
-        found["classes"] = [_cut(each, longest) for each in classes]
+        result["classes"] = [_cut(each, longest) for each in classes]
     if fields.get("prompt_tokens") == scenario.fields.get("prompt_tokens"):
-        found = _cut(found, longest)
-    return found
+        result = _cut(result, longest)
+    return result
 
 
 def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
@@ -181,11 +181,11 @@ def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
 
 def _cut(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:
     """Shorten prompts so that there is room for the response."""
-    asked, answered = (fields.get(name) for name in LENGTHS)
-    if not (isinstance(asked, dict) and isinstance(answered, dict)):
+    prompt, output = (fields.get(name) for name in LENGTHS)
+    if not (isinstance(prompt, dict) and isinstance(output, dict)):
         return dict(fields)
-    most = max(longest - answered.get("high", 0) - SPARE_TOKENS, 1)
-    low, high = min(asked["low"], most), min(asked["high"], most)
+    most = max(longest - output.get("high", 0) - SPARE_TOKENS, 1)
+    low, high = min(prompt["low"], most), min(prompt["high"], most)
     return {**fields, "prompt_tokens": _between(low, high)}
 
 
