@@ -122,10 +122,10 @@ def checkpoint_sizes(database: Path) -> dict[int, int]:
 def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete the oldest files while their total is too large."""
     with suppress(OSError):
-        known = [(each.stat(), each) for each in folder.glob("s*.db")]
-        known.sort(key=lambda each: each[0].st_mtime)
-        left = sum(stat.st_size for stat, _ in known)
-        for stat, path in known:
+        stats = [(each.stat(), each) for each in folder.glob("s*.db")]
+        stats.sort(key=lambda each: each[0].st_mtime)
+        left = sum(stat.st_size for stat, _ in stats)
+        for stat, path in stats:
             if left <= most_bytes:
                 return
             # a log left behind would be used with another file
@@ -151,13 +151,13 @@ def digest_of(*sources: Traversable) -> str:
 def _modules(source: Traversable) -> list[Traversable]:
     if source.is_file():
         return [source]
-    found = []
+    modules = []
     for each in sorted(source.iterdir(), key=lambda each: each.name):
         if each.is_dir():
-            found += _modules(each)
+            modules += _modules(each)
         elif each.name.endswith(".py"):
-            found.append(each)
-    return found
+            modules.append(each)
+    return modules
 
 
 def _without_wording(code: bytes) -> bytes:
@@ -165,12 +165,12 @@ def _without_wording(code: bytes) -> bytes:
 
     By patterns, in a few milliseconds: to parse all modules takes half a second.
     """
-    kept, at = [], 0
+    pieces, at = [], 0
     for number in NUMBER.finditer(code):
         if number.start() >= at:
-            kept.append(code[at : number.end()])
+            pieces.append(code[at : number.end()])
             at = _closing(code, number.end())
-    return DOCSTRING.sub(b"", b"".join((*kept, code[at:])))
+    return DOCSTRING.sub(b"", b"".join((*pieces, code[at:])))
 
 
 def _closing(code: bytes, at: int) -> int:

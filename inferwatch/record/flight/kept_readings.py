@@ -92,11 +92,11 @@ class StandingReadings:
 
     def as_of(self, t_ns: int) -> list[AnyReading]:
         """Return the valid readings in order of receipt; facts get ``t_ns``."""
-        told = sorted(
+        readings = sorted(
             chain(self._facts.values(), *self._requests.values()),
             key=lambda each: each[0],
         )
-        return [*(_as_of(t_ns, each) for _, each in told), *self._maps(t_ns)]
+        return [*(_as_of(t_ns, each) for _, each in readings), *self._maps(t_ns)]
 
     def _maps(self, t_ns: int) -> Iterator[AnyReading]:
         for (source, rank), pool in self._pools.items():

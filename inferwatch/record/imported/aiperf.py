@@ -131,8 +131,8 @@ def _each_ns(metric: Mapping[str, Any]) -> list[int]:
 
 
 def _count(metrics: Mapping[str, Any], *names: str) -> int | None:
-    found = (metrics[name]["value"] for name in names if name in metrics)
-    return next((int(value) for value in found), None)
+    values = (metrics[name]["value"] for name in names if name in metrics)
+    return next((int(value) for value in values), None)
 
 
 def _failure(record: Mapping[str, Any]) -> str | None:

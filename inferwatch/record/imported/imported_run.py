@@ -50,8 +50,8 @@ class ImportedRequest:
     @property
     def latest_ns(self) -> int:
         """The last known time of the request."""
-        known = (self.end_ns, self.last_ns, self.first_ns, self.sent_ns)
-        return max(t_ns for t_ns in known if t_ns is not None)
+        times = (self.end_ns, self.last_ns, self.first_ns, self.sent_ns)
+        return max(t_ns for t_ns in times if t_ns is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +119,8 @@ class ImportedRun:
 
 
 def _range(counts: Iterable[int | None]) -> Range:
-    known = [count for count in counts if count]
-    return Range(min(known), max(known)) if known else Range(1, 1)
+    values = [count for count in counts if count]
+    return Range(min(values), max(values)) if values else Range(1, 1)
 
 
 def shape_of_rate(

@@ -85,10 +85,10 @@ def is_load_summary(document: object) -> bool:
 def of_load_summary(document: dict[str, Any]) -> str:
     """The error message: the requests are not in the file, but in the record."""
     session = document.get("session_id")
-    said = "this is what `inferwatch load --json` prints: sums, without requests"
+    text = "this is what `inferwatch load --json` prints: sums, without requests"
     if session:
-        return f"{said}. They are in the record, as session {session}"
-    return f"{said}. Record the load, or save it with --format vllm-bench"
+        return f"{text}. They are in the record, as session {session}"
+    return f"{text}. Record the load, or save it with --format vllm-bench"
 
 
 def _documents(text: str) -> list[Any]:

@@ -167,8 +167,8 @@ class SeekableSession:
                     self._say(error)
             finally:
                 self._seeking.release()
-        taken = self._snapshots  # a seek replaces the dict, so read it once
-        return taken[max(taken, key=lambda each: _likeness(each, query))]
+        snapshots = self._snapshots  # a seek replaces the dict, so read it once
+        return snapshots[max(snapshots, key=lambda each: _likeness(each, query))]
 
     def _take(self, query: SnapshotQuery) -> Snapshot:
         self._state.model.unrecorded_readings = self.session.unrecorded
@@ -274,6 +274,6 @@ class SeekableSession:
             self._state = state
 
 
-def _likeness(taken: SnapshotQuery, wanted: SnapshotQuery) -> tuple[bool, ...]:
-    pairs = zip(WEIGHTIEST_FIRST(taken), WEIGHTIEST_FIRST(wanted), strict=True)
+def _likeness(other: SnapshotQuery, query: SnapshotQuery) -> tuple[bool, ...]:
+    pairs = zip(WEIGHTIEST_FIRST(other), WEIGHTIEST_FIRST(query), strict=True)
     return tuple(mine == theirs for mine, theirs in pairs)

@@ -57,8 +57,8 @@ def age_s(text: str) -> float | None:
     >>> age_s("30d")
     2592000.0
     """
-    found = quantity(text)
-    return in_seconds(*found) if found and found[1] in AGES else None
+    amount = quantity(text)
+    return in_seconds(*amount) if amount and amount[1] in AGES else None
 
 
 def limits_of(setting: str) -> RetentionLimits | None:
@@ -102,9 +102,9 @@ def choose(
         if limits.max_bytes is None or left <= limits.max_bytes:
             break
         if row.session not in going:
-            taken = sizes.of.get(row.session, 0)
-            left -= taken
-            going[row.session] = SessionToPrune(row=row, size_bytes=taken, why="size")
+            size = sizes.of.get(row.session, 0)
+            left -= size
+            going[row.session] = SessionToPrune(row=row, size_bytes=size, why="size")
     return sorted(going.values(), key=lambda each: each.row.session)
 
 

@@ -172,12 +172,12 @@ def sizes(connection: sqlite3.Connection) -> SessionSizes:
 
 def _by_tables(connection: sqlite3.Connection, numbers: list[int]) -> dict[int, int]:
     of = dict.fromkeys(numbers, 0)
-    taken = dict(_table_bytes(connection))
+    table_bytes = dict(_table_bytes(connection))
     for table in session_tables(connection):
         rows = connection.execute(
             f"SELECT session, count(*) FROM {table} GROUP BY session"  # noqa: S608  our own names
         ).fetchall()
-        for number, share in _shares(dict(rows), taken.get(table, 0)).items():
+        for number, share in _shares(dict(rows), table_bytes.get(table, 0)).items():
             of[number] = of.get(number, 0) + share
     return of
 

@@ -246,8 +246,8 @@ class EngineSampleTable(ReadingTable[EngineSample]):
                 continue  # likewise
             chain.groups, chain.place = _changed(chain.groups, unpack(blob)), place
             if ordinal > after.ordinal:
-                told = _told(layout, chain.groups)
-                yield ordinal, EngineSample(source=sources[source], **fields, **told)
+                stored = _stored_fields(layout, chain.groups)
+                yield ordinal, EngineSample(source=sources[source], **fields, **stored)
 
     @staticmethod
     def _values(sample: EngineSample) -> Iterator[Row]:
@@ -274,10 +274,10 @@ class EngineSampleTable(ReadingTable[EngineSample]):
 
 def _means(sample: EngineSample) -> tuple[float | int | None, ...]:
     """Sum and count of the most frequently queried histograms."""
-    found = (sample.histograms.get(key) for key in MEANS)
+    histograms = (sample.histograms.get(key) for key in MEANS)
     return tuple(
         part
-        for each in found
+        for each in histograms
         for part in (
             (each.sum, each.counts[-1]) if each and each.counts else (None,) * 2
         )
@@ -294,7 +294,7 @@ def _read_layout(
     return model, *map(json.loads, lists)
 
 
-def _told(layout: Layout, groups: Groups) -> dict[str, Any]:
+def _stored_fields(layout: Layout, groups: Groups) -> dict[str, Any]:
     """The fields stored in groups."""
     model, finished, others, histograms = layout
     ended, family, *numbers = groups
