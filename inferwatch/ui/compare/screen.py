@@ -109,9 +109,9 @@ class CompareHead(Panel):
         room = max(height - 1, 1)
         if len(lines) > room:
             more = len(lines) - room + 1
-            said = f"   … {more} more lines: quality"
+            note = f"   … {more} more lines: quality"
             action = "screen.look('quality')"
-            lines = [*lines[: room - 1], (TextRun(said, "muted", action),)]
+            lines = [*lines[: room - 1], (TextRun(note, "muted", action),)]
         return [self._title(width), *lines]
 
     def _title(self, width: int) -> Line:
@@ -156,8 +156,8 @@ def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
     if pair.void:
         return
     mark = "∥" if pair.pairing is not None else "×" if pair.is_repeated else " "
-    said = pair.about_runs if pair.is_repeated else pairing_sentence(pair)
-    yield fit((TextRun(f" {mark} ", "accent"), TextRun(said, "muted")), width + 2)
+    text = pair.about_runs if pair.is_repeated else pairing_sentence(pair)
+    yield fit((TextRun(f" {mark} ", "accent"), TextRun(text, "muted")), width + 2)
     if pair.quality:
         worst = doubts(pair.quality)[:1]
         glyph, ink = QUALITY_LOOKS[worst[0].quality if worst else Quality.GOOD]
@@ -326,7 +326,7 @@ class CompareScreen(Screen[None]):
         self.refresh_bindings()
 
     @work(thread=True, exclusive=True)
-    def _compute(self, wanted: ComparisonRequest) -> None:
+    def _compute(self, request: ComparisonRequest) -> None:
         worker = get_current_worker()
 
         def tell(what: str) -> None:
@@ -335,7 +335,7 @@ class CompareScreen(Screen[None]):
             self._doing = what
 
         try:
-            comparison = run_comparison(wanted, tell)
+            comparison = run_comparison(request, tell)
             tell("drawing")
         except _Left:
             return
@@ -511,18 +511,18 @@ class CompareScreen(Screen[None]):
         self.post_message(GoBack())
 
 
-def swapped(wanted: ComparisonRequest, other: int) -> ComparisonRequest:
+def swapped(request: ComparisonRequest, other: int) -> ComparisonRequest:
     """Return the request with the first and another side swapped."""
-    sides = grouped(wanted.sessions)
-    choices = _choices(wanted)
+    sides = grouped(request.sessions)
+    choices = _choices(request)
     sides[0], sides[other] = sides[other], sides[0]
     choices[0], choices[other] = choices[other], choices[0]
     words = [word for side in sides for word in (PARTS, *side)][1:]
-    if PARTS not in wanted.sessions:
+    if PARTS not in request.sessions:
         words = [word for side in sides for word in side]
-    return replace(wanted, sessions=tuple(words), choices=tuple(choices))
+    return replace(request, sessions=tuple(words), choices=tuple(choices))
 
 
-def _choices(wanted: ComparisonRequest) -> list[SpanChoice]:
-    missing = len(grouped(wanted.sessions)) - len(wanted.choices)
-    return [*wanted.choices, *[SpanChoice()] * missing]
+def _choices(request: ComparisonRequest) -> list[SpanChoice]:
+    missing = len(grouped(request.sessions)) - len(request.choices)
+    return [*request.choices, *[SpanChoice()] * missing]

@@ -156,8 +156,8 @@ def _without_cycles(snapshot: Snapshot) -> ChartPlan | None:
     gpu = gpu_of(snapshot)
     if gpu is None or any(each is not None for each in gpu.timeline.sm_active):
         return None
-    known = any(each is not None for each in gpu.timeline.memory_busy)
-    return MEMORY_BUSY if known else None
+    is_known = any(each is not None for each in gpu.timeline.memory_busy)
+    return MEMORY_BUSY if is_known else None
 
 
 SM = share_chart(

@@ -85,9 +85,9 @@ def _power(gpu: GpuState) -> str:
 def _clock(gpu: GpuState, width: int) -> Line:
     clock = UNKNOWN if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz:,}"
     mark = "▲" if gpu.throttle_reasons else " "
-    known = gpu.sm_clock_mhz is not None
+    is_known = gpu.sm_clock_mhz is not None
     return (
-        cells(clock, width - 1, _ink(gpu, known=known), right=True),
+        cells(clock, width - 1, _ink(gpu, known=is_known), right=True),
         TextRun(mark, "warn"),
     )
 

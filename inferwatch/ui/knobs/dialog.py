@@ -67,9 +67,9 @@ class LimitField(DialogInput):
     def action_choose(self, by: int) -> None:
         """Propose the next higher or lower value."""
         typed = int(self.value) if self.value.isdecimal() else None
-        wanted = self.knob.beside(typed, by)
-        if wanted is not None and not self.disabled:
-            self.put(wanted)
+        value = self.knob.beside(typed, by)
+        if value is not None and not self.disabled:
+            self.put(value)
 
     def put(self, value: int | None) -> None:
         """Set a value; what is typed next replaces it."""
@@ -510,14 +510,14 @@ class KnobScreen(TableDialog):
     async def _turn(self, *, back: bool) -> None:
         desk = self._feed.limit_desk
         try:
-            wanted = self._state.start if back else self._wanted
-            limits = self._asked_of(wanted)
+            target = self._state.start if back else self._wanted
+            limits = self._changes_of(target)
             if limits is None or desk is None:
                 return
             if not await self._may_turn(desk.must_name_host):
                 return
             self._tell("turning…")
-            if back or wanted == self._state.start:
+            if back or target == self._state.start:
                 await desk.reset()
             else:
                 await desk.set(limits, keep=self._keep)
@@ -528,13 +528,13 @@ class KnobScreen(TableDialog):
             self._look()
             for row in self.query(KnobRow):
                 row.follow()
-            self._tell(f"✔ {done_text(wanted, keep=self._keep)}", "-done")
+            self._tell(f"✔ {done_text(target, keep=self._keep)}", "-done")
 
-    def _asked_of(self, wanted: tuple[int | None, int | None]) -> LimitPair | None:
+    def _changes_of(self, target: tuple[int | None, int | None]) -> LimitPair | None:
         """Return what differs from the present values, None if nothing does."""
         if (why := self.refusal) is not None:
             raise UsageError(why)
-        seqs, tokens = wanted
+        seqs, tokens = target
         if seqs is None or tokens is None:
             raise UsageError("the engine does not tell its limits")
         limits = self._state.changed_by((seqs, tokens))

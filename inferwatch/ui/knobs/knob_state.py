@@ -125,10 +125,10 @@ def _state(
     return KnobState(knobs=(seqs, tokens), limits=tuple(limits), pending=pending)
 
 
-def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> LimitKnob:
+def _knob(name: str, snapshot: Snapshot, limits: Sequence[LiveLimits]) -> LimitKnob:
     if not limits:
-        told = _known(getattr(engine, name) for engine in shown.engines)
-        least, most = min(told, default=None), max(told, default=None)
+        values = _present_values(getattr(engine, name) for engine in snapshot.engines)
+        least, most = min(values, default=None), max(values, default=None)
         return LimitKnob(name=name, start=least, present=least, highest=most)
     now = [getattr(each, name) for each in limits]
     return LimitKnob(
@@ -140,5 +140,5 @@ def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> LimitKnob
     )
 
 
-def _known(values: Iterable[int | None]) -> list[int]:
+def _present_values(values: Iterable[int | None]) -> list[int]:
     return [each for each in values if each is not None]

@@ -171,20 +171,20 @@ def arrange(held_blocks: BlockHolders, by: MapOrder) -> ArrangedBlocks:
     if by is MapOrder.ID:
         order = np.arange(len(states))
         return ArrangedBlocks(order, states, np.zeros(len(states), dtype=np.bool_))
-    held, owners = held_blocks.once()
+    ids, owners = held_blocks.once()
     if by is MapOrder.PREFIX:
-        shared = states[held] == BlockState.SHARED
-        grouped, groups = held_blocks.by_sharers(held[shared])
-        held = np.concatenate((grouped, held[~shared]))
-        owners = np.concatenate((groups, owners[~shared] + len(held) + 1))
+        shared = states[ids] == BlockState.SHARED
+        grouped, groups = held_blocks.by_sharers(ids[shared])
+        ids = np.concatenate((grouped, ids[~shared]))
+        owners = np.concatenate((groups, owners[~shared] + len(ids) + 1))
     unheld = np.ones(len(states), dtype=np.bool_)
-    unheld[held] = False
+    unheld[ids] = False
     rest = np.flatnonzero(unheld)
     rest = rest[np.argsort(UNHELD_ORDER[states[rest]], kind="stable")]
-    order = np.concatenate((held, rest))
+    order = np.concatenate((ids, rest))
     turns = np.zeros(len(order), dtype=np.bool_)
-    turns[1 : len(held)] = owners[1:] != owners[:-1]
-    sections = _sections(states[order], len(held), by)
+    turns[1 : len(ids)] = owners[1:] != owners[:-1]
+    sections = _sections(states[order], len(ids), by)
     return ArrangedBlocks(order, states[order], np.cumsum(turns) % 2 == 1, sections)
 
 

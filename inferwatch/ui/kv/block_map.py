@@ -441,8 +441,8 @@ class BlockMapPanel(Inked, can_focus=True):
         """Show or hide the cursor; it starts on a held block."""
         super().watch_has_focus(has_focus)
         if has_focus and self.at is None and self._blocks is not None:
-            held = np.isin(self._blocks.states, (BlockState.PRIVATE, BlockState.SHARED))
-            self.at = int(self._blocks.order[np.argmax(held)])
+            used = np.isin(self._blocks.states, (BlockState.PRIVATE, BlockState.SHARED))
+            self.at = int(self._blocks.order[np.argmax(used)])
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
@@ -481,10 +481,10 @@ class BlockMapPanel(Inked, can_focus=True):
         if self.scale.blocks > 1:
             texts.append("shows what most of it is")
         count, cells = len(self._blocks.order) if self._blocks else 0, len(self._cells)
-        seen = self.scale.columns * self._room[1]
-        if cells > seen:
+        capacity = self.scale.columns * self._room[1]
+        if cells > capacity:
             first = self._top * self.scale.columns
-            last = min(first + seen, count)
+            last = min(first + capacity, count)
             texts.append(f"{first + 1:,}–{last:,} of {count:,} in sight")
         if self._rank:
             texts.insert(0, self._rank)

@@ -60,12 +60,12 @@ def stepped(adjustment: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
     value = adjustment.value
     if adjustment.users:
         step = max(round(value * (STEP - 1)), 1) if by > 0 else _back(value)
-        wanted = max(value + by * step, 1.0)
+        target = max(value + by * step, 1.0)
     else:
-        wanted = float(f"{value * STEP**by:.4g}")
+        target = float(f"{value * STEP**by:.4g}")
     before = adjustment.value if adjustment.before is None else adjustment.before
     return LoadAdjustment(
-        value=wanted, users=adjustment.users, before=before, since_ns=now_ns
+        value=target, users=adjustment.users, before=before, since_ns=now_ns
     )
 
 
@@ -470,16 +470,16 @@ class LoadScreen(WatchScreen):
             or self._snapshot is None
         ):
             return
-        wanted = stepped(adjustment, by, self._snapshot.now_ns)
+        target = stepped(adjustment, by, self._snapshot.now_ns)
         try:
-            if wanted.users:
-                await desk.change(concurrency=round(wanted.value))
+            if target.users:
+                await desk.change(concurrency=round(target.value))
             else:
-                await desk.change(rate_per_s=wanted.value)
+                await desk.change(rate_per_s=target.value)
         except InferwatchError as error:
             self.notify(str(error), severity="warning", markup=False)
             return
-        self._adjustment = wanted
+        self._adjustment = target
         self.post_message(LookAgain())
 
     @property

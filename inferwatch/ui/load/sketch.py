@@ -159,8 +159,8 @@ class LoadSketchAxis(LinePanel):
     _span_s: float | None = None
 
     def show(self, plan: LoadPlan | None) -> None:
-        shown = plan is not None and not unseen(plan)
-        self._span_s = span_s(plan) if plan is not None and shown else None
+        is_visible = plan is not None and not unseen(plan)
+        self._span_s = span_s(plan) if plan is not None and is_visible else None
         self.redraw()
 
     def line(self, width: int) -> Line:

@@ -210,9 +210,9 @@ class FlowPanel(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         if self._snapshot is None:
             return ()
-        shown = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
-        sizes = _shares(width - 1, len(shown))
-        columns = list(zip(shown, sizes, strict=True))
+        visible = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
+        sizes = _shares(width - 1, len(visible))
+        columns = list(zip(visible, sizes, strict=True))
         lost = (
             self._snapshot.without_steps and self._snapshot.timeline.lost_ns is not None
         )

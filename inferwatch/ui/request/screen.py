@@ -164,8 +164,8 @@ class RequestCanvas(Panel):
             title = (TextRun("request", "muted"),)
             self._drawing = Drawing()
             remark_lines = wrap(visible(self._remark), max(width - 2, 20))
-            said = ((TextRun(f" {line}"),) for line in remark_lines)
-            return (ruled(title, back, width), (), *said)
+            lines = ((TextRun(f" {line}"),) for line in remark_lines)
+            return (ruled(title, back, width), (), *lines)
         self._drawing = draw_request(self.moments, self._options, width, height)
         return self._drawing.lines
 
@@ -434,8 +434,8 @@ class RequestScreen(WatchScreen):
         if story is None or not story.companions:
             return
         last = len(story.companions) - 1
-        wanted = (0 if by > 0 else last) if place is None else place + by
-        chosen = min(max(wanted, 0), last)
+        target = (0 if by > 0 else last) if place is None else place + by
+        chosen = min(max(target, 0), last)
         self._look(replace(self._options, companion=chosen))
 
     def action_companion(self, place: int) -> None:

@@ -353,10 +353,10 @@ def _growing(
     ``since_ns`` returns when it began, None once it has ended.
     """
     number = number_of(field)
-    known = attrgetter(number.name)
+    value = attrgetter(number.name)
 
     def at_least(row: RequestRow) -> float | None:
-        seconds: float | None = known(row)
+        seconds: float | None = value(row)
         began_ns = since_ns(row) if seconds is None else None
         if began_ns is None:
             return seconds
@@ -367,7 +367,7 @@ def _growing(
         text = format_in(MILLISECONDS, seconds)
         if seconds is None:
             return TextRun(f"{text} ", "faint")
-        if known(row) is None:
+        if value(row) is None:
             return TextRun(f"{text}+", "muted")
         return TextRun(f"{text} ")
 
@@ -485,7 +485,7 @@ def _preemptions(row: RequestRow, _: int) -> TextRun:
 
 
 def _temperature(row: RequestRow, _: int) -> TextRun:
-    known = row.temperature is not None
+    is_known = row.temperature is not None
     return TextRun(
-        f"{row.temperature:g}" if known else UNKNOWN, "" if known else "faint"
+        f"{row.temperature:g}" if is_known else UNKNOWN, "" if is_known else "faint"
     )

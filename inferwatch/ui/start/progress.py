@@ -78,9 +78,9 @@ class StageList(Panel):
     def _log_lines(self, width: int, rows: int) -> list[Line]:
         if rows < 2:
             return []
-        shown = self._log[-(rows - 1) :]
+        lines = self._log[-(rows - 1) :]
         head = ruled((TextRun("engine log", "muted"),), (), width)
-        return [head, *((cells(f" {line}", width, "faint"),) for line in shown)]
+        return [head, *((cells(f" {line}", width, "faint"),) for line in lines)]
 
     @property
     def _title(self) -> str:

@@ -126,8 +126,8 @@ class StallList(Panel):
         room = self._room
         top = min(max(self._top, self._at - room + 1), self._at)
         self._top = max(min(top, count - room), 0)
-        seen = list(enumerate(self._stalls))[self._top : self._top + room]
-        lines += [self._line(each, place == self._at, width) for place, each in seen]
+        visible = list(enumerate(self._stalls))[self._top : self._top + room]
+        lines += [self._line(each, place == self._at, width) for place, each in visible]
         if width < WIDE and self.chosen is not None:
             lines += [
                 (TextRun(f"  {text}", "muted"),) for text in self._evidence_rows(width)

@@ -455,9 +455,9 @@ class SingleSteps(Vertical):
         title, step = self._one_step(snapshot)
         if step is None:
             return title, None
-        wanted = key_of(step)  # steps in a snapshot have no members
+        key = key_of(step)  # steps in a snapshot have no members
         full_step = next(
-            (each for each in reversed(steps) if key_of(each) == wanted), None
+            (each for each in reversed(steps) if key_of(each) == key), None
         )
         return title, full_step or step
 

@@ -103,8 +103,8 @@ class ChartPlan:
             return other
         if self.fallback is None or not snapshot.without_steps:
             return self
-        told = getattr(snapshot.timeline, number_of(self.needs_column).name)
-        return self if any(each is not None for each in told) else self.fallback
+        column = getattr(snapshot.timeline, number_of(self.needs_column).name)
+        return self if any(each is not None for each in column) else self.fallback
 
     @property
     def all_series(self) -> tuple[Series, ...]:
@@ -126,8 +126,8 @@ class ChartPlan:
     def _tops_of(self, values: Sequence[float | None]) -> list[float]:
         if all(value is None for value in values):
             return []
-        known = [value or 0.0 for value in values]
-        return list(accumulate(known) if self.stacked else accumulate(known, max))
+        numbers = [value or 0.0 for value in values]
+        return list(accumulate(numbers) if self.stacked else accumulate(numbers, max))
 
 
 def _timeline(field: object) -> Callable[[Snapshot], Values]:

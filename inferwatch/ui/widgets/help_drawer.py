@@ -97,7 +97,7 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
             "\n", (self._question, "bold"), ("   esc closes", "$ink-muted")
         )
         sections = [
-            Content("\n").join([_title(title), *(_said(each, width) for each in texts)])
+            Content("\n").join([_title(title), *(_item(each, width) for each in texts)])
             for title, texts in self._texts.items()
         ]
         return Content("\n\n").join([head, *sections, *keys, *numbers, Content("")])
@@ -130,8 +130,8 @@ def toggle_help(
     for group, rows in more.items():
         fresh = [each for each in rows if each[0] not in listed]
         keys.setdefault(group, []).extend(fresh)
-    shown = {group: rows for group, rows in keys.items() if rows}
-    drawer = HelpDrawer(question, shown, numbers, window, texts)
+    groups = {group: rows for group, rows in keys.items() if rows}
+    drawer = HelpDrawer(question, groups, numbers, window, texts)
     drawer.focused_before = screen.focused
     screen.mount(drawer)
     drawer.focus()
@@ -180,9 +180,9 @@ FLOW_NUMBERS = tuple(
 
 
 def _explain(number: Number, window: str) -> Content:
-    seen = f"seen by {number.vantage.value}" if number.vantage else "counted here"
+    origin = f"seen by {number.vantage.value}" if number.vantage else "counted here"
     span = number.span or f"window {window}"
-    facts = [fact for fact in (number.unit.value, seen, span) if fact]
+    facts = [fact for fact in (number.unit.value, origin, span) if fact]
     return Content.assemble(
         (number.label, "bold"),
         f"  {number.title}",
@@ -191,7 +191,7 @@ def _explain(number: Number, window: str) -> Content:
     )
 
 
-def _said(text: str, width: int) -> Content:
+def _item(text: str, width: int) -> Content:
     """Wrap a text behind a bullet."""
     folded = wrap(visible(text), max(width - 2, 20), break_on_hyphens=False)
     first, *rest = folded or [""]

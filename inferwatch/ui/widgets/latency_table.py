@@ -148,8 +148,8 @@ class LatencyTable(Panel):
             title = f"{self._reference.title} p99"
             more = (Column(REFERENCE, 0, REFERENCE_WIDTH, title), *more)
             room -= REFERENCE_WIDTH
-        wanted = BRACKETED if True in self._bracketed else EXACT
-        return [*(each for each in wanted if room >= each.from_width), *more]
+        columns = BRACKETED if True in self._bracketed else EXACT
+        return [*(each for each in columns if room >= each.from_width), *more]
 
     def _head(self, columns: Sequence[Column], vantage: int, trend: int) -> Line:
         titles = [
@@ -210,8 +210,8 @@ def _unit(latency: Latency) -> TimeUnit:
 
 
 def _brackets(latency: Latency) -> Iterator[Bracket]:
-    known = (getattr(latency.brackets, each.key, None) for each in BRACKETED)
-    return (each for each in known if each is not None)
+    brackets = (getattr(latency.brackets, each.key, None) for each in BRACKETED)
+    return (each for each in brackets if each is not None)
 
 
 def _cell(latency: Latency, column: Column, unit: TimeUnit, target: float) -> TextRun:

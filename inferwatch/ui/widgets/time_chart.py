@@ -80,7 +80,7 @@ class TimeChart(Inked):
         self._lane_full = self._plan.lane_full(snapshot)
         restart_columns = map(axis.column_at, snapshot.timeline.restarts_ns)
         restarts = tuple(column for column in restart_columns if column is not None)
-        shown = (columns, axis, full, limit, restarts)
+        state = (columns, axis, full, limit, restarts)
         previous = (
             self._columns,
             self._axis,
@@ -88,8 +88,8 @@ class TimeChart(Inked):
             self._limit,
             self._restarts,
         )
-        if shown != previous or before != self._plan:
-            self._columns, self._axis, self._full, self._limit = shown[:4]
+        if state != previous or before != self._plan:
+            self._columns, self._axis, self._full, self._limit = state[:4]
             self._restarts = restarts
             self._rows = None
             self.refresh()
@@ -277,8 +277,8 @@ def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | Non
         return None
     if series.late and all(value is None for value in values[index:]):
         first = max(index - LATE_NS // snapshot.timeline.bin_ns, 0)
-        known = (each for each in reversed(values[first:index]) if each is not None)
-        return next(known, None)
+        numbers = (each for each in reversed(values[first:index]) if each is not None)
+        return next(numbers, None)
     return values[index]
 
 
@@ -312,14 +312,14 @@ class TimeAxisLine(LinePanel):
         cursor = self._cursor(width)
         text = list(" " * width)
         span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
-        taken = set(cursor[0]) if cursor else set[int]()
+        occupied = set(cursor[0]) if cursor else set[int]()
         for part in (1.0, 0.0, 0.5, 0.25, 0.75):
             label = self._end if part == 1.0 else _ago(span_s * (1 - part))
             at = MARGIN + round(part * (self._axis.columns - 1))
             start = max(min(at - len(label) // 2, width - len(label)), 0)
             cells_ = set(range(start - 1, start + len(label) + 1))
-            if not cells_ & taken:
-                taken |= cells_
+            if not cells_ & occupied:
+                occupied |= cells_
                 text[start : start + len(label)] = label
         if cursor is None:
             return (TextRun("".join(text), "muted"),)
