@@ -249,8 +249,8 @@ def _rule_of(text: str) -> Rule:
         seconds = duration_s(limit)
         least = _limit(text, limit) if seconds is None else seconds
         return LatencyRule(text, statistic, name, sign, least)
-    if found := OF_FLOW.fullmatch(text):
-        name, sign, limit = found.groups()
+    if flow := OF_FLOW.fullmatch(text):
+        name, sign, limit = flow.groups()
         if name in LATENCY_NAMES:
             raise _wrong(
                 text, f"say which {name} is meant, as p99({name}){sign}{limit}"
