@@ -162,8 +162,8 @@ def exit_status(pid: int, pidfd: int) -> int | None:
     info = bytearray(struct.pack("=Q", PIDFD_INFO_EXIT).ljust(PIDFD_INFO_SIZE, b"\0"))
     with suppress(OSError):
         fcntl.ioctl(pidfd, PIDFD_GET_INFO, info)
-        known, status = struct.unpack_from("=Q52xi", info)
-        if known & PIDFD_INFO_EXIT:
+        mask, status = struct.unpack_from("=Q52xi", info)
+        if mask & PIDFD_INFO_EXIT:
             return os.waitstatus_to_exitcode(status)
     return None
 

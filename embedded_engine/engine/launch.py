@@ -368,11 +368,11 @@ def account(death: ProcessDeath, log: list[str]) -> str:
     """A death and its cause in one line, then the end of the log: this is recorded."""
     why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)
-    said = [PREFIX.sub("", line, count=1) for line in telling(log)]
-    said = [
-        line for line in said if line.strip(" ^~")
+    lines = [PREFIX.sub("", line, count=1) for line in telling(log)]
+    lines = [
+        line for line in lines if line.strip(" ^~")
     ]  # drop the markers below a traceback's lines
-    return "\n".join(map(redacted, [first, *said[-SHOWN_LINES:]]))
+    return "\n".join(map(redacted, [first, *lines[-SHOWN_LINES:]]))
 
 
 def failure(pipe: StartupPipe, reason: str) -> EngineError:

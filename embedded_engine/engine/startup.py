@@ -177,13 +177,13 @@ async def make_tiny_model(directory: Path) -> Path:
         stderr=subprocess.PIPE,
     )
     try:
-        said, complaint = await making.communicate()
+        output, complaint = await making.communicate()
     except asyncio.CancelledError:
         making.kill()
         await making.wait()
         raise
     if making.returncode == 0:
-        return Path(said.decode().strip())
+        return Path(output.decode().strip())
     last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
     if "ModuleNotFoundError" in last:  # the libraries come with vLLM
         raise EngineMissingError(NOT_INSTALLED)

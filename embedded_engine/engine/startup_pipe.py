@@ -17,7 +17,7 @@ class StartupPipe:
         self._reader, self.writer = os.pipe()
         self._handed_over = False
         os.set_blocking(self._reader, False)
-        self._said = b""
+        self._buffer = b""
 
     @property
     def up(self) -> bool:
@@ -27,14 +27,14 @@ class StartupPipe:
     @property
     def lacks(self) -> str | None:
         """What the child is missing, as text for users; None if nothing."""
-        _, found, sentence = self._read().partition(LACKS)
-        return sentence.decode("utf-8", "replace").strip() if found else None
+        _, separator, sentence = self._read().partition(LACKS)
+        return sentence.decode("utf-8", "replace").strip() if separator else None
 
     def _read(self) -> bytes:
         with suppress(BlockingIOError):
-            while heard := os.read(self._reader, 4096):
-                self._said += heard
-        return self._said
+            while data := os.read(self._reader, 4096):
+                self._buffer += data
+        return self._buffer
 
     def hand_over(self) -> None:
         """Close our copy of the child's end."""

@@ -86,10 +86,10 @@ def owner_of(method: VllmMethod) -> type | None:
     """The class of a method; None if this vLLM lacks it."""
     module, _, name = method.owner.partition(":")
     try:
-        found: type | None = getattr(importlib.import_module(module), name, None)
+        owner: type | None = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
-    return found
+    return owner
 
 
 def wrapped(original: Callable[..., Any], hook: Hook, fuse: Fuse) -> Callable[..., Any]:

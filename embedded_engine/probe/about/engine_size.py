@@ -136,9 +136,9 @@ def of_weights(model: str, packed: tuple[str, str, str]) -> Question:
     weight_name, *size_names = packed
 
     def ask(worker: Vllm) -> Answers:
-        held = getattr(worker, model)()
-        n_bytes = sum(p.numel() * p.element_size() for p in held.parameters())
-        for layer in getattr(held, "modules", tuple)():
+        module = getattr(worker, model)()
+        n_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
+        for layer in getattr(module, "modules", tuple)():
             left = getattr(layer, weight_name, None)
             sizes = [getattr(layer, name, 0) for name in size_names]
             if left is not None and left.numel() == 0:
