@@ -71,7 +71,7 @@ def _check(content: bytes) -> bytes:
 
 
 def _filters() -> list[dict[str, Any]]:
-    """Tuned for speed on a few kilobytes of mostly numbers."""
+    """LZMA filters tuned for speed on a few kilobytes of mostly numbers."""
     return [
         {
             "id": lzma.FILTER_LZMA2,

@@ -195,7 +195,7 @@ def nearest(results: Sequence[MetricResult]) -> MetricResult | None:
 
 
 def _needs(result: MetricResult) -> int:
-    """Return runs if they are repeated, else requests; all rows use the same."""
+    """Return how many more runs, else how many more requests, would settle it."""
     return result.more_runs or result.more_requests or 0
 
 

@@ -408,7 +408,7 @@ class OverviewScreen(WatchScreen):
         )
 
     def fit_height(self) -> None:
-        """Mark tiny screens."""
+        """Fit the height, and set the CSS class of tiny screens."""
         super().fit_height()
         self.set_class(self.size.height < TINY, "-tiny")
 

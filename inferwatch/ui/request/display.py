@@ -41,7 +41,7 @@ class DisplayOptions:
 
 @dataclass
 class Drawing:
-    """Lines, and the moments a click on them means."""
+    """Lines of the request screen, and the moments that clicks on them select."""
 
     lines: list[Line] = field(default_factory=list)
     clickable: dict[int, Callable[[int], int | None]] = field(default_factory=dict)
