@@ -108,7 +108,7 @@ def memory_bytes(*, quick: bool) -> int:
 
 
 def largest_cache() -> int:
-    """Size of the last-level cache in bytes; 0 if the kernel does not tell."""
+    """Size of the last-level cache in bytes; 0 if the kernel does not say."""
     sizes = [0]
     for size in CACHES.glob("index*/size"):
         with suppress(OSError, ValueError):

@@ -96,7 +96,7 @@ class GpuSourceArbiter:
     """
 
     def __init__(self, *, nvml: bool = False) -> None:
-        """With ``nvml`` false, nobody waits for NVML."""
+        """With ``nvml`` false, no source waits for NVML's report."""
         self._nvml: dict[str, GpuInfo] = {}
         """NVML's GpuInfo by UUID, those from agents included."""
         self._slices_of: set[str] = set()

@@ -120,7 +120,7 @@ class RemoteAgent:
 
     @property
     def shown(self) -> str:
-        """Name to display until the agent has told its own."""
+        """The name to display until the agent has sent its own."""
         return self.name or self.host or self.address
 
 

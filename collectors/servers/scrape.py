@@ -223,7 +223,7 @@ class ServerScraper:
         return await self._live(client)
 
     async def _live(self, client: httpx.AsyncClient) -> list[AnyReading]:
-        """Readings of a server without metrics: mostly that it is alive."""
+        """Readings of a server without metrics: little more than that it is alive."""
         family = self._life.family
         if family is None or family.live is None:
             await self._json(client, "/v1/models")

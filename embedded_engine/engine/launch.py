@@ -136,7 +136,7 @@ def clear_unix_socket(path: Path) -> None:
 
 
 def _make_way(path: Path) -> bool:
-    """Remove a stale socket; False if something else is there."""
+    """Remove a stale socket; False if the path is anything else."""
     if os.path.lexists(path):
         if not nobody_listens(path):
             return False

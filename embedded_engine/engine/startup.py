@@ -253,7 +253,7 @@ async def healthy(client: httpx.AsyncClient) -> bool:
 
 
 async def served_model(client: httpx.AsyncClient) -> str | None:
-    """The model name for requests; None if it is not told, as without a key."""
+    """The model name for requests; None if the server lists none, as without a key."""
     try:
         answer = await get(client, "/v1/models", timeout_s=TIMEOUT_S)
     except NoAnswerError:

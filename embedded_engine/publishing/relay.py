@@ -98,7 +98,7 @@ class Relay:
         )
 
     def start(self) -> None:
-        """Start, unless the address would be open to anybody: then report why not."""
+        """Start; if the address would be open to anybody, report why it does not."""
         if why := refused(self.address, self._key_file):
             self._report(f"{self._who} does not listen: {why}")
         else:

@@ -113,7 +113,7 @@ def memory_of(place: int, answers: Answers) -> WorkerMemory:
 
 
 def together(*questions: Question) -> Question:
-    """A question that asks several; a failing one does not affect the others."""
+    """A question that combines several; a failing one does not affect the others."""
 
     def ask(worker: Vllm) -> Answers:
         from contextlib import suppress  # noqa: PLC0415

@@ -241,7 +241,7 @@ class WatchedLoadDesk:
         self._waiting = asyncio.create_task(self._until_ended(self._load))
 
     async def _until_ended(self, load: RunningLoad) -> None:
-        """Wait for the end of a run that nobody stops, and note if it failed."""
+        """Wait for the end of a run that is not stopped, and note if it failed."""
         status = await load.wait()
         async with self._turn:
             if self._load is load:

@@ -154,7 +154,7 @@ def _flight_text(flight: FlightState) -> str:
 
 
 def _close(opening: asyncio.Future[Player]) -> None:
-    """Close a player that was opened after nobody waited for it any more."""
+    """Close a player whose opening ended when it was no longer wanted."""
     if opening.exception() is None:
         opening.result().close()
 

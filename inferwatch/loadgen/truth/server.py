@@ -230,7 +230,7 @@ class TruthServer:
         heapq.heappush(self._due, (due_ns, self._order, connection))
 
     def _send_due(self) -> None:
-        """Send what is due, each connection once, so that a flood starves nobody."""
+        """Send what is due, each connection once, so that a flood delays no other."""
         now_ns = monotonic_ns()
         ready = []
         while self._due and self._due[0][0] <= now_ns:

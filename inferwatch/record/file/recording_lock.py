@@ -35,7 +35,7 @@ class RecordingLock:
 
     @classmethod
     def take(cls, database: Path, session: int) -> Self | None:
-        """Lock a session that nobody else knows of yet.
+        """Lock a session that no other process knows of yet.
 
         None if the folder does not allow it: then only the PID identifies the recorder.
         """

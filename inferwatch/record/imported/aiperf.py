@@ -1,4 +1,4 @@
-"""aiperf: ``profile_export.jsonl``, a request a line, and the summary beside it."""
+"""Reads aiperf's ``profile_export.jsonl``, a request per line, and its summary."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ def is_aiperf_record(document: object) -> bool:
 
 
 def is_aiperf_summary(document: object) -> bool:
-    """Whether this is aiperf's summary, which stands beside the requests."""
+    """Whether this is aiperf's summary, a file in the folder of the requests."""
     return isinstance(document, dict) and "aiperf_version" in document
 
 

@@ -56,7 +56,7 @@ class ImportedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadShape:
-    """The pattern and rate of a run's load, as far as the file tells."""
+    """The pattern and rate of a run's load, as far as the file says."""
 
     arrivals: Arrivals
     rate_per_s: float | None = None
@@ -100,7 +100,7 @@ class ImportedRun:
         return min(request.due_ns for request in self.requests)
 
     def plan(self, run_id: str) -> LoadPlan | None:
-        """The run as a load plan of ours: lengths are those that were seen."""
+        """The run as a load plan of ours, with the lengths that were seen."""
         if self.shape is None:
             return None
         return LoadPlan(

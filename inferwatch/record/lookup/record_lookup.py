@@ -386,7 +386,7 @@ def _with_any(
 
 
 def _decoded(raw: msgspec.Raw, cache: dict[bytes, list[int]]) -> list[int]:
-    """A list of numbers, cached because it is mostly equal from step to step."""
+    """Decode a list of numbers; cached, as most steps repeat that of the last."""
     text = bytes(raw)
     numbers = cache.get(text)
     if numbers is None:

@@ -251,7 +251,7 @@ class EngineSampleTable(ReadingTable[EngineSample]):
 
     @staticmethod
     def _values(sample: EngineSample) -> Iterator[Row]:
-        """Exported rows of what has no column: histograms, finish reasons, others."""
+        """Rows to export of values without a column: histograms, finish reasons."""
         about = (sample.t_ns, sample.rank)
         for way, count in sample.finished.items():
             yield *about, f"finished {way}", count, None, None

@@ -500,7 +500,7 @@ class KnobScreen(TableDialog):
 
     @property
     def is_turning(self) -> bool:
-        """Whether a change is under way: a host is asked for, or the engine answers."""
+        """Whether a change is under way: a host is asked for, or no answer has come."""
         return any(
             each.group == "turn" and not each.is_finished and each.node is self
             for each in self.workers

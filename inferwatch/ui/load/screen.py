@@ -226,7 +226,7 @@ class LoadScreen(WatchScreen):
         return view.run if view else None
 
     def _latest_in(self, snapshot: Snapshot) -> ClientView | None:
-        """Return our own run while it lasts, even if others began since."""
+        """Return our own run while it lasts, even if others began later."""
         if snapshot.client is None or self.desk is None or not self.desk.running:
             return snapshot.client
         ours = self.desk.plan.run_id
