@@ -74,7 +74,7 @@ def main(*, quick: bool) -> None:
     ]
     halves = [np.split(each[: each.size // 2 * 2], 2) for each in buffers]
     copied = sum(half[0].nbytes + half[1].nbytes for half in halves)
-    found: dict[str, object] = {
+    result: dict[str, object] = {
         "threads": cores.count,
         "bytes_per_s": cores.best(
             lambda n: np.copyto(halves[n][0], halves[n][1]), copied
@@ -94,21 +94,21 @@ def main(*, quick: bool) -> None:
                 name: max(flops.get(name, 0.0), by_torch[name]) for name in by_torch
             }
             rates |= {size: max(rates[size], small[size]) for size in small}
-    found["cached_bytes_per_s"] = falling(rates)
-    found["read_bytes_per_s"] = falling(rates)[large]
-    found["flops"] = flops
-    print(json.dumps(found), flush=True)  # noqa: T201 - for whoever started us
+    result["cached_bytes_per_s"] = falling(rates)
+    result["read_bytes_per_s"] = falling(rates)[large]
+    result["flops"] = flops
+    print(json.dumps(result), flush=True)  # noqa: T201 - for whoever started us
 
 
 def memory_bytes(*, quick: bool) -> int:
     """Size of a buffer too large for every cache, yet small enough for memory."""
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    wanted = QUICK_BYTES if quick else max(QUICK_BYTES, TIMES_LARGEST * largest_cache())
-    return max(2 * SIZES[-1], min(wanted, MOST_BYTES, pages // 4))
+    size = QUICK_BYTES if quick else max(QUICK_BYTES, TIMES_LARGEST * largest_cache())
+    return max(2 * SIZES[-1], min(size, MOST_BYTES, pages // 4))
 
 
 def largest_cache() -> int:
-    """Size of the last-level cache in bytes; 0 if the kernel does not tell."""
+    """Size of the last-level cache in bytes; 0 if the kernel does not say."""
     sizes = [0]
     for size in CACHES.glob("index*/size"):
         with suppress(OSError, ValueError):
@@ -183,7 +183,7 @@ def _best_of(work: Callable[[], object], amount: float, seconds: float = 0.15) -
 
 
 def falling(rates: dict[int, float]) -> dict[int, float]:
-    """Make rates fall with size: a larger set is faster by disturbance only."""
+    """Make rates fall with size: that a larger set is faster is a measuring error."""
     return {
         size: max(rate for larger, rate in rates.items() if larger >= size)
         for size in rates

@@ -34,7 +34,6 @@ class ProbeSettings:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment variables of the options."""
         chosen = {} if self.block_map else {BLOCK_MAP: "0"}
         if self.group_header is not None:
             chosen[GROUP_HEADER] = self.group_header

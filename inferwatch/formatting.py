@@ -306,8 +306,8 @@ def price_places(prices: Iterable[float | None]) -> int:
     >>> price_places([0.11, 0.085]), price_places([12.5, 1.18, None]), price_places([])
     (4, 2, 2)
     """
-    known = [each for each in prices if each]
-    return min(max(2, 2 - floor(log10(min(known)))), 6) if known else 2
+    amounts = [each for each in prices if each]
+    return min(max(2, 2 - floor(log10(min(amounts)))), 6) if amounts else 2
 
 
 def format_price(price: float | None, currency: str, places: int) -> str:

@@ -8,7 +8,7 @@ from math import isfinite
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PARTS = {"ms": 1e3, "us": 1e6, "µs": 1e6}
-"""Of a second."""
+"""Units below a second: how many make one."""
 _BYTES = {"mb": 10**6, "gb": 10**9}
 TIME_UNITS = (*_SECONDS, *_PARTS)
 TIME_UNIT = "|".join(sorted(filter(None, TIME_UNITS), key=len, reverse=True))
@@ -22,10 +22,10 @@ def quantity(text: str) -> tuple[float, str] | None:
     >>> quantity("1.5 GB"), quantity("30"), quantity("-1s")
     ((1.5, 'gb'), (30.0, ''), None)
     """
-    found = _QUANTITY.fullmatch(text.strip())
-    if found is None or not isfinite(number := float(found[1])):
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or not isfinite(number := float(match[1])):
         return None
-    return number, found[2].lower()
+    return number, match[2].lower()
 
 
 def in_seconds(number: float, unit: str) -> float:
@@ -41,8 +41,8 @@ def duration_s(text: str) -> float | None:
     >>> duration_s("5GB"), duration_s("soon")
     (None, None)
     """
-    found = quantity(text)
-    return in_seconds(*found) if found and found[1] in TIME_UNITS else None
+    amount = quantity(text)
+    return in_seconds(*amount) if amount and amount[1] in TIME_UNITS else None
 
 
 def size_bytes(text: str) -> int | None:
@@ -64,7 +64,7 @@ def rate_per_s(text: str) -> float | None:
     (None, None, None)
     """
     number, slash, unit = (each.strip().lower() for each in text.partition("/"))
-    found = quantity(number)
-    if not found or found[1] or (slash and unit not in (*filter(None, TIME_UNITS),)):
+    amount = quantity(number)
+    if not amount or amount[1] or (slash and unit not in (*filter(None, TIME_UNITS),)):
         return None
-    return found[0] / (in_seconds(1, unit) if slash else 1)
+    return amount[0] / (in_seconds(1, unit) if slash else 1)

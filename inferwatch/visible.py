@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    r"""Return the same, but keep the line breaks.
+    r"""Return visible text as :func:`visible` does, but keep the line breaks.
 
     >>> visible_lines("a\x1b\nb\r")
     'a␛\nb␍'
@@ -42,7 +42,7 @@ def visible_lines(text: str) -> str:
 
 
 def as_html(text: str) -> str:
-    """Return the same, escaped for HTML."""
+    """Return visible lines, escaped for HTML."""
     return escape(visible_lines(text))
 
 
@@ -76,7 +76,7 @@ def _picture(match: re.Match[str]) -> str:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "␡"
-    if code < 0xA0:  # each stands for escape and a letter
+    if code < 0xA0:  # C1 codes stand for escape and a letter
         return f"␛{chr(code - 0x40)}"
     return f"<U+{code:04X}>"
 

@@ -20,7 +20,7 @@ _patience: list[float] = [LEAVES_S]
 
 
 def before_the_end(act: Callable[[], object]) -> None:
-    """Call this before the process is ended by force: from any thread, maybe twice."""
+    """Call ``act`` before the process is killed: on any thread, maybe twice."""
     _last_acts.append(act)
 
 

@@ -1,1 +1,1 @@
-"""What all share: readings, the wire, clocks, and where sockets lie."""
+"""What all collectors share: readings, the wire format, clocks, where sockets are."""

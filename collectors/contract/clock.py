@@ -64,24 +64,24 @@ class WallClockAnchors:
 
     def __init__(self) -> None:
         self.first = anchor()
-        self._taken = [self.first]
+        self._anchors = [self.first]
 
     def parted(self) -> ClockAnchor | None:
         """A new anchor, if the last one has become wrong; otherwise None."""
-        last = self._taken[-1]
+        last = self._anchors[-1]
         known_ns = last.wall_ns - last.t_ns
         if abs(wall_offset_ns() - known_ns) < PARTED_NS:
             return None
         fresh = anchor()
         if abs(fresh.wall_ns - fresh.t_ns - known_ns) < PARTED_NS:
             return None  # we were interrupted between the two reads
-        self._taken.append(fresh)
+        self._anchors.append(fresh)
         return fresh
 
     def wall_ns(self, t_ns: int) -> int:
         """Unix time of a monotonic time, by the last anchor before it."""
-        at = bisect_right(self._taken, t_ns, key=lambda each: each.t_ns)
-        then = self._taken[max(at - 1, 0)]
+        at = bisect_right(self._anchors, t_ns, key=lambda each: each.t_ns)
+        then = self._anchors[max(at - 1, 0)]
         return then.wall_ns + t_ns - then.t_ns
 
 
@@ -192,7 +192,7 @@ class SessionClock:
         return monotonic_ns() - self.start_ns
 
     def rebase(self, reading: AnyReading, source: str = "") -> AnyReading:
-        """The same reading in session time, with its source filled in."""
+        """Return a reading in session time, with its source filled in."""
         moved: dict[str, object] = {"source": source or reading.source}
         for field in reading.INSTANTS:
             value = getattr(reading, field)

@@ -157,28 +157,27 @@ MOST_LISTENED = 64
 
 
 def listened_to() -> list[str]:
-    """Addresses this process listens on."""
-    found = []
+    addresses = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             if str(entry.readlink()).startswith("socket:"):
-                found.append(_listens_at(os.dup(int(entry.name))))
-    return sorted(filter(None, found))[:MOST_LISTENED]
+                addresses.append(_listens_at(os.dup(int(entry.name))))
+    return sorted(filter(None, addresses))[:MOST_LISTENED]
 
 
 def _listens_at(descriptor: int) -> str:
     """Address of a listening socket, empty otherwise; closes the descriptor."""
     try:
-        held = socket.socket(fileno=descriptor)
+        sock = socket.socket(fileno=descriptor)
     except OSError:
         os.close(descriptor)
         return ""
-    with held:
-        listens = held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        return _shown(held.getsockname()) if listens else ""
+    with sock:
+        listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        return _address_text(sock.getsockname()) if listens else ""
 
 
-def _shown(address: object) -> str:
+def _address_text(address: object) -> str:
     """``host:port``, or the path of a Unix socket."""
     if isinstance(address, tuple):
         host, port = address[:2]
@@ -192,11 +191,11 @@ def _is_bound(path: Path) -> bool:
         listed = Path("/proc/net/unix").read_bytes()
     except OSError:
         return True  # when in doubt, keep the file
-    wanted = {bytes(path.absolute()), bytes(path.resolve())}
+    paths = {bytes(path.absolute()), bytes(path.resolve())}
     for line in listed.splitlines()[1:]:
         *fields, name = line.split(None, SOCKET_PATH)
         if len(fields) == SOCKET_PATH and fields[SOCKET_STATE] != CONNECTED:
             relative = not name.startswith((b"/", b"@"))
-            if name in wanted or (relative and name.endswith(os.fsencode(path.name))):
+            if name in paths or (relative and name.endswith(os.fsencode(path.name))):
                 return True
     return False

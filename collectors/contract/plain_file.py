@@ -27,10 +27,10 @@ def read_plain(path: Path, most_bytes: int, *, only_ours: bool = False) -> bytes
     if only_ours:
         flags |= os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "no regular file", str(path))
-        if only_ours and (found.st_uid != os.geteuid() or found.st_mode & OF_OTHERS):
+        if only_ours and (status.st_uid != os.geteuid() or status.st_mode & OF_OTHERS):
             raise OSError(errno.EPERM, "others can write it", str(path))
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:

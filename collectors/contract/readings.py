@@ -347,7 +347,7 @@ class ServerInfo(Reading, frozen=True, kw_only=True):
     family: str
     """vllm, sglang, llamacpp or openai: a module of ``collectors.servers.families``."""
     url: str | None = None
-    """Without user, password and query."""
+    """The address, without user, password and query."""
     uds: str | None = None
     version: str | None = None
     models: list[str] = msgspec.field(default_factory=list)
@@ -566,7 +566,7 @@ class ClientSample(Reading, frozen=True, kw_only=True):
     late_sends: int = 0
     """Requests sent more than 10 ms after their intended time."""
     send_lag_p50_ns: int | None = None
-    """From intended time to send."""
+    """Time from the intended time to the send."""
     send_lag_p99_ns: int | None = None
     send_lag_max_ns: int | None = None
     tokens: int = 0
@@ -776,7 +776,7 @@ class GpuSample(Reading, frozen=True, kw_only=True):
     temperature_c: int | None = None
     memory_temperature_c: int | None = None
     memory_used_bytes: int | None = None
-    """Without memory reserved by the driver."""
+    """Memory in use, without what the driver reserves."""
     memory_reserved_bytes: int | None = None
     # Counters: they rise until the driver is reloaded.
     energy_mj: int | None = None

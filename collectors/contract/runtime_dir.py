@@ -99,11 +99,11 @@ def hand_over(path: Path) -> None:
     place = path.parent.stat()
     with suppress(OSError):  # otherwise only we can connect
         # Someone may have replaced it by a link: only a socket is changed.
-        held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(held, "rb", buffering=0):
-            if not stat.S_ISSOCK(os.fstat(held).st_mode):
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb", buffering=0):
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 return
-            itself = f"/proc/self/fd/{held}"
+            itself = f"/proc/self/fd/{descriptor}"
             if os.geteuid() == 0 and not place.st_mode & stat.S_ISGID:
                 os.chown(itself, place.st_uid, place.st_gid)
             Path(itself).chmod(0o660 if place.st_mode & stat.S_ISGID else 0o600)
@@ -111,7 +111,7 @@ def hand_over(path: Path) -> None:
 
 def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
     """Sockets of running probes, of one engine or of all; stale ones are removed."""
-    found = []
+    sockets = []
     for socket in _sockets(socket_dir()):
         holder = _holder(socket)
         if holder is None:
@@ -119,8 +119,8 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
                 socket.path.with_suffix(".ctl").unlink(missing_ok=True)
                 socket.path.unlink()  # last, because the other one is found by it
         elif engine_id in {None, socket.engine_id}:
-            found.append(holder)
-    return sorted(found, key=lambda socket: socket.pid)
+            sockets.append(holder)
+    return sorted(sockets, key=lambda socket: socket.pid)
 
 
 def forwarded_sockets(directory: Path, engine_id: str | None) -> list[ProbeSocket]:
@@ -140,7 +140,7 @@ def _sockets(directory: Path) -> Iterator[ProbeSocket]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _AnsweredSocket:
     """A socket that answered, with its process."""
 
     inode: int
@@ -160,7 +160,7 @@ class _Held:
         return monotonic_ns() < self.asked_ns + ASK_AGAIN_NS
 
 
-_held: dict[Path, _Held] = {}
+_answered: dict[Path, _AnsweredSocket] = {}
 
 
 def _holder(socket: ProbeSocket) -> ProbeSocket | None:
@@ -172,17 +172,17 @@ def _holder(socket: ProbeSocket) -> ProbeSocket | None:
         inode = socket.path.stat().st_ino
     except OSError:
         return socket  # removed in the meantime
-    known = _held.get(socket.path)
-    if known is not None and known.inode == inode and known.holds:
-        return known.socket
-    _held.pop(socket.path, None)
+    cached = _answered.get(socket.path)
+    if cached is not None and cached.inode == inode and cached.holds:
+        return cached.socket
+    _answered.pop(socket.path, None)
     pid = listener(socket.path)
     if pid is None:  # nobody listens, or not yet, or not for us
         return None if nobody_listens(socket.path) else socket
-    found = replace(socket, pid=pid or socket.pid, foreign=not pid)
+    holder = replace(socket, pid=pid or socket.pid, foreign=not pid)
     born = birth(pid) if pid else None
-    _held[socket.path] = _Held(inode, found, born, monotonic_ns())
-    return found
+    _answered[socket.path] = _AnsweredSocket(inode, holder, born, monotonic_ns())
+    return holder
 
 
 def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:

@@ -24,7 +24,6 @@ TCP = "tcp://"
 
 
 def has_host_and_port(address: str) -> bool:
-    """Whether an address has both a host and a port."""
     parts = urlsplit(address)
     try:
         return bool(parts.hostname and parts.port)
@@ -133,13 +132,13 @@ def open_envelope(message: bytes) -> Envelope:
 
 def known_readings(envelope: Envelope) -> list[AnyReading]:
     """Readings of known kinds and valid values, and a note on how many were invalid."""
-    known: list[AnyReading] = []
+    readings: list[AnyReading] = []
     impossible = 0
     for raw in envelope.readings:
         if (reading := _decoded(raw)) is None:
             continue
         if _is_recordable(raw, reading):
-            known.append(reading)
+            readings.append(reading)
         else:
             impossible += 1
     if impossible:
@@ -147,8 +146,8 @@ def known_readings(envelope: Envelope) -> list[AnyReading]:
         note = Note(
             t_ns=envelope.sent_ns, kind=NoteKind.DROPPED, text=text, count=impossible
         )
-        known.append(note)
-    return known
+        readings.append(note)
+    return readings
 
 
 def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:

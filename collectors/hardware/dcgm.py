@@ -96,7 +96,7 @@ class GpuSourceArbiter:
     """
 
     def __init__(self, *, nvml: bool = False) -> None:
-        """With ``nvml`` false, nobody waits for NVML."""
+        """With ``nvml`` false, no source waits for NVML's report."""
         self._nvml: dict[str, GpuInfo] = {}
         """NVML's GpuInfo by UUID, those from agents included."""
         self._slices_of: set[str] = set()
@@ -131,12 +131,12 @@ class GpuSourceArbiter:
         """Which values of a GPU this exporter should report."""
         if self._exporters.setdefault(gpu.source, exporter) is not exporter:
             return DcgmScope.NOTHING
-        known = self._nvml.get(gpu.uuid)
-        if known is None or (known.host and known.lost_because):
+        info = self._nvml.get(gpu.uuid)
+        if info is None or (info.host and info.lost_because):
             return DcgmScope.ALL  # a lost agent reports nothing
         if gpu.instance:
             return DcgmScope.NOTHING if gpu.uuid in self._slices_of else DcgmScope.ALL
-        return DcgmScope.AVERAGES if _lacks_averages(known) else DcgmScope.NOTHING
+        return DcgmScope.AVERAGES if _lacks_averages(info) else DcgmScope.NOTHING
 
     def known(self, source: str) -> GpuInfo | None:
         """NVML's GpuInfo of a GPU, if it has it."""
@@ -171,7 +171,7 @@ class _Followed:
         return round(median(self.gaps)) if self.gaps else None
 
     def news(self, info: GpuInfo) -> list[GpuInfo]:
-        """Its GpuInfo, if that has changed."""
+        """Return the GPU's GpuInfo, if that has changed."""
         before = self.info
         if before and msgspec.structs.replace(before, t_ns=info.t_ns) == info:
             return []
@@ -200,7 +200,7 @@ class DcgmScraper:
         options: GpuOptions | None = None,
         asked: bool = True,
     ) -> None:
-        """Without ``asked``, it is looked for silently, and only while useful."""
+        """Without ``asked``, look for the exporter silently, and only while useful."""
         self._clock = clock
         self.server = server
         self._measured = measured or GpuSourceArbiter()
@@ -276,7 +276,7 @@ class DcgmScraper:
         self._failures = 0
         half_ns = (answer.began_ns - answer.sent_ns) // 2
         t_ns = answer.sent_ns + half_ns - self._clock.start_ns
-        return [*self._came(gpus, t_ns), *self._told(gpus, t_ns)]
+        return [*self._came(gpus, t_ns), *self._news(gpus, t_ns)]
 
     async def _read(self, answer: TimedResponse) -> list[DcgmGpu]:
         text = answer.text
@@ -294,26 +294,26 @@ class DcgmScraper:
             return []
         self._told_lost = True
         now_ns = self._clock.now_ns()
-        told = self._gone(self._followed, f"{self._named} does not answer: {why}")
-        return [_note(now_ns, f"{self._named}: {why}"), *told]
+        readings = self._gone(self._followed, f"{self._named} does not answer: {why}")
+        return [_note(now_ns, f"{self._named}: {why}"), *readings]
 
     def _gone(self, sources: Collection[str], why: str) -> list[AnyReading]:
         """Report these GPUs as lost."""
-        told: list[AnyReading] = []
+        readings: list[AnyReading] = []
         now_ns = self._clock.now_ns()
         for source in list(sources):
             followed = self._followed[source]
             followed.changed_ns = None
-            if known := self._measured.known(source):
+            if info := self._measured.known(source):
                 # NVML still has it, and misses again what the exporter told.
-                told += followed.news(msgspec.structs.replace(known, t_ns=now_ns))
+                readings += followed.news(msgspec.structs.replace(info, t_ns=now_ns))
             elif followed.info is not None and followed.info.lost_because is None:
                 followed.info = msgspec.structs.replace(
                     followed.info, t_ns=now_ns, lost_because=why
                 )
-                told.append(followed.info)
+                readings.append(followed.info)
         self._measured.release(sources, self)
-        return told
+        return readings
 
     def _came(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
         """Report that the exporter answers, and a slow interval, once each."""
@@ -340,12 +340,12 @@ class DcgmScraper:
                 notes.append(_note(t_ns, text))
         return notes
 
-    def _told(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
+    def _news(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
         """New infos, errors and samples of each GPU."""
         readings: list[AnyReading] = []
         listed = {gpu.source for gpu in gpus}
         sliced = {gpu.uuid for gpu in gpus if gpu.instance}
-        for gpu in self._meant(gpus):
+        for gpu in self._selection(gpus):
             if gpu.source not in self._followed and len(self._followed) >= MOST_GPUS:
                 continue  # the page keeps inventing GPUs
             part = self._measured.part(gpu, self)
@@ -358,8 +358,8 @@ class DcgmScraper:
                 info = self._info(gpu, followed, t_ns, sliced=gpu.source in sliced)
                 readings += followed.news(info)
                 readings += self._xid(gpu, followed, t_ns)
-            elif known := self._measured.known(gpu.source):
-                readings += followed.news(_completed(known, gpu, t_ns))
+            elif base := self._measured.known(gpu.source):
+                readings += followed.news(_completed(base, gpu, t_ns))
             tells = part is DcgmScope.ALL or gpu.values.keys() & AVERAGES.keys()
             if followed.take(gpu.values, t_ns) and tells:
                 readings.append(_sample(gpu, followed, part, t_ns))
@@ -369,7 +369,7 @@ class DcgmScraper:
     def _info(
         self, gpu: DcgmGpu, followed: _Followed, t_ns: int, *, sliced: bool
     ) -> GpuInfo:
-        """Its GpuInfo; the first memory size is kept, as sums of rounded parts vary."""
+        """A GPU's GpuInfo, with the first memory size: sums of rounded parts vary."""
         if followed.memory_bytes is None:
             followed.memory_bytes = _memory_bytes(gpu)
         labels = gpu.labels
@@ -398,32 +398,32 @@ class DcgmScraper:
             missing=_missing(gpu, sliced=sliced),
         )
 
-    def _host(self, told: str | None) -> str | None:
+    def _host(self, name: str | None) -> str | None:
         """Host name of its GPUs; None if they are in this host.
 
         A port forwarded to this host looks local, and is taken as local.
         """
         if self._here:
             return None
-        asked = urlsplit(self.server.ssh or self.server.url).hostname
-        if not told or _CONTAINER.fullmatch(told):
-            return asked
+        host = urlsplit(self.server.ssh or self.server.url).hostname
+        if not name or _CONTAINER.fullmatch(name):
+            return host
         here = socket.gethostname()
-        return None if told.split(".")[0] == here.split(".")[0] else told
+        return None if name.split(".")[0] == here.split(".")[0] else name
 
     @property
     def _here(self) -> bool:
         server = self.server
         return goes_direct(server.url, server.uds) and not server.ssh
 
-    def _meant(self, gpus: Sequence[DcgmGpu]) -> Sequence[DcgmGpu]:
+    def _selection(self, gpus: Sequence[DcgmGpu]) -> Sequence[DcgmGpu]:
         """The GPUs to report: on this host the selected ones, on another all."""
         if not self._here:
             return gpus
         names = [gpu.labels.get("modelName", "") for gpu in gpus]
         selection = GpuSelection(self._options.gpus, os.environ, names)
-        meant = {gpu.uuid for gpu in gpus if selection.takes(_identity(gpu))}
-        return [gpu for gpu in gpus if gpu.uuid in meant]
+        uuids = {gpu.uuid for gpu in gpus if selection.takes(_identity(gpu))}
+        return [gpu for gpu in gpus if gpu.uuid in uuids]
 
     def _xid(self, gpu: DcgmGpu, followed: _Followed, t_ns: int) -> list[AnyReading]:
         """A note about a new Xid error; DCGM keeps only the last one."""
@@ -432,8 +432,8 @@ class DcgmScraper:
         if not xid or xid == before:
             return []
         when = "has met" if before is None else "reports"
-        said = f": {gpu.xid_text}" if gpu.xid_text else ""
-        text = f"GPU {gpu.labels.get('gpu', '')} ({gpu.uuid}) {when} Xid {xid}{said}"
+        about = f": {gpu.xid_text}" if gpu.xid_text else ""
+        text = f"GPU {gpu.labels.get('gpu', '')} ({gpu.uuid}) {when} Xid {xid}{about}"
         return [_note(t_ns, text, gpu.source)]
 
 
@@ -446,9 +446,9 @@ def dcgm_scrapers(
         for url in options.dcgm
     ]
     chosen = os.environ.get(SWITCH)
-    asked = [port for port in PORTS if chosen is None or str(port) in chosen]
+    ports = [port for port in PORTS if chosen is None or str(port) in chosen]
     if options.gpus == (NONE,):
-        asked = []
+        ports = []
     return named or [
         DcgmScraper(
             clock,
@@ -457,7 +457,7 @@ def dcgm_scrapers(
             options=options,
             asked=False,
         )
-        for port in asked
+        for port in ports
     ]
 
 
@@ -496,23 +496,23 @@ def _sample(gpu: DcgmGpu, followed: _Followed, part: DcgmScope, t_ns: int) -> Gp
     return msgspec.structs.replace(sample, source=gpu.source)
 
 
-def _completed(known: GpuInfo, gpu: DcgmGpu, t_ns: int) -> GpuInfo:
+def _completed(info: GpuInfo, gpu: DcgmGpu, t_ns: int) -> GpuInfo:
     """NVML's GpuInfo without those missing values that DCGM provides."""
     missing = {
         name: why_missing(gpu, name, AVERAGES[name]) if name in AVERAGES else why
-        for name, why in known.missing.items()
+        for name, why in info.missing.items()
         if name not in AVERAGES or name not in gpu.values
     }
-    return msgspec.structs.replace(known, source=gpu.source, t_ns=t_ns, missing=missing)
+    return msgspec.structs.replace(info, source=gpu.source, t_ns=t_ns, missing=missing)
 
 
 def _missing(gpu: DcgmGpu, *, sliced: bool) -> dict[str, str]:
     """Why values are missing on the page, by field."""
-    wanted = {**AVERAGES, **MEMORY} | ({} if gpu.instance else BOARD)
+    specs = {**AVERAGES, **MEMORY} | ({} if gpu.instance else BOARD)
     apart = AVERAGES.keys() | MEMORY.keys() if sliced else set[str]()
     return {
         name: IN_MIG_MODE if name in apart else why_missing(gpu, name, spec)
-        for name, spec in wanted.items()
+        for name, spec in specs.items()
         if name not in gpu.values
     }
 

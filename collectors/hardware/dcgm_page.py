@@ -31,7 +31,7 @@ class DcgmField(NamedTuple):
     """A field of ``GpuSample`` on the page."""
 
     metrics: tuple[str, ...]
-    """Its names, newest first."""
+    """The field's metric names, newest first."""
     help: str
     """Help text in the CSV line that enables the field."""
     most: float = COUNTED
@@ -213,16 +213,16 @@ class DcgmPage:
         lines = [line for line in text.split("\n") if line.startswith(PREFIX)]
         if not lines:
             raise ExpositionError("it is no dcgm-exporter: it tells no DCGM_FI_ fields")
-        found: dict[str, DcgmGpu] = {}
+        gpus: dict[str, DcgmGpu] = {}
         for line in lines[:MOST_SERIES]:
             head, number = split_line(line)
             if head not in self._series:
                 self._series[head] = _series(head)
             if (series := self._series[head]) is not None:
-                _take(found, series, number)
-        if not found:
+                _take(gpus, series, number)
+        if not gpus:
             raise ExpositionError("it tells of no GPU")
-        return list(found.values())
+        return list(gpus.values())
 
 
 def _series(head: str) -> _Series | None:
@@ -240,13 +240,13 @@ def _series(head: str) -> _Series | None:
     return _Series(name, spec, uuid, instance, short)
 
 
-def _take(found: dict[str, DcgmGpu], series: _Series, text: str) -> None:
+def _take(gpus: dict[str, DcgmGpu], series: _Series, text: str) -> None:
     gpu = DcgmGpu(series.uuid, series.instance, series.labels)
-    if gpu.source not in found:
-        if len(found) >= MOST_GPUS:
+    if gpu.source not in gpus:
+        if len(gpus) >= MOST_GPUS:
             return
-        found[gpu.source] = gpu
-    gpu = found[gpu.source]
+        gpus[gpu.source] = gpu
+    gpu = gpus[gpu.source]
     number = read_number(text)
     if number is None or series.name in gpu.values:
         return  # a GPU shared by several pods has a line for each

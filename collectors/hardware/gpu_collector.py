@@ -153,7 +153,7 @@ class GpuCollector:
 
     def _sweep(self, source: GpuSource) -> None:
         due_s = dict.fromkeys(ReadInterval, 0.0)
-        before_s, slow, told = 0.0, 0, False
+        before_s, slow, is_reported = 0.0, 0, False
         while not self._over.is_set():
             began_s = time.monotonic()
             due = {pace for pace in ReadInterval if began_s >= due_s[pace]}
@@ -165,8 +165,8 @@ class GpuCollector:
             lasting_s, before_s = min(took_s, before_s), took_s
             period_s = max(usual_s, lasting_s / BUSY_SHARE)
             slow = slow + 1 if period_s > usual_s else 0
-            if slow == SLOW_SWEEPS and not told:
-                told = True
+            if slow == SLOW_SWEEPS and not is_reported:
+                is_reported = True
                 self._say_slow(lasting_s, period_s)
             self._rest(began_s + period_s, source.idle_s)
 

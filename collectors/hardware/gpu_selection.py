@@ -32,9 +32,9 @@ class GpuSelection:
         if not self._wanted and visible is not None:
             self._by = VISIBLE
             listed = [each.strip().lower() for each in visible.split(",")]
-            known = takewhile(lambda each: each[:1] not in {"", "-"}, listed)
+            valid = takewhile(lambda each: each[:1] not in {"", "-"}, listed)
             # CUDA ignores everything from there on, too
-            self._wanted = [*known] or [NONE]
+            self._wanted = [*valid] or [NONE]
             in_order = environment.get(ORDER) == "PCI_BUS_ID" or len(set(names)) == 1
             if not in_order and any(each.isdecimal() for each in self._wanted):
                 self._wanted, self.unclear = [ALL], UNCLEAR
@@ -58,12 +58,12 @@ class GpuSelection:
         )
 
     @staticmethod
-    def _names(wanted: str, info: GpuInfo) -> bool:
-        if wanted.isdecimal() and len(wanted) < 4:
-            return info.parent_uuid is None and info.index == int(wanted)
+    def _names(text: str, info: GpuInfo) -> bool:
+        if text.isdecimal() and len(text) < 4:
+            return info.parent_uuid is None and info.index == int(text)
         uuids = [(each or "").lower() for each in (info.uuid, info.parent_uuid)]
         return any(
-            each.startswith(wanted) or each.partition("-")[2].startswith(wanted)
+            each.startswith(text) or each.partition("-")[2].startswith(text)
             for each in uuids
             if each
         )

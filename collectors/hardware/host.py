@@ -73,9 +73,9 @@ def busy_cores() -> tuple[int, float] | None:
     """
     with suppress(OSError):
         all_times, ours = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
-        told = [times for number, times in enumerate(all_times) if number in ours]
-        busy_s = sum(getattr(each, kind, 0.0) for each in told for kind in BUSY)
-        return (len(told), busy_s) if busy_s else None
+        cores = [times for number, times in enumerate(all_times) if number in ours]
+        busy_s = sum(getattr(each, kind, 0.0) for each in cores for kind in BUSY)
+        return (len(cores), busy_s) if busy_s else None
     return None
 
 
@@ -109,9 +109,9 @@ def host_info(t_ns: int, source: str = "") -> HostInfo:
 def cpu_name(cpuinfo: Path = PROC / "cpuinfo") -> str | None:
     with suppress(OSError):
         pairs = (line.partition(":") for line in cpuinfo.read_text("utf-8").split("\n"))
-        told = {key.strip(): value.strip() for key, _, value in pairs}
-        found = next((told[name] for name in NAMES_OF_CPU if told.get(name)), None)
-        return found or platform.processor() or None
+        fields = {key.strip(): value.strip() for key, _, value in pairs}
+        model = next((fields[name] for name in NAMES_OF_CPU if fields.get(name)), None)
+        return model or platform.processor() or None
     return None
 
 
@@ -156,11 +156,11 @@ def _quota(group: Path) -> Iterator[float]:
 
 def throttled_s(group: Path) -> float | None:
     """Seconds a CPU quota throttled a control group so far, summed over its cores."""
-    told = _numbers(group / "cpu.stat")
-    if "throttled_usec" in told:
-        return told["throttled_usec"] / US_PER_S
-    if "throttled_time" in told:  # v1
-        return told["throttled_time"] / NS_PER_S
+    stat = _numbers(group / "cpu.stat")
+    if "throttled_usec" in stat:
+        return stat["throttled_usec"] / US_PER_S
+    if "throttled_time" in stat:  # v1
+        return stat["throttled_time"] / NS_PER_S
     return None
 
 
@@ -176,24 +176,24 @@ class MemoryLimit:
     """Key of the reclaimable file cache within the usage."""
 
     def used_bytes(self) -> int | None:
-        """Its usage without the reclaimable file cache."""
+        """The group's usage without the reclaimable file cache."""
         with suppress(OSError, ValueError):
             used = int(_read(self.group / self.used))
-            told = _numbers(self.group / "memory.stat")
-            return max(used - told.get(self.droppable, 0), 0)
+            stat = _numbers(self.group / "memory.stat")
+            return max(used - stat.get(self.droppable, 0), 0)
         return None
 
 
 def _limits(membership: Path, root: Path = CONTROL_GROUPS) -> list[MemoryLimit]:
     """Memory limits of a process's control groups, the strictest first."""
-    found = []
+    limits = []
     for group in dict.fromkeys(_groups("memory", membership, root)):
         for limit, *names in MEMORY_FILES:
             with suppress(OSError, ValueError):
                 most = int((group / limit).read_text("ascii"))
                 if most < MEMORY_BYTES:
-                    found.append(MemoryLimit(group, most, *names))
-    return sorted(found, key=lambda each: each.most)
+                    limits.append(MemoryLimit(group, most, *names))
+    return sorted(limits, key=lambda each: each.most)
 
 
 def _memory_used(meminfo: Path = PROC / "meminfo") -> int | None:
@@ -238,7 +238,7 @@ class WatchedProcess:
         self.quotas = list(_quotas(self._stat.with_name("cgroup")))
 
     def usage(self, throttled: Mapping[Path, float | None]) -> ProcessUsage | None:
-        """Its usage so far; None once it has ended, even if its PID is reused."""
+        """The process's usage so far; None once it ended, even if its PID is reused."""
         try:
             text = _read(self._stat)
         except OSError:
@@ -343,13 +343,12 @@ FILES = msgspec.json.Decoder(dict[str, MeasuredPeak])
 
 
 def peaks_file() -> Path:
-    """The file that holds measured peaks."""
     return platformdirs.user_cache_path("inferwatch", appauthor=False) / FILE
 
 
 def known_peaks() -> list[MeasuredPeak]:
     """The measured peak of this host, stamped with the current time; empty if none."""
-    peak = _kept(peaks_file()).get(_which())
+    peak = _stored_peaks(peaks_file()).get(_which())
     return [] if peak is None else [msgspec.structs.replace(peak, t_ns=monotonic_ns())]
 
 
@@ -361,14 +360,14 @@ def keep_peak(peak: MeasuredPeak) -> Path:
     """
     path = peaks_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = _kept(path) | {_which(): peak}
+    peaks = _stored_peaks(path) | {_which(): peak}
     unfinished = path.with_name(f"{FILE}.{os.getpid()}")
-    unfinished.write_bytes(msgspec.json.encode(kept))
+    unfinished.write_bytes(msgspec.json.encode(peaks))
     unfinished.replace(path)
     return path
 
 
-def _kept(path: Path) -> dict[str, MeasuredPeak]:
+def _stored_peaks(path: Path) -> dict[str, MeasuredPeak]:
     with suppress(OSError, msgspec.MsgspecError):
         return FILES.decode(path.read_bytes())
     return {}

@@ -209,12 +209,12 @@ class NvmlSource:
 
     # The driver.
 
-    def _absent(self, code: int, said: str = "") -> list[AnyReading]:
+    def _absent(self, code: int, text: str = "") -> list[AnyReading]:
         """Report once why the driver cannot be opened, and schedule a retry."""
         wait_s = RETRY_S.get(code, LATER_NS / NS_PER_S)
         again_ns = None if wait_s is None else int(wait_s * NS_PER_S)
         self._retry_ns = None if again_ns is None else self._now_ns() + again_ns
-        return self._say_absent(_why_absent(code, said))
+        return self._say_absent(_why_absent(code, text))
 
     def _say_absent(self, because: str) -> list[AnyReading]:
         if because == self._absent_because:
@@ -336,8 +336,8 @@ class NvmlSource:
         return [self._note(f"GPU {number} is not read: {because}")]
 
     def _gpu(self, handle: object, number: int | None) -> NvmlGpu:
-        told = {"index": number, "driver": self._driver}
-        return NvmlGpu(handle, self._now_ns, self._options, told)
+        fields = {"index": number, "driver": self._driver}
+        return NvmlGpu(handle, self._now_ns, self._options, fields)
 
     def _select(self) -> None:
         """Close GPUs that are not selected."""
@@ -440,8 +440,8 @@ class NvmlSource:
         count = sample.ecc_uncorrected or 0
         more = count - self._uncorrected.get(sample.source, count)
         self._uncorrected[sample.source] = count
-        told = self._events.tells_double_bits if self._events else frozenset()
-        if more > 0 and sample.source not in told:
+        uuids = self._events.tells_double_bits if self._events else frozenset()
+        if more > 0 and sample.source not in uuids:
             called = _called(self._gpus[sample.source].info)
             text = f"{called}: {more} more uncorrectable memory error{'s' * (more > 1)}"
             yield self._note(text, sample.source)
@@ -450,25 +450,25 @@ class NvmlSource:
 
     def _scan(self, gpu: NvmlGpu) -> list[AnyReading]:
         """Enumerate the MIG slices of a GPU, and report new and removed ones."""
-        known = self._slices.get(gpu.uuid, {})
+        before = self._slices.get(gpu.uuid, {})
         takes = self._selection.takes
         try:
             now = {
                 each.uuid: each
-                for each in gpu.slices(self._options, known)
+                for each in gpu.slices(self._options, before)
                 if takes(gpu.info) or takes(each.info)
             }
         except GpuLostError as error:
             return self._lose(gpu.uuid, LOST[error.code])
-        gone = [each for name, each in known.items() if now.get(name) is not each]
-        for each in gone:
+        stale = [each for name, each in before.items() if now.get(name) is not each]
+        for each in stale:
             each.close()
         self._slices[gpu.uuid] = now
         if gpu.has_mig and self._harms(gpu.info):
             for each in (gpu, *now.values()):
                 each.stop_counters(COUNTERS_HARM)
-        removed = [each.lost(SLICE_GONE) for each in gone if each.uuid not in now]
-        return [*removed, *(now[name].info for name in now if name not in known)]
+        removed = [each.lost(SLICE_GONE) for each in stale if each.uuid not in now]
+        return [*removed, *(now[name].info for name in now if name not in before)]
 
     def _harms(self, info: GpuInfo) -> bool:
         """Whether GPM makes other readings of slices fail with this driver."""
@@ -505,20 +505,20 @@ def _count() -> int:
         raise DriverGoneError(code_of(error)) from None
 
 
-def _why_absent(code: int, said: str) -> str:
+def _why_absent(code: int, text: str) -> str:
     """Why NVML cannot be initialised and what would help, as text for users."""
     if code == LIBRARY_NOT_FOUND:
-        if said and "No such file" not in said:
-            return f"the NVIDIA library does not load ({said}): reinstall the driver"
+        if text and "No such file" not in text:
+            return f"the NVIDIA library does not load ({text}): reinstall the driver"
         if under_wsl():
             return HAS_WSL
         return HAS_GPU if _built_in() else NO_DRIVER
-    known = {
+    reasons = {
         DRIVER_NOT_LOADED: NOT_LOADED,
         VERSION_MISMATCH: MISMATCH,
         NO_PERMISSION: FORBIDDEN,
     }
-    return known.get(code) or why(code)
+    return reasons.get(code) or why(code)
 
 
 def _built_in() -> bool:

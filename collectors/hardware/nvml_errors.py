@@ -154,7 +154,6 @@ class ReadingAttempts:
 
     @property
     def missing(self) -> dict[str, str]:
-        """Reasons by reading."""
         return {name: each.because for name, each in self._missing.items()}
 
     def lacks(self, name: str) -> bool:
@@ -197,7 +196,6 @@ class ReadingAttempts:
         return None
 
     def worked(self, name: str) -> None:
-        """Mark a reading as available."""
         if name in self._missing:
             del self._missing[name]
             self.changes += 1

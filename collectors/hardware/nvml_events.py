@@ -55,7 +55,7 @@ class EventWatch:
             _address(handle): (uuid, called) for uuid, (called, handle) in gpus.items()
         }
         self._now_ns, self._tell = now_ns, tell
-        self._told: dict[tuple[str, int], int] = {}
+        self._counts: dict[tuple[str, int], int] = {}
         self._over = Event()
         self._set: Any = None
         self.tells_double_bits = self._registers(gpus)
@@ -115,7 +115,7 @@ class EventWatch:
     def _note(self, event: Any) -> None:
         uuid, called = self._gpus.get(_address(event.device), ("", "a GPU"))
         xid = int(event.eventData) if event.eventType & XID else -1
-        times = self._told[uuid, xid] = self._told.get((uuid, xid), 0) + 1
+        times = self._counts[uuid, xid] = self._counts.get((uuid, xid), 0) + 1
         if times > MOST_TOLD:
             return
         text = f"{called}: uncorrectable memory error"

@@ -191,7 +191,7 @@ class NvmlGpu:
     def slices(
         self, options: GpuOptions, known: Mapping[str, "NvmlGpu"]
     ) -> Iterator["NvmlGpu"]:
-        """Its current MIG slices; unchanged ones are taken from ``known``.
+        """The GPU's current MIG slices; unchanged ones are taken from ``known``.
 
         Raises:
             GpuLostError: the GPU no longer responds.
@@ -217,7 +217,7 @@ class NvmlGpu:
                 continue  # removed in the meantime
 
     def lost(self, because: str) -> GpuInfo:
-        """Its last GpuInfo, marked as lost for the given reason."""
+        """The GPU's last GpuInfo, marked as lost for the given reason."""
         now_ns = self._now_ns()
         return msgspec.structs.replace(self.info, t_ns=now_ns, lost_because=because)
 
@@ -234,7 +234,7 @@ class NvmlGpu:
             raise pynvml.NVMLError(NOT_SUPPORTED)
         name = self._once(pynvml.nvmlDeviceGetName)
         memory = self._once(pynvml.nvmlDeviceGetMemoryInfo)
-        known = {
+        fields = {
             **identity,
             "t_ns": self._now_ns(),
             "source": uuid,
@@ -245,7 +245,7 @@ class NvmlGpu:
         if self.place is not None:
             _, _, profile = (name or "").partition(" MIG ")
             return GpuInfo(
-                **known,
+                **fields,
                 parent_uuid=self.place.parent.uuid,
                 architecture=self.place.parent.architecture,
                 profile=profile or None,
@@ -262,7 +262,7 @@ class NvmlGpu:
             given_gbps=self._options.peak_gbps,
         )
         return GpuInfo(
-            **known,
+            **fields,
             architecture=ARCHITECTURES.get(self._arch) if self._arch else None,
             pci_bus_id=_text(pci.busId) if pci else None,
             memory_bus_bits=bus_bits,
@@ -303,14 +303,14 @@ class NvmlGpu:
 
     def _missing(self) -> dict[str, str]:
         """Why fields are missing: the error of the last call that provides each."""
-        why_not, found = self._attempts.missing, dict[str, str]()
+        why_not, reasons = self._attempts.missing, dict[str, str]()
         if self.place is not None:
-            found["peak_bytes_per_s"] = NO_SLICE_PEAK
+            reasons["peak_bytes_per_s"] = NO_SLICE_PEAK
         for field, ways in (OF_SLICE if self.place else OF_GPU).items():
             fails = [[why_not[name] for name in way if name in why_not] for way in ways]
             if all(fails):
-                found[field] = fails[-1][0]
-        return found
+                reasons[field] = fails[-1][0]
+        return reasons
 
     def _explain(self, name: str, code: int) -> str:
         """Explains to users why a reading is unavailable, with a remedy."""
@@ -378,14 +378,14 @@ class NvmlGpu:
     def _read_fields(self, due: Collection[ReadInterval], values: Values) -> None:
         """Read all due fields by one nvmlDeviceGetFieldValues; each may fail alone."""
         attempts = self._attempts
-        wanted = [
+        fields = [
             each
             for each in (*FIELDS, *self._links())
             if each.pace in due and attempts.due(each.name)
         ]
-        if not wanted or not attempts.due(FIELD_CALL):
+        if not fields or not attempts.due(FIELD_CALL):
             return
-        ids = [(self._ids.get(each.id, each.id), each.scope) for each in wanted]
+        ids = [(self._ids.get(each.id, each.id), each.scope) for each in fields]
         ask = partial(pynvml.nvmlDeviceGetFieldValues, self.handle, ids)
         results = attempts.take(FIELD_CALL, ask)
         if results is None:
@@ -394,7 +394,7 @@ class NvmlGpu:
                 attempts.give_up([each.name for each in FIELDS], because)
             return
         now_ns = self._now_ns()
-        for each, value in zip(wanted, results, strict=True):
+        for each, value in zip(fields, results, strict=True):
             if code := value.nvmlReturn or _unreadable(value):
                 attempts.failed(each.name, code)
             else:

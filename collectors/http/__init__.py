@@ -1,1 +1,1 @@
-"""HTTP, as client and as server, that no peer can hurt."""
+"""HTTP clients and servers that untrusted peers cannot harm."""

@@ -184,8 +184,8 @@ def _refusal(response: httpx.Response, message: str) -> str:
         return "the proxy wants a key (HTTP 407)"
     if status == HTTPStatus.NOT_FOUND:
         return "nothing is there (HTTP 404): is a path missing in the address?"
-    known = status in HTTPStatus.__members__.values()
-    phrase = f" {HTTPStatus(status).phrase}" if known else ""
+    is_standard = status in HTTPStatus.__members__.values()
+    phrase = f" {HTTPStatus(status).phrase}" if is_standard else ""
     return f"HTTP {status}{phrase}{f': {message}' if message else ''}"
 
 
@@ -254,15 +254,15 @@ class Unpacker:
         Raises:
             zlib.error: the data is corrupt.
         """
-        found = bytearray()
-        while (room := min(most_bytes - len(found), UNPACKED_AT_ONCE)) > 0:
+        output = bytearray()
+        while (room := min(most_bytes - len(output), UNPACKED_AT_ONCE)) > 0:
             piece = self._unpack.decompress(packed, room)
-            found += piece
+            output += piece
             packed = self._unpack.unconsumed_tail
             if self.whole or (not packed and len(piece) < room):
                 break
             await asyncio.sleep(0)
-        return found
+        return output
 
 
 def _announced(response: httpx.Response) -> int:

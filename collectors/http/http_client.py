@@ -68,7 +68,7 @@ def _system_tls() -> SSLContext:
 
 @lru_cache(maxsize=4)
 def _tls(_file: str | None, _directory: str | None) -> SSLContext:
-    """Creating a context takes 20 ms, and a fleet can share it."""
+    """Create a context, once: it takes 20 ms, and a fleet can share it."""
     return httpx.create_ssl_context()
 
 

@@ -64,14 +64,14 @@ class Server:
         """
         parts = urlsplit(self.url if "://" in self.url else f"http://{self.url}")
         try:
-            known = parts.scheme in {"http", "https"} and parts.hostname
+            is_valid = parts.scheme in {"http", "https"} and parts.hostname
             _ = parts.port
         except ValueError:
-            known = None
-        if not known:
-            shown = "that" if "@" in self.url else repr(self.url)
+            is_valid = None
+        if not is_valid:
+            text = "that" if "@" in self.url else repr(self.url)
             raise ServerError(
-                f"{shown} is no address of a server: write it as "
+                f"{text} is no address of a server: write it as "
                 "http://host:port, https://host/prefix or host:port"
             )
         path = parts.path.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
@@ -86,8 +86,8 @@ class Server:
         if parts.username is not None and "authorization" not in named:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             basic = f"Basic {b64encode(pair.encode()).decode()}"
-            held = {**self.headers, "Authorization": basic}
-            object.__setattr__(self, "headers", held)
+            headers = {**self.headers, "Authorization": basic}
+            object.__setattr__(self, "headers", headers)
 
     @property
     def shown_url(self) -> str:

@@ -1,1 +1,1 @@
-"""What load generators tell."""
+"""Collectors of load generators' readings."""

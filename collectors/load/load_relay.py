@@ -94,11 +94,11 @@ def notices() -> list[LoadNotice]:
     The directory may be shared: notices of other users are ignored, as their relays
     refuse us anyway.
     """
-    found: list[LoadNotice] = []
+    current: list[LoadNotice] = []
     try:
         paths = list(runtime_dir().glob(f"*.{NOTICE}"))
     except OSError:
-        return found
+        return current
     for path in paths:
         notice = _read(path)
         if notice is None or notice.pid == os.getpid():
@@ -106,11 +106,11 @@ def notices() -> list[LoadNotice]:
         # removed by another process, or the PID cannot be checked
         with suppress(OSError):
             if birth(notice.pid) is not None:
-                found.append(notice)
+                current.append(notice)
             elif not notice.relay.exists() or nobody_listens(notice.relay):
                 notice.relay.unlink(missing_ok=True)
                 path.unlink()  # last, because the relay is found by it
-    return found
+    return current
 
 
 def _read(path: Path) -> LoadNotice | None:

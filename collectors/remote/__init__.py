@@ -1,1 +1,1 @@
-"""Other hosts: a tunnel to them, and the agent that tells of one."""
+"""Other hosts: SSH tunnels to them, and the agents that report their hardware."""

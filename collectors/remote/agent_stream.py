@@ -120,7 +120,7 @@ class RemoteAgent:
 
     @property
     def shown(self) -> str:
-        """Name to display until the agent has told its own."""
+        """The name to display until the agent has sent its own."""
         return self.name or self.host or self.address
 
 
@@ -152,7 +152,7 @@ class AgentStream:
         self._gpus: dict[str, GpuInfo] = {}
         """Latest GpuInfo by UUID."""
         self._stream: _AgentMessages | None = None
-        self._told = ""
+        self._last_why = ""
         self._refused, self._say_refused_at = 0, 1
         self._ended = asyncio.Event()
 
@@ -191,10 +191,10 @@ class AgentStream:
         stream = self._stream = _AgentMessages(self._clock, self.agent, self._memory)
         async for batch in stream.batches():
             is_ours = self._claim(stream.name)
-            said = self._answered(stream.host) if is_ours else []
-            known = [*said, *self._known(batch)]
+            first = self._answered(stream.host) if is_ours else []
+            readings = [*first, *self._valid(batch)]
             if is_ours:
-                yield known
+                yield readings
 
     def _claim(self, name: str) -> bool:
         return self._claimed.setdefault(name, self) is self
@@ -213,26 +213,26 @@ class AgentStream:
         return [self._note(f"the agent of {self.host} answers"), *again]
 
     def _lost(self, why: str) -> list[AnyReading]:
-        known, self.why = not self.why, why
-        if not known and (why == self._told or self.agent.sought):
+        is_new, self.why = not self.why, why
+        if not is_new and (why == self._last_why or self.agent.sought):
             return []
-        self._told = why
-        gone = f"the agent of {self.host} does not answer"
+        self._last_why = why
+        reason = f"the agent of {self.host} does not answer"
         lost = [
-            replace(each, t_ns=self._clock.now_ns(), lost_because=gone)
+            replace(each, t_ns=self._clock.now_ns(), lost_because=reason)
             for each in self._gpus.values()
-            if known and each.lost_because is None
+            if is_new and each.lost_because is None
         ]
         return [self._note(why), *lost]
 
-    def _known(self, batch: Iterable[AnyReading]) -> Iterator[AnyReading]:
+    def _valid(self, batch: Iterable[AnyReading]) -> Iterator[AnyReading]:
         """The valid readings of a batch, renamed to this host or its GPUs."""
         for reading in batch:
             if reading.source and reading.source in self._ours:
                 continue
-            told = self._placed(reading) if self._makes_sense(reading) else None
-            if told is not None:
-                yield told
+            placed = self._placed(reading) if self._makes_sense(reading) else None
+            if placed is not None:
+                yield placed
             else:
                 self._refused += 1
         if self._refused >= self._say_refused_at:
@@ -286,13 +286,13 @@ class _AgentMessages(RelayedStream):
 
     def _met(self, topic: bytes) -> Reception:
         """Forget the agent's previous stream: an endpoint has one agent at a time."""
-        for known in (self._receptions, self._heard_ns, self.hellos):
-            known.clear()
+        for state in (self._receptions, self._heard_ns, self.hellos):
+            state.clear()
         return super()._met(topic)
 
-    def _of_our_time(self, told: list[AnyReading]) -> list[AnyReading]:
-        """All readings: the caller checks their times."""
-        return told
+    def _of_our_time(self, readings: list[AnyReading]) -> list[AnyReading]:
+        """Return all readings: the caller checks their times."""
+        return readings
 
     def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:
         for hello in self.hellos.values():

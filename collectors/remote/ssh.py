@@ -137,17 +137,17 @@ class SshTunnel:
         """Changes of the tunnel's state, until closed."""
         sweep()
         self._directory.mkdir(mode=0o700, exist_ok=True)
-        pause_s, told = FIRST_PAUSE_S, ""
+        pause_s, report = FIRST_PAUSE_S, ""
         try:
             while not self._closed.is_set():
                 async for _ in self._open():
-                    yield self._told("")
-                    pause_s, told = FIRST_PAUSE_S, ""
-                if self._last_words != told and not self._closed.is_set():
-                    told = self._last_words
-                    yield self._told(told)
+                    yield self._readings("")
+                    pause_s, report = FIRST_PAUSE_S, ""
+                if self._last_words != report and not self._closed.is_set():
+                    report = self._last_words
+                    yield self._readings(report)
                 await self._pause(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if told else FIRST_PAUSE_S
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S) if report else FIRST_PAUSE_S
         finally:
             await self._end()
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -194,15 +194,15 @@ class SshTunnel:
             self._last_words = f"it cannot be started: {error.strerror}"
             return None
         listening = asyncio.create_task(self._hear(process))
-        found = None
+        names = None
         with suppress(TimeoutError):
             async with asyncio.timeout(LIST_S):
-                found = await self._listed(process)
+                names = await self._listed(process)
         await self._end()
         await listening
-        if found is None and not self._last_words:
+        if names is None and not self._last_words:
             self._last_words = "the host does not answer"
-        return found
+        return names
 
     async def _start(self, command: str, forwards: Sequence[str]) -> Process:
         address = self._address
@@ -222,14 +222,14 @@ class SshTunnel:
 
     async def _listed(self, process: Process) -> list[str] | None:
         """The next listing of sockets; None when ssh has ended."""
-        found: dict[str, str] = {}
+        sockets: dict[str, str] = {}
         """Paths by name: the user's come first, and equal names cannot both be
         forwarded."""
         while (line := await _line(process.stdout)) is not None:
             if line == ".":
-                return sorted(found.values())[:MOST_SOCKETS]
+                return sorted(sockets.values())[:MOST_SOCKETS]
             if SOCKET.fullmatch(Path(line).name) and ":" not in line:
-                found.setdefault(Path(line).name, line)
+                sockets.setdefault(Path(line).name, line)
         return None
 
     async def _hear(self, process: Process) -> None:
@@ -253,7 +253,7 @@ class SshTunnel:
             async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):  # noqa: S311
                 await self._closed.wait()
 
-    def _told(self, why: str) -> list[AnyReading]:
+    def _readings(self, why: str) -> list[AnyReading]:
         now_ns, source = self._clock.now_ns(), self.server.source
         if why:
             text = f"ssh to {self._address.destination}: {why}"

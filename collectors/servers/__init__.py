@@ -1,1 +1,1 @@
-"""What inference servers tell of themselves: metrics, traces, cache events."""
+"""Collectors of what inference servers report: metrics, traces, cache events."""

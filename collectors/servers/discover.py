@@ -64,8 +64,8 @@ class ListeningPort:
     @property
     def is_named(self) -> bool:
         """Whether the port is a usual one or is named on the command line."""
-        told = re.search(rf"\b{self.port}\b", self.command)
-        return bool(told) or self.port in USUAL
+        match = re.search(rf"\b{self.port}\b", self.command)
+        return bool(match) or self.port in USUAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,26 +88,26 @@ async def found_servers() -> list[FoundServer]:
     """The inference servers of this host, by port; takes half a second at most."""
     listeners = await asyncio.to_thread(listening)
     async with http_client("http://127.0.0.1", timeout_s=PATIENCE_S) as client:
-        found = await asyncio.gather(*(_ask(client, each) for each in listeners))
-    return sorted(filter(None, found), key=lambda each: each.port)
+        servers = await asyncio.gather(*(_ask(client, each) for each in listeners))
+    return sorted(filter(None, servers), key=lambda each: each.port)
 
 
 def listening() -> list[ListeningPort]:
     """Ports worth asking, likely servers first, at most MOST_PORTS."""
-    found: dict[int, ListeningPort] = {}
+    ports: dict[int, ListeningPort] = {}
     for each in _connections():
         host = _reachable(each.laddr.ip)
         port = each.laddr.port
         odd = port < FIRST_PORT or port in OTHERS or each.pid == os.getpid()
         if each.status == psutil.CONN_LISTEN and host and not odd:
             command = _command(each.pid) if each.pid else ""
-            found.setdefault(
+            ports.setdefault(
                 port, ListeningPort(port=port, host=host, pid=each.pid, command=command)
             )
-    asked = [each for each in found.values() if _may_ask(each)]
-    doors = {each.pid for each in asked if each.is_engine and each.is_named}
-    asked = [each for each in asked if each.pid not in doors or each.is_named]
-    return sorted(asked, key=_likelihood)[:MOST_PORTS]
+    candidates = [each for each in ports.values() if _may_ask(each)]
+    doors = {each.pid for each in candidates if each.is_engine and each.is_named}
+    candidates = [each for each in candidates if each.pid not in doors or each.is_named]
+    return sorted(candidates, key=_likelihood)[:MOST_PORTS]
 
 
 def _may_ask(each: ListeningPort) -> bool:
@@ -127,12 +127,12 @@ def _connections() -> Sequence[Any]:
 
 def _reachable(address: str) -> str | None:
     """The loopback address that reaches a bound address; None if there is none."""
-    known = ipaddress.ip_address(address.partition("%")[0])
-    if known.is_unspecified:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if ip.is_unspecified:
         return "127.0.0.1"
-    if not known.is_loopback:
+    if not ip.is_loopback:
         return None
-    return f"[{known}]" if known.version == 6 else str(known)
+    return f"[{ip}]" if ip.version == 6 else str(ip)
 
 
 def _command(pid: int) -> str:
@@ -153,12 +153,12 @@ async def _ask(
     root = f"http://{listener.host}:{listener.port}"
     try:
         async with asyncio.timeout(PATIENCE_S):
-            known = await _identify(client, root)
+            identity = await _identify(client, root)
     except TimeoutError:
         return _too_busy(listener)
-    if known is None:
+    if identity is None:
         return None
-    family, models = known
+    family, models = identity
     return FoundServer(
         url=_url(listener), family=family.name, models=models, pid=listener.pid
     )
@@ -197,12 +197,12 @@ def _json(text: str) -> object:
 
 def _too_busy(listener: ListeningPort) -> FoundServer | None:
     """A server recognised by its command line because it did not answer in time."""
-    said = ENGINES.search(listener.command)
-    if said is None or not listener.is_named:
+    match = ENGINES.search(listener.command)
+    if match is None or not listener.is_named:
         return None
     return FoundServer(
         url=_url(listener),
-        family=str(said.lastgroup),
+        family=str(match.lastgroup),
         pid=listener.pid,
         answered=False,
     )

@@ -114,12 +114,12 @@ class Exposition:
             self._forget()
         self._begin()
         lines = text.split("\n")
-        known = self._lines = [*self._lines, *[_NO_LINE] * len(lines)][: len(lines)]
+        cache = self._lines = [*self._lines, *[_NO_LINE] * len(lines)][: len(lines)]
         for at, line in enumerate(lines):
-            before, series, value = known[at]
+            before, series, value = cache[at]
             if line != before:
                 series, value = self._take(line)
-                known[at] = line, series, value
+                cache[at] = line, series, value
             if series is not None:
                 series.scrape = self._scrape
                 series.value = value
@@ -159,7 +159,7 @@ class Exposition:
                 model=model,
                 **fields,
             )
-            for (name, model), fields in self._told().items()
+            for (name, model), fields in self._fields_by_rank().items()
         ]
         started_s = self._together([self._started])
         if started_s is not None and started_s > LATEST_S:
@@ -230,26 +230,26 @@ class Exposition:
             return None
         return self._ranks.setdefault(key, {})
 
-    def _told(self) -> dict[tuple[str, str | None], dict[str, Any]]:
+    def _fields_by_rank(self) -> dict[tuple[str, str | None], dict[str, Any]]:
         """Fields of EngineSample by rank and model, from this scrape.
 
         Series without a rank label belong to the whole server, and to its rank if it
         has only one.
         """
-        told = {
+        result = {
             key: fields
             for key, rank in self._ranks.items()
             if (fields := self._fields(rank))
         }
-        named = [key for key in told if key[0]]
-        for name, model in [key for key in told if not key[0]]:
-            fields = told.pop((name, model))
+        named = [key for key in result if key[0]]
+        for name, model in [key for key in result if not key[0]]:
+            fields = result.pop((name, model))
             of_model = [key for key in named if model in {None, key[1]}]
             if of_model and (len(of_model) == 1 or not fields.keys() - {"others"}):
-                told[of_model[0]] = _joined(fields, told[of_model[0]])
+                result[of_model[0]] = _joined(fields, result[of_model[0]])
             else:
-                told["all" if named else "0", model] = fields
-        return told
+                result["all" if named else "0", model] = fields
+        return result
 
     def _fields(self, rank: _Rank) -> dict[str, Any]:
         """Fields of one rank's EngineSample, from this scrape."""
@@ -319,8 +319,8 @@ class Exposition:
     def _histogram(self, rank: _Rank, name: str, choices: Names) -> Histogram | None:
         for choice, metric in enumerate(choices):
             place = _Place("histograms", name, choice)
-            found = rank.get(place._replace(within="bucket"))
-            buckets = self._buckets(found) if found else None
+            parts = rank.get(place._replace(within="bucket"))
+            buckets = self._buckets(parts) if parts else None
             if buckets:
                 total = rank.get(place._replace(within="sum"), {}).get("", ())
                 count = rank.get(place._replace(within="count"), {}).get("", ())
@@ -332,11 +332,11 @@ class Exposition:
                 return histogram
         return None
 
-    def _buckets(self, found: _Parts) -> dict[float, float | None]:
+    def _buckets(self, parts: _Parts) -> dict[float, float | None]:
         """Cumulative counts by upper bound, from this scrape."""
         scrape = self._scrape
         buckets: dict[float, float | None] = {}
-        for bound, series in found.items():
+        for bound, series in parts.items():
             if len(series) > 1:
                 if any(each.scrape == scrape for each in series):
                     buckets[float(bound)] = self._together(series)
@@ -390,13 +390,13 @@ def _whole(
 ) -> Histogram | None:
     """The histogram, if bounds and counts are consistent; otherwise None."""
     bounds = sorted(bound for bound in buckets if bound < math.inf)
-    told = len(bounds) + (math.inf in buckets)
+    length = len(bounds) + (math.inf in buckets)
     counts = [*(buckets[bound] for bound in bounds), buckets.get(math.inf, count)]
-    known = [round(each) for each in counts if each is not None]
-    whole = len(known) == len(counts) and told == len(buckets)  # no bound is NaN
-    if total is None or not whole or known != sorted(known) or known[-1] > LARGEST:
+    ints = [round(each) for each in counts if each is not None]
+    whole = len(ints) == len(counts) and length == len(buckets)  # no bound is NaN
+    if total is None or not whole or ints != sorted(ints) or ints[-1] > LARGEST:
         return None
-    return Histogram(bounds=bounds, counts=known, sum=total)
+    return Histogram(bounds=bounds, counts=ints, sum=total)
 
 
 def split_line(line: str) -> tuple[str, str]:
@@ -408,7 +408,7 @@ def split_line(line: str) -> tuple[str, str]:
 
 
 def _spaced_otherwise(line: str) -> tuple[str, str]:
-    """As :func:`split_line`, for lines with tabs or a timestamp."""
+    """Split a line with tabs or a timestamp, as :func:`split_line` does."""
     head, bracket, rest = line.rpartition("}")
     if not bracket:
         head, *numbers = line.split()

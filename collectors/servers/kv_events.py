@@ -315,7 +315,7 @@ class KvEventStream:
         self._queue = asyncio.Queue(QUEUE_BATCHES)
         self._looking: asyncio.Task[None] | None = None
         self._ranks: dict[int, tuple[KvSource, asyncio.Task[None]]] = {}
-        self._said: set[str] = set()
+        self._notes: set[str] = set()
         self._closed = False
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
@@ -359,10 +359,10 @@ class KvEventStream:
             return  # the scraper reports it
         async with asking as client:
             while True:
-                found = await self._sources(client)
-                if found is not None:
-                    await self._follow(found)
-                await asyncio.sleep(SELDOM_S if found is None else LOOK_S)
+                sources = await self._sources(client)
+                if sources is not None:
+                    await self._follow(sources)
+                await asyncio.sleep(SELDOM_S if sources is None else LOOK_S)
 
     async def _sources(self, client: httpx.AsyncClient) -> dict[int, KvSource] | None:
         """Endpoints by rank; None if the server does not list them."""
@@ -370,7 +370,7 @@ class KvEventStream:
             answer = await get(
                 client, PATH, timeout_s=ASK_S, most_bytes=MOST_ANSWER_BYTES
             )
-            told = msgspec.json.decode(answer.body, type=dict[int, KvSource])
+            sources = msgspec.json.decode(answer.body, type=dict[int, KvSource])
         except NoAnswerError as error:
             if error.status == OK:  # it answered, but not usably
                 source = self.server.source
@@ -378,18 +378,18 @@ class KvEventStream:
             return None
         except NONSENSE:
             return None
-        kept = {rank: told[rank] for rank in range(MOST_RANKS) if rank in told}
-        return {rank: each for rank, each in kept.items() if each.publisher == "zmq"}
+        usable = {rank: sources[rank] for rank in range(MOST_RANKS) if rank in sources}
+        return {rank: each for rank, each in usable.items() if each.publisher == "zmq"}
 
-    async def _follow(self, found: dict[int, KvSource]) -> None:
+    async def _follow(self, sources: dict[int, KvSource]) -> None:
         for rank, (source, task) in list(self._ranks.items()):
-            if found.get(rank) != source or task.done():
+            if sources.get(rank) != source or task.done():
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 del self._ranks[rank]
-        if found.keys() - self._ranks.keys() and self.server.is_here:
+        if sources.keys() - self._ranks.keys() and self.server.is_here:
             self._local = await asyncio.to_thread(self._runs_here)
-        for rank, source in found.items():
+        for rank, source in sources.items():
             if rank not in self._ranks:
                 task = asyncio.create_task(self._hear(rank, source))
                 task.add_done_callback(self._ended)
@@ -420,10 +420,10 @@ class KvEventStream:
     ) -> None:
         decoded = 0
         while True:
-            heard = numbered(await socket.recv_multipart())
-            if heard is None or heard[0] == END_NUMBER:
+            message = numbered(await socket.recv_multipart())
+            if message is None or message[0] == END_NUMBER:
                 continue
-            number, payload = heard
+            number, payload = message
             events.begins_anew(number)
             if number > events.expected:
                 await self._replay(source, events)
@@ -451,10 +451,10 @@ class KvEventStream:
             await socket.send_multipart([b"", events.expected.to_bytes(8, "big")])
             while await socket.poll(REPLAY_S * 1_000):
                 frames = await socket.recv_multipart()
-                heard = numbered(frames[1:])
-                if heard is None:
+                message = numbered(frames[1:])
+                if message is None:
                     continue
-                number, payload = heard
+                number, payload = message
                 if number == END_NUMBER:
                     break
                 if number > events.expected and not first and again:
@@ -480,14 +480,14 @@ class KvEventStream:
         return socket
 
     def _attach(
-        self, socket: "zmq.asyncio.Socket", told: str, *, bound: bool = False
+        self, socket: "zmq.asyncio.Socket", endpoint: str, *, bound: bool = False
     ) -> None:
         """Connect to where the server binds, or bind where it connects.
 
         Raises:
             Unreachable: the endpoint cannot be used.
         """
-        place, bind = reachable(told, self._host, local=self._local, bound=bound)
+        place, bind = reachable(endpoint, self._host, local=self._local, bound=bound)
         try:
             (socket.bind if bind else socket.connect)(place)
         except zmq.ZMQError as error:
@@ -502,8 +502,8 @@ class KvEventStream:
             await self._queue.put(list(readings))
 
     async def _say(self, text: str) -> None:
-        if text not in self._said and len(self._said) < MOST_RANKS:
-            self._said.add(text)
+        if text not in self._notes and len(self._notes) < MOST_RANKS:
+            self._notes.add(text)
             now_ns, source = self._clock.now_ns(), self.server.source
             note = Note(source=source, t_ns=now_ns, kind=NoteKind.PROBE, text=text)
             await self._pass_on([note])
@@ -525,7 +525,7 @@ def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
 
 
 def reachable(
-    told: str, host: str, *, local: bool, bound: bool = False
+    endpoint: str, host: str, *, local: bool, bound: bool = False
 ) -> tuple[str, bool]:
     """Address to use for an endpoint listed by a server at ``host``; True: bind it.
 
@@ -541,19 +541,19 @@ def reachable(
     >>> reachable("tcp://internal-db:6379", "localhost", local=True)
     ('tcp://127.0.0.1:6379', False)
     """
-    wildcard = "*" in told or "::" in told
-    kind, _, place = told.partition("://")
+    wildcard = "*" in endpoint or "::" in endpoint
+    kind, _, place = endpoint.partition("://")
     if kind == "ipc" and local and not wildcard:
-        return told, False
+        return endpoint, False
     name, _, port = place.rpartition(":")
     if kind != "tcp" or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise UnreachableEventsError(
-            f"KV events are published at {told}: no way to hear them"
+            f"KV events are published at {endpoint}: no way to hear them"
         )
     loopback = goes_direct(f"http://{name or '*'}:{port}") and not wildcard
     if loopback and not local:
         raise UnreachableEventsError(
-            f"KV events are published at {told}, for its own host alone: "
+            f"KV events are published at {endpoint}, for its own host alone: "
             f'"endpoint": "tcp://*:{port}" lets others hear them'
         )
     if loopback:

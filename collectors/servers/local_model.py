@@ -32,9 +32,9 @@ def plain_fields(fields: Mapping[Any, Any], depth: int = DEEPEST) -> dict[str, A
             continue
         if any(word in name.lower() for word in PRIVATE):
             continue
-        kept = _plain_tree(value, depth)
-        if kept is not NOTHING:
-            plain[name] = kept
+        tree = _plain_tree(value, depth)
+        if tree is not NOTHING:
+            plain[name] = tree
     return plain
 
 

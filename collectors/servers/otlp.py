@@ -142,7 +142,7 @@ class TracePost:
     kind: str
 
     async def parts(self, breaks: "ParsingPauses") -> list[OtlpPart]:
-        """Its resources and spans, still encoded.
+        """The post's resources and spans, still encoded.
 
         Raises:
             Refused: it is malformed or too large.
@@ -153,7 +153,7 @@ class TracePost:
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{PROTOBUF}, please"
             )
         cut = parts_of_json(data) if self.kind == JSON else parts_of_protobuf(data)
-        found: list[OtlpPart] = []
+        parts: list[OtlpPart] = []
         try:
             for count, part in enumerate(cut):
                 if count >= MOST_PARTS:
@@ -161,17 +161,17 @@ class TracePost:
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY
                     )
                 if part is not None:
-                    found.append(part)
+                    parts.append(part)
                 await breaks.rest()
         except NoSpansError as error:
             raise PostRefusedError(
                 HTTPStatus.BAD_REQUEST, "no spans of OTLP"
             ) from error
-        if sum(part.is_resource for part in found) > 2 * MOST_RESOURCES:
+        if sum(part.is_resource for part in parts) > 2 * MOST_RESOURCES:
             raise PostRefusedError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many resources"
             )
-        return found
+        return parts
 
     def understood(self, part: bytes, message: Message) -> bool:
         """Parse one part into ``message``; False if it is malformed or too large."""
@@ -329,8 +329,8 @@ class SpanReceiver:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         task = asyncio.current_task()
-        gone = writer.get_extra_info("peername") is None
-        if task is None or gone or self._closed:
+        is_gone = writer.get_extra_info("peername") is None
+        if task is None or is_gone or self._closed:
             writer.transport.abort()
             return
         self._links.add(task)
@@ -361,10 +361,10 @@ class SpanReceiver:
             breaks = ParsingPauses()
             parts = await post.parts(breaks)
             try:
-                for told, encoded in _runs(parts):
+                for head, encoded in _runs(parts):
                     await breaks.rest()
                     resource, spans = Resource(), []
-                    if not post.understood(told, resource):
+                    if not post.understood(head, resource):
                         nonsense += len(encoded)
                         continue
                     sender = sender_of(resource, peer, same_host=same_host)
@@ -576,8 +576,8 @@ def _kind(request: h11.Request) -> str:
         raise PostRefusedError(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")
     if request.method != b"POST":
         raise PostRefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "spans are posted")
-    told = dict(request.headers).get(b"content-type", b"").decode("latin-1")
-    kind = told.partition(";")[0].strip().lower()
+    content_type = dict(request.headers).get(b"content-type", b"").decode("latin-1")
+    kind = content_type.partition(";")[0].strip().lower()
     # web pages cannot send either type without permission
     if kind not in {PROTOBUF, JSON}:
         raise PostRefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{PROTOBUF}, please")

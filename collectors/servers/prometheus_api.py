@@ -209,15 +209,15 @@ def _query_url(server: Server) -> httpx.URL:
 
 
 def _sentence(status: int, error: str) -> str:
-    told = error[:MOST_TOLD] or f"HTTP status {status}"
+    text = error[:MOST_TOLD] or f"HTTP status {status}"
     match status:
         case httpx.codes.BAD_REQUEST:
-            return f"it cannot read the query, look at --select: {told}"
+            return f"it cannot read the query, look at --select: {text}"
         case httpx.codes.UNAUTHORIZED | httpx.codes.FORBIDDEN:
-            return f"it wants to know who asks: {told}"
+            return f"it wants to know who asks: {text}"
         case httpx.codes.SERVICE_UNAVAILABLE | httpx.codes.UNPROCESSABLE_ENTITY:
-            return f"it did not carry the query out: {told}"
-    return told
+            return f"it did not carry the query out: {text}"
+    return text
 
 
 def _unlike_prometheus(status: int) -> str:

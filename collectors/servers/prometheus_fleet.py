@@ -57,7 +57,7 @@ class FleetEngine:
     """Duration of scrapes by timestamp."""
     up: bool | None = None
     answers: bool | None = None
-    """As last reported."""
+    """Whether the server answers, as last reported."""
     started_s: float | None = None
     counted: dict[tuple[str, str | None], EngineSample] = field(default_factory=dict)
     """Last sample of each rank: counters fall only at a restart."""
@@ -66,8 +66,8 @@ class FleetEngine:
     def keep_enough(self) -> None:
         """Limit the first look to two scrapes: enough for rates, and fast enough."""
         if not self.latest_s:
-            kept = sorted(self.scrapes)[-2:]
-            self.scrapes = {at_s: self.scrapes[at_s] for at_s in kept}
+            latest = sorted(self.scrapes)[-2:]
+            self.scrapes = {at_s: self.scrapes[at_s] for at_s in latest}
 
     def readings(self, now: ServerTime, clock: SessionClock) -> Iterator[AnyReading]:
         """Readings of its new scrapes, and a Contact when it is lost."""
@@ -110,17 +110,17 @@ class FleetEngine:
     def _began_anew(
         self, samples: Iterable[EngineSample], started_s: float | None
     ) -> bool:
-        known, self.started_s = self.started_s, started_s or self.started_s
+        previous, self.started_s = self.started_s, started_s or self.started_s
         fell = False
         for sample in samples:
             key = (sample.rank, sample.model)
             before = self.counted.get(key)
             fell |= before is not None and went_back(before, sample)
             self.counted[key] = sample
-        return fell or (known is not None and known != self.started_s)
+        return fell or (previous is not None and previous != self.started_s)
 
     def _info(self, samples: Sequence[EngineSample], t_ns: int) -> Iterator[ServerInfo]:
-        """Its ServerInfo, if that changed."""
+        """The engine's ServerInfo, if that changed."""
         if self.exposition is None:
             return
         family, labels = self.exposition.family, self.labels
@@ -202,7 +202,7 @@ class Fleet:
             queries.pop("others", None)
         yield from queries.values()
 
-    def take_first(self, found: Sequence[ScrapedSeries], now_s: float) -> None:
+    def take_first(self, results: Sequence[ScrapedSeries], now_s: float) -> None:
         """Take the result for :meth:`first_names`, at a time on Prometheus's clock.
 
         Of other metrics only samples of the same scrapes are taken later; a scrape that
@@ -210,8 +210,8 @@ class Fleet:
         """
         for engine in self.engines.values():
             engine.scrapes, engine.took = {}, {}
-        self._meet(found)
-        for series in found:
+        self._meet(results)
+        for series in results:
             match self._owners.get(series.key):
                 case (engine, str() as name):
                     _say(engine, name, series.values)
@@ -222,10 +222,10 @@ class Fleet:
         for engine in self.engines.values() if len(self.engines) > SMALL_FLEET else ():
             engine.keep_enough()
 
-    def take(self, found: Sequence[ScrapedSeries]) -> None:
+    def take(self, results: Sequence[ScrapedSeries]) -> None:
         """Take further metrics of the new scrapes."""
-        self._meet(found)
-        for series in found:
+        self._meet(results)
+        for series in results:
             match self._owners.get(series.key):
                 case (engine, ExposedSeries() as one):
                     for at_s, number in series.values:
@@ -234,12 +234,12 @@ class Fleet:
 
     def readings(self, now: ServerTime, clock: SessionClock) -> list[AnyReading]:
         """Readings of this look, oldest first."""
-        found = [
+        readings = [
             reading
             for engine in self.engines.values()
             for reading in engine.readings(now, clock)
         ]
-        return sorted(found, key=lambda each: each.t_ns)  # type: ignore[union-attr]
+        return sorted(readings, key=lambda each: each.t_ns)  # type: ignore[union-attr]
 
     def lost(self, t_ns: int, why: str) -> Iterator[Contact]:
         for engine in self.engines.values():
@@ -247,9 +247,9 @@ class Fleet:
                 engine.answers = False
                 yield Contact(source=engine.source, t_ns=t_ns, answers=False, why=why)
 
-    def _meet(self, found: Sequence[ScrapedSeries]) -> None:
+    def _meet(self, series: Sequence[ScrapedSeries]) -> None:
         """Find the owners of new series."""
-        unknown = [each for each in found if each.key not in self._owners]
+        unknown = [each for each in series if each.key not in self._owners]
         if not unknown:
             return
         with collecting_later():
@@ -267,9 +267,9 @@ class Fleet:
             if owner is not None or labels.get(NAME) not in ours:
                 self._owners[key] = owner
 
-    def _learn_labels(self, found: Sequence[Mapping[str, str]]) -> None:
+    def _learn_labels(self, label_sets: Sequence[Mapping[str, str]]) -> None:
         """Learn the labels of targets: those of ``up``, which has no others."""
-        targets = [set(each) for each in found if each.get(NAME) == UP]
+        targets = [set(each) for each in label_sets if each.get(NAME) == UP]
         running = {
             name: {NAME, family.rank_label, family.model_label}
             for family in FAMILIES
@@ -279,7 +279,7 @@ class Fleet:
         if not targets and not self._by_target:
             targets = [
                 set(each) - running[each[NAME]]
-                for each in found
+                for each in label_sets
                 if each.get(NAME) in running
             ]
         elif not self._by_target:
@@ -296,9 +296,9 @@ class Fleet:
             for key, text in labels.items()
             if key in self._label_names
         )
-        wanted = family is not None or (name == UP and self._told_apart)
+        is_wanted = family is not None or (name == UP and self._told_apart)
         engine = self.engines.get(identity)
-        if engine is None and wanted and len(self.engines) < MOST_ENGINES:
+        if engine is None and is_wanted and len(self.engines) < MOST_ENGINES:
             engine = self.engines[identity] = self._new(dict(identity))
         if engine is None:
             return None

@@ -100,8 +100,8 @@ class PrometheusReader:
         span_s = self._first_span_s
         if self._looked_s is not None:
             span_s = min(now.unix_s - self._looked_s + LATE_S, LONGEST_SPAN_S)
-        found = await self._samples(fleet.first_names(), span_s, now)
-        await asyncio.to_thread(fleet.take_first, found, now.unix_s)
+        series = await self._samples(fleet.first_names(), span_s, now)
+        await asyncio.to_thread(fleet.take_first, series, now.unix_s)
         if (oldest_s := fleet.oldest_new_s) is not None:
             await self._read_the_rest(now, now.unix_s - oldest_s + 0.001)
         self._looked_s = now.unix_s
@@ -123,9 +123,9 @@ class PrometheusReader:
         there = f"{parts.hostname}:{port}"
         at = [each for each in every if each.get("instance") == there]
         on = [each for each in every if each.get("instance", "").endswith(f":{port}")]
-        for found in (at, on, every):
-            if found:
-                return found[0] if len(found) == 1 else None
+        for matches in (at, on, every):
+            if matches:
+                return matches[0] if len(matches) == 1 else None
         return None
 
     async def _read_the_rest(self, now: ServerTime, span_s: float) -> None:
@@ -134,8 +134,8 @@ class PrometheusReader:
 
         async def read(names: Sequence[str]) -> None:
             async with few:
-                found = await self._samples(names, span_s, now)
-            await asyncio.to_thread(self._fleet.take, found)
+                series = await self._samples(names, span_s, now)
+            await asyncio.to_thread(self._fleet.take, series)
 
         async with asyncio.TaskGroup() as queries:
             for names in self._fleet.other_names():
@@ -247,19 +247,19 @@ class WithPast:
             await finder.close()
         engine = finder.engine_at(self._server.url)
         if engine is None:
-            known = ", ".join(finder.sources[:NAMED]) or "no engine"
-            return [self._note(f"no past: Prometheus knows {known}, and not this")]
+            names = ", ".join(finder.sources[:NAMED]) or "no engine"
+            return [self._note(f"no past: Prometheus knows {names}, and not this")]
         exactly = ",".join(f"{key}={json.dumps(engine[key])}" for key in engine)
         reader = PrometheusReader(
             self._clock, self._prometheus, exactly, first_span_s=PAST_S
         )
         try:
-            found = await reader.look()
+            readings = await reader.look()
         finally:
             await reader.close()
         samples = [
             replace(each, source=self._server.source)
-            for each in found
+            for each in readings
             if isinstance(each, EngineSample)
         ]
         text = f"{len(samples)} samples of the past are Prometheus's"

@@ -128,7 +128,7 @@ _decoder = msgspec.json.Decoder(_Post)
 
 
 def parts_of_json(body: bytes) -> Iterator[OtlpPart | None]:
-    """The same for OTLP's JSON encoding.
+    """Resources and spans in OTLP's JSON encoding, as :func:`parts_of_protobuf` does.
 
     Raises:
         NoSpansError: it is no OTLP message.
@@ -195,7 +195,6 @@ class SpanSender:
 
 
 def sender_of(resource: Resource, address: str, *, same_host: bool) -> SpanSender:
-    """The sender described by a resource."""
     attributes = {each.key: each for each in resource.attributes}
     name = _text(attributes.get("service.name"))
     pid = _text(attributes.get("vllm.process_id"))
@@ -212,22 +211,22 @@ class TracedServers:
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self._servers = tuple(servers)
-        self._known: dict[SpanSender, str | None] = {}
+        self._sources: dict[SpanSender, str | None] = {}
 
     def known(self, sender: SpanSender) -> bool:
         """Whether the sender was looked up before."""
-        return sender in self._known
+        return sender in self._sources
 
     def source(self, sender: SpanSender) -> str | None:
         """Source of the sender's requests; None if it is no watched server.
 
         The first time this may query processes and resolve host names, which blocks.
         """
-        if sender not in self._known:
-            if len(self._known) >= MOST_SENDERS:
-                self._known.pop(next(iter(self._known)))
-            self._known[sender] = self._look_up(sender)
-        return self._known[sender]
+        if sender not in self._sources:
+            if len(self._sources) >= MOST_SENDERS:
+                self._sources.pop(next(iter(self._sources)))
+            self._sources[sender] = self._look_up(sender)
+        return self._sources[sender]
 
     def _look_up(self, sender: SpanSender) -> str | None:
         if not self._servers:
@@ -271,8 +270,8 @@ def _addresses(server: Server) -> set[str]:
         return set()
     host = urlsplit(server.url).hostname or ""
     with suppress(OSError, UnicodeError):
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        return {plain_address(str(each[4][0])) for each in found}
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return {plain_address(str(each[4][0])) for each in infos}
     return set()
 
 

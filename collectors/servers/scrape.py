@@ -111,7 +111,7 @@ class ServerScraper:
         self._failures = 0
         """Consecutive failures."""
         self._life = _Life()
-        self._told: Contact | None = None
+        self._last_contact: Contact | None = None
         self._info: ServerInfo | None = None
         self._lives = deque[str](maxlen=MOST_LIVES)
         """Start times of the processes that answered at this address."""
@@ -165,7 +165,7 @@ class ServerScraper:
 
     @property
     def _answered(self) -> bool:
-        return self._told is not None and self._told.answers
+        return self._last_contact is not None and self._last_contact.answers
 
     async def close(self) -> None:
         self._closed.set()
@@ -223,7 +223,7 @@ class ServerScraper:
         return await self._live(client)
 
     async def _live(self, client: httpx.AsyncClient) -> list[AnyReading]:
-        """Readings of a server without metrics: mostly that it is alive."""
+        """Readings of a server without metrics: little more than that it is alive."""
         family = self._life.family
         if family is None or family.live is None:
             await self._json(client, "/v1/models")
@@ -313,14 +313,14 @@ class ServerScraper:
         self, *, answers: bool, why: str | None = None, restarted: bool = False
     ) -> list[AnyReading]:
         """A Contact, if it differs from the last one."""
-        told, trip_ns = self._told, min(self._round_trips, default=None)
-        if told is not None and not restarted:
-            same = (told.answers, told.why) == (answers, why)
-            if same and _alike(told.round_trip_ns, trip_ns):
+        last, trip_ns = self._last_contact, min(self._round_trips, default=None)
+        if last is not None and not restarted:
+            same = (last.answers, last.why) == (answers, why)
+            if same and _alike(last.round_trip_ns, trip_ns):
                 return []
         if not answers:
             self._life.info_due_ns = 0
-        self._told = Contact(
+        self._last_contact = Contact(
             t_ns=self._clock.now_ns(),
             source=self.server.source,
             answers=answers,
@@ -328,7 +328,7 @@ class ServerScraper:
             restarted=restarted,
             round_trip_ns=trip_ns,
         )
-        return [self._told]
+        return [self._last_contact]
 
     async def _look(self, client: httpx.AsyncClient) -> list[AnyReading]:
         """The ServerInfo and model configuration, if they changed."""
@@ -339,10 +339,10 @@ class ServerScraper:
             answers = await self._answers(client, family.asks)
         else:
             answers = await self._answers(client, IDENTIFY)
-            known = by_answers(answers)
-            if known is None:
+            kind = by_answers(answers)
+            if kind is None:
                 return []
-            family = known
+            family = kind
             answers |= await self._answers(client, family.asks)
         life.family = family
         labels = life.exposition.labels if life.exposition else None
@@ -369,13 +369,13 @@ class ServerScraper:
             return []
         self._info = info
         # In a thread, because the model's directory may be on a slow disk.
-        told = await asyncio.to_thread(lambda: list(self._told_of_model(facts, info)))
-        return [info, *told]
+        batch = await asyncio.to_thread(lambda: list(self._model_readings(facts, info)))
+        return [info, *batch]
 
-    def _told_of_model(
+    def _model_readings(
         self, facts: ServerFacts, info: ServerInfo
     ) -> Iterator[AnyReading]:
-        """Its flags, and its model's configuration if that is on this host."""
+        """The server's flags, and its model's configuration if that is on this host."""
         if not facts.flags:
             return
         t_ns, source = info.t_ns, info.source
@@ -429,8 +429,8 @@ def _alike(one: int | None, other: int | None) -> bool:
 
 
 def _is_page(answer: TimedResponse) -> bool:
-    told = answer.headers.get("content-type", "")
-    return "html" in told or answer.body.lstrip()[:1] == b"<"
+    content_type = answer.headers.get("content-type", "")
+    return "html" in content_type or answer.body.lstrip()[:1] == b"<"
 
 
 def _answers(error: NoAnswerError) -> bool:

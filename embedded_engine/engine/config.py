@@ -133,7 +133,6 @@ class EngineConfig:
 
     @property
     def scheme(self) -> str:
-        """The URL scheme of its server."""
         secured = any(flag.startswith("--ssl-certfile") for flag in self.flags)
         return "https" if secured else "http"
 
@@ -169,8 +168,8 @@ def cpu_defaults(flags: Sequence[str]) -> tuple[dict[str, str], str | None]:
     cores = usable_cores()
     if not built_for_cpu() or cores > SMALL_MACHINE_CORES or lays_out(flags):
         return {}, None
-    wanted = {ONE_PROCESS: "0", THREADS: str(max(int(cores) - 1, 1))}
-    ours = {name: value for name, value in wanted.items() if name not in os.environ}
+    variables = {ONE_PROCESS: "0", THREADS: str(max(int(cores) - 1, 1))}
+    ours = {name: value for name, value in variables.items() if name not in os.environ}
     if not ours:
         return {}, None
     listed = " ".join(f"{name}={value}" for name, value in ours.items())

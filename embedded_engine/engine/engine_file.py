@@ -74,8 +74,8 @@ def served_engines() -> list[EngineFile]:
 
 def running_engines() -> list[EngineFile]:
     """All running engines, including those that end with their watcher."""
-    found = filter(None, map(_read, runtime_dir().glob("*.json")))
-    return sorted((file for file in found if file.alive), key=lambda file: file.birth)
+    files = filter(None, map(_read, runtime_dir().glob("*.json")))
+    return sorted((file for file in files if file.alive), key=lambda file: file.birth)
 
 
 def find_engine(engine_id: str) -> EngineFile:
@@ -113,10 +113,10 @@ _held: dict[Path, int] = {}
 
 def sweep() -> None:
     """Remove what dead processes left: probe sockets, vLLM's sockets, engine files."""
-    heard = {socket.engine_id for socket in probe_sockets()}
+    engine_ids = {socket.engine_id for socket in probe_sockets()}
     for path in runtime_dir().glob("*.json"):
         file = _read(path)
-        if file is not None and not file.alive and file.engine_id not in heard:
+        if file is not None and not file.alive and file.engine_id not in engine_ids:
             with suppress(OSError):  # removed by another process
                 path.unlink()
     for path in socket_dir(SCRATCH_NAME_LIMIT).glob("*.vllm"):

@@ -13,14 +13,14 @@ from pathlib import Path
 from collectors.contract.liveness import BIRTH, OUT_OF_DESCRIPTORS, birth
 
 GRACE_S = 2.5
-"""From SIGTERM to SIGKILL: vLLM's own shutdown takes 1 to 2 s, rarely 5."""
+"""Time from SIGTERM to SIGKILL: vLLM's own shutdown takes 1 to 2 s, rarely 5."""
 LAST_WORDS_S = 1.0
-"""For Python's resource tracker, which outlives the others to remove shared memory."""
+"""Time for Python's resource tracker, the last to end, to free shared memory."""
 LOOK_S = 0.02
 PARENT, SESSION = 1, 3
 """Indices in /proc/PID/stat after the command's closing bracket (proc(5): 4 and 6)."""
 EXIT_CODE = 49
-"""Likewise (52)."""
+"""Index in /proc/PID/stat as above (proc(5): 52)."""
 PIDFD_INFO_EXIT = 1 << 3
 PIDFD_INFO_SIZE = 64
 PIDFD_GET_INFO = 0xC000FF0B | PIDFD_INFO_SIZE << 16
@@ -162,8 +162,8 @@ def exit_status(pid: int, pidfd: int) -> int | None:
     info = bytearray(struct.pack("=Q", PIDFD_INFO_EXIT).ljust(PIDFD_INFO_SIZE, b"\0"))
     with suppress(OSError):
         fcntl.ioctl(pidfd, PIDFD_GET_INFO, info)
-        known, status = struct.unpack_from("=Q52xi", info)
-        if known & PIDFD_INFO_EXIT:
+        mask, status = struct.unpack_from("=Q52xi", info)
+        if mask & PIDFD_INFO_EXIT:
             return os.waitstatus_to_exitcode(status)
     return None
 
@@ -200,7 +200,6 @@ class ProcessDeath:
     """As in Popen: the exit status, or minus the signal's number."""
 
     def __str__(self) -> str:
-        """A sentence for users."""
         return f"{ROLE_NAMES[self.role]} (pid {self.pid}) {self._how()}"
 
     def _how(self) -> str:

@@ -136,7 +136,7 @@ def clear_unix_socket(path: Path) -> None:
 
 
 def _make_way(path: Path) -> bool:
-    """Remove a stale socket; False if something else is there."""
+    """Remove a stale socket; False if the path is anything else."""
     if os.path.lexists(path):
         if not nobody_listens(path):
             return False
@@ -271,7 +271,7 @@ class Engine:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Its address as a reading, stamped now."""
+        """The engine's address as a reading, stamped now."""
         return Endpoint(
             t_ns=monotonic_ns(),
             pid=self.file.pid,
@@ -368,11 +368,11 @@ def account(death: ProcessDeath, log: list[str]) -> str:
     """A death and its cause in one line, then the end of the log: this is recorded."""
     why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)
-    said = [PREFIX.sub("", line, count=1) for line in telling(log)]
-    said = [
-        line for line in said if line.strip(" ^~")
+    lines = [PREFIX.sub("", line, count=1) for line in telling(log)]
+    lines = [
+        line for line in lines if line.strip(" ^~")
     ]  # drop the markers below a traceback's lines
-    return "\n".join(map(redacted, [first, *said[-SHOWN_LINES:]]))
+    return "\n".join(map(redacted, [first, *lines[-SHOWN_LINES:]]))
 
 
 def failure(pipe: StartupPipe, reason: str) -> EngineError:

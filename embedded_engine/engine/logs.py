@@ -121,13 +121,13 @@ def cause(lines: Sequence[str]) -> str | None:
     generic is taken. A wrong flag ends in argparse's single line, a wrong value in
     pydantic's second line.
     """
-    said = [PREFIX.sub("", line, count=1) for line in lines]
-    for at in range(len(said) - 1, -1, -1):
-        if usage := USAGE.match(said[at]):
+    rows = [PREFIX.sub("", line, count=1) for line in lines]
+    for at in range(len(rows) - 1, -1, -1):
+        if usage := USAGE.match(rows[at]):
             return usage["text"]
-        if EXCEPTION.match(said[at]) and not any(word in said[at] for word in GENERIC):
-            invalid = INVALID.match(said[at + 1]) if at + 1 < len(said) else None
-            return invalid["text"] if invalid else said[at]
+        if EXCEPTION.match(rows[at]) and not any(word in rows[at] for word in GENERIC):
+            invalid = INVALID.match(rows[at + 1]) if at + 1 < len(rows) else None
+            return invalid["text"] if invalid else rows[at]
     return None
 
 
@@ -154,4 +154,4 @@ def rendezvous_files(path: Path) -> set[Path]:
             text = log.read(SEARCHED_BYTES).decode("utf-8", "replace")
     except OSError:
         return set()
-    return {Path(found) for found in RENDEZVOUS.findall(text)}
+    return {Path(name) for name in RENDEZVOUS.findall(text)}

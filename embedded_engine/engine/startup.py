@@ -177,13 +177,13 @@ async def make_tiny_model(directory: Path) -> Path:
         stderr=subprocess.PIPE,
     )
     try:
-        said, complaint = await making.communicate()
+        output, complaint = await making.communicate()
     except asyncio.CancelledError:
         making.kill()
         await making.wait()
         raise
     if making.returncode == 0:
-        return Path(said.decode().strip())
+        return Path(output.decode().strip())
     last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
     if "ModuleNotFoundError" in last:  # the libraries come with vLLM
         raise EngineMissingError(NOT_INSTALLED)
@@ -253,7 +253,7 @@ async def healthy(client: httpx.AsyncClient) -> bool:
 
 
 async def served_model(client: httpx.AsyncClient) -> str | None:
-    """The model name for requests; None if it is not told, as without a key."""
+    """The model name for requests; None if the server lists none, as without a key."""
     try:
         answer = await get(client, "/v1/models", timeout_s=TIMEOUT_S)
     except NoAnswerError:

@@ -17,7 +17,7 @@ class StartupPipe:
         self._reader, self.writer = os.pipe()
         self._handed_over = False
         os.set_blocking(self._reader, False)
-        self._said = b""
+        self._buffer = b""
 
     @property
     def up(self) -> bool:
@@ -27,14 +27,14 @@ class StartupPipe:
     @property
     def lacks(self) -> str | None:
         """What the child is missing, as text for users; None if nothing."""
-        _, found, sentence = self._read().partition(LACKS)
-        return sentence.decode("utf-8", "replace").strip() if found else None
+        _, separator, sentence = self._read().partition(LACKS)
+        return sentence.decode("utf-8", "replace").strip() if separator else None
 
     def _read(self) -> bytes:
         with suppress(BlockingIOError):
-            while heard := os.read(self._reader, 4096):
-                self._said += heard
-        return self._said
+            while data := os.read(self._reader, 4096):
+                self._buffer += data
+        return self._buffer
 
     def hand_over(self) -> None:
         """Close our copy of the child's end."""
@@ -49,12 +49,12 @@ class StartupPipe:
 
 
 def say_up() -> None:
-    """In the child: report that it runs."""
+    """Report from the child process that it runs."""
     _say(UP)
 
 
 def say_lacking(sentence: str) -> None:
-    """In the child: report why it cannot continue."""
+    """Report from the child process why it cannot continue."""
     _say(LACKS + sentence.encode() + b"\n")
 
 

@@ -34,8 +34,8 @@ class AttributeReader:
         ]
         for name in sorted(lacks):
             self._missing(f"{self._kind}.{name}")
-        known = [path for path in paths if path is not None]
-        self.read = self._lenient(paths) if lacks else attrgetter(*known)
+        existing = [path for path in paths if path is not None]
+        self.read = self._lenient(paths) if lacks else attrgetter(*existing)
         return self.read(thing)
 
     def _lenient(self, paths: Sequence[str | None]) -> Callable[[Vllm], Any]:

@@ -20,8 +20,8 @@ def main() -> None:
         for method in methods
         if (owner := owner_of(method)) is None or method.name not in vars(owner)
     ]
-    found = {"version": str(version), "hooks": len(methods), "missing": missing}
-    print(json.dumps(found))  # noqa: T201 - for whoever started us
+    result = {"version": str(version), "hooks": len(methods), "missing": missing}
+    print(json.dumps(result))  # noqa: T201 - for whoever started us
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ After = Callable[[Vllm, Given, Any, int, int], None]
 LIMIT_NS, LIMIT_NS_PER_MEMBER = 250_000, 2_000
 """Ten times the budget: noise on a busy machine does not stay there for long."""
 PATIENCE = 10
-"""In consecutive seconds."""
+"""Consecutive seconds of excessive cost after which the fuse blows."""
 
 
 class Fuse:
@@ -86,10 +86,10 @@ def owner_of(method: VllmMethod) -> type | None:
     """The class of a method; None if this vLLM lacks it."""
     module, _, name = method.owner.partition(":")
     try:
-        found: type | None = getattr(importlib.import_module(module), name, None)
+        owner: type | None = getattr(importlib.import_module(module), name, None)
     except ImportError:
         return None
-    return found
+    return owner
 
 
 def wrapped(original: Callable[..., Any], hook: Hook, fuse: Fuse) -> Callable[..., Any]:

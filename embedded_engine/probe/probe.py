@@ -63,7 +63,7 @@ class Probe:
         self._noticed: set[str] = set()
         self._refused: str | None = None
         """Why requests are not grouped by the chosen header."""
-        self._unsaid: list[str] = []
+        self._early_notes: list[str] = []
         """Notes from before the channel was open."""
         self._front_story = FrontEndAssembler(self._keep, self._let_go)
         self._front = FrontTap(
@@ -119,8 +119,8 @@ class Probe:
             ring_mb = float(os.environ.get("INFERWATCH_RING_MB") or RING_MB)
             self._channel = Channel(path, self._engine_id, self, int(ring_mb * MB))
             self._channel.open()
-            while self._unsaid:
-                self._note(self._unsaid.pop(0))
+            while self._early_notes:
+                self._note(self._early_notes.pop(0))
         self._tell_missing(role)
         return self._channel
 
@@ -172,7 +172,7 @@ class Probe:
         """Report to the server's log and to subscribers."""
         sys.stderr.write(f"inferwatch: {text}\n")
         if self._channel is None:
-            self._unsaid.append(text)
+            self._early_notes.append(text)
         else:
             self._note(text)
 
@@ -196,7 +196,7 @@ class Probe:
         self.engine = engine_info(scheduler, rank, blocks, self._size, lacks)
         self.fuse.cost_ns = 0  # start-up is not part of the cost per step
         channel.put(self._standing, "engine", self.engine)
-        for number, reading in enumerate(self._told(scheduler, rank, lacks)):
+        for number, reading in enumerate(self._extra_readings(scheduler, rank, lacks)):
             channel.put(self._standing, f"engine {number}", reading)
         if os.environ.get(CONTROL) == "1":
             self._let_control(scheduler, channel, self._story, lacks)
@@ -229,7 +229,7 @@ class Probe:
         self._control = control
         channel.put(self._standing, LIMITS, limits.wanted)
 
-    def _told(
+    def _extra_readings(
         self, scheduler: Vllm, rank: int, lacks: Callable[[str], None]
     ) -> Iterable[AnyReading]:
         """Further readings sent once by an engine; failures are tolerated."""

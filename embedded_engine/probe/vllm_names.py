@@ -28,7 +28,7 @@ class VllmMethod:
     """``module:class``."""
     name: str
     loses: str
-    """What is unknown without it."""
+    """What is unknown without the method."""
 
 
 ENGINE_METHODS = {

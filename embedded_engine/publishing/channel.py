@@ -144,7 +144,7 @@ class ChannelOwner(Protocol):
         ...
 
     def failed(self, error: Exception) -> None:
-        """A record could not be turned into readings, or nothing can be sent."""
+        """Report that a record cannot become readings, or that nothing can be sent."""
         ...
 
 
@@ -176,7 +176,7 @@ class Channel:
         """Numbers records, so that dropped ones are noticed."""
         self._records = records
         self._later: deque[tuple[Any, ...]] = deque()
-        self._taken = 0
+        self._count = 0
         self._broken = 0
         self._standing: dict[str, tuple[int, AnyReading]] = {}
         self._joining: dict[bytes, deque[bytes]] = {}
@@ -260,15 +260,15 @@ class Channel:
         self._standing.pop(key, None)
 
     def _run(self) -> None:
-        faults, told = 0, ""
+        faults, last = 0, ""
         while faults < MOST_FAULTS and not self._stopping.is_set():
             error = self._fault_of(self._turn)
             if error is None:
                 faults = 0
                 continue
             faults += 1
-            if (text := repr(error)) != told:
-                told = text
+            if (text := repr(error)) != last:
+                last = text
                 self._owner.report(f"telling viewers failed and goes on: {text}")
             if faults == MOST_FAULTS:
                 self._owner.failed(error)
@@ -300,9 +300,9 @@ class Channel:
                 if self._answers.left < 1 or not self._socket.poll(0):
                     return  # the rest is handled in a later turn
                 message = self._socket.recv(zmq.NOBLOCK)
-                asked, topic = message[:1], message[1:]
-                if asked in {SUBSCRIBE, UNSUBSCRIBE}:  # any process may send anything
-                    self._heard(joins=asked == SUBSCRIBE, topic=topic)
+                kind, topic = message[:1], message[1:]
+                if kind in {SUBSCRIBE, UNSUBSCRIBE}:  # any process may send anything
+                    self._heard(joins=kind == SUBSCRIBE, topic=topic)
 
     def _heard(self, *, joins: bool, topic: bytes) -> None:
         if topic == self._live:
@@ -364,8 +364,8 @@ class Channel:
         for _ in range(count):
             ticket, *call = self._records.popleft()
             readings += self._call(*call)
-        self._taken += count
-        self._sender.dropped = ticket + 1 - self._taken + self._broken
+        self._count += count
+        self._sender.dropped = ticket + 1 - self._count + self._broken
         return readings
 
     def _call(
@@ -382,9 +382,9 @@ class Channel:
         seq, accounted = self._sender.seq, self._accounted()
         envelope = self._sender.pack(readings)
         passing = [at for at, each in enumerate(readings) if type(each) in PASSING]
-        kept = emptied(envelope, passing) if passing else envelope
+        data = emptied(envelope, passing) if passing else envelope
         self._ring.put(
-            RingEntry(seq=seq, t_ns=monotonic_ns(), accounted=accounted, envelope=kept)
+            RingEntry(seq=seq, t_ns=monotonic_ns(), accounted=accounted, envelope=data)
         )
         self._socket.send_multipart([self._live, envelope])
 

@@ -85,20 +85,20 @@ class Relay:
         self._topics = tuple(prefix + each for each in TOPICS)
         self.listening = threading.Event()
         """Set once viewers can connect."""
-        self._heard: set[Path] = set()
+        self._connected: set[Path] = set()
         self._viewers: list[Viewer] = []
         self._questions: deque[tuple[Viewer, bytes]] = deque()
         """Viewers' requests for a hello or ring that have not been forwarded."""
         self._answered_s = 0.0
         """When a reply last arrived, or a request was last forwarded."""
-        self._said: set[str] = set()
+        self._reports: set[str] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="inferwatch-relay", daemon=True
         )
 
     def start(self) -> None:
-        """Start, unless the address would be open to anybody: then report why not."""
+        """Start; if the address would be open to anybody, report why it does not."""
         if why := refused(self.address, self._key_file):
             self._report(f"{self._who} does not listen: {why}")
         else:
@@ -110,7 +110,7 @@ class Relay:
             self._thread.join()
 
     def _run(self) -> None:
-        told = ""
+        last = ""
         while not self._stopping.is_set():
             try:
                 # wait until this is known to be a server's process
@@ -120,12 +120,12 @@ class Relay:
                 with zmq.Context() as context:
                     self._relay(context)
             except Exception as error:  # noqa: BLE001 - never hurt an engine
-                if (text := str(error)) != told:
-                    told = text
+                if (text := str(error)) != last:
+                    last = text
                     where = f"{self._who} at {self.address}"
                     self._report(f"{where} lets nobody listen for now: {text}")
                 self.listening.clear()
-                self._heard.clear()
+                self._connected.clear()
                 self._stopping.wait(BIND_AGAIN_S)
 
     def _relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
@@ -145,13 +145,13 @@ class Relay:
 
     def _opened(self) -> socket.socket | None:
         """Listen; waits for a port that is in use."""
-        told = False
+        is_reported = False
         while not self._stopping.is_set():
             try:
                 door = _listening(self.address)
             except OSError as error:
-                if not told:
-                    told = True
+                if not is_reported:
+                    is_reported = True
                     why = error.strerror or error
                     self._report(f"{self._who} cannot listen at {self.address}: {why}")
                 self._stopping.wait(BIND_AGAIN_S)
@@ -180,8 +180,8 @@ class Relay:
             for viewer in self._viewers:
                 self._hear(viewer, probes)
             self._ask(probes)
-            gone = [viewer for viewer in self._viewers if not viewer.move()]
-            self._leave(probes, gone)
+            lost = [viewer for viewer in self._viewers if not viewer.move()]
+            self._leave(probes, lost)
 
     def _ready(self, door: socket.socket, probes: zmq.Socket[bytes]) -> set[Any]:
         """Wait until there is work; returns the ready sockets."""
@@ -200,13 +200,13 @@ class Relay:
         with suppress(zmq.Again):
             for _ in range(AT_ONCE):
                 message: Any = probes.recv_multipart(zmq.NOBLOCK, copy=False)
-                told = self._told(message)
-                topic = bytes(told[0])
+                frames = self._for_viewers(message)
+                topic = bytes(frames[0])
                 if not topic.endswith(LIVE):
                     self._answered_s = time.monotonic()
                 for viewer in self._viewers:
                     if viewer.wants(topic):
-                        viewer.tell(told)
+                        viewer.tell(frames)
         beyond = self._waiting_bytes - MOST_WAITING_BYTES
         if beyond > 0:
             slowest = max(self._viewers, key=lambda each: each.waiting_bytes)
@@ -243,16 +243,16 @@ class Relay:
     def _hear(self, viewer: Viewer, probes: zmq.Socket[bytes]) -> None:
         """Handle a viewer's subscriptions; requests for a hello or ring are queued."""
         for request in viewer.requests():
-            asked, topic = self._asked(request), request[1:]
-            if not asked:
+            kind, topic = self._for_probes(request), request[1:]
+            if not kind:
                 continue
             if request[:1] == SUBSCRIBE:
                 if topic in viewer.topics or len(viewer.topics) >= MOST_TOPICS:
                     # subscriptions are counted upstream, so each is forwarded once
                     continue
                 viewer.topics.add(topic)
-                if asked[1:].endswith(LIVE):
-                    probes.send(asked)
+                if kind[1:].endswith(LIVE):
+                    probes.send(kind)
                 else:
                     self._questions.append((viewer, topic))
             elif topic in viewer.topics:
@@ -266,13 +266,13 @@ class Relay:
             return
         waiting_bytes = self._waiting_bytes
         for viewer, topic in self._questions:
-            asked = self._asked(SUBSCRIBE + topic)
-            of_past = asked[1:].removeprefix(AGENT).startswith(RING)
+            request = self._for_probes(SUBSCRIBE + topic)
+            of_past = request[1:].removeprefix(AGENT).startswith(RING)
             most_bytes = MOST_WAITING_BYTES - of_past * MOST_WAITING_BYTES // 2
             if viewer.waiting_bytes < ANSWERED_BYTES and waiting_bytes < most_bytes:
                 self._questions.remove((viewer, topic))
                 self._answered_s = now_s
-                probes.send(asked)
+                probes.send(request)
                 return
 
     def _ask_no_more(
@@ -281,10 +281,10 @@ class Relay:
         with suppress(ValueError):
             self._questions.remove((viewer, topic))
             return
-        probes.send(self._asked(UNSUBSCRIBE + topic))
+        probes.send(self._for_probes(UNSUBSCRIBE + topic))
 
-    def _leave(self, probes: zmq.Socket[bytes], gone: Collection[Viewer]) -> None:
-        for viewer in gone:
+    def _leave(self, probes: zmq.Socket[bytes], viewers: Collection[Viewer]) -> None:
+        for viewer in viewers:
             self._viewers.remove(viewer)
             for topic in viewer.topics:
                 self._ask_no_more(viewer, topic, probes)
@@ -297,17 +297,17 @@ class Relay:
 
     def _say(self, text: str) -> None:
         """Report a text once."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._reports:
+            self._reports.add(text)
             self._report(text)
 
-    def _told(self, message: list[Any]) -> list[Any]:
+    def _for_viewers(self, message: list[Any]) -> list[Any]:
         """A message as viewers receive it."""
         if not self._prefix or bytes(message[0]).startswith(AGENT):
             return message
         return [self._prefix + bytes(message[0]), *message[1:]]
 
-    def _asked(self, request: bytes) -> bytes:
+    def _for_probes(self, request: bytes) -> bytes:
         """A subscription as probes and agents expect it; empty if it is for neither."""
         joins, topic = request[:1], request[1:]
         if topic.startswith(self._topics):
@@ -316,11 +316,11 @@ class Relay:
 
     def _meet(self, probes: zmq.Socket[bytes]) -> None:
         there = set(self._sockets())
-        for path in there - self._heard:
+        for path in there - self._connected:
             probes.connect(f"ipc://{path}")
-        for path in self._heard - there:
+        for path in self._connected - there:
             probes.disconnect(f"ipc://{path}")
-        self._heard = there
+        self._connected = there
 
 
 def _listening(address: str) -> socket.socket:

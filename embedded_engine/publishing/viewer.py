@@ -141,11 +141,10 @@ class Viewer:
         return not self.topics and now_ns - self._came_ns > STALLED_NS
 
     def wants(self, topic: bytes) -> bool:
-        """Whether it subscribed to a topic."""
         return any(topic.startswith(each) for each in self.topics)
 
     def requests(self) -> Iterator[bytes]:
-        """Its new subscriptions and unsubscriptions."""
+        """The viewer's new subscriptions and unsubscriptions."""
         with suppress(zmq.Again):
             while True:
                 yield self._socket.recv(zmq.NOBLOCK)
@@ -162,15 +161,15 @@ class Viewer:
         Hellos are kept: without one, nothing after it can be understood.
         """
         dropped = 0
-        kept: list[tuple[int, Sequence[Any]]] = []
+        messages: list[tuple[int, Sequence[Any]]] = []
         while self._waiting and self.waiting_bytes > most_bytes:
             size, frames = self._waiting.popleft()
             if _is_hello(frames):
-                kept.append((size, frames))
+                messages.append((size, frames))
             else:
                 self.waiting_bytes -= size
                 dropped += 1
-        self._waiting.extendleft(reversed(kept))
+        self._waiting.extendleft(reversed(messages))
         return dropped
 
     def move(self) -> bool:
@@ -207,13 +206,13 @@ class Viewer:
         allowed = int(self._may_say.refill())
         if not self._to_socket and allowed:
             try:
-                said = self._outside.recv(allowed)
+                data = self._outside.recv(allowed)
             except BlockingIOError:
                 return True
-            if not said:
+            if not data:
                 return False
-            self._may_say.take(len(said))
-            self._to_socket = memoryview(said)
+            self._may_say.take(len(data))
+            self._to_socket = memoryview(data)
         if self._to_socket:
             # closed on that side, but a last message may be readable
             with suppress(OSError):

@@ -72,7 +72,7 @@ def run_agent(options: AgentOptions) -> int:
 
 
 def _check(options: AgentOptions) -> None:
-    """Check the options, so that nothing fails later and no stranger is let in."""
+    """Refuse options that would fail later, or that would let anybody connect."""
     address, key_file = options.address, options.key_file
     if address is None and (key_file or options.probes):
         raise UsageError("--key-file and --probe go with --listen tcp://host:port")
@@ -145,7 +145,7 @@ def _relay(options: AgentOptions, address: str) -> Relay:
 
 
 async def _show(agent: Agent, options: AgentOptions, relay: Relay | None) -> None:
-    """Print where the agent listens, and then how it fares."""
+    """Print where the agent listens, then its progress until cancelled."""
     places = [str(options.path)]
     if relay is not None:
         relay.start()

@@ -150,7 +150,7 @@ def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
 
 
 def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
-    """Do the same with options, none of which names a server.
+    """Attach to the only engine of this node, or list all, by the options given.
 
     Raises:
         SourceError: no engine runs, and there is no screen.

@@ -248,7 +248,7 @@ class ResultSessions:
 PARTS = "--"
 """What users type between the runs of one side and those of the next."""
 KEPT = "\0--"
-"""What stands for it while click parses; nobody can type it."""
+"""Replaces PARTS while click parses; nobody can type it."""
 
 
 class CompareCommand(click.Command):

@@ -230,7 +230,7 @@ def _load_text(plan: LoadPlan) -> str:
 
 
 def _failed(run: PointRun) -> list[str]:
-    """Return, for below the point, the first message of each kind of failure."""
+    """Return the first message of each kind of failure, to print below the point."""
     return [
         f"  {each.count:,} × {kind}: {error_text(each.first)}"[:COLUMNS]
         for kind, each in run.result.failures.items()
@@ -365,7 +365,7 @@ async def _plan(
     common = {"run_id": new_run_id(), "url": target.url, "uds": target.uds}
     headers = {**fields.get("headers", {}), **target.headers}
     merged = {**fields, **common, "headers": headers}
-    complete_plan({**merged, "model": fields.get("model", "")})  # usage before traffic
+    complete_plan({**merged, "model": fields.get("model", "")})  # before any traffic
     served = await target.models()
     if "model" not in fields:
         if not served:
@@ -391,7 +391,7 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
     try:
         probe = probe_at(target.url, target.uds)
     except AmbiguousProbeError:
-        probe = None  # the load works without it
+        probe = None  # the load works without a probe
     session = LoadSession(clock, pipeline, target, probe)
     with interrupts() as stop:
         if options.searches:

@@ -207,7 +207,6 @@ class LoadOptions:
 
     @property
     def prints_json(self) -> bool:
-        """Whether JSON is printed, not text."""
         return self.as_json or self.output_format != "inferwatch"
 
 
@@ -237,7 +236,6 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
 
 
 def _endpoint(url: str | None, flag: str | None) -> dict[str, str]:
-    """Return the endpoint that the URL names."""
     named = endpoint_in(url) if url else None
     if named and flag and named != flag:
         raise UsageError(
@@ -263,7 +261,7 @@ def _refuse_dataset(fields: Mapping[str, Any]) -> None:
 def _without_arrivals(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Drop a file's choice of when to send, if the flags make another."""
+    """Drop a plan file's fields of when to send, if the flags set others."""
     others = {name for name in ARRIVAL_FIELDS if name in fields}
     if fields.get("arrivals") in {"closed", "trace"} or "concurrency" in flags:
         others.add("arrivals")
@@ -273,7 +271,7 @@ def _without_arrivals(
 def _without_foreign(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Drop a file's fields of another kind of load than the flags choose."""
+    """Drop a plan file's fields that do not apply to the load that the flags choose."""
     arrivals = fields.get("arrivals", "poisson")
     if fields.keys() & {"trace_file", "like", "trace"}:
         arrivals = "trace"

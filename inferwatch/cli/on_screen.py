@@ -22,7 +22,7 @@ class AppRunner:
         self._leaving = False
 
     def leave(self) -> None:
-        """End the app, and whatever waits behind it."""
+        """End the app, and open no further page."""
         self._leaving = True
         if self.app is not None:
             self.app.exit()

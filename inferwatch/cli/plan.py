@@ -142,7 +142,7 @@ def _find_model(model: str) -> ModelFiles:
 
 
 def _cached(model: str) -> Iterator[Path]:
-    """Yield its configurations in Hugging Face's cache, without any download."""
+    """Yield the model's configurations in Hugging Face's cache, without a download."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
         return
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
@@ -158,7 +158,7 @@ def _stored(folder: Path) -> int | None:
 
 
 def _odd(stored: int | None, computed: int, given: Mapping[str, Any]) -> str | None:
-    """Return a warning if the files hold another size than the configuration makes."""
+    """Return a warning if the files' size differs from that of the computed weights."""
     reshaped = given["dtype"] or given["quantization"] or given["weight_bits"]
     if stored is None or reshaped or abs(stored - computed) <= SAME_SIZE * computed:
         return None
@@ -207,7 +207,11 @@ def _shape(
 
 
 def _splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
-    """The same, where tensor parallelism can share its heads out evenly."""
+    """Return the shape if tensor parallelism can split its heads evenly.
+
+    Raises:
+        UsageError: it cannot.
+    """
     ways = machine.tensor_parallel
     if shape.heads % ways:
         can = [
@@ -226,7 +230,7 @@ def _splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
 def _columns(
     given: Mapping[str, Any],
 ) -> Sequence[tuple[GpuSetup, str | None, str]]:
-    """What stands side by side: GPUs, their number, formats."""
+    """Return a GPU setup, quantisation and KV cache dtype for each column to print."""
     gpus = list(dict.fromkeys(_device(each, given) for each in _listed(given["gpu"])))
     if not gpus:
         raise UsageError("say which GPU: --gpu H200, for instance")

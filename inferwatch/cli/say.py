@@ -32,10 +32,7 @@ def say_json(facts: object) -> None:
 
 
 def say_coloured(text: str) -> None:
-    """Print lines with our own colours; the caller made text of others visible.
-
-    If it did not, all that gets through is a colour.
-    """
+    """Print lines with our colour codes; other control characters are made visible."""
     parts = _COLOUR.split(text)
     _write(
         "".join(part if n % 2 else visible_lines(part) for n, part in enumerate(parts))

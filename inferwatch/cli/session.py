@@ -166,7 +166,7 @@ def _numbers(snapshot: Snapshot) -> str:
 
 
 def _print_summary(watch: Watch, *, as_json: bool) -> None:
-    """Print the summary, which includes what ended together with the watch."""
+    """Print the summary of the whole session, up to its end."""
     record = watch.record
     summary = summarise(watch.whole(), record.session_id if record else None)
     if record is not None and record.flight is not None:

@@ -10,7 +10,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupts() -> Iterator[asyncio.Event]:
-    """Yield an event that these signals set, so that results can still be printed."""
+    """Yield an event that SIGINT, SIGTERM or SIGHUP sets, so results are printed."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in NUMBERS:
         loop.add_signal_handler(number, stop.set)

@@ -90,7 +90,7 @@ def print_result(task: TuneEnded, options: TuneOptions) -> int:
 
 
 def _say_where(task: TuneEnded) -> None:
-    """Print to stderr where it is recorded, and how to continue an unfinished tune."""
+    """Print to stderr where the tune is recorded, and how to continue it."""
     tune_id = task.progress.tune_id
     if task.outcome == "done":
         text = f"recorded as tune {tune_id}: `inferwatch tune --show {tune_id}`"

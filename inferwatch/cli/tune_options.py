@@ -92,7 +92,6 @@ class TuneOptions:
 
     @property
     def on_screen(self) -> bool:
-        """Whether the result is to be shown on screen."""
         return not (self.headless or self.as_json or self.markdown)
 
 
@@ -198,7 +197,7 @@ def _goal(options: TuneOptions) -> Goal:
     """
     classes = options.fields.get("classes") or ()
     objective = bool(options.slo) or any("slo=" in each for each in classes)
-    objective |= options.plan is not None  # it may have one: the plan is checked later
+    objective |= options.plan is not None  # the plan is checked later
     if options.goal is None:
         return Goal.GOODPUT if options.slo else Goal.TOKENS
     goal = Goal(options.goal)

@@ -39,7 +39,7 @@ class RatePoint:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Its 95% interval, which is wider if neighbouring requests are correlated."""
+        """The share's 95% interval, wider if neighbouring requests are correlated."""
         return share_interval((self.share or 0.0) * self.certain, self.certain)
 
 
@@ -58,15 +58,15 @@ class RateSearch:
 
     def add(self, point: RatePoint) -> None:
         """Add a run, pooled with others of the same rate."""
-        known = self._points.get(point.rate_per_s)
-        if known is not None:
+        previous = self._points.get(point.rate_per_s)
+        if previous is not None:
             point = RatePoint(
                 rate_per_s=point.rate_per_s,
-                n=known.n + point.n,
-                good=known.good + point.good,
-                certain=known.certain + point.certain,
-                runs=known.runs + point.runs,
-                client_bound=known.client_bound or point.client_bound,
+                n=previous.n + point.n,
+                good=previous.good + point.good,
+                certain=previous.certain + point.certain,
+                runs=previous.runs + point.runs,
+                client_bound=previous.client_bound or point.client_bound,
             )
         self._points[point.rate_per_s] = point
 
@@ -83,8 +83,8 @@ class RateSearch:
     def highest_held(self) -> float | None:
         """The highest rate that holds below the lowest that failed; None if none."""
         fails = self.lowest_failed
-        held = [p.rate_per_s for p in self.points if self.holds(p)]
-        return max((r for r in held if fails is None or r < fails), default=None)
+        rates = [p.rate_per_s for p in self.points if self.holds(p)]
+        return max((r for r in rates if fails is None or r < fails), default=None)
 
     @property
     def lowest_failed(self) -> float | None:
@@ -97,14 +97,14 @@ class RateSearch:
         for point in self.points:
             if self.holds(point) is None:
                 return point.rate_per_s
-        held, failed = self.highest_held, self.lowest_failed
-        if held is None and failed is None:
+        low, high = self.highest_held, self.lowest_failed
+        if low is None and high is None:
             return self._first_per_s
-        if held is None or failed is None:
-            return self._farther((held or 0) * 2 or (failed or 0) / 2)
-        if failed / held <= CLOSE_ENOUGH:
+        if low is None or high is None:
+            return self._farther((low or 0) * 2 or (high or 0) / 2)
+        if high / low <= CLOSE_ENOUGH:
             return None
-        return (held + failed) / 2
+        return (low + high) / 2
 
     def _farther(self, rate_per_s: float) -> float | None:
         ratio = rate_per_s / self._first_per_s

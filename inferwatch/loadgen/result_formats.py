@@ -90,15 +90,15 @@ def vllm_bench(plan: LoadPlan, book: LoadBook, result: LoadResult) -> dict[str, 
 
 
 def _milliseconds(result: LoadResult) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    latencies: dict[str, float | None] = {}
     for metric, name in VLLM_NAMES.items():
         quantiles = result.latencies[metric].quantiles
         columns = {"mean": quantiles.mean, "median": quantiles.p50}
         columns |= {p: getattr(quantiles, p) for p in PERCENTS}
         for column, value in columns.items():
             ms = None if value is None else value * 1000
-            found[f"{column}_{name}_ms"] = ms
-    return found
+            latencies[f"{column}_{name}_ms"] = ms
+    return latencies
 
 
 def _arrays(book: LoadBook, records: Sequence[RequestRecord]) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _most(plan: LoadPlan) -> int:
 
 
 def _output_length(record: RequestRecord) -> int | None:
-    """In vLLM's form: 0 for failed requests; None where tokens were not counted."""
+    """The output length in vLLM's form: 0 for failed requests; None if not counted."""
     failed = record.failure is not None
     return record.output_tokens or 0 if failed else record.output_tokens
 

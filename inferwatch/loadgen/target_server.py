@@ -71,11 +71,11 @@ class TargetServer:
             UsageError: the address is invalid.
         """
         parts = _split(url if "://" in url else f"http://{url}")
-        said = {**_authorization(parts, headers), **headers}
+        all_headers = {**_authorization(parts, headers), **headers}
         place = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         base, _ = _base(place.geturl())
         _refuse_odd_host(base)
-        return cls(url=base, uds=uds, headers=said, verify_tls=verify_tls)
+        return cls(url=base, uds=uds, headers=all_headers, verify_tls=verify_tls)
 
     @property
     def name(self) -> str:
@@ -164,13 +164,13 @@ def _base(url: str) -> tuple[str, str | None]:
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        known = parts.scheme in {"http", "https"} and parts.port != 0
-        if known and parts.hostname and not parts.query and not parts.fragment:
+        is_valid = parts.scheme in {"http", "https"} and parts.port != 0
+        if is_valid and parts.hostname and not parts.query and not parts.fragment:
             return parts
     except ValueError:
         pass  # an invalid port, or unbalanced brackets
-    shown = "that" if "@" in url else repr(url)
-    raise UsageError(f"{shown} is not the address of a server: http://HOST:PORT")
+    name = "that" if "@" in url else repr(url)
+    raise UsageError(f"{name} is not the address of a server: http://HOST:PORT")
 
 
 def _refuse_odd_host(url: str) -> None:
@@ -194,16 +194,16 @@ def sums(exposition: str) -> dict[str, float]:
 
     Samples that are no number, such as NaN, are left out.
     """
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for line in exposition.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         values = line.rpartition("}")[2].split() if "{" in line else line.split()[1:]
         if not name or name.startswith("#") or not values:
             continue
         with suppress(ValueError):
-            if isfinite(total := found.get(name, 0.0) + float(values[0])):
-                found[name] = total
-    return found
+            if isfinite(total := totals.get(name, 0.0) + float(values[0])):
+                totals[name] = total
+    return totals
 
 
 def traffic(counters: Mapping[str, float]) -> tuple[int, int]:
@@ -239,9 +239,9 @@ async def refuse_traffic(target: TargetServer, flag: str) -> None:
     before = inf
     for _ in range(TRAFFIC_LOOKS):
         counters = await target.counters()
-        if said := _busy(counters, before):
+        if activity := _busy(counters, before):
             raise UsageError(
-                f"{target.name} is serving other traffic: {said}. "
+                f"{target.name} is serving other traffic: {activity}. "
                 f"Add {flag} to load it anyway"
             )
         before = tokens_made(counters)

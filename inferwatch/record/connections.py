@@ -97,9 +97,9 @@ def _needs_log(error: sqlite3.DatabaseError) -> bool:
 
 def _is_ours_to_change(path: Path) -> bool:
     """Whether we may write and own the file; root could write, but should not."""
-    found = path.stat()
+    status = path.stat()
     writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    ours = found.st_uid == os.geteuid() and found.st_mode & stat.S_IWUSR
+    ours = status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR
     return writable and bool(ours)
 
 

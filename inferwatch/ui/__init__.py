@@ -1,1 +1,1 @@
-"""The program on a screen: one folder a screen, and what they share."""
+"""The Textual app: one folder a screen, and what the screens share."""

@@ -146,7 +146,7 @@ class InferwatchApp(TerminalApp[None]):
         self._open_page = open_page
         self._visits: list[tuple[Page, OpeningPage | None]] = [(page, None)]
         """Open pages, the current one last, and how each is ended."""
-        self._shown: Page | None = None
+        self._current: Page | None = None
         """The page whose screens are the modes; None in between."""
         self._page_modes: list[str] = []
         self._moving: asyncio.Task[None] | None = None
@@ -167,7 +167,7 @@ class InferwatchApp(TerminalApp[None]):
         self._could: tuple[object, ...] = ()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Inks before our theme is set."""
+        """Return the inks to use until our theme is set."""
         return DARK.variables
 
     def get_key_display(self, binding: Binding) -> str:
@@ -196,12 +196,12 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def leads_back(self) -> bool:
-        """There is a page to go back to."""
+        """Whether there is a page to go back to."""
         return len(self._visits) > 1
 
     def _show(self, page: Page) -> None:
         """Add the screens of a page as modes."""
-        self._shown = page
+        self._current = page
         screens: dict[str, Callable[[], Screen[None]]]
         match page:
             case StartPage():
@@ -230,7 +230,7 @@ class InferwatchApp(TerminalApp[None]):
 
     async def _clear(self) -> None:
         """Remove the screens of the current page."""
-        self._shown = None
+        self._current = None
         await self.switch_mode(LeavingScreen.NAME)
         if isinstance(self.screen, LeavingScreen):
             self.screen.clear()
@@ -276,7 +276,7 @@ class InferwatchApp(TerminalApp[None]):
             return
         if self._is_over:
             self.exit()
-        elif self._shown is not self.page:
+        elif self._current is not self.page:
             self._show(self.page)
         for text in filter(None, news):
             self.notify(text, severity="error", timeout=10, markup=False)
@@ -331,25 +331,25 @@ class InferwatchApp(TerminalApp[None]):
 
     def _tick(self) -> None:
         self._looks += 1
-        if not isinstance(self._shown, SessionPage):
+        if not isinstance(self._current, SessionPage):
             return
-        self._follow_state(self._shown)
+        self._follow_state(self._current)
         rested, self._rests = self._rests > 0, self._rests - 1
         if self._rests < 0:
             began_s = thread_time()
-            self._look(self._shown, charts=self._looks % 2 == 0 or self._rested)
+            self._look(self._current, charts=self._looks % 2 == 0 or self._rested)
             took_s = thread_time() - began_s
             self._rests = int(took_s / LOOKING_SHARE / LOOK_EVERY_S)
         self._rested = rested
 
     def _follow_state(self, session: SessionPage) -> None:
-        """Show the start of the engine, then the previous screen."""
+        """Show the starting screen while the engine starts, then the previous one."""
         starting = session.feed.state is FeedState.STARTING
-        known = self.current_mode in self._page_modes
+        is_open = self.current_mode in self._page_modes
         playback = session.feed.playback
         if starting and playback is not None and not playback.at_live:
             self.run_worker(playback.go_live(), group="go live", exclusive=True)
-        if not known or starting != (self.current_mode == StartingScreen.NAME):
+        if not is_open or starting != (self.current_mode == StartingScreen.NAME):
             self._look_at_mode(StartingScreen.NAME if starting else session.view.screen)
 
     def _look(self, session: SessionPage, *, charts: bool) -> None:
@@ -414,7 +414,7 @@ class InferwatchApp(TerminalApp[None]):
         if isinstance(self.page, TunePage) and action in LEAVING:
             return False  # its screen asks before
         return {
-            "look_at": self._shown is not None
+            "look_at": self._current is not None
             and feed is not None
             and self.current_mode != StartingScreen.NAME,
             "restart": feed is not None and feed.can_restart,
@@ -426,16 +426,16 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def _has_fleet(self) -> bool:
-        """There are several servers."""
-        page, starting = self._shown, self.current_mode == StartingScreen.NAME
+        """Whether there are several servers."""
+        page, starting = self._current, self.current_mode == StartingScreen.NAME
         several = isinstance(page, SessionPage) and len(page.view.servers) > 1
         return several and not starting
 
     @on(LookAgain)
     def look(self) -> None:
         """Show the present snapshot with charts, without waiting for the timer."""
-        if isinstance(self._shown, SessionPage):
-            self._look(self._shown, charts=True)
+        if isinstance(self._current, SessionPage):
+            self._look(self._current, charts=True)
 
     @on(LookAt)
     def _look_at(self, wish: LookAt) -> None:
@@ -443,7 +443,7 @@ class InferwatchApp(TerminalApp[None]):
 
     @on(OpenRequest)
     def _open_request(self, wish: OpenRequest) -> None:
-        if self._shown is not None and isinstance(self.page, SessionPage):
+        if self._current is not None and isinstance(self.page, SessionPage):
             self.session.view.open_request(wish.key)
             self._look_at_mode(RequestScreen.NAME)
             self.look()

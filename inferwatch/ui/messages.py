@@ -19,7 +19,7 @@ class SnapshotReady(Message):
     """The snapshot of the present; the same one while live."""
 
     def can_replace(self, message: Message) -> bool:
-        """Only the newest matters, unless an older one still owes its charts."""
+        """Whether the next message in the queue makes this one superfluous."""
         return isinstance(message, SnapshotReady) and message.charts <= self.charts
 
 
@@ -72,7 +72,7 @@ class OpenSession(GoTo):
 
 @dataclass
 class OpenComparison(GoTo):
-    """People want a page that compares sessions, each with the first of them."""
+    """Asks the app for a page that compares sessions, each with the first of them."""
 
     database: Path
     sessions: tuple[str, ...]
@@ -99,7 +99,7 @@ class OpenServed(GoTo):
 
 @dataclass
 class OpenDemo(GoTo):
-    """People want the demo started, and watched."""
+    """Asks the app to start the demo and watch it."""
 
 
 class GoBack(Message):

@@ -36,14 +36,14 @@ def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
         for each in metas
         if isinstance(each, Mapping) and (length := count_of(each.get("n_ctx_train")))
     ]
-    said = {name: said for name in SETTINGS if (said := setting_of(props.get(name)))}
+    settings = {n: v for n in SETTINGS if (v := setting_of(props.get(n)))}
     if trained:
-        said["n_ctx_train"] = str(max(trained))
+        settings["n_ctx_train"] = str(max(trained))
     return ServerFacts(
         version=text_of(props.get("build_info")),
         models=model_names(answers),
         max_model_len=count_of(context),
-        settings=said,
+        settings=settings,
         advice=[METRICS] if labels is None else [],
     )
 

@@ -103,7 +103,7 @@ def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
     labels, measured = labels or {}, labels is not None
     lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
     blocks = count_of(labels.get("num_gpu_blocks"))
-    said = {
+    info = {
         name: labels[name] for name in SETTINGS if labels.get(name, "None") != "None"
     }
     roots = {text_of(each.get("root")) for each in models_of(answers)} - {None}
@@ -113,7 +113,7 @@ def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
         max_model_len=max((each for each in lengths if each), default=None),
         num_kv_blocks=blocks - 1 if blocks else None,  # block 0 is the null block
         kv_block_tokens=count_of(labels.get("block_size")),
-        settings=said | ({"root": ", ".join(sorted(map(str, roots)))} if roots else {}),
+        settings=info | ({"root": ", ".join(sorted(map(str, roots)))} if roots else {}),
         advice=_advice(answers) if measured else [NO_STATS],
         flags=_flags(labels, lengths),
         root=next(iter(roots), None) if len(roots) == 1 else None,

@@ -31,7 +31,7 @@ def model_config(scheduler: Vllm, rank: int, model: str, lacks: Missing) -> Mode
     for name in ("quantization_config", "tie_word_embeddings"):
         if name not in config and (of_whole := _fields(whole).get(name)) is not None:
             config[name] = of_whole
-    if _found(scheduler, names.UNTIED) is True:
+    if _value_at(scheduler, names.UNTIED) is True:
         config["tie_word_embeddings"] = False
     computed = text_of(dtype)
     return ModelConfig(
@@ -48,18 +48,18 @@ def model_config(scheduler: Vllm, rank: int, model: str, lacks: Missing) -> Mode
 def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSettings:
     """Settings by the names of vLLM's flags; those this vLLM lacks are left out."""
     values = AttributeReader("Scheduler", names.SETTINGS, lacks).read(scheduler)
-    told = dict(zip(names.SETTING_PATHS, values, strict=True))
+    settings = dict(zip(names.SETTING_PATHS, values, strict=True))
     for flag, paths in names.SOMETIMES_SET.items():
         for path in paths.split("|"):
-            value = _found(scheduler, f"vllm_config.{path}")
-            if value is not names.UNTOLD and told.get(flag) is None:
-                told[flag] = value
+            value = _value_at(scheduler, f"vllm_config.{path}")
+            if value is not names.UNTOLD and settings.get(flag) is None:
+                settings[flag] = value
     return EngineSettings(
         t_ns=monotonic_ns(),
         rank=rank,
         settings={
             flag: plain(value)
-            for flag, value in told.items()
+            for flag, value in settings.items()
             if value is not names.UNTOLD
         },
     )
@@ -85,7 +85,7 @@ def text_of(value: object) -> str | None:
     return getattr(value, "__name__", str(value)).removeprefix("torch.")
 
 
-def _found(thing: Vllm, path: str) -> object:
+def _value_at(thing: Vllm, path: str) -> object:
     """The value at a dotted path; None if a part of the path is None."""
     for name in path.split("."):
         if thing is None:

@@ -113,7 +113,7 @@ def memory_of(place: int, answers: Answers) -> WorkerMemory:
 
 
 def together(*questions: Question) -> Question:
-    """A question that asks several; a failing one does not affect the others."""
+    """A question that combines several; a failing one does not affect the others."""
 
     def ask(worker: Vllm) -> Answers:
         from contextlib import suppress  # noqa: PLC0415
@@ -136,9 +136,9 @@ def of_weights(model: str, packed: tuple[str, str, str]) -> Question:
     weight_name, *size_names = packed
 
     def ask(worker: Vllm) -> Answers:
-        held = getattr(worker, model)()
-        n_bytes = sum(p.numel() * p.element_size() for p in held.parameters())
-        for layer in getattr(held, "modules", tuple)():
+        module = getattr(worker, model)()
+        n_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
+        for layer in getattr(module, "modules", tuple)():
             left = getattr(layer, weight_name, None)
             sizes = [getattr(layer, name, 0) for name in size_names]
             if left is not None and left.numel() == 0:
@@ -234,7 +234,7 @@ class EngineSize:
         self.kv_bytes_per_token: int | None = None
         self.gpus: list[str] = []
         self.workers: list[WorkerMemory] = []
-        """In order of rank."""
+        """Memory use of each worker, in order of rank."""
         self._missing = missing
         self._workers = AttributeReader("Executor", names.WORKERS, missing)
         self._groups = AttributeReader("KVCacheConfig", names.KV_GROUPS, missing)

@@ -1,1 +1,1 @@
-"""Who holds which KV block, sent as changes."""
+"""Sends who holds which KV block, as changes."""

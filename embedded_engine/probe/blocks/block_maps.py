@@ -115,11 +115,11 @@ class GroupChanges:
         for (holder, blocks), measure in zip(lists.items(), measures, strict=True):
             self._breathe()
             if measure:
-                told = before.pop(holder, None)
-                if told is not None and told.blocks is not blocks:
-                    told = None
-                kept, new, self.held[holder] = differ(told, blocks, measure)
-                if new or told is None or kept < told.size:
+                last = before.pop(holder, None)
+                if last is not None and last.blocks is not blocks:
+                    last = None
+                kept, new, self.held[holder] = differ(last, blocks, measure)
+                if new or last is None or kept < last.size:
                     draft.tell(holder, self.number, kept, new)
         self.left = list(before)
 
@@ -130,17 +130,17 @@ class GroupChanges:
             draft.tell(holder, self.number, 0, ids)
 
     def _longer(
-        self, told: ReportedBlocks | None, blocks: list[Vllm], size: int
+        self, last: ReportedBlocks | None, blocks: list[Vllm], size: int
     ) -> tuple[int, list[int], ReportedBlocks]:
-        kept = told.size if told is not None and told.size <= size else 0
+        kept = last.size if last is not None and last.size <= size else 0
         new = self._ids(blocks, kept, size) if size > kept else []
         return kept, new, ReportedBlocks(blocks, size, [])
 
     def _edited(
-        self, told: ReportedBlocks | None, blocks: list[Vllm], copied: list[Vllm]
+        self, last: ReportedBlocks | None, blocks: list[Vllm], copied: list[Vllm]
     ) -> tuple[int, list[int], ReportedBlocks]:
         ids = self._ids(copied, 0, len(copied))
-        before = [] if told is None else told.ids
+        before = [] if last is None else last.ids
         same = (a == b for a, b in zip(before, ids, strict=False))
         kept = next((at for at, equal in enumerate(same) if not equal), None)
         if kept is None:
@@ -174,14 +174,14 @@ class BlockChanges:
 
         Changes made meanwhile are among those of the next moment.
         """
-        found: set[int] = set()
+        ids: set[int] = set()
         blocks = self._all.read(self._pool)
         self._content.read(blocks[0])  # makes the reader use attrgetter from here on
         for first in range(0, len(blocks), AT_ONCE):
             contents = map(self._content.read, blocks[first : first + AT_ONCE])
-            found.update(n for n, it in enumerate(contents, first) if it is not None)
+            ids.update(n for n, it in enumerate(contents, first) if it is not None)
             self._breathe()
-        return found
+        return ids
 
     def since(self, moment: PoolSnapshot) -> MapDraft | None:
         """Changes since the previous moment; None if too many to be known."""
@@ -299,7 +299,7 @@ class MapAssembler:
         gone = [self._holders.pop(each) for each in draft.gone if each in self._holders]
         if draft.whole:
             self._holders = dict(zip(draft.holders, holders, strict=True))
-        told = BlockMap(
+        block_map = BlockMap(
             t_ns=draft.t_ns,
             rank=self._rank,
             sequence=self._sequence,
@@ -316,21 +316,21 @@ class MapAssembler:
             cost_ns=draft.cost_ns,
         )
         self._sequence += 1
-        return [told]
+        return [block_map]
 
     def content(
         self,
         t_ns: int,
         request_id: str,
         blocks: tuple[int, int, int],
-        told: tuple[list[int], list[int], int],
+        sample: tuple[list[int], list[int], int],
     ) -> list[AnyReading]:
         """The PromptBlocks of a request.
 
         ``blocks``: full blocks of the prompt, of the request, and tokens per block.
-        ``told``: hashes, their positions, and the sampling ratio.
+        ``sample``: hashes, their positions, and the sampling ratio.
         """
-        hashes, places, each_is_one_in = told
+        hashes, places, each_is_one_in = sample
         reading = PromptBlocks(
             t_ns=t_ns,
             rank=self._rank,
@@ -345,10 +345,10 @@ class MapAssembler:
         return [reading]
 
     def _holder(self, request_id: str) -> int:
-        known = self._holders.get(request_id)
-        if known is None:
-            known = self._holders[request_id] = self._ordinals.of(request_id)
-        return known
+        ordinal = self._holders.get(request_id)
+        if ordinal is None:
+            ordinal = self._holders[request_id] = self._ordinals.of(request_id)
+        return ordinal
 
 
 class PromptHasher:
@@ -387,13 +387,13 @@ class PromptHasher:
                     hashes.append(number)
                     places.append(place)
             self._breathe()
-        told = hashes, [] if self._one_in == 1 else places, self._one_in
+        sample = hashes, [] if self._one_in == 1 else places, self._one_in
         of_prompt = min(prompt_tokens // self._block_tokens, len(blocks))
-        return request_id, (of_prompt, len(blocks), self._block_tokens), told
+        return request_id, (of_prompt, len(blocks), self._block_tokens), sample
 
     def _number(self, block: bytes) -> int:
-        told = blake2b(block, digest_size=8, key=self._key)
-        return int.from_bytes(told.digest(), "big") & LOW_BITS
+        digest = blake2b(block, digest_size=8, key=self._key)
+        return int.from_bytes(digest.digest(), "big") & LOW_BITS
 
 
 class BlockMapSender:
@@ -433,7 +433,7 @@ class BlockMapSender:
         self._thread.start()
 
     def _teller(self) -> PromptHasher | None:
-        """None without prefix caching."""
+        """Return a hasher of prompts; None without prefix caching."""
         read = AttributeReader("BlockPool", names.CACHING, self._missing).read
         caching, tokens, blocks = read(self._tap.pool)
         if not caching or not tokens:
@@ -506,5 +506,5 @@ class BlockMapSender:
         ended = self._tap.ended
         while ended and self._content is not None:
             t_ns, request = ended.popleft()
-            if (found := self._content.of(request)) is not None:
-                self._channel.put_later(self._assembler.content, t_ns, *found)
+            if (content := self._content.of(request)) is not None:
+                self._channel.put_later(self._assembler.content, t_ns, *content)

@@ -55,13 +55,13 @@ class ControlDesk:
         elif request.action is LimitAction.RESET:
             refused = self.limits.ended
             if refused is None:
-                self._reset(_shown(request.by))
+                self._reset(_label(request.by))
         if refused is not None:
             refused = refused[:LONGEST_REASON]
         return LimitAnswer(limits=self.limits.wanted, refused=refused)
 
     def left(self, caller: Caller) -> None:
-        """A client disconnected."""
+        """Handle the disconnection of a client."""
         if caller is self.watcher:
             self.watcher = None
             if self.limits.wanted.in_force:
@@ -84,9 +84,9 @@ class ControlDesk:
 
     def _set(self, request: LimitRequest, caller: Caller) -> None:
         now = self.limits.wanted
-        seqs, tokens = _asked(request, now)
+        seqs, tokens = _requested_limits(request, now)
         self.limits.turn(
-            LimitChange.SET, seqs, tokens, by=_shown(request.by), kept=request.keep
+            LimitChange.SET, seqs, tokens, by=_label(request.by), kept=request.keep
         )
         self._changed_ns = self._now_ns()
         self._due_ns = None
@@ -110,7 +110,7 @@ class ControlDesk:
                 f"the limits are at version {now.version} by now, "
                 f"not at {request.version}: look again"
             )
-        seqs, tokens = _asked(request, now)
+        seqs, tokens = _requested_limits(request, now)
         return (
             self._out_of_range(SEQS, seqs, now.max_num_seqs, 1)
             or self._out_of_range(
@@ -136,7 +136,7 @@ class ControlDesk:
         return f"wait {left_ns / NS_PER_S:.1f} s" if left_ns > 0 else None
 
 
-def _asked(request: LimitRequest, now: LiveLimits) -> tuple[int, int]:
+def _requested_limits(request: LimitRequest, now: LiveLimits) -> tuple[int, int]:
     """The requested limits; those not given stay the same."""
     seqs, tokens = request.max_num_seqs, request.max_num_batched_tokens
     return (
@@ -145,7 +145,7 @@ def _asked(request: LimitRequest, now: LiveLimits) -> tuple[int, int]:
     )
 
 
-def _shown(by: str) -> str | None:
+def _label(by: str) -> str | None:
     """The client's name as one line of limited length; None if empty."""
     plain = "".join(c if c.isprintable() else " " for c in by[: 4 * LONGEST_NAME])
     return " ".join(plain.split())[:LONGEST_NAME] or None

@@ -112,8 +112,8 @@ class ControlSocket:
     def let_go(self) -> None:
         """Close all sockets; after a fork, they belong to the parent."""
         callers = [caller.socket for caller in self._callers]
-        for held in (self._listener, self._bell, self._ringer, *callers):
-            held.close()
+        for each in (self._listener, self._bell, self._ringer, *callers):
+            each.close()
 
     def _run(self) -> None:
         why = "the control of this engine is closed"
@@ -130,8 +130,8 @@ class ControlSocket:
 
     def _turn(self) -> None:
         """Wait for requests, connections and timeouts, and handle them."""
-        asked = any(caller.has_asked for caller in self._callers)
-        due_in_s = 0.0 if asked else self.desk.due_in_s
+        has_work = any(caller.has_asked for caller in self._callers)
+        due_in_s = 0.0 if has_work else self.desk.due_in_s
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
         poll.register(self._listener, select.POLLIN)
@@ -154,41 +154,41 @@ class ControlSocket:
     def _meet(self) -> None:
         for _ in range(NEW_AT_ONCE):
             try:
-                taken, _address = self._listener.accept()
+                connection, _address = self._listener.accept()
             except OSError:  # none left, or out of file descriptors
                 return
-            taken.settimeout(0)
-            if self._uid_of(taken) not in {os.geteuid(), ROOT}:
-                taken.close()
+            connection.settimeout(0)
+            if self._uid_of(connection) not in {os.geteuid(), ROOT}:
+                connection.close()
                 continue
             if len(self._callers) >= MOST_CALLERS:
                 watcher = self.desk.watcher
                 self._drop(next(c for c in self._callers if c is not watcher))
-            self._callers.append(ControlClient(taken))
+            self._callers.append(ControlClient(connection))
 
     def _hear(self, caller: ControlClient) -> None:
         """Read a client's input; drop it if it disconnected or its line is too long."""
         try:
-            said = caller.socket.recv(LONGEST_LINE)
+            data = caller.socket.recv(LONGEST_LINE)
         except BlockingIOError:
             return
         except OSError:
-            said = b""
-        caller.said += said
-        if not said or (not caller.has_asked and len(caller.said) > LONGEST_LINE):
+            data = b""
+        caller.said += data
+        if not data or (not caller.has_asked and len(caller.said) > LONGEST_LINE):
             self._drop(caller)
 
     def _answer(self, caller: ControlClient) -> None:
         """Answer one line; drop a client that sends garbage or does not read."""
         line, _, rest = bytes(caller.said).partition(b"\n")
         caller.said = bytearray(rest)
-        heard = False
+        is_sent = False
         with suppress(ValueError, RecursionError, OSError):
             if len(line) <= LONGEST_LINE:
                 answer = self.desk.answer(self._decoder.decode(line), caller)
                 data = self._encoder.encode(answer) + b"\n"
-                heard = caller.socket.send(data, socket.MSG_NOSIGNAL) == len(data)
-        if not heard:
+                is_sent = caller.socket.send(data, socket.MSG_NOSIGNAL) == len(data)
+        if not is_sent:
             self._drop(caller)
 
     def _drop(self, caller: ControlClient) -> None:

@@ -56,7 +56,7 @@ class SchedulerLimits:
         self._scheduler: weakref.ref[Vllm] = weakref.ref(scheduler)
         self._hook = hook
         self._tell, self._tell_later = tell, tell_later
-        self._untold: deque[LiveLimits] = deque()
+        self._pending: deque[LiveLimits] = deque()
         self._state = AttributeReader("Scheduler", names.RUNNING, missing)
         self._queues = AttributeReader("Scheduler", names.QUEUES, missing)
         fixed = _fixed(scheduler)
@@ -73,7 +73,7 @@ class SchedulerLimits:
         """Running requests and paused sessions when the attributes were last set."""
         self.ended: str | None = None
         """Why the limits can no longer be changed."""
-        self.wanted = self._applied = self._told = LiveLimits(
+        self.wanted = self._applied = self._latest = LiveLimits(
             t_ns=monotonic_ns(),
             rank=rank,
             version=0,
@@ -132,7 +132,7 @@ class SchedulerLimits:
             self.back(LimitChange.RESET, by=OURSELVES)
         self.ended = why[:LONGEST_REASON]
         self._restore()
-        if self._told.in_force:
+        if self._latest.in_force:
             self._say_later(self.wanted)
 
     def _rests(self) -> bool:
@@ -141,12 +141,12 @@ class SchedulerLimits:
         return scheduler is not None and not any(map(len, self._queues.read(scheduler)))
 
     def _say_later(self, limits: LiveLimits) -> None:
-        self._told = limits
-        self._untold.append(limits)
-        self._tell_later(self._untold)
+        self._latest = limits
+        self._pending.append(limits)
+        self._tell_later(self._pending)
 
     def _enter(self, scheduler: Vllm, _: Given, entered: int) -> None:
-        """Before ``schedule()``."""
+        """Set the limits before ``schedule()``, and report new ones."""
         if scheduler is not self._scheduler():
             return
         if self.ended is not None:
@@ -181,10 +181,10 @@ class SchedulerLimits:
         for name, value in self._start.items():
             if now[name] == value:
                 setattr(scheduler, name, value)
-        for earlier in taken(self._untold):
+        for earlier in taken(self._pending):
             self._tell(earlier)
-        if self._told is not wanted:
-            self._told = wanted
+        if self._latest is not wanted:
+            self._latest = wanted
             self._tell(replace(wanted, t_ns=entered))
         if not wanted.in_force:
             self._hook.before = None
@@ -198,11 +198,11 @@ class SchedulerLimits:
                 setattr(scheduler, name, value)
 
 
-def taken(untold: deque[LiveLimits]) -> Iterator[LiveLimits]:
+def taken(pending: deque[LiveLimits]) -> Iterator[LiveLimits]:
     """Yield changes that were not reported yet, and forget them."""
     with suppress(IndexError):
         while True:
-            yield untold.popleft()
+            yield pending.popleft()
 
 
 def _name(scheduler: Vllm, flag: str) -> str:

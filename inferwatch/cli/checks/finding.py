@@ -26,7 +26,7 @@ class CheckResult:
     says: str
     """The value, or the reason why there is none."""
     fix: str = ""
-    """What would enable it, or more of it."""
+    """What the user can do to enable it, or more of it."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """The same facts, for the JSON output."""
 

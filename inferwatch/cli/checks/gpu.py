@@ -50,7 +50,7 @@ SHOWN = 3
 
 
 class NvmlReport(msgspec.Struct):
-    """What the child process reports that has asked NVML."""
+    """The report that the child process prints after asking NVML."""
 
     gpus: list[GpuInfo]
     notes: list[str] = []
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _whole_ones_first(info: GpuInfo) -> tuple[str, str]:
-    """Sort each GPU's slices behind it, in the order of the driver."""
+    """Return a sort key that puts the MIG slices of each GPU behind it."""
     own = info.uuid or ""
     return (info.parent_uuid, own) if info.parent_uuid else (own, "")
 

@@ -134,7 +134,7 @@ NOT_TOLD = "the kernel does not say whether it is synchronised"
 
 
 def _wall() -> Sequence[CheckResult]:
-    """Check if a time service keeps the wall clock; modes 0 changes nothing."""
+    """Check if a time service keeps the wall clock right; modes 0 changes nothing."""
     timex = _Timex()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))

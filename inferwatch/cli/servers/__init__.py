@@ -1,1 +1,1 @@
-"""The servers to watch: their addresses, and what it takes to be let in."""
+"""The servers to watch: their addresses and credentials."""

@@ -66,7 +66,7 @@ class ServerOptions:
 
     @property
     def name_any(self) -> bool:
-        """Whether they say what to watch; otherwise it is what runs here."""
+        """Whether any server is named; if none is, those on this host are watched."""
         named = self.urls or self.uds or self.config or self.prometheus or self.select
         return bool(named or self.agents)
 
@@ -74,8 +74,8 @@ class ServerOptions:
 def prometheus_of(options: ServerOptions) -> Server | None:
     """Return the Prometheus server to read from, if one is given.
 
-    If servers are named as well, headers and certificates are theirs: keys go only to
-    those they are for.
+    If servers are named as well, headers and certificates are used for them alone, so
+    that no key is sent to another server.
 
     Raises:
         UsageError: its address or options cannot be used.
@@ -100,7 +100,7 @@ def prometheus_of(options: ServerOptions) -> Server | None:
 
 
 def servers_of(options: ServerOptions) -> tuple[Server, ...]:
-    """Return the servers to watch, with what it takes to be let in.
+    """Return the servers to watch, with their credentials.
 
     Raises:
         UsageError: an address or an option cannot be used; no message contains a key.
@@ -368,13 +368,13 @@ def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
 
 
 def _beside(folder: Path, name: str | Path) -> Path:
-    """Return a file's path; a relative one in the settings file is beside that."""
+    """Return a path; a relative one in the settings file starts at its folder."""
     path = Path(name).expanduser()
     return path if isinstance(name, Path) else folder / path
 
 
 def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
-    """Return where the settings file has the entry; empty for one that was typed."""
+    """Return the file and line of an entry; empty if the user typed it as an option."""
     index = next((at for at, each in enumerate(file.server) if each is entry), None)
     if index is None:
         return ""
@@ -383,7 +383,7 @@ def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
 
 
 def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
-    """Return its address, name and probe: of this host, or through a tunnel."""
+    """Return a server's address, name and probe: on this host, or through a tunnel."""
     url, probe = entry.url or "", _probe(options, entry, path)
     if url.startswith(SSH):
         if entry.uds or probe["probe"]:
@@ -398,7 +398,7 @@ def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str
 
 
 def _probe(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
-    """Return where its probe is, and the key to it."""
+    """Return the address and the key of the server's probe."""
     key = options.probe_key or (
         entry.probe_key and _beside(path.parent, entry.probe_key)
     )

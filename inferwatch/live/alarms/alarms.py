@@ -50,7 +50,6 @@ class Alert:
     """Seconds from the start of that session."""
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables for the command."""
         return {
             "INFERWATCH_ALERT_RULE": self.rule,
             "INFERWATCH_ALERT_SENTENCE": self.sentence,
@@ -209,7 +208,7 @@ class WatchedRule:
         return judged
 
     def begin_anew(self) -> None:
-        """Let it fire again at once: the recording that it began has ended."""
+        """Let the rule fire again at once, as the recording that it began has ended."""
         self.holds, self._held_count = False, 0
 
     def may_tell(self, now_ns: int, every_ns: int) -> bool:

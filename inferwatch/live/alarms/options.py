@@ -22,5 +22,4 @@ class AlarmOptions:
 
     @property
     def any(self) -> bool:
-        """Whether there is any rule."""
         return self.record_on is not None or self.alert is not None

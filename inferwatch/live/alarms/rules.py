@@ -74,7 +74,7 @@ class PreemptionRule(Rule):
         self._before: tuple[int, int] | None = None
 
     def look(self, now: Snapshot) -> RuleVerdict:
-        """Compare the latest column with preemptions; without steps, the count."""
+        """Compare the latest preemption in the timeline; without steps, the count."""
         count, columns = now.flow.preemptions, now.timeline.preemptions
         at = next((at for at in reversed(range(len(columns))) if columns[at]), -1)
         latest_ns = now.timeline.start_ns + at * now.timeline.bin_ns if at >= 0 else -1
@@ -143,7 +143,7 @@ class FindingRule(Rule):
         self._before: set[str] = set()
 
     def look(self, now: Snapshot) -> RuleVerdict:
-        """Compare by name; a finding can return, as only three are in a snapshot."""
+        """Compare findings by name; one can return, as only three are in a snapshot."""
         fresh = [each for each in now.findings if each.name not in self._before]
         self._before = {each.name for each in now.findings}
         if not fresh:
@@ -249,8 +249,8 @@ def _rule_of(text: str) -> Rule:
         seconds = duration_s(limit)
         least = _limit(text, limit) if seconds is None else seconds
         return LatencyRule(text, statistic, name, sign, least)
-    if found := OF_FLOW.fullmatch(text):
-        name, sign, limit = found.groups()
+    if flow := OF_FLOW.fullmatch(text):
+        name, sign, limit = flow.groups()
         if name in LATENCY_NAMES:
             raise _wrong(
                 text, f"say which {name} is meant, as p99({name}){sign}{limit}"

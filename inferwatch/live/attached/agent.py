@@ -166,7 +166,6 @@ class Agent:
 
 
 def engines_here() -> list[EngineProcesses]:
-    """Return the engines that listen on this host."""
     doors = [each.pid for each in listening() if each.pid and each.is_engine]
     births = {pid: birth(pid) for pid in map(engine_of, doors) if pid is not None}
     return [

@@ -158,7 +158,7 @@ class AttachedSession(Watch):
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set once every server was sampled twice or failed, and its probe spoke."""
+        """Set once every server was sampled twice or failed, and its probe answered."""
         return self._settled
 
     @property
@@ -347,7 +347,7 @@ class AttachedSession(Watch):
             self._settled.set()
 
     async def _settle(self) -> None:
-        """Settle after a while even if some server offers no samples."""
+        """Set ``settled`` after a while even if some server offers no samples."""
         await self._begun.wait()
         await asyncio.sleep(SETTLES_S)
         self._settled.set()

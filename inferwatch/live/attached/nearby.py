@@ -56,7 +56,7 @@ async def nearby_engines() -> list[NearbyEngine]:
 
 
 async def nobody() -> Sequence[NearbyEngine]:
-    """Return no engines, where none are to be searched for."""
+    """Return no engines; used where none are to be searched for."""
     return ()
 
 

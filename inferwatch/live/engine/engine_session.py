@@ -31,7 +31,7 @@ PROBE_WAIT_NS = 5 * NS_PER_S
 
 
 class EngineUser(Protocol):
-    """What uses the engine while it lives and takes its probe's readings: a load."""
+    """A user of the engine, such as a load, which also takes its probe's readings."""
 
     async def engine_up(self, engine: LiveEngine) -> None:
         """Start to use the engine: it answers."""
@@ -68,7 +68,7 @@ class EngineSupervisor:
         self.reason = ""
 
     async def run(self) -> None:
-        """Watch one start after the other, until cancelled."""
+        """Watch each start of the engine in turn, until cancelled."""
         while True:
             await self._watch_once()
             self._again.clear()
@@ -223,7 +223,7 @@ class EngineSession(Watch):
 
     @property
     def runs_on(self) -> bool:
-        """Whether the engine will go on: one that is served, while it lives."""
+        """Whether the engine will keep running: a served one does, while it lives."""
         return self.served and self.live.is_set()
 
     @property

@@ -1,1 +1,1 @@
-"""Load on a watched server: ours, and that which others started."""
+"""Load on a watched server: our own runs, and those that others started."""

@@ -136,7 +136,7 @@ class CanarySender:
         return _canary_request(record, times, self._source)
 
     def _forget_oldest(self) -> None:
-        """Drop the oldest halves of requests whose other half never arrived."""
+        """Drop the oldest records and token times whose counterpart never arrived."""
         for waiting in (self._times, self._records):
             while len(waiting) > MOST_UNPAIRED:
                 del waiting[next(iter(waiting))]
@@ -179,7 +179,7 @@ class Canaries:
         return [each.pid for each, _ in self._flying.values() if each.pid is not None]
 
     def targets(self, source: str | None) -> tuple[str, ...]:
-        """Return the sources they can be sent to: the given one, or all that answer."""
+        """Return the sources for canary requests: the given one, or all that answer."""
         return tuple(each for each in self._targets() if source in {None, each})
 
     def start(self, source: str | None) -> None:

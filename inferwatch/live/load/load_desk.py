@@ -31,7 +31,7 @@ NO_ENGINE = "no engine is up: a load needs one that answers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTarget:
-    """Where a load sends its requests, and what it needs to be let in."""
+    """The server that a load sends its requests to, and the credentials it takes."""
 
     url: str | None
     uds: str | None = None
@@ -45,7 +45,6 @@ class LoadTarget:
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Self:
-        """Return the target of an engine of ours."""
         return cls(url=endpoint.url, uds=endpoint.uds, model=endpoint.model)
 
     def aimed(self, plan: LoadPlan) -> LoadPlan:
@@ -242,7 +241,7 @@ class WatchedLoadDesk:
         self._waiting = asyncio.create_task(self._until_ended(self._load))
 
     async def _until_ended(self, load: RunningLoad) -> None:
-        """Wait for the end of a run that nobody stops, and note if it failed."""
+        """Wait for the end of a run that is not stopped, and note if it failed."""
         status = await load.wait()
         async with self._turn:
             if self._load is load:

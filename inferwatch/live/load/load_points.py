@@ -43,7 +43,7 @@ class PointRun:
         return untold_text(goodput.untold)
 
     def point(self) -> RatePoint:
-        """Return it for the search: each class must hold its own objectives."""
+        """Return the run's result for the search: each class has its own objectives."""
         goodput, rate = self.result.worst, self.plan.rate_per_s
         return RatePoint(
             rate_per_s=rate or 0.0,
@@ -120,7 +120,7 @@ def search_json(search: RateSearch, share: float) -> dict[str, Any]:
 
 
 async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointRun]:
-    """Return the runs of an earlier session that were followed to their end.
+    """Return the complete runs of an earlier session.
 
     Raises:
         StorageError: no such session.

@@ -53,7 +53,7 @@ class FollowedPlan(msgspec.Struct, kw_only=True):
     """The generator's exit status; None while it runs, and when it was stopped."""
     cross_check: CrossCheck | None = None
     scenario: ScenarioFinding | None = None
-    """What the results say, if the plan is a stress scenario."""
+    """The answer to the scenario's question, if the plan is a stress scenario."""
 
 
 class LoadSession:

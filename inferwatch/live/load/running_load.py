@@ -38,7 +38,7 @@ def public_plan(plan: LoadPlan) -> str:
 
 
 class RunningLoad:
-    """A generator process that runs a plan, and the stream that outlasts it."""
+    """A generator process that runs a plan, and the stream of its last readings."""
 
     def __init__(
         self,
@@ -64,7 +64,6 @@ class RunningLoad:
         return self._process.pid
 
     async def start(self, pipeline: Pipeline) -> None:
-        """Start the generator, which begins to send."""
         self._pump = asyncio.create_task(pipeline.pump(self._collector))
         await self._process.start(self._plan, self._stream.address)
 

@@ -49,7 +49,6 @@ class MonotonicCounters:
         self._before: dict[str, float] = {}
 
     def update(self, name: str, value: float) -> None:
-        """Take the present value of a counter."""
         before = self._before.get(name, value)
         self._before[name] = value
         self.totals[name] += max(value - before, 0.0)

@@ -3,7 +3,6 @@
 Counters are sent as cumulative sums since the start of the session: the next export
 makes up for a failed one, and nothing is queued. OpenTelemetry's own exporter encodes
 and sends; its environment variables (headers, certificates, compression) apply.
-compression) hold.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
 class _LastLogMessage(logging.Handler):
-    """Keeps what the exporter would log, which would write over the screen."""
+    """Keeps the exporter's last log message, which would be written over the screen."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -136,7 +135,6 @@ class OtlpSender:
         return why
 
     async def close(self) -> None:
-        """Shut down the exporter."""
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
             await asyncio.to_thread(exporter.shutdown)

@@ -1,4 +1,4 @@
-"""The exports of a session, as one of its collectors: it reports how they fare."""
+"""The exports of a session, as a collector that yields notes on their failures."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ class Outlets:
         self._notes.put_nowait(Note(t_ns=now_ns, kind=NoteKind.STAGE, text=text))
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Serve and send until closed, and yield notes on how it goes."""
+        """Serve and send until closed, and yield notes on failures and recoveries."""
         work: list[Coroutine[Any, Any, None]] = []
         if self._endpoint is not None:
             work.append(self._endpoint.serve())

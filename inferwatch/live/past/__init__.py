@@ -1,1 +1,1 @@
-"""The past of a session that still runs."""
+"""The earlier part of a session that is still being recorded."""

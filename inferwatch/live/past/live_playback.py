@@ -1,4 +1,4 @@
-"""Pausing and rewinding a live session: the pause at once, the past from its record."""
+"""Pauses and rewinds a live session: to the past by its record."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -79,7 +79,6 @@ class RecordOpener:
 
     @property
     def is_opening(self) -> bool:
-        """Whether the record is being opened."""
         return self._opening is not None and not self._opening.done()
 
     def open(self, t_ns: int) -> None:
@@ -88,7 +87,7 @@ class RecordOpener:
             self._opening = asyncio.create_task(self._open(t_ns))
 
     async def opened(self) -> Player | None:
-        """Wait until it is open; None if it cannot be, or was closed meanwhile."""
+        """Wait until the record is open; None if it cannot be, or was closed again."""
         if self._opening is not None:
             await asyncio.wait([self._opening])
         return self.player
@@ -155,7 +154,7 @@ def _flight_text(flight: FlightState) -> str:
 
 
 def _close(opening: asyncio.Future[Player]) -> None:
-    """Close a player that was opened after nobody waited for it any more."""
+    """Close a player whose opening ended when it was no longer wanted."""
     if opening.exception() is None:
         opening.result().close()
 
@@ -204,7 +203,7 @@ class LivePlayback:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """From the session's start until now."""
+        """The session time from the start until now."""
         return 0, self._clock.now_ns()
 
     @property
@@ -252,7 +251,7 @@ class LivePlayback:
         return () if player is None else player.playback.marks
 
     def _paused_snapshot(self, moment: PausedMoment, query: SnapshotQuery) -> Snapshot:
-        """Return the paused snapshot; of a source not kept, the record's."""
+        """Return the paused snapshot, or the record's for a source not kept."""
         snapshot = moment.snapshots.get((query.window, query.source))
         player = self._record.player
         if snapshot is not None:

@@ -27,9 +27,9 @@ _EVER_NS = -(2**63)
 
 
 class RecentLookup:
-    """Memory as it was when this was made; earlier readings come from the record.
+    """Looks up the readings in memory as of its creation; the record has earlier ones.
 
-    It is made on the event loop's thread and can be used on any other.
+    It is created on the event loop's thread and can be used on any other.
     """
 
     def __init__(self, recent: RecentReadings, key: str) -> None:

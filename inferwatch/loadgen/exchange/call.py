@@ -1,4 +1,4 @@
-"""A request in progress: its intention, its outcome, and the readings it yields.
+"""A request in progress: its intended time, its outcome, and the readings it yields.
 
 A server that refuses sends a status and an error message instead of a response.
 """
@@ -68,7 +68,7 @@ class Call:
 
     @property
     def lag_ns(self) -> int:
-        """From the intended time to the send; 0 if it was never sent."""
+        """Nanoseconds from the intended time to the send; 0 if it was never sent."""
         return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
 
     def fail(self, failure: Failure, detail: str = "") -> None:
@@ -78,9 +78,9 @@ class Call:
         """
         if self.failure is not None:
             return
-        told = self.reply.error
-        if told is not None and failure not in {Failure.ABORTED, Failure.HUNG_UP}:
-            failure, detail = Failure.SERVER_ERROR_EVENT, told
+        fault = self.reply.error
+        if fault is not None and failure not in {Failure.ABORTED, Failure.HUNG_UP}:
+            failure, detail = Failure.SERVER_ERROR_EVENT, fault
         self.failure = failure
         self.detail = detail or None
 
@@ -193,13 +193,13 @@ class ErrorResponse:
 
     def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:
         """Fail the call with the status and the server's message."""
-        said = [str(status), error_message(self._beginning) or _phrase(status)]
+        parts = [str(status), error_message(self._beginning) or _phrase(status)]
         for name in (b"location", b"retry-after"):
             if name in headers:
                 value = shown(headers[name].decode("latin-1").partition("?")[0])
-                said.append(f"({name.decode()}: {value})")
+                parts.append(f"({name.decode()}: {value})")
         kind = f"http_{status // 100}xx" if 300 <= status < 600 else "broken_stream"
-        call.fail(Failure(kind), " ".join(part for part in said if part))
+        call.fail(Failure(kind), " ".join(part for part in parts if part))
 
 
 def _phrase(status: int) -> str:

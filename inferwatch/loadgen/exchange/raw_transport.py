@@ -1,4 +1,4 @@
-"""Plain HTTP/1.1 on our own sockets: microseconds from intention to wire and back.
+"""Plain HTTP/1.1 on our own sockets, which adds only microseconds to a request.
 
 All sockets are in one epoll, which the event loop watches: one turn of the loop serves
 every ready socket.
@@ -448,10 +448,10 @@ async def _answering(url: str) -> Address:
     host, port = where.hostname or "localhost", where.port or 80
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise UnreachableError(f"{host}: {error.strerror}") from error
-    addresses = [Address(family, at) for family, _, _, _, at in found]
+    addresses = [Address(family, at) for family, _, _, _, at in infos]
     for address in addresses:
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(_try(address), CONNECT_S)

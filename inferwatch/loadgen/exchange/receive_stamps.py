@@ -58,8 +58,8 @@ class ReceiveStamps:
 
     def take_lags(self) -> list[int]:
         """The lags since the last call."""
-        taken, self.lags_ns = self.lags_ns, []
-        return taken
+        lags, self.lags_ns = self.lags_ns, []
+        return lags
 
 
 def ask_for_stamps(sock: socket.socket) -> None:

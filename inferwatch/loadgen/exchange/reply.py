@@ -36,11 +36,11 @@ def error_message(body: bytes) -> str | None:
     True
     """
     try:
-        told = msgspec.json.decode(body)
-        found = _message(told) if isinstance(told, dict) else None
+        document = msgspec.json.decode(body)
+        message = _message(document) if isinstance(document, dict) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        found = _of_a_piece(body)
-    return shown(found or "") or None
+        message = _of_a_piece(body)
+    return shown(message or "") or None
 
 
 def shown(text: str) -> str:
@@ -53,26 +53,26 @@ def shown(text: str) -> str:
     )
 
 
-def _message(told: object) -> str | None:
+def _message(document: object) -> str | None:
     """The message in an error of OpenAI, vLLM, Ollama, TGI or FastAPI."""
-    if isinstance(told, str):
-        return told
-    if isinstance(told, list):
-        parts = (_message(each) for each in told)
+    if isinstance(document, str):
+        return document
+    if isinstance(document, list):
+        parts = (_message(each) for each in document)
         return "; ".join(part for part in parts if part) or None
-    if not isinstance(told, dict):
+    if not isinstance(document, dict):
         return None
     for name in ("error", "message", "detail", "msg"):
-        if found := _message(told.get(name)):
-            return found
+        if message := _message(document.get(name)):
+            return message
     return None
 
 
 def _of_a_piece(body: bytes) -> str | None:
-    found = _MESSAGE.search(body[:KEPT_BYTES])
-    if found is None:
+    match = _MESSAGE.search(body[:KEPT_BYTES])
+    if match is None:
         return None
-    text = found[1].decode("utf-8", "replace")
+    text = match[1].decode("utf-8", "replace")
     try:
         return str(json.loads(f'{text}"', strict=False))
     except ValueError:
@@ -193,7 +193,7 @@ class Reply:
 
     def __init__(self, *, keep_words: bool = False) -> None:
         self.by_kernel = True
-        """The kernel stamped all reads, as told by the reader."""
+        """Whether the kernel stamped all reads; set by the reader."""
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.complete = False
@@ -346,8 +346,8 @@ class Reply:
             self.complete = True
             self._done_ns = at_ns
         elif event.name == b"error":
-            told = error_message(event.data)
-            self._error = told or shown(event.data.decode("utf-8", "replace"))
+            message = error_message(event.data)
+            self._error = message or shown(event.data.decode("utf-8", "replace"))
         else:
             self._take_chunk(_decode(event.data), event.data, at_ns)
 

@@ -13,7 +13,6 @@ PATHS = {Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
 
 
 def body(plan: LoadPlan, call: Call) -> bytes:
-    """The JSON body."""
     fields: dict[str, Any] = {
         "model": plan.model,
         **_prompt(plan, call),
@@ -46,7 +45,6 @@ def url(plan: LoadPlan) -> str:
 
 
 def plain_http(plan: LoadPlan, call: Call) -> bytes:
-    """The whole request as HTTP/1.1."""
     where = urlsplit(url(plan))
     content = body(plan, call)
     lines = {"Host": where.netloc.rpartition("@")[2], **headers(plan, call)}

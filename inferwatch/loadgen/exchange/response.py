@@ -150,9 +150,9 @@ class HttpResponse:
         self._expect_body(status_line)
 
     def _expect_body(self, status_line: bytes) -> None:
-        asked = self.headers.get(b"connection", b"").lower()
+        option = self.headers.get(b"connection", b"").lower()
         old = status_line.startswith(b"HTTP/1.0")
-        self.reusable = b"keep-alive" in asked if old else b"close" not in asked
+        self.reusable = b"keep-alive" in option if old else b"close" not in option
         if b"chunked" in self.headers.get(b"transfer-encoding", b"").lower():
             self._state = self._chunked
         elif self.status in NO_BODY:

@@ -81,8 +81,8 @@ class SseReader:
         self._rest.clear()
         if lines[-1][-1:] not in b"\r\n":
             self._keep(lines.pop())
-        found = (self._line(line.rstrip(b"\r\n")) for line in lines)
-        return [event for event in found if event is not None]
+        events = (self._line(line.rstrip(b"\r\n")) for line in lines)
+        return [event for event in events if event is not None]
 
     def _keep(self, data: bytes) -> None:
         self._rest += data

@@ -385,7 +385,7 @@ class PlanFields(
             of=TRACE,
         ),
     ] = ()
-    """In order of time."""
+    """The rows of the trace in order of time."""
     trace_of: Annotated[str | None, PlanOption(of=TRACE)] = None
     """Origin of the trace; a recorded plan keeps this instead of the rows."""
     speed: Annotated[

@@ -80,8 +80,8 @@ def make_plan(fields: Mapping[str, Any]) -> LoadPlan:
     fields = with_trace(fields)
     unknown = sorted(set(fields) - set(LoadPlan.__struct_fields__))
     if unknown:
-        known = ", ".join(f for f in LoadPlan.__struct_fields__ if f not in OURS)
-        raise UsageError(f"a plan has no {unknown[0]!r}; it can have: {known}")
+        field_names = ", ".join(f for f in LoadPlan.__struct_fields__ if f not in OURS)
+        raise UsageError(f"a plan has no {unknown[0]!r}; it can have: {field_names}")
     try:
         plain = {name: _plain(name, value) for name, value in fields.items()}
         plan = msgspec.convert(plain, LoadPlan)
@@ -103,24 +103,24 @@ def _refuse_odd_text(plan: LoadPlan) -> None:
 def shape(plan: LoadPlan) -> str:
     """A short description of how a plan sends."""
     if plan.arrivals is Arrivals.CLOSED:
-        said = f"closed loop of {plan.concurrency}"
+        summary = f"closed loop of {plan.concurrency}"
     elif plan.arrivals is Arrivals.TRACE:
         source = f" {plan.trace_of}," if plan.trace_of else ""
-        said = f"trace{source} {len(plan.trace):,} requests"
+        summary = f"trace{source} {len(plan.trace):,} requests"
     elif plan.rates is not None:
-        said = f"{plan.arrivals}, {_span(plan.rates)}/s over time"
+        summary = f"{plan.arrivals}, {_span(plan.rates)}/s over time"
     elif plan.rate_per_s is None:
-        said = f"{plan.arrivals}, {plan.rate_fraction:.0%} of the measured rate"
+        summary = f"{plan.arrivals}, {plan.rate_fraction:.0%} of the measured rate"
     else:
-        said = f"{plan.arrivals} {plan.rate_per_s:g}/s"
+        summary = f"{plan.arrivals} {plan.rate_per_s:g}/s"
     speed = f" at {plan.speed:g}× speed" if plan.speed != 1 else ""
     turns = ", conversations" if plan.turns.mean > 1 else ""
-    return f"{said}{speed}{turns}"
+    return f"{summary}{speed}{turns}"
 
 
 def _span(rates: RateSeries) -> str:
-    known = [rate for _, rate in rates.points]
-    return f"{min(known):g} to {max(known):g}"
+    values = [rate for _, rate in rates.points]
+    return f"{min(values):g} to {max(values):g}"
 
 
 def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - TOML

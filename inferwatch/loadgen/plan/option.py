@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
     """Excludes ``low`` itself."""
 
     def hold(self, value: float | None) -> bool:
-        """Whether a value is within the bounds; None is."""
+        """Whether a value is within the bounds; None counts as within."""
         if value is None:
             return True
         return self.low <= value <= self.high and not (self.above and value == self.low)

@@ -97,7 +97,7 @@ class LoadPlan(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What to send where, and when.
+    """The plan of a load run: what is sent where, and when.
 
     Equal plans produce equal prompts and, at an equal rate, equal intended times.
     """
@@ -237,11 +237,11 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
 def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
     """Fields that do not apply to the plan's arrival process and would be ignored."""
     for field in FIELDS:
-        said = getattr(plan, field.name) != field.default
+        is_set = getattr(plan, field.name) != field.default
         means = plan.arrivals in field.option.of
         means |= field.name == "think_s" and plan.converses
         yield (
-            bool(field.option.elsewhere) and said and not means,
+            bool(field.option.elsewhere) and is_set and not means,
             (field.option.elsewhere),
         )
 

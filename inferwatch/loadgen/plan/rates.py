@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MOST = 1e9
-"""Of seconds and of requests per second: more is a mistake."""
+"""Bound on seconds and on requests per second: more is a mistake."""
 
 
 class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -50,8 +50,8 @@ def read_rates(text: str) -> RateSeries:
     except RateError:
         raise
     except (ValueError, TypeError) as error:
-        known = str(error).startswith("rates:")
-        why = str(error) if known else f"cannot read {text!r}: {RATES_GRAMMAR}"
+        is_explained = str(error).startswith("rates:")
+        why = str(error) if is_explained else f"cannot read {text!r}: {RATES_GRAMMAR}"
         raise RateError(why) from error
 
 
@@ -70,12 +70,12 @@ def _numbers(listed: str) -> list[float]:
 
 def _number(text: str) -> float:
     """A time or a rate, with or without its unit: ``60s`` is 60, ``20/s`` is 20."""
-    found = rate_per_s(text) if "/" in text else duration_s(text)
-    if found is None:
-        found = float(text)  # raises ValueError for what is no number at all
-    if not 0 <= found < 1e9:
+    value = rate_per_s(text) if "/" in text else duration_s(text)
+    if value is None:
+        value = float(text)  # raises ValueError for what is no number at all
+    if not 0 <= value < 1e9:
         raise RateError(f"{text.strip()!r} is not a time or rate: {RATES_GRAMMAR}")
-    return found
+    return value
 
 
 def _ramp(numbers: list[float]) -> RateSeries:
@@ -181,12 +181,12 @@ def read_object(text: str) -> dict[str, Any]:
         ValueError: the text is no JSON object.
     """
     try:
-        found = json.loads(text, parse_constant=_no_number)
+        document = json.loads(text, parse_constant=_no_number)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise ValueError(f"{text[:80]!r} is not a JSON object")  # noqa: TRY004 - a flag's text
-    return found
+    return document
 
 
 def _no_number(name: str) -> None:
@@ -249,12 +249,12 @@ def rate_row(plan: Any) -> str:  # noqa: ANN401 - a plan's fields, which import 
 
 
 def read_slo(text: str) -> str | None:
-    """Objectives as text, validated with the plan; an empty line means none."""
+    """Return objectives as text, which the plan validates; empty text means none."""
     return text or None
 
 
 def read_slo_row(text: str) -> dict[str, Any]:
-    """The form's objectives, validated at once."""
+    """Parse the form's objectives, validating them at once."""
     return {"slo": str(parse_slo(text)) if text else None}
 
 

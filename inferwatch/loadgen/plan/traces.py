@@ -91,7 +91,7 @@ def recorded(requests: Iterable[tuple[int, int, int]]) -> tuple[TraceRow, ...]:
     Raises:
         TraceError: there is no request with tokens.
     """
-    rows = (_row(at_ns / 1e9, asked, got) for at_ns, asked, got in requests)
+    rows = (_row(at_ns / 1e9, prompt, output) for at_ns, prompt, output in requests)
     return from_start(_useful(rows))
 
 
@@ -118,8 +118,8 @@ def _read(line: _Line) -> TraceRow:
     except RecursionError as error:
         raise TraceError(f"line {line.number}: nested too deeply") from error
     except (ValueError, TypeError, OverflowError) as error:
-        said = str(error)[:SHOWN_CHARS]
-        raise TraceError(f"line {line.number}: {said}") from error
+        message = str(error)[:SHOWN_CHARS]
+        raise TraceError(f"line {line.number}: {message}") from error
 
 
 def _form_of(first: str) -> str:
@@ -129,10 +129,10 @@ def _form_of(first: str) -> str:
     for form, needed in COLUMNS.items():
         if needed <= names:
             return form
-    shown = ", ".join(sorted(names))
-    if len(shown) > SHOWN_CHARS:
-        shown = f"{shown[:SHOWN_CHARS]}…"
-    raise TraceError(f"not a known trace format: columns {shown}")
+    columns = ", ".join(sorted(names))
+    if len(columns) > SHOWN_CHARS:
+        columns = f"{columns[:SHOWN_CHARS]}…"
+    raise TraceError(f"not a known trace format: columns {columns}")
 
 
 def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
@@ -142,7 +142,7 @@ def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
 
 
 def _of_json_list(text: str) -> Iterator[_Line]:
-    """Line numbers count rows."""
+    """The rows of a JSON list as lines, numbered by row."""
     try:
         rows = json.loads(text)
     except RecursionError as error:
@@ -180,9 +180,9 @@ COLUMNS = {
 def _mooncake(fields: Fields) -> TraceRow:
     if not isinstance(fields, dict):
         raise TraceError("not an object")
-    asked, got = fields["input_length"], fields["output_length"]
+    prompt, output = fields["input_length"], fields["output_length"]
     blocks = _blocks(fields.get("hash_ids") or [])
-    return _row(float(fields["timestamp"]) / 1e3, asked, got, blocks)
+    return _row(float(fields["timestamp"]) / 1e3, prompt, output, blocks)
 
 
 def _blocks(given: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
@@ -203,16 +203,16 @@ def _azure(fields: Fields) -> TraceRow:
 
 
 def _burstgpt(fields: Fields) -> TraceRow:
-    asked, got = fields["Request tokens"], fields["Response tokens"]
-    return _row(float(fields["Timestamp"]), asked, got)
+    prompt, output = fields["Request tokens"], fields["Response tokens"]
+    return _row(float(fields["Timestamp"]), prompt, output)
 
 
 def _row(
-    at_s: float, asked: str | int, got: str | int, blocks: tuple[int, ...] = ()
+    at_s: float, prompt: str | int, output: str | int, blocks: tuple[int, ...] = ()
 ) -> TraceRow:
     if not isfinite(at_s):
         raise TraceError(f"not a time: {at_s}")
-    tokens = int(asked), int(got)
+    tokens = int(prompt), int(output)
     if not 0 <= min(tokens) <= max(tokens) <= MOST_TOKENS:
         raise TraceError(f"lengths must be from 0 to {MOST_TOKENS:,} tokens")
     return TraceRow(

@@ -129,17 +129,17 @@ def _parsed(row: _Row, *, turns: bool) -> DatasetRow | None:
         messages = [(each.role, each.content) for each in row.messages]
         parsed = _turns(messages) if turns else _last_question(messages)
     else:
-        said = ((each.speaker, each.value) for each in row.conversations or ())
-        parsed = _turns([(NAMES.get(name, name), text) for name, text in said])
+        pairs = ((each.speaker, each.value) for each in row.conversations or ())
+        parsed = _turns([(NAMES.get(name, name), text) for name, text in pairs])
     return parsed and parsed._replace(output_tokens=row.output_tokens)
 
 
 def _last_question(messages: list[tuple[str, str]]) -> DatasetRow | None:
     """The last question with everything before it, and its answer if known."""
-    asked = [at for at, (role, text) in enumerate(messages) if role == USER and text]
-    if not asked:
+    places = [at for at, (role, text) in enumerate(messages) if role == USER and text]
+    if not places:
         return None
-    at = asked[-1]
+    at = places[-1]
     after = [text for role, text in messages[at + 1 :] if role == ASSISTANT]
     return DatasetRow((messages[at][1],), tuple(after[:1]), _messages(messages[:at]))
 
@@ -162,5 +162,5 @@ def _turns(messages: list[tuple[str, str]]) -> DatasetRow | None:
     return DatasetRow(tuple(questions), tuple(answers), _messages(before))
 
 
-def _messages(said: Iterable[tuple[str, str]]) -> Messages:
-    return tuple({"role": role, "content": text} for role, text in said)
+def _messages(pairs: Iterable[tuple[str, str]]) -> Messages:
+    return tuple({"role": role, "content": text} for role, text in pairs)

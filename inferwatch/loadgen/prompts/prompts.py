@@ -228,18 +228,18 @@ class DatasetPrompts(Prompts):
         warm = phase is Phase.WARMUP
         rng = np.random.default_rng([self._plan.seed, _LENGTHS, warm, number])
         turns = self._plan.turns.draw(rng)
-        asked = row.questions[:turns]
-        most = [self._most(row, at, rng) for at in range(len(asked))]
+        questions = row.questions[:turns]
+        most = [self._most(row, at, rng) for at in range(len(questions))]
         later = tuple(
             Turn([], tokens, text)
-            for text, tokens in zip(asked[1:], most[1:], strict=True)
+            for text, tokens in zip(questions[1:], most[1:], strict=True)
         )
         counted = self._counted(row)
         return Prompt(
             token_ids=[],
             max_tokens=most[0],
-            kv_tokens=self._lengths.about(asked[0]) + most[0],
-            text=asked[0],
+            kv_tokens=self._lengths.about(questions[0]) + most[0],
+            text=questions[0],
             estimated=counted is None,
             counted=counted,
             said=row.said,
@@ -307,8 +307,8 @@ async def _dataset(plan: LoadPlan, path: Path) -> tuple[Prompts, str]:
     prompts = DatasetPrompts(plan, rows, lengths)
     async with Tokenizer(plan, as_text=True) as tokenizer:
         await lengths.ask(tokenizer, prompts.texts())
-    told = "counted by /tokenize" if lengths.told else "lengths estimated"
-    return prompts, f"{len(rows):,} prompts of {path.name}, {told}"
+    basis = "counted by /tokenize" if lengths.told else "lengths estimated"
+    return prompts, f"{len(rows):,} prompts of {path.name}, {basis}"
 
 
 def _form(words: Vocabulary | None) -> str:

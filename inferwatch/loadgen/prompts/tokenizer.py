@@ -144,9 +144,9 @@ class TextLengths:
 
     def about(self, text: str) -> int:
         """Tokens of a text, counted or estimated; at least one."""
-        known = self._counted.get(text)
-        if known is not None:
-            return max(known, 1)
+        count = self._counted.get(text)
+        if count is not None:
+            return max(count, 1)
         tokens = sum(self._counted.values())
         ratio = self._chars / tokens if tokens else CHARS_PER_TOKEN
         return max(round(len(text) / ratio), 1)

@@ -35,7 +35,7 @@ LoadPlanLike = TypeVar("LoadPlanLike", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A question that a load answers."""
+    """A stress scenario: a question, and the load that answers it."""
 
     name: str
     asks: str
@@ -162,17 +162,17 @@ def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
     scenario = SCENARIOS.get(str(fields.get("scenario")))
     if scenario is None or longest is None:
         return dict(fields)
-    found = dict(fields)
+    result = dict(fields)
     classes = list(fields.get("classes", ()))
     if classes and classes == scenario.fields.get("classes"):
-        found["classes"] = [_cut(each, longest) for each in classes]
+        result["classes"] = [_cut(each, longest) for each in classes]
     if fields.get("prompt_tokens") == scenario.fields.get("prompt_tokens"):
-        found = _cut(found, longest)
-    return found
+        result = _cut(result, longest)
+    return result
 
 
 def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
-    """The same for a whole plan."""
+    """Shorten the prompts of a plan, as :func:`fitted` does."""
     if getattr(plan, "scenario", None) is None:
         return plan
     fields = msgspec.to_builtins(plan)
@@ -181,11 +181,11 @@ def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
 
 def _cut(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:
     """Shorten prompts so that there is room for the response."""
-    asked, answered = (fields.get(name) for name in LENGTHS)
-    if not (isinstance(asked, dict) and isinstance(answered, dict)):
+    prompt, output = (fields.get(name) for name in LENGTHS)
+    if not (isinstance(prompt, dict) and isinstance(output, dict)):
         return dict(fields)
-    most = max(longest - answered.get("high", 0) - SPARE_TOKENS, 1)
-    low, high = min(asked["low"], most), min(asked["high"], most)
+    most = max(longest - output.get("high", 0) - SPARE_TOKENS, 1)
+    low, high = min(prompt["low"], most), min(prompt["high"], most)
     return {**fields, "prompt_tokens": _between(low, high)}
 
 

@@ -42,7 +42,6 @@ class DueStream:
         self._front: deque[DueRequest] = deque()
 
     def __iter__(self) -> Iterator[DueRequest]:
-        """All remaining requests."""
         while self.head is not None:
             yield self.take()
 
@@ -240,8 +239,8 @@ def _members(
     """The requests of the next burst."""
     if plan.burst_requests is None:
         return _enough(plan.burst_tokens, prompts, numbers)
-    taken = islice(numbers, plan.burst_requests)
-    return [(number, prompts.make(Phase.BURST, number)) for number in taken]
+    burst = islice(numbers, plan.burst_requests)
+    return [(number, prompts.make(Phase.BURST, number)) for number in burst]
 
 
 def _enough(

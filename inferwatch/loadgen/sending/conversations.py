@@ -81,7 +81,7 @@ class OpenConversations:
             if exchange is None or due_ns >= self._end_ns:
                 return
             await asyncio.sleep(max(due_ns - monotonic_ns(), 0) / NS_PER_S)
-            held = self._slots.locked()
+            is_full = self._slots.locked()
             await self._slots.acquire()
             if due_ns >= self._end_ns:
                 self._slots.release()
@@ -89,7 +89,7 @@ class OpenConversations:
             call = exchange.call
             call.intended_ns = due_ns
             call.phase = Phase.WARMUP if due_ns < self._steady_ns else Phase.STEADY
-            if held:
+            if is_full:
                 self._in_flight.held_back(exchange)
             ended = self._in_flight.send(exchange)
             ended.add_done_callback(lambda _: self._slots.release())
@@ -99,9 +99,9 @@ def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
     """The prompt of the turn after a response."""
     turn, *later = prompt.later
     answer = "".join(reply.words or ())
-    text, said = turn.text, prompt.said
+    text, messages = turn.text, prompt.said
     if chats:
-        said = (*prompt.messages, {"role": "assistant", "content": answer})
+        messages = (*prompt.messages, {"role": "assistant", "content": answer})
     elif prompt.text is not None:
         text = f"{prompt.text}{answer} {turn.text}"
     return prompt._replace(
@@ -109,7 +109,7 @@ def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
         max_tokens=turn.max_tokens,
         kv_tokens=len(turn.token_ids) + turn.max_tokens,
         text=text,
-        said=said,
+        said=messages,
         estimated=prompt.text is not None,
         counted=None,
         turn=(prompt.turn or 1) + 1,

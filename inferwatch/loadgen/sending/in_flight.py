@@ -54,8 +54,8 @@ class CallCounts:
         return ", ".join(parts)
 
     def _failed(self, kind: Failure) -> str:
-        said = self.first_said[kind]
-        return f"{self.failures[kind]:,} {kind}" + (f" ({said})" if said else "")
+        detail = self.first_said[kind]
+        return f"{self.failures[kind]:,} {kind}" + (f" ({detail})" if detail else "")
 
 
 class InFlight:

@@ -171,13 +171,13 @@ class OpenLoop:
 
     async def _slot(self, exchange: Exchange) -> None:
         """Wait while too many are in flight; requests due meanwhile are held back."""
-        held = exchange.call.intended_ns < self._held_until_ns
+        is_held_back = exchange.call.intended_ns < self._held_until_ns
         if self._slots.locked():
             await self._slots.acquire()
-            held, self._held_until_ns = True, monotonic_ns()
+            is_held_back, self._held_until_ns = True, monotonic_ns()
         else:
             await self._slots.acquire()
-        if held:
+        if is_held_back:
             self._in_flight.held_back(exchange)
 
     def _ended(self, _ended: asyncio.Future[None]) -> None:

@@ -42,7 +42,7 @@ NOTHING = OfferedLoad()
 
 
 class RunContext:
-    """Shared by the parts of a run: its plan, calls in flight, samples, reports."""
+    """What the parts of a run share: its plan, calls in flight, samples, reports."""
 
     def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
         self.plan = plan
@@ -100,7 +100,7 @@ class OpenRun:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._plan = context.plan
-        self._asked: float | None = None
+        self._latest_rate: float | None = None
         """The rate reported last, or set by a change before the start."""
         self._schedule: Schedule | None = None
         self._loop: OpenLoop | None = None
@@ -113,8 +113,8 @@ class OpenRun:
             NoOutputError: the warm-up yielded no tokens to measure.
         """
         rates = await self._rates(prompts)
-        if self._asked is not None:
-            rates = flat(self._asked)
+        if self._latest_rate is not None:
+            rates = flat(self._latest_rate)
         plan, in_flight = self._plan, self._context.in_flight
         self._schedule = Schedule(plan, prompts, rates)
         self._loop = OpenLoop(in_flight, self._schedule, plan, self._on_burst)
@@ -135,8 +135,8 @@ class OpenRun:
     def _was(self, now_ns: int) -> str:
         if self._schedule is not None:
             return f"{self._schedule.rate_at(now_ns - self._start_ns):.2f}"
-        if self._asked is not None:
-            return f"{self._asked:.2f}"
+        if self._latest_rate is not None:
+            return f"{self._latest_rate:.2f}"
         if self._plan.measures_rate:
             return f"{self._plan.rate_fraction:g} of the rate the warm-up measures"
         return f"{_given(self._plan).rate_at(0):.2f}"
@@ -165,7 +165,7 @@ class OpenRun:
         return flat(plan.request_rate(tokens_per_s))
 
     async def _tell_rate(self, schedule: Schedule) -> None:
-        """Report the intended rate, and whenever it has changed over time."""
+        """Report the intended rate, and again whenever it has changed notably."""
         self._tell(schedule.rate_at(0))
         while self._plan.rates is not None:
             await asyncio.sleep(RATE_POLL_S)
@@ -174,11 +174,11 @@ class OpenRun:
                 self._tell(rate)
 
     def _notable(self, rate: float) -> bool:
-        asked = self._asked or 0.0
-        return abs(rate - asked) > NOTABLE * max(asked, rate)
+        latest = self._latest_rate or 0.0
+        return abs(rate - latest) > NOTABLE * max(latest, rate)
 
     def _tell(self, rate: float, also: str = "", changed_ns: int | None = None) -> None:
-        self._asked = rate
+        self._latest_rate = rate
         text = f"{self._plan.arrivals} {rate:.2f} requests/s{also}"
         load = OfferedLoad(rate_per_s=rate, changed=changed_ns is not None)
         self._context.report(LoadKind.RATE, text, load=load, at_ns=changed_ns)
@@ -215,12 +215,12 @@ class ClosedRun:
         begin_ns = monotonic_ns() + warmup_of(plan)
         self._context.announce_warm_up()
         self._tell()
-        asked: dict[Phase, Iterator[Prompt]] = {}
+        phases: dict[Phase, Iterator[Prompt]] = {}
         if warmup_of(plan):
-            asked[Phase.WARMUP] = prompts.all(Phase.WARMUP)
-        asked[Phase.STEADY] = islice(prompts.all(Phase.STEADY), plan.requests)
+            phases[Phase.WARMUP] = prompts.all(Phase.WARMUP)
+        phases[Phase.STEADY] = islice(prompts.all(Phase.STEADY), plan.requests)
         conversations = Conversations(plan, in_flight)
-        self._loop = loop = ClosedLoop(in_flight, asked, plan.think_s, conversations)
+        self._loop = loop = ClosedLoop(in_flight, phases, plan.think_s, conversations)
         users = in_flight.spawn(loop.run(self._users, lambda: _phase_at(begin_ns)))
         try:
             await _or_until(users, begin_ns, plan.duration_s)
@@ -314,8 +314,8 @@ class LoadRunner:
         plan, context = self._plan, self._context
         prompts, form = await prompts_of(plan)
         kind = context.transport.kind
-        said = f"{plan.model}, seed {plan.seed}, {kind}, {form}"
-        context.report(LoadKind.STARTED, said)
+        summary = f"{plan.model}, seed {plan.seed}, {kind}, {form}"
+        context.report(LoadKind.STARTED, summary)
         await context.transport.open()
         context.sampler.begin()
         context.beside(context.sampler.run())

@@ -112,7 +112,6 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
 
     def as_json(self) -> dict[str, Any]:
-        """The calibration as a JSON object, as in summaries."""
         return {
             "date": self.date,
             "host": self.host,
@@ -170,7 +169,6 @@ class StampComparison:
 def calibration(
     compared: StampComparison, result: LoadResult, *, date: str, load: str
 ) -> Calibration:
-    """The comparison in numbers."""
     return Calibration(
         date=date,
         host=socket.gethostname(),
@@ -188,15 +186,15 @@ def calibration(
     )
 
 
-def store(found: Calibration) -> Path:
+def store(result: Calibration) -> Path:
     """Store a calibration by host and transport, for later results.
 
     A home directory may be shared by many hosts.
     """
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = {**_stored(), _key(found.host, found.transport): found}
-    path.write_bytes(msgspec.json.encode(kept))
+    results = {**_stored(), _key(result.host, result.transport): result}
+    path.write_bytes(msgspec.json.encode(results))
     return path
 
 
@@ -205,13 +203,13 @@ def stored(transport: str | None) -> Calibration | None:
     return _stored().get(_key(socket.gethostname(), transport))
 
 
-def beside(found: Calibration, result: LoadResult) -> dict[str, Any]:
+def beside(measurement: Calibration, result: LoadResult) -> dict[str, Any]:
     """A calibration as part of a later result, with the ratio of the loads."""
-    streams = _times(result.streams, found.streams)
-    tokens = _times(result.tokens_per_s, found.tokens_per_s)
+    streams = _times(result.streams, measurement.streams)
+    tokens = _times(result.tokens_per_s, measurement.tokens_per_s)
     far = max(streams or 0.0, tokens or 0.0)
     return {
-        **found.as_json(),
+        **measurement.as_json(),
         "run": {
             "streams_mean": result.streams,
             "tokens_per_s": result.tokens_per_s,
@@ -240,19 +238,19 @@ def _path() -> Path:
 
 
 def _compare(truth: Sequence[int], reported: Sequence[int]) -> Deviation:
-    was, said = _quantiles(truth), _quantiles(reported)
+    true_quantiles, reported_quantiles = _quantiles(truth), _quantiles(reported)
     return Deviation(
-        n=was.n,
-        truth_mean=was.mean,
-        truth_p99=was.p99,
-        reported_mean=said.mean,
-        reported_p99=said.p99,
+        n=true_quantiles.n,
+        truth_mean=true_quantiles.mean,
+        truth_p99=true_quantiles.p99,
+        reported_mean=reported_quantiles.mean,
+        reported_p99=reported_quantiles.p99,
     )
 
 
 def _lag(values: Sequence[int]) -> Lag:
-    found = _quantiles(values)
-    return Lag(n=found.n, p50=found.p50, p99=found.p99, max=found.max)
+    quantiles = _quantiles(values)
+    return Lag(n=quantiles.n, p50=quantiles.p50, p99=quantiles.p99, max=quantiles.max)
 
 
 def _quantiles(values: Sequence[int]) -> Quantiles:

@@ -85,18 +85,18 @@ class ResponseOptions(NamedTuple):
 @lru_cache
 def options_of(model: str) -> ResponseOptions:
     """The options in a model's name; anything else in it is ignored."""
-    asked = dict(part.split("=", 1) for part in model.split(",") if "=" in part)
+    options = dict(part.split("=", 1) for part in model.split(",") if "=" in part)
 
     def ns(name: str, default: float) -> int:
-        return int(float(asked.get(name, default)) * NS_PER_S)
+        return int(float(options.get(name, default)) * NS_PER_S)
 
     return ResponseOptions(
         ttft_ns=ns("ttft", 0.01),
         itl_ns=ns("itl", 0.002),
-        variant=asked.get("variant", "plain"),
+        variant=options.get("variant", "plain"),
         freeze_ns=ns("freeze", 0),
         every_ns=ns("every", 0),
-        slots=int(asked.get("slots", 0)),
+        slots=int(options.get("slots", 0)),
     )
 
 
@@ -197,7 +197,7 @@ class ResponseScript:
             "prompt_tokens": len(self._answer.prompt),
             "completion_tokens": self._answer.max_tokens,
         }
-        yield from self._event(_told(chat=self._answer.chat, choices=[], usage=usage))
+        yield from self._event(_data(chat=self._answer.chat, choices=[], usage=usage))
 
     def _done(self) -> Iterator[ScheduledBytes]:
         if not self._variant.startswith("no_done"):
@@ -235,19 +235,19 @@ def _flood(tokens: int, *, last: bool, chat: bool) -> bytes:
 
 @lru_cache
 def _choice(text: str, finish: str | None, *, chat: bool) -> bytes:
-    said = {"delta": {"content": text}} if chat else {"text": text}
-    choice = {"index": 0, **said, "finish_reason": finish}
-    return _told(chat=chat, choices=[choice])
+    content = {"delta": {"content": text}} if chat else {"text": text}
+    choice = {"index": 0, **content, "finish_reason": finish}
+    return _data(chat=chat, choices=[choice])
 
 
 @lru_cache
 def _role() -> bytes:
     delta = {"role": "assistant", "content": ""}
     choice = {"index": 0, "delta": delta, "finish_reason": None}
-    return _told(chat=True, choices=[choice])
+    return _data(chat=True, choices=[choice])
 
 
-def _told(*, chat: bool, **said: object) -> bytes:
+def _data(*, chat: bool, **fields: object) -> bytes:
     """An event's JSON; some clients check the name of its object."""
     name = "chat.completion.chunk" if chat else "text_completion"
-    return json.dumps({"object": name, **said}).encode()
+    return json.dumps({"object": name, **fields}).encode()

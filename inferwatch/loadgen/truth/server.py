@@ -75,8 +75,8 @@ class TruthConnection:
 
     def request(self) -> tuple[str, dict[str, str], bytes] | None:
         """Remove and return the next complete request: path, headers and body."""
-        head, found, _ = self._coming.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, _ = self._coming.partition(b"\r\n\r\n")
+        if not separator:
             return None
         first, *lines = head.decode("latin-1").split("\r\n")
         pairs = (line.partition(":") for line in lines)
@@ -192,12 +192,12 @@ class TruthServer:
         body: dict[str, Any],
     ) -> None:
         chat = path.endswith("/chat/completions")
-        asked = body.pop("messages" if chat else "prompt")
+        prompt = body.pop("messages" if chat else "prompt")
         connection.answer = TruthResponse(
             request_id=headers.get("x-request-id", ""),
             arrived_ns=connection.arrived_ns,
             received_ns=monotonic_ns(),
-            prompt=asked,
+            prompt=prompt,
             max_tokens=body.get("max_tokens") or body["max_completion_tokens"],
             body=body,
             headers=headers,
@@ -230,7 +230,7 @@ class TruthServer:
         heapq.heappush(self._due, (due_ns, self._order, connection))
 
     def _send_due(self) -> None:
-        """Send what is due, each connection once, so that a flood starves nobody."""
+        """Send what is due, each connection once, so that a flood delays no other."""
         now_ns = monotonic_ns()
         ready = []
         while self._due and self._due[0][0] <= now_ns:

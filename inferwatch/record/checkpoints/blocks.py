@@ -35,8 +35,8 @@ def compress(content: bytes) -> bytes:
     """Compress; an eighth smaller than zlib, and nearly as fast."""
     if not HAS_LZMA:
         return ZLIB + zlib.compress(content, ZLIB_LEVEL)
-    held = lzma.compress(content, lzma.FORMAT_RAW, filters=_filters())
-    return LZMA + _check(content) + held
+    data = lzma.compress(content, lzma.FORMAT_RAW, filters=_filters())
+    return LZMA + _check(content) + data
 
 
 def decompress(packed: bytes) -> bytes:
@@ -57,8 +57,8 @@ def decompress(packed: bytes) -> bytes:
 
 def _expanded(packed: bytes) -> bytes:
     try:
-        held = packed[CHECK_BYTES:]
-        content = lzma.decompress(held, lzma.FORMAT_RAW, filters=_filters())
+        data = packed[CHECK_BYTES:]
+        content = lzma.decompress(data, lzma.FORMAT_RAW, filters=_filters())
     except lzma.LZMAError as error:
         raise ValueError(str(error)) from error
     if packed[:CHECK_BYTES] != _check(content):
@@ -71,7 +71,7 @@ def _check(content: bytes) -> bytes:
 
 
 def _filters() -> list[dict[str, Any]]:
-    """Tuned for speed on a few kilobytes of mostly numbers."""
+    """LZMA filters tuned for speed on a few kilobytes of mostly numbers."""
     return [
         {
             "id": lzma.FILTER_LZMA2,
@@ -109,8 +109,8 @@ def _shuffled(columns: Ints) -> bytes:
     return wide.reshape(len(columns), -1, 8).transpose(0, 2, 1).tobytes()
 
 
-def _unshuffled(held: bytes, width: int) -> Ints:
-    wide = np.frombuffer(held, np.uint8).reshape(width, 8, -1)
+def _unshuffled(data: bytes, width: int) -> Ints:
+    wide = np.frombuffer(data, np.uint8).reshape(width, 8, -1)
     steps = np.ascontiguousarray(wide.transpose(0, 2, 1)).view("<i8")[:, :, 0]
     columns: Ints = np.cumsum(steps, axis=1)
     if width == TIMED:
@@ -206,15 +206,15 @@ class BlockStore:
     def counts(self, upto: int, cell: int) -> list[CellCounts]:
         """Histograms of the first ``upto`` blocks, to be added up."""
         units = upto // UNIT
-        found = [
+        histograms = [
             counts_of(block.columns[1], block.columns[2], cell)
             for block in self.between(units * UNIT, upto)
         ]
         while units:
-            found.append(self._counted(units))
+            histograms.append(self._counted(units))
             # the lowest set bit is the number of units in that histogram
             units &= units - 1
-        return found
+        return histograms
 
     def _count(self, cell: int) -> None:
         units, level = self.count // UNIT, 1

@@ -79,7 +79,7 @@ class Checkpoints:
         """The blocks that one needs."""
         self._number = -1
         """Number of the last one made."""
-        self._known: dict[bytes, int] = {}
+        self._part_numbers: dict[bytes, int] = {}
         """Parts of that one by digest."""
         self._swept = -1
         """Ordinal up to which thinning is complete."""
@@ -130,7 +130,7 @@ class Checkpoints:
     ) -> None:
         digests = [_digest(content) for content in checkpoint.saved.parts]
         parts = [
-            self._known.get(digest) or self._insert_part(content)
+            self._part_numbers.get(digest) or self._insert_part(content)
             for digest, content in zip(digests, checkpoint.saved.parts, strict=True)
         ]
         row = (
@@ -145,7 +145,7 @@ class Checkpoints:
         self._connection.execute(INSERT, row)
         self._drop_blocks(self._reach, reach)
         self._last, self._reach = checkpoint.ordinal, reach
-        self._known = dict(zip(digests, parts, strict=True))
+        self._part_numbers = dict(zip(digests, parts, strict=True))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -160,8 +160,8 @@ class Checkpoints:
         self, *, t_ns: int | None = None, ordinal: int | None = None
     ) -> Row | None:
         """The last checkpoint up to a time or a reading."""
-        query, asked = (BY_TIME, t_ns) if ordinal is None else (BY_ORDINAL, ordinal)
-        row: Row | None = self._connection.execute(query, (asked,)).fetchone()
+        query, bound = (BY_TIME, t_ns) if ordinal is None else (BY_ORDINAL, ordinal)
+        row: Row | None = self._connection.execute(query, (bound,)).fetchone()
         return row
 
     def restore(self, row: Row) -> tuple[Model, Cursor]:
@@ -190,7 +190,7 @@ class Checkpoints:
         self._reach = msgspec.msgpack.decode(row[2], type=Reach)
         numbers = msgspec.msgpack.decode(row[3], type=list[int])
         digests = map(_digest, self._parts(numbers))
-        self._known = dict(zip(digests, numbers, strict=True))
+        self._part_numbers = dict(zip(digests, numbers, strict=True))
         self._stores.clear()
 
     def _keep_blocks(self, saved: SavedModel) -> Reach:
@@ -211,7 +211,7 @@ class Checkpoints:
 
     @property
     def _stride(self) -> int:
-        """Only every n-th checkpoint is kept, n being a power of two."""
+        """The n of "keep only every n-th checkpoint", a power of two."""
         return 1 << self._pragma("user_version")
 
     def _pragma(self, name: str) -> int:
@@ -259,16 +259,16 @@ class Checkpoints:
     def _drop_blocks(self, before: Reach, after: Reach) -> None:
         """Delete blocks that neither of two neighbouring checkpoints needs."""
         # rows of a load run disappear with its samples
-        kept = before.keys() & after.keys()
-        between = [(before[name][1], after[name][0]) for name in kept]
+        names = before.keys() & after.keys()
+        between = [(before[name][1], after[name][0]) for name in names]
         apart = [(begin, end) for begin, end in between if begin < end]
         self._connection.executemany(DELETE_BLOCKS, apart)
 
     def _parts(self, numbers: Sequence[int]) -> list[bytes]:
         marks = ", ".join("?" * len(numbers))
         query = f"SELECT part, content FROM parts WHERE part IN ({marks})"  # noqa: S608
-        held = dict(self._connection.execute(query, numbers).fetchall())
-        return [decompress(held[number]) for number in numbers]
+        contents = dict(self._connection.execute(query, numbers).fetchall())
+        return [decompress(contents[number]) for number in numbers]
 
     def _blocks_of(self, name: str, rows: SavedRows) -> list[Block]:
         return self._store_of(name).between(rows.sealed - rows.kept, rows.sealed)
@@ -339,7 +339,6 @@ class CheckpointWriter:
         self.close()
 
     def close(self) -> None:
-        """Write no more."""
         self.given_up = True
         if self._checkpoints is not None:
             with suppress(sqlite3.Error):

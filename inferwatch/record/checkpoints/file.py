@@ -28,11 +28,11 @@ PAGE_BYTES = 65536
 SOURCES = (("inferwatch", "metrics"), ("collectors", "contract/readings.py"))
 """What decides how a Model is made of readings, and how it is saved."""
 NUMBER = re.compile(rb"\bNumber\(")
-"""Between its parentheses a number is only named and explained."""
+"""A declaration of a number; its arguments are labels and help texts."""
 BRACKET = re.compile(
     rb"""[()]|#[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""",
 )
-"""One that is none is in a comment or a string."""
+"""A bracket, or a comment or string, whose brackets do not count."""
 DOCSTRING = re.compile(rb'^ *"""(?:[^"\\]|\\.|"(?!""))*"""$', re.MULTILINE)
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name
@@ -122,10 +122,10 @@ def checkpoint_sizes(database: Path) -> dict[int, int]:
 def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
     """Delete the oldest files while their total is too large."""
     with suppress(OSError):
-        known = [(each.stat(), each) for each in folder.glob("s*.db")]
-        known.sort(key=lambda each: each[0].st_mtime)
-        left = sum(stat.st_size for stat, _ in known)
-        for stat, path in known:
+        stats = [(each.stat(), each) for each in folder.glob("s*.db")]
+        stats.sort(key=lambda each: each[0].st_mtime)
+        left = sum(stat.st_size for stat, _ in stats)
+        for stat, path in stats:
             if left <= most_bytes:
                 return
             # a log left behind would be used with another file
@@ -151,30 +151,30 @@ def digest_of(*sources: Traversable) -> str:
 def _modules(source: Traversable) -> list[Traversable]:
     if source.is_file():
         return [source]
-    found = []
+    modules = []
     for each in sorted(source.iterdir(), key=lambda each: each.name):
         if each.is_dir():
-            found += _modules(each)
+            modules += _modules(each)
         elif each.name.endswith(".py"):
-            found.append(each)
-    return found
+            modules.append(each)
+    return modules
 
 
 def _without_wording(code: bytes) -> bytes:
-    """Without docstrings, and without what each ``Number`` says.
+    """Return the code without docstrings and without the arguments of each ``Number``.
 
     By patterns, in a few milliseconds: to parse all modules takes half a second.
     """
-    kept, at = [], 0
+    pieces, at = [], 0
     for number in NUMBER.finditer(code):
         if number.start() >= at:
-            kept.append(code[at : number.end()])
+            pieces.append(code[at : number.end()])
             at = _closing(code, number.end())
-    return DOCSTRING.sub(b"", b"".join((*kept, code[at:])))
+    return DOCSTRING.sub(b"", b"".join((*pieces, code[at:])))
 
 
 def _closing(code: bytes, at: int) -> int:
-    """Where the bracket is closed that was opened before this place."""
+    """Return where the bracket is closed that was opened before this place."""
     depth = 1
     for bracket in BRACKET.finditer(code, at):
         depth += (bracket[0] == b"(") - (bracket[0] == b")")

@@ -35,7 +35,7 @@ class RecordingLock:
 
     @classmethod
     def take(cls, database: Path, session: int) -> Self | None:
-        """Lock a session that nobody else knows of yet.
+        """Lock a session that no other process knows of yet.
 
         None if the folder does not allow it: then only the PID identifies the recorder.
         """
@@ -46,12 +46,12 @@ class RecordingLock:
             descriptor = os.open(path, flags, 0o600)
         except OSError:
             return None
-        said = UNLOCKED
+        state = UNLOCKED
         with suppress(OSError):  # not every file system supports locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            said = LOCKED
+            state = LOCKED
         with suppress(OSError):
-            os.write(descriptor, f"{said} {pid_namespace() or ''}\n".encode())
+            os.write(descriptor, f"{state} {pid_namespace() or ''}\n".encode())
             # whoever may read the recording may check whether it continues
             os.fchmod(descriptor, database.stat().st_mode & 0o666)
         return cls(path, descriptor)
@@ -106,8 +106,8 @@ def _lock_and_namespace(path: Path) -> tuple[bool | None, str]:
         return None, ""
     try:
         text = os.read(descriptor, MOST_BYTES).decode("utf-8", "replace")
-        said, _, namespace = text.strip().partition(" ")
-        locked = in_the_way(descriptor, fcntl.LOCK_SH) if said == LOCKED else None
+        state, _, namespace = text.strip().partition(" ")
+        locked = in_the_way(descriptor, fcntl.LOCK_SH) if state == LOCKED else None
     except OSError:
         return None, ""
     finally:

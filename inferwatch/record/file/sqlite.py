@@ -68,8 +68,8 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     return connection
 
 
-def _text(held: bytes) -> str:
-    return held.decode("utf-8", "replace")
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
 
 
 def file_id(path: Path) -> tuple[int, int]:
@@ -78,8 +78,8 @@ def file_id(path: Path) -> tuple[int, int]:
     Raises:
         OSError: there is no such file.
     """
-    found = path.stat()
-    return found.st_dev, found.st_ino
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 @contextmanager

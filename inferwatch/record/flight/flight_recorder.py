@@ -45,10 +45,10 @@ class BackfilledQueue(ReadingQueue):
         return self._kept + super().__len__()
 
     def take(self, limit: int) -> list[Queued]:
-        taken: list[Queued] = list(islice(self._readings, min(limit, self._kept)))
-        self._kept -= len(taken)
-        taken += super().take(limit - len(taken))
-        return [(number, self._moved(each)) for number, each in taken]
+        batch: list[Queued] = list(islice(self._readings, min(limit, self._kept)))
+        self._kept -= len(batch)
+        batch += super().take(limit - len(batch))
+        return [(number, self._moved(each)) for number, each in batch]
 
     def shut(self) -> None:
         """Refuse all readings from now on."""
@@ -66,7 +66,7 @@ class FlightRecorder:
     """Keeps the latest readings; has the interface of a :class:`Recorder`."""
 
     keeps = False
-    """No checkpoints: the Model includes what preceded the session."""
+    """Takes no checkpoints: the Model includes what preceded the session."""
     keeps_no_more = None
     ended_ns = None
 
@@ -139,9 +139,9 @@ class FlightRecorder:
             return
         self.because, self.since_ns = because, now_ns
         self.zero_ns = max(self.kept.since_ns - LATE_NS, 0)
-        kept, readings = self.kept.contents(self.zero_ns)
-        queue = BackfilledQueue(SessionClock(self.zero_ns), kept, readings)
-        self._numbers = count(kept + 1)
+        number, readings = self.kept.contents(self.zero_ns)
+        queue = BackfilledQueue(SessionClock(self.zero_ns), number, readings)
+        self._numbers = count(number + 1)
         clock = SessionClock(self._clock.start_ns + self.zero_ns)
         about = NewSession(clock=clock, name=name, command=self._command)
         self._settle()

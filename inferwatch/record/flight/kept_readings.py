@@ -91,12 +91,12 @@ class StandingReadings:
             self._hold((type(reading), reading.source, *parts), reading)
 
     def as_of(self, t_ns: int) -> list[AnyReading]:
-        """The valid readings in order of receipt, facts stamped with that time."""
-        told = sorted(
+        """Return the valid readings in order of receipt; facts get ``t_ns``."""
+        readings = sorted(
             chain(self._facts.values(), *self._requests.values()),
             key=lambda each: each[0],
         )
-        return [*(_as_of(t_ns, each) for _, each in told), *self._maps(t_ns)]
+        return [*(_as_of(t_ns, each) for _, each in readings), *self._maps(t_ns)]
 
     def _maps(self, t_ns: int) -> Iterator[AnyReading]:
         for (source, rank), pool in self._pools.items():
@@ -154,7 +154,6 @@ class ReadingPack(NamedTuple):
     packed: bytes
 
     def readings(self) -> list[AnyReading]:
-        """The readings in order of receipt."""
         return _decoder.decode(zlib.decompress(self.packed))
 
 

@@ -1,4 +1,4 @@
-"""aiperf: ``profile_export.jsonl``, a request a line, and the summary beside it."""
+"""Reads aiperf's ``profile_export.jsonl``, a request per line, and its summary."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ def is_aiperf_record(document: object) -> bool:
 
 
 def is_aiperf_summary(document: object) -> bool:
-    """Whether this is aiperf's summary, which stands beside the requests."""
+    """Whether this is aiperf's summary, a file in the folder of the requests."""
     return isinstance(document, dict) and "aiperf_version" in document
 
 
@@ -52,7 +52,7 @@ def records_beside(summary: Path) -> Path:
 
 
 def read_aiperf(records: Path, lines: Sequence[str]) -> list[ImportedRun]:
-    """The one run; the summary, if it is there, says of what model and how loaded.
+    """Read the only run; model and load are in the summary, if it is there.
 
     Raises:
         UnreadableResultError: a line is no request.
@@ -131,8 +131,8 @@ def _each_ns(metric: Mapping[str, Any]) -> list[int]:
 
 
 def _count(metrics: Mapping[str, Any], *names: str) -> int | None:
-    found = (metrics[name]["value"] for name in names if name in metrics)
-    return next((int(value) for value in found), None)
+    values = (metrics[name]["value"] for name in names if name in metrics)
+    return next((int(value) for value in values), None)
 
 
 def _failure(record: Mapping[str, Any]) -> str | None:
@@ -153,7 +153,7 @@ def _model(config: Mapping[str, Any]) -> str | None:
 
 
 def _shape(config: Mapping[str, Any]) -> LoadShape | None:
-    """The load of its profiling phase, where we have a word for it."""
+    """The load of aiperf's profiling phase; None if ours has no such kind of load."""
     phases = [p for p in config.get("phases") or [] if p.get("kind") == "profiling"]
     if len(phases) != 1:
         return None

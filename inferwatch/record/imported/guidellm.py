@@ -102,7 +102,7 @@ def _model(benchmark: Mapping[str, Any]) -> str | None:
 
 
 def _shape(benchmark: Mapping[str, Any]) -> LoadShape | None:
-    """The load of a benchmark, where we have a word for its strategy."""
+    """The load of a benchmark; None if ours has no such strategy."""
     strategy = (benchmark.get("config") or {}).get("strategy") or {}
     kind, rate = strategy.get("type_"), strategy.get("rate")
     if kind in {"constant", "poisson"} and rate:

@@ -1,4 +1,4 @@
-"""What a result file tells, whoever wrote it: one run, request by request."""
+"""A run read from another tool's result file, request by request."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ MALFORMED = (
     ArithmeticError,
     RecursionError,
 )
-"""What reading something else than was expected raises."""
+"""Errors of reading a document that has another form."""
 
 
 class UnreadableResultError(UsageError):
-    """The file is not what it seemed to be; says what was expected."""
+    """A result file is malformed; the message says what was expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,26 +44,26 @@ class ImportedRequest:
 
     @property
     def due_ns(self) -> int:
-        """When it was due, else when it was sent."""
+        """When the request was due, else when it was sent."""
         return self.sent_ns if self.intended_ns is None else self.intended_ns
 
     @property
     def latest_ns(self) -> int:
-        """The last moment known of it."""
-        known = (self.end_ns, self.last_ns, self.first_ns, self.sent_ns)
-        return max(t_ns for t_ns in known if t_ns is not None)
+        """The last known time of the request."""
+        times = (self.end_ns, self.last_ns, self.first_ns, self.sent_ns)
+        return max(t_ns for t_ns in times if t_ns is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadShape:
-    """The pattern and rate of a run's load, as far as the file tells."""
+    """The pattern and rate of a run's load, as far as the file says."""
 
     arrivals: Arrivals
     rate_per_s: float | None = None
     burstiness: float = 1.0
     concurrency: int = 1
     max_in_flight: int = MAX_IN_FLIGHT
-    """Of an open loop."""
+    """Limit of requests in flight in an open loop."""
 
     @property
     def users(self) -> int | None:
@@ -80,17 +80,17 @@ class LoadShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedRun:
-    """One run of another load generator, as its result file tells it."""
+    """One run of another load generator, as read from its result file."""
 
     tool: str
     """Name and version as far as known."""
     model: str | None
     requests: Sequence[ImportedRequest]
     began_unix_ns: int | None
-    """Of the first moment of the requests; None where nothing tells."""
+    """Unix time of the earliest request; None if the file does not say."""
     uncertainty_ns: int
     ttft: str
-    """From when to when the tool counts it."""
+    """How the tool defines TTFT: from when to when."""
     remarks: Sequence[str] = ()
     shape: LoadShape | None = None
 
@@ -100,7 +100,7 @@ class ImportedRun:
         return min(request.due_ns for request in self.requests)
 
     def plan(self, run_id: str) -> LoadPlan | None:
-        """The run as a load plan of ours: lengths are those that were seen."""
+        """The run as a load plan of ours, with the lengths that were seen."""
         if self.shape is None:
             return None
         return LoadPlan(
@@ -119,8 +119,8 @@ class ImportedRun:
 
 
 def _range(counts: Iterable[int | None]) -> Range:
-    known = [count for count in counts if count]
-    return Range(min(known), max(known)) if known else Range(1, 1)
+    values = [count for count in counts if count]
+    return Range(min(values), max(values)) if values else Range(1, 1)
 
 
 def shape_of_rate(

@@ -107,7 +107,7 @@ def store_runs(
 
 
 def _titles(file: ResultFile, name: str | None) -> list[str | None]:
-    """The names of a file's sessions: as asked, else after the file."""
+    """The names of a file's sessions: the given name, else one made from the file's."""
     title = checked_name(name) if name else fitting_name(file.path.stem)
     if len(file.runs) == 1 or title is None:
         return [title] * len(file.runs)
@@ -212,7 +212,7 @@ def readings_of(run: ImportedRun, run_id: str, told_by: str) -> Iterator[AnyRead
 
 
 def duration_ns(run: ImportedRun) -> int:
-    """From the first due time to the last known moment."""
+    """Nanoseconds from the first due time to the last known time."""
     return max(request.latest_ns for request in run.requests) - run.first_ns
 
 

@@ -1,4 +1,4 @@
-"""Which tool wrote a result file, by what is in it, not by its name."""
+"""Detects which tool wrote a result file, by its contents and not by its name."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ class ResultFile:
 
     path: Path
     digest: str
-    """Of what stands in it: equal for copies."""
+    """Digest of the contents: equal for copies."""
     runs: list[ImportedRun]
 
 
@@ -83,12 +83,12 @@ def is_load_summary(document: object) -> bool:
 
 
 def of_load_summary(document: dict[str, Any]) -> str:
-    """It has no requests; they are in the record."""
+    """The error message: the requests are not in the file, but in the record."""
     session = document.get("session_id")
-    said = "this is what `inferwatch load --json` prints: sums, without requests"
+    text = "this is what `inferwatch load --json` prints: sums, without requests"
     if session:
-        return f"{said}. They are in the record, as session {session}"
-    return f"{said}. Record the load, or save it with --format vllm-bench"
+        return f"{text}. They are in the record, as session {session}"
+    return f"{text}. Record the load, or save it with --format vllm-bench"
 
 
 def _documents(text: str) -> list[Any]:

@@ -109,11 +109,11 @@ class RecordLookup:
     def __init__(self, connection: sqlite3.Connection, session_id: str) -> None:
         """Raises LookupError if the file has no such session."""
         self._connection = connection
-        found = connection.execute(SESSION, (session_id,)).fetchone()
-        if found is None:
+        row = connection.execute(SESSION, (session_id,)).fetchone()
+        if row is None:
             raise LookupError(session_id)
-        self._session = found[0]
-        named = connection.execute(SELECT_SOURCES, found).fetchall()
+        self._session = row[0]
+        named = connection.execute(SELECT_SOURCES, row).fetchall()
         self.sources = SourceNames(named)
         self._numbers = {name: number for number, name in self.sources.items()}
 
@@ -172,20 +172,20 @@ class RecordLookup:
         return steps
 
     def events(self, key: str) -> list[RequestEvent]:
-        found: list[RequestEvent] = []
+        events: list[RequestEvent] = []
         for number, source in self.sources.items():
             if not key.startswith(f"{source}/"):
                 continue
             request_id = key.removeprefix(f"{source}/")
             parameters = (self._session, number, request_id)
             for (begun,) in self._connection.execute(REQUEST, parameters).fetchall():
-                found += self._events(begun)
+                events += self._events(begun)
             others = (self._session, number, request_id.encode())
             for (blob,) in self._connection.execute(OTHER_EVENTS, others):
                 event = msgspec.msgpack.decode(blob, type=RequestEvent)
                 if event.request_id == request_id:
-                    found.append(msgspec.structs.replace(event, source=source))
-        return found
+                    events.append(msgspec.structs.replace(event, source=source))
+        return events
 
     def _events(self, begun: int) -> Iterator[RequestEvent]:
         row = self._connection.execute(SELECT_ONE, (self._session, begun)).fetchone()
@@ -197,9 +197,9 @@ class RecordLookup:
     ) -> dict[int, Name]:
         """Key and name of requests that are members of steps, as known at that time."""
         wanted = set(ordinals)
-        found: dict[int, Name] = {}
+        names: dict[int, Name] = {}
         if not wanted or source not in self._numbers:
-            return found
+            return names
         _, last = self._ordinals(IN_STEPS, until_ns, until_ns)
         parameters = (self._session, last, self._numbers[source], until_ns)
         for request_id, external_id, member in self._connection.execute(
@@ -208,10 +208,10 @@ class RecordLookup:
             if member in wanted:
                 wanted.discard(member)
                 name = request_name(request_id, external_id)
-                found[member] = f"{source}/{request_id}", name
+                names[member] = f"{source}/{request_id}", name
                 if not wanted:
                     break
-        return found
+        return names
 
     def engines(self, source: str) -> list[EngineInfo]:
         table = PlainTable("engines", EngineInfo)
@@ -246,17 +246,17 @@ class RecordLookup:
     def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
         """GPU samples of a span in order of receipt."""
         first, last = self._ordinals(IN_SAMPLES, start_ns, end_ns)
-        found: list[GpuSample] = []
+        samples: list[GpuSample] = []
         if last < first:
-            return found
+            return samples
         table, after = PlainTable("gpu_samples", GpuSample), Cursor(first - 1)
         rows = table.read(self._connection, self._session, self.sources, after)
         for ordinal, each in rows:
             if ordinal > last or not isinstance(each, GpuSample):
                 break
             if start_ns < each.t_ns <= end_ns:
-                found.append(each)
-        return found
+                samples.append(each)
+        return samples
 
     def losses(self, source: str) -> list[Note]:
         """Notes about lost readings of an engine, or the loss of the engine itself."""
@@ -279,7 +279,7 @@ class RecordLookup:
         return [f"{self.sources[number]}/{request}" for number, request in rows]
 
     def meant(self, wanted: str, most: int) -> list[Name]:
-        """Requests with this id, else with it as part of theirs, latest first.
+        """Requests with this id, else those whose id contains it, latest first.
 
         Of several with the same id only the latest is meant: all its sequences, or the
         one whose number follows the id.
@@ -291,14 +291,14 @@ class RecordLookup:
             if query is MEANT and rows:
                 latest = sent_id(*rows[0][1:])
                 rows = [row for row in rows if sent_id(*row[1:]) == latest]
-            found = [
+            names = [
                 (f"{self.sources[number]}/{request}", request_name(request, external))
                 for number, request, external in rows
             ]
             if text != wanted:
-                found = [each for each in found if each[1] == wanted]
-            if found:
-                return found
+                names = [each for each in names if each[1] == wanted]
+            if names:
+                return names
         number, _, request = wanted.partition("/")
         if number in self._numbers and request:
             return [each for each in self.meant(request, most) if each[0] == wanted]
@@ -330,11 +330,11 @@ class RecordLookup:
         while low < high:
             middle = (low + high) // 2
             parameters = (self._session, middle)
-            found = self._connection.execute(following, parameters).fetchone()
-            if found is None or found[1] > t_ns:
+            row = self._connection.execute(following, parameters).fetchone()
+            if row is None or row[1] > t_ns:
                 high = middle
             else:
-                low = found[0] + 1
+                low = row[0] + 1
         return low
 
     def _lists(self, ordinals: Sequence[int]) -> dict[int, Lists]:
@@ -346,8 +346,8 @@ class RecordLookup:
             "first": ordinals[0],
             "last": ordinals[-1],
         }
-        seen: dict[bytes, list[int]] = {}
-        found: dict[int, Lists] = {}
+        cache: dict[bytes, list[int]] = {}
+        by_ordinal: dict[int, Lists] = {}
         wanted = set(ordinals)
         blobs = self._connection.execute(BLOBS, parameters)
         for blob in _with_any(blobs, ordinals):
@@ -362,11 +362,11 @@ class RecordLookup:
             )
             for ordinal, *lists in every:
                 if ordinal in wanted:
-                    found[ordinal] = {
-                        name: _decoded(each, seen)
+                    by_ordinal[ordinal] = {
+                        name: _decoded(each, cache)
                         for name, each in zip(LISTS, lists, strict=True)
                     }
-        return found
+        return by_ordinal
 
 
 def _with_any(
@@ -385,10 +385,10 @@ def _with_any(
         here = following
 
 
-def _decoded(raw: msgspec.Raw, seen: dict[bytes, list[int]]) -> list[int]:
-    """A list of numbers, cached because it is mostly equal from step to step."""
+def _decoded(raw: msgspec.Raw, cache: dict[bytes, list[int]]) -> list[int]:
+    """Decode a list of numbers; cached, as most steps repeat that of the last."""
     text = bytes(raw)
-    numbers = seen.get(text)
+    numbers = cache.get(text)
     if numbers is None:
-        numbers = seen[text] = msgspec.json.decode(text, type=list[int])
+        numbers = cache[text] = msgspec.json.decode(text, type=list[int])
     return numbers

@@ -59,9 +59,9 @@ def first_unreadable_value(connection: sqlite3.Connection) -> str | None:
     Raises:
         sqlite3.DatabaseError: the file is too damaged to tell.
     """
-    known = set(connection.execute(COLUMNS))
+    columns = set(connection.execute(COLUMNS))
     for (table, column), reader in _readers().items():
-        if (table, column) not in known:
+        if (table, column) not in columns:
             continue  # added by a later version
         distinct = "DISTINCT " if isinstance(reader, type) else ""
         values = connection.execute(
@@ -111,29 +111,29 @@ def first_sqlite_fault(connection: sqlite3.Connection) -> str | None:
     Raises:
         sqlite3.DatabaseError, UnicodeDecodeError: the file is too damaged to tell.
     """
-    (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if said == "ok":
+    (fault,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if fault == "ok":
         return None
     refuted: set[str] = set()
     # Faults of the structure come first, then those of values, row by row.
-    for (said,) in connection.execute(f"PRAGMA quick_check({ALL_FAULTS})"):
-        if said not in refuted and not _is_refuted(connection, said):
-            return str(said)
-        refuted.add(said)
+    for (fault,) in connection.execute(f"PRAGMA quick_check({ALL_FAULTS})"):
+        if fault not in refuted and not _is_refuted(connection, fault):
+            return str(fault)
+        refuted.add(fault)
     return None
 
 
-def _is_refuted(connection: sqlite3.Connection, said: str) -> bool:
+def _is_refuted(connection: sqlite3.Connection, fault: str) -> bool:
     """Whether SQLite reports a value that no row has."""
-    claim = CLAIM.fullmatch(said)
+    claim = CLAIM.fullmatch(fault)
     if claim is None:
         return False
     kind = claim["kind"]
-    taken = [] if kind is None else [STORED.get(kind, kind.lower()), "null"]
-    wrong = f"NOT IN ({', '.join('?' * len(taken))})" if taken else "= 'null'"
-    found = connection.execute(
+    types = [] if kind is None else [STORED.get(kind, kind.lower()), "null"]
+    wrong = f"NOT IN ({', '.join('?' * len(types))})" if types else "= 'null'"
+    rows = connection.execute(
         f"SELECT 1 FROM {claim['table']} "  # noqa: S608  our own names
         f"WHERE typeof({claim['column']}) {wrong} LIMIT 1",
-        taken,
+        types,
     )
-    return found.fetchone() is None
+    return rows.fetchone() is None

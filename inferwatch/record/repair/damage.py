@@ -51,7 +51,6 @@ class Damage:
 
     @property
     def lost(self) -> int:
-        """Lost readings of all sessions."""
         return sum(session.lost for session in self.sessions)
 
     @property
@@ -66,7 +65,6 @@ class Damage:
 
     @property
     def sentence(self) -> str:
-        """A sentence for users."""
         if self.is_loss:
             return f"{self.path} is damaged: {self.losses}. What could be read is shown"
         return (
@@ -92,19 +90,19 @@ class Damage:
         if not self.sessions:
             return "no session in it could be read"
         whole = sum(session.readings for session in self.sessions)
-        told = f"{self.lost:,} of {whole:,} readings are lost"
+        text = f"{self.lost:,} of {whole:,} readings are lost"
         hurt = [each for each in self.sessions if each.lost]
         if hurt:
             some = ", ".join(f"{e.id} {e.lost:,} of {e.readings:,}" for e in hurt[:5])
-            told += f" ({some}{', …' if len(hurt) > 5 else ''})"
+            text += f" ({some}{', …' if len(hurt) > 5 else ''})"
         if self.membersless:
-            told += (
+            text += (
                 f"; {counted(self.membersless, 'step')} without their list of requests"
             )
         torn = [each for each in self.torn if not (each in TOLD and self.membersless)]
         if torn and not self.lost:
-            told += f"; rows of {', '.join(torn)} could not be read"
-        return told
+            text += f"; rows of {', '.join(torn)} could not be read"
+        return text
 
     def losses_of(self, session_id: str) -> str | None:
         """The losses of one session in few words; None if there are none."""

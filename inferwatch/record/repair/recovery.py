@@ -61,16 +61,16 @@ COLUMNS = (
 
 def is_ours(path: Path) -> bool:
     """Whether the header marks it as ours, or it contains our schema."""
-    kept = b""
+    tail = b""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
         if header[APPLICATION_AT:][:4] == APPLICATION_ID.to_bytes(4, "big"):
             return True
         file.seek(0)
         while block := file.read(1 << 20):
-            if any(each in kept + block for each in OURS):
+            if any(each in tail + block for each in OURS):
                 return True
-            kept = block[-max(map(len, OURS)) :]
+            tail = block[-max(map(len, OURS)) :]
     return False
 
 
@@ -95,10 +95,10 @@ def fix_header(path: Path) -> None:
 
 def _page_bytes(header: bytes) -> int | None:
     """The page size in the header; None if it is invalid."""
-    (said,) = struct.unpack_from(">H", header, 16)
-    said = 65536 if said == 1 else said
-    possible = said >= 512 and said & (said - 1) == 0
-    return said if possible else None
+    (size,) = struct.unpack_from(">H", header, 16)
+    size = 65536 if size == 1 else size
+    possible = size >= 512 and size & (size - 1) == 0
+    return size if possible else None
 
 
 def _new_header() -> bytearray:
@@ -116,8 +116,8 @@ def _new_header() -> bytearray:
 def has_whole_schema(copy: Path) -> bool:
     """Whether the schema is readable and has all columns of its version."""
     version = _version(copy) or 1  # with an unknown version, the first tables suffice
-    wanted = _columns(_fresh(copy, min(version, SCHEMA_VERSION)))
-    return wanted is not None and wanted <= (_columns(copy) or set())
+    columns = _columns(_fresh(copy, min(version, SCHEMA_VERSION)))
+    return columns is not None and columns <= (_columns(copy) or set())
 
 
 def restore_schema(copy: Path) -> None:
@@ -135,10 +135,10 @@ def restore_schema(copy: Path) -> None:
 def _version(path: Path) -> int | None:
     with suppress(sqlite3.DatabaseError, UnicodeDecodeError):
         with closing(connect(path, "rw")) as connection:
-            (found,) = connection.execute(
+            (version,) = connection.execute(
                 "SELECT max(version) FROM schema_versions"
             ).fetchone()
-            return found if isinstance(found, int) else None
+            return version if isinstance(version, int) else None
     return None
 
 
@@ -203,8 +203,8 @@ def damage_of(path: Path) -> Damage | None:
     Raises:
         StorageError: nothing at all can be read.
     """
-    found = readable_copy(path)
-    return found[1] if found else None
+    copy = readable_copy(path)
+    return copy[1] if copy else None
 
 
 def damage_of_layout(path: Path) -> Damage | None:
@@ -307,7 +307,7 @@ def _salvage(path: Path, into: Path) -> Damage:
 
 @contextmanager
 def _made_whole(into: Path) -> Iterator[None]:
-    """Remove a partial file, which could be mistaken for a complete one."""
+    """Remove the file on failure: a partial one could pass for a complete one."""
     try:
         yield
     except BaseException:
@@ -341,8 +341,8 @@ def _copied(
 
 def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator[int]:
     """Numbers of sessions that may exist."""
-    (known,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
-    last = max(known or 0, SESSIONS_LOOKED_FOR)
+    (highest,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
+    last = max(highest or 0, SESSIONS_LOOKED_FOR)
     with suppress(sqlite3.DatabaseError):
         (used,) = damaged.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
         last = used or last

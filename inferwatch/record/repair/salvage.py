@@ -174,9 +174,9 @@ def fill_holes(connection: sqlite3.Connection) -> list[SessionDamage]:
 
 def _name_sessions(connection: sqlite3.Connection, tables: list[str]) -> None:
     """Create rows for sessions that have readings but no row."""
-    found = " UNION ".join(f"SELECT session FROM {table}" for table in tables)  # noqa: S608  our own names
+    query = " UNION ".join(f"SELECT session FROM {table}" for table in tables)  # noqa: S608  our own names
     lost = connection.execute(
-        f"SELECT session FROM ({found}) WHERE session NOT IN "  # noqa: S608  our own names
+        f"SELECT session FROM ({query}) WHERE session NOT IN "  # noqa: S608  our own names
         "(SELECT session FROM sessions)"
     ).fetchall()
     columns = ("session", "command", "state", "started_ns", "start_monotonic_ns")
@@ -191,11 +191,11 @@ def _name_sessions(connection: sqlite3.Connection, tables: list[str]) -> None:
 
 def _began(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
     """Unix time of the start by a clock anchor; 0 without one."""
-    found = connection.execute(
+    anchor = connection.execute(
         "SELECT wall_ns - t_ns FROM clock_anchors WHERE session = ? ORDER BY t_ns",
         (number,),
     ).fetchone()
-    return (found[0] if found else 0), 0
+    return (anchor[0] if anchor else 0), 0
 
 
 def _extent(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
@@ -262,9 +262,9 @@ def _drop_members(connection: sqlite3.Connection, number: int) -> None:
     for ordinal, blob in connection.execute(
         "SELECT ordinal, members FROM step_members WHERE session = ?", (number,)
     ).fetchall():
-        held = unpack(blob)
-        left = {each: lists for each, lists in held.items() if each in steps}
-        if len(left) < len(held):
+        members = unpack(blob)
+        left = {each: lists for each, lists in members.items() if each in steps}
+        if len(left) < len(members):
             connection.execute(
                 "UPDATE step_members SET steps = ?, members = ? "
                 "WHERE session = ? AND ordinal = ?",
@@ -295,9 +295,9 @@ def _without_members(
         yield run
 
 
-def _pack(held: dict[int, dict[str, Any]]) -> bytes:
+def _pack(members: dict[int, dict[str, Any]]) -> bytes:
     """Members of steps in their stored form."""
-    differences = [after - before for before, after in pairwise([0, *held])]
+    differences = [after - before for before, after in pairwise([0, *members])]
     packed: dict[str, object] = {"ordinals": differences}
-    packed |= {name: [lists[name] for lists in held.values()] for name in LISTS}
+    packed |= {name: [lists[name] for lists in members.values()] for name in LISTS}
     return zlib.compress(msgspec.json.encode(packed))

@@ -34,7 +34,7 @@ REST_S = 0.001
 
 
 class CheckpointBuilder:
-    """Folds a session on from its last checkpoint, to write those that are missing.
+    """Folds a session from its last checkpoint on, to write those that are missing.
 
     While a session is being recorded, the recorder writes them; this one starts only if
     there is none.

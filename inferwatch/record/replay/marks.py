@@ -56,7 +56,7 @@ SELECT before_ns, end_ns - before_ns, max(waiting, waited), decode_requests FROM
   FROM steps WHERE session = ?)
 WHERE end_ns - before_ns > ? AND (max(waiting, waited) > 0 OR decode_requests > 0)
 """
-"""Without waiting requests, only those that decode after a gap were there before it."""
+"""Long gaps between steps, with requests that waited or decode after the gap."""
 JUDGED = """
 SELECT intended_ns / {minute} AS minute, count(*), sum({broken})
 FROM client_requests JOIN sources USING (session, source)

@@ -58,7 +58,7 @@ class RecordedPlayback:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """From the session's start to its last commit."""
+        """The session time from the start to the last commit."""
         return 0, self._seekable.end_ns
 
     @property
@@ -212,7 +212,7 @@ ANCHORS = (
     "SELECT t_ns, wall_ns FROM clock_anchors JOIN sessions USING (session, boot_id) "
     "WHERE session = ? ORDER BY t_ns"
 )
-"""Of the host that recorded; the clocks of other hosts may differ."""
+"""Clock anchors of the recording host; other hosts' clocks may differ."""
 
 
 class WallClock:

@@ -1,4 +1,4 @@
-"""The Model at a moment of a recorded session, and the way from there to others."""
+"""The Model at a moment of a recorded session, and how to reach other moments."""
 
 import asyncio
 import sqlite3
@@ -47,7 +47,7 @@ PATIENCE = 256
 
 @dataclass(slots=True)
 class ReplayState:
-    """A Model that folded everything up to a cursor, and what it takes to go on."""
+    """A Model that has folded the readings up to a cursor, and can go on from there."""
 
     model: Model = field(default_factory=Model)
     cursor: Cursor = START

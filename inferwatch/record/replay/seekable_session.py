@@ -44,7 +44,7 @@ checkpoint."""
 WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
 WEIGHTIEST_FIRST = attrgetter("source", "window", "requests", "client", "hardware")
-"""Of a query: the most similar snapshot has the source first, then the window."""
+"""Fields of a query by weight: a similar snapshot first has the same source."""
 
 
 class CheckpointLookup:
@@ -167,8 +167,8 @@ class SeekableSession:
                     self._say(error)
             finally:
                 self._seeking.release()
-        taken = self._snapshots  # a seek replaces the dict, so read it once
-        return taken[max(taken, key=lambda each: _likeness(each, query))]
+        snapshots = self._snapshots  # a seek replaces the dict, so read it once
+        return snapshots[max(snapshots, key=lambda each: _likeness(each, query))]
 
     def _take(self, query: SnapshotQuery) -> Snapshot:
         self._state.model.unrecorded_readings = self.session.unrecorded
@@ -261,7 +261,7 @@ class SeekableSession:
         return True
 
     def _say(self, error: Exception) -> None:
-        """Stay with the present snapshot: another try would fail in the same way."""
+        """Keep the present snapshot and the error: another try would fail likewise."""
         self.arrived = True
         self.unshown = (
             f"this time cannot be shown, please report this: {error!r}; "
@@ -274,6 +274,6 @@ class SeekableSession:
             self._state = state
 
 
-def _likeness(taken: SnapshotQuery, wanted: SnapshotQuery) -> tuple[bool, ...]:
-    pairs = zip(WEIGHTIEST_FIRST(taken), WEIGHTIEST_FIRST(wanted), strict=True)
+def _likeness(other: SnapshotQuery, query: SnapshotQuery) -> tuple[bool, ...]:
+    pairs = zip(WEIGHTIEST_FIRST(other), WEIGHTIEST_FIRST(query), strict=True)
     return tuple(mine == theirs for mine, theirs in pairs)

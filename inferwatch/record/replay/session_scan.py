@@ -126,7 +126,7 @@ WHERE session = :session AND first_token_ns >= 0 AND phase <> 'warmup' GROUP BY 
 """
 ENGINE = ((STEPS, STEP_COLUMNS), (TTFTS, TTFT_COLUMNS))
 CLIENT = ((ANSWERS, ("output_tokens",)), (FIRST_TOKENS, TTFT_COLUMNS))
-"""Without an engine, from the responses that the load generator received."""
+"""Columns without an engine: from responses the load generator received."""
 MOMENTS = {"start_ns", "bin_ns", "lost_ns", "restarts_ns"}
 """The fields of a timeline that are not columns."""
 DRAWN = [each.name for each in fields(Timeline) if each.name not in MOMENTS]

@@ -45,7 +45,7 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
         StorageError: one is or may be being recorded, or the file cannot be written.
     """
     wanted = list(numbers)
-    gone = 0
+    deleted = 0
     with changing(path) as connection:
         with transaction(connection):
             not_recorded(rows_of(connection, path, bin_too=True), wanted)
@@ -59,9 +59,9 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
             forget_checkpoints(path, number)
             forget_lock(path, number)
             for place, table in enumerate((*tables, "sessions")):
-                gone += sum(_slices(connection, table, number))
+                deleted += sum(_slices(connection, table, number))
                 told((done + (place + 1) / (len(tables) + 1)) / len(left))
-    return gone
+    return deleted
 
 
 def vacuum(path: Path, told: Told = lambda _: None) -> int:
@@ -71,7 +71,7 @@ def vacuum(path: Path, told: Told = lambda _: None) -> int:
         StorageError: the file cannot be written.
     """
     before = path.stat().st_size if path.exists() else 0
-    for number in _gone(path):
+    for number in _deleted_sessions(path):
         forget_checkpoints(path, number)
     with changing(path) as connection:
         (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
@@ -90,14 +90,14 @@ def beside(path: Path, numbers: Iterable[int]) -> int:
         StorageError: the file cannot be read.
     """
     sizes = checkpoint_sizes(path)
-    going = _gone(path).union(numbers)
+    going = _deleted_sessions(path).union(numbers)
     return sum(size for number, size in sizes.items() if number in going)
 
 
-def _gone(path: Path) -> set[int]:
+def _deleted_sessions(path: Path) -> set[int]:
     """Sessions that only have checkpoints left."""
-    found = checkpoint_sizes(path).keys()
-    return found - {row.session for row in list_sessions(path, bin_too=True)}
+    sessions = checkpoint_sizes(path).keys()
+    return sessions - {row.session for row in list_sessions(path, bin_too=True)}
 
 
 def _going(connection: sqlite3.Connection) -> list[int]:

@@ -143,7 +143,7 @@ def restore(path: Path, numbers: Iterable[int]) -> None:
 
 
 def not_recorded(rows: Iterable[SessionRow], numbers: Iterable[int]) -> None:
-    """Refuse if one of these is or may be being recorded.
+    """Refuse if one of these sessions is, or may be, still recorded.
 
     Raises:
         StorageError: the message names the session.

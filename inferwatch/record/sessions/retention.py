@@ -27,12 +27,12 @@ AGE_FORMS = "36h, 30d or 4w"
 SIZE_FORMS = "500MB or 5GB"
 SETTING = "INFERWATCH_RETENTION"
 IN_BIN_S = 7 * DAY_S
-"""So long what was pruned by itself can be restored."""
+"""How long automatically pruned sessions can be restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """What is kept; None is no limit."""
+    """The age and size up to which sessions are kept; None is no limit."""
 
     older_than_s: float | None = None
     max_bytes: int | None = None
@@ -57,8 +57,8 @@ def age_s(text: str) -> float | None:
     >>> age_s("30d")
     2592000.0
     """
-    found = quantity(text)
-    return in_seconds(*found) if found and found[1] in AGES else None
+    amount = quantity(text)
+    return in_seconds(*amount) if amount and amount[1] in AGES else None
 
 
 def limits_of(setting: str) -> RetentionLimits | None:
@@ -102,9 +102,9 @@ def choose(
         if limits.max_bytes is None or left <= limits.max_bytes:
             break
         if row.session not in going:
-            taken = sizes.of.get(row.session, 0)
-            left -= taken
-            going[row.session] = SessionToPrune(row=row, size_bytes=taken, why="size")
+            size = sizes.of.get(row.session, 0)
+            left -= size
+            going[row.session] = SessionToPrune(row=row, size_bytes=size, why="size")
     return sorted(going.values(), key=lambda each: each.row.session)
 
 

@@ -109,10 +109,10 @@ def rows_of(
 
     What is open may be a copy, but recorders are found by the original name.
     """
-    found = connection.execute(_LIST + "ORDER BY session DESC").fetchall()
+    records = connection.execute(_LIST + "ORDER BY session DESC").fetchall()
     rows = (
         _row(dict(zip(_COLUMNS, values, strict=False)), path, values[-3:])
-        for values in found
+        for values in records
     )
     return [
         row
@@ -123,8 +123,8 @@ def rows_of(
 
 def is_gone(connection: sqlite3.Connection, session: SessionRow) -> bool:
     """Whether the session was deleted permanently since; its number may be reused."""
-    asked = (session.session, session.id, SessionState.GOING)
-    return connection.execute(THERE, asked).fetchone() is None
+    key = (session.session, session.id, SessionState.GOING)
+    return connection.execute(THERE, key).fetchone() is None
 
 
 def gone(session: SessionRow) -> str:
@@ -162,16 +162,16 @@ def pick(rows: Sequence[SessionRow], wanted: str, path: Path) -> SessionRow:
     raise NoSuchSessionError(_no_such(path, wanted, begun))
 
 
-def _begins(row: SessionRow, wanted: str) -> bool:
-    return row.id.startswith(wanted) or (row.name or "").startswith(wanted)
+def _begins(row: SessionRow, prefix: str) -> bool:
+    return row.id.startswith(prefix) or (row.name or "").startswith(prefix)
 
 
-def _no_such(path: Path, wanted: str, begun: Sequence[SessionRow]) -> str:
+def _no_such(path: Path, name: str, begun: Sequence[SessionRow]) -> str:
     if begun:
         which = ", ".join(row.name or row.id for row in begun[:10])
-        return f"{wanted!r} is ambiguous: it may mean {which}; type more of it"
+        return f"{name!r} is ambiguous: it may mean {which}; type more of it"
     command = f"`inferwatch sessions{db_option(path)}`"
-    return f"No session {wanted!r} in {path}: {command} lists them"
+    return f"No session {name!r} in {path}: {command} lists them"
 
 
 def _row(columns: dict[str, Any], path: Path, owner: Sequence[object]) -> SessionRow:

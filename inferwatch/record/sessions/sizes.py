@@ -62,7 +62,7 @@ class SessionSummary:
     ttft_p99_s: float | None = None
     """The observation at rank ceil(0.99 n), as everywhere."""
     output_tokens_per_s: float | None = None
-    """From the first arrival to the last finish; by counters: while watched."""
+    """Mean rate from first arrival to last finish; by counters: while watched."""
 
 
 def summarise(path: Path, number: int) -> SessionSummary:
@@ -172,18 +172,17 @@ def sizes(connection: sqlite3.Connection) -> SessionSizes:
 
 def _by_tables(connection: sqlite3.Connection, numbers: list[int]) -> dict[int, int]:
     of = dict.fromkeys(numbers, 0)
-    taken = dict(_table_bytes(connection))
+    table_bytes = dict(_table_bytes(connection))
     for table in session_tables(connection):
         rows = connection.execute(
             f"SELECT session, count(*) FROM {table} GROUP BY session"  # noqa: S608  our own names
         ).fetchall()
-        for number, share in _shares(dict(rows), taken.get(table, 0)).items():
+        for number, share in _shares(dict(rows), table_bytes.get(table, 0)).items():
             of[number] = of.get(number, 0) + share
     return of
 
 
 def _table_bytes(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    """Size of each table with its indexes."""
     yield from connection.execute(
         "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s "
         "JOIN sqlite_master m USING (name) WHERE s.aggregate = TRUE GROUP BY m.tbl_name"

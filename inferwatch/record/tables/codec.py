@@ -23,7 +23,7 @@ from inferwatch.record.tables.table import (
 )
 
 Queued = Numbered | tuple[int, Checkpoint]
-"""To be written: a reading or a Model, by ordinal."""
+"""An item to be written: a reading or a Model, by ordinal."""
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
 """Errors of converting a reading that does not fit into a row."""
 INSERT_SOURCE = "INSERT INTO sources (session, source, name) VALUES (?, ?, ?)"

@@ -67,7 +67,7 @@ SELECT = (
     "  WHERE session = :session AND ordinal > :ordinal ORDER BY ordinal LIMIT 1)"
     "ORDER BY ordinal"
 )
-"""From the start of the chains that contain the first row after an ordinal."""
+"""Rows from the start of the chains that contain the first row after an ordinal."""
 SELECT_LAYOUT = (
     "SELECT model, finished, others, histograms FROM sample_layouts "
     "WHERE session = ? AND layout = ?"
@@ -115,7 +115,7 @@ def _zeros(layout: Layout) -> Groups:
 
 
 def _as_they_are(number: int) -> int:
-    """How many of a group's first numbers are no counts."""
+    """How many numbers at the start of a group are stored as they are."""
     return (0, LARGEST, 1)[min(number, 2)]
 
 
@@ -246,12 +246,12 @@ class EngineSampleTable(ReadingTable[EngineSample]):
                 continue  # likewise
             chain.groups, chain.place = _changed(chain.groups, unpack(blob)), place
             if ordinal > after.ordinal:
-                told = _told(layout, chain.groups)
-                yield ordinal, EngineSample(source=sources[source], **fields, **told)
+                stored = _stored_fields(layout, chain.groups)
+                yield ordinal, EngineSample(source=sources[source], **fields, **stored)
 
     @staticmethod
     def _values(sample: EngineSample) -> Iterator[Row]:
-        """Exported rows of what has no column: histograms, finish reasons, others."""
+        """Rows to export of values without a column: histograms, finish reasons."""
         about = (sample.t_ns, sample.rank)
         for way, count in sample.finished.items():
             yield *about, f"finished {way}", count, None, None
@@ -274,10 +274,10 @@ class EngineSampleTable(ReadingTable[EngineSample]):
 
 def _means(sample: EngineSample) -> tuple[float | int | None, ...]:
     """Sum and count of the most frequently queried histograms."""
-    found = (sample.histograms.get(key) for key in MEANS)
+    histograms = (sample.histograms.get(key) for key in MEANS)
     return tuple(
         part
-        for each in found
+        for each in histograms
         for part in (
             (each.sum, each.counts[-1]) if each and each.counts else (None,) * 2
         )
@@ -294,7 +294,7 @@ def _read_layout(
     return model, *map(json.loads, lists)
 
 
-def _told(layout: Layout, groups: Groups) -> dict[str, Any]:
+def _stored_fields(layout: Layout, groups: Groups) -> dict[str, Any]:
     """The fields stored in groups."""
     model, finished, others, histograms = layout
     ended, family, *numbers = groups

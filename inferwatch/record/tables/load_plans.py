@@ -45,13 +45,13 @@ class NoteTable(PlainTable):
 
 def load_plans(connection: sqlite3.Connection, session: int) -> list[LoadPlanned]:
     """The load plans of a session in order of receipt, without reading the rest."""
-    found = [
+    plans = [
         (ordinal, LoadPlanned(t_ns=t_ns, plan=text.removeprefix(NOTED)))
         for ordinal, t_ns, text in connection.execute(FIND_NOTED, (session,))
     ]
     for ordinal, blob in connection.execute(FIND, (session,)):
         try:
-            found.append((ordinal, msgspec.msgpack.decode(blob, type=LoadPlanned)))
+            plans.append((ordinal, msgspec.msgpack.decode(blob, type=LoadPlanned)))
         except msgspec.MsgspecError:
             continue  # damaged file
-    return [planned for _, planned in sorted(found, key=lambda each: each[0])]
+    return [planned for _, planned in sorted(plans, key=lambda each: each[0])]

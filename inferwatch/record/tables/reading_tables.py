@@ -303,7 +303,7 @@ class PackedTable(ReadingTable[Any]):
         self._lists = msgspec.json.Decoder(_struct_of(kind, lists))
         self.blobs = (
             BlobColumn(
-                table=name, column=column, reader=self._held, quick=zlib.decompress
+                table=name, column=column, reader=self._unpacked, quick=zlib.decompress
             ),
         )
         self._make, self._names, self._counts = kind, lists, dict(counts or {})
@@ -316,7 +316,9 @@ class PackedTable(ReadingTable[Any]):
         self._select = select_sql(name, ("source", column, *self._columns.names))
 
     def add(self, batch: RowBatch, key: Key, reading: AnyReading) -> None:
-        lists = {name: held for name in self._names if (held := getattr(reading, name))}
+        lists = {
+            name: content for name in self._names if (content := getattr(reading, name))
+        }
         counts = [len(lists.get(name, ())) for name in self._counts.values()]
         lists |= {name: _gaps_of(lists[name]) for name in self._gaps if name in lists}
         blob = zlib.compress(msgspec.json.encode(lists))
@@ -332,12 +334,12 @@ class PackedTable(ReadingTable[Any]):
     ) -> Iterator[Numbered]:
         rows = connection.execute(self._select, (session, after.ordinal))
         for ordinal, source, blob, *values in rows:
-            fields = self._columns.restore(values) | self._held(blob)
+            fields = self._columns.restore(values) | self._unpacked(blob)
             yield ordinal, self._make(source=sources[source], **fields)
 
-    def _held(self, blob: bytes) -> dict[str, Any]:
-        held = msgspec.structs.asdict(self._lists.decode(zlib.decompress(blob)))
-        return held | {name: _summed(held[name]) for name in self._gaps}
+    def _unpacked(self, blob: bytes) -> dict[str, Any]:
+        lists = msgspec.structs.asdict(self._lists.decode(zlib.decompress(blob)))
+        return lists | {name: _summed(lists[name]) for name in self._gaps}
 
 
 def _gaps_of(numbers: list[Any]) -> list[Any]:
@@ -355,9 +357,10 @@ def _summed(gaps: list[Any]) -> list[Any]:
 
 def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.Struct]:
     """A Struct of some fields of a reading, to validate a blob that may be damaged."""
-    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    by_name = {field.name: field for field in msgspec.structs.fields(kind)}
     fields: list[Any] = [
-        (name, known[name].type, msgspec.field(default_factory=list)) for name in lists
+        (name, by_name[name].type, msgspec.field(default_factory=list))
+        for name in lists
     ]
     return msgspec.defstruct(f"ListsOf{kind.__name__}", fields)
 
@@ -382,10 +385,10 @@ def _map_changes(blocks: BlockMap) -> Iterator[Row]:
     for holder in blocks.gone:
         yield *about, "gone", None, holder, None, None
     lists = zip_longest(blocks.holders, blocks.groups, blocks.kept, blocks.blocks)
-    for holder, group, kept, held in lists:
+    for holder, group, kept, ids in lists:
         at, group = kept or 0, group or 0  # noqa: PLW2901 - all are of the first
         yield *about, "kept", None, holder, group, at
-        for place, block in enumerate(held or (), at):
+        for place, block in enumerate(ids or (), at):
             yield *about, "held", block, holder, group, place
     for block in blocks.cached:
         yield *about, "cached", block, None, None, None

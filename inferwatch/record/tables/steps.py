@@ -75,19 +75,19 @@ def pack(steps: list[tuple[int, Step]]) -> bytes:
     ordered = sorted(steps, key=lambda each: (each[1].source, each[1].rank, each[0]))
     ordinals = [0, *(ordinal for ordinal, _ in ordered)]
     differences = [after - before for before, after in pairwise(ordinals)]
-    held: dict[str, object] = {"ordinals": differences}
+    lists: dict[str, object] = {"ordinals": differences}
     for name in LISTS:
-        held[name] = [getattr(step, name) for _, step in ordered]
-    return zlib.compress(msgspec.json.encode(held))
+        lists[name] = [getattr(step, name) for _, step in ordered]
+    return zlib.compress(msgspec.json.encode(lists))
 
 
 def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
     """The lists of each step, by ordinal."""
-    held = msgspec.json.decode(zlib.decompress(blob))
-    lists = zip(*itemgetter(*LISTS)(held), strict=True)
+    document = msgspec.json.decode(zlib.decompress(blob))
+    lists = zip(*itemgetter(*LISTS)(document), strict=True)
     return {
         ordinal: dict(zip(LISTS, each, strict=True))
-        for ordinal, each in zip(accumulate(held["ordinals"]), lists, strict=True)
+        for ordinal, each in zip(accumulate(document["ordinals"]), lists, strict=True)
     }
 
 
@@ -168,11 +168,11 @@ class StepTable(ReadingTable[Step]):
         """
         named = {"session": session, "ordinal": after.ordinal + 1}
         blobs = connection.execute(SELECT_MEMBERS, named)
-        held: dict[int, dict[str, Any]] = {}
+        lists: dict[int, dict[str, Any]] = {}
         following = next(blobs, None)
         rows = connection.execute(SELECT, (session, after.ordinal))
         for ordinal, source, *values in rows:
             while following is not None and following[0] <= ordinal:
-                held, following = unpack(following[1]), next(blobs, None)
+                lists, following = unpack(following[1]), next(blobs, None)
             fields = STEP_COLUMNS.restore(values)
-            yield ordinal, Step(source=sources[source], **fields, **held[ordinal])
+            yield ordinal, Step(source=sources[source], **fields, **lists[ordinal])

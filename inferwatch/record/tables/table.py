@@ -261,7 +261,7 @@ class StructColumns:
         self.json = tuple(self.names[place] for place in self._json)
         """Columns that hold JSON."""
         self._allowed = [_stored_as(field.type) for field in fields]
-        self._known: set[tuple[type, ...]] = set()
+        self._valid_types: set[tuple[type, ...]] = set()
         """Combinations of types that were found valid; there are few."""
 
     def values(self, struct: object) -> tuple[Any, ...]:
@@ -280,9 +280,9 @@ class StructColumns:
             TypeError: a column holds a value of a type never written.
         """
         kinds = tuple(map(type, values))
-        if kinds not in self._known:
+        if kinds not in self._valid_types:
             self._check(kinds)
-            self._known.add(kinds)
+            self._valid_types.add(kinds)
         fields: dict[str, Any] = dict(zip(self.fields, values, strict=True))
         for name, restorer in self._restorers:
             if fields[name] is not None:
@@ -306,10 +306,10 @@ def _stored_as(annotation: object) -> frozenset[type]:
     """SQLite types a field may have; NULL occurs in recordings older than the field."""
     if _is_json(annotation):
         return frozenset({str, NoneType})
-    found: set[type] = {NoneType}
+    types: set[type] = {NoneType}
     for kind in get_args(annotation) or (annotation,):
-        found.add(next(each for each in STORED if issubclass(kind, each)))
-    return frozenset(found | ({int} if float in found else set()))
+        types.add(next(each for each in STORED if issubclass(kind, each)))
+    return frozenset(types | ({int} if float in types else set()))
 
 
 def _restorer(annotation: object) -> type[Any] | None:

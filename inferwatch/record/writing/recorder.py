@@ -141,20 +141,20 @@ class RecordingLoop:
             lost = self.session.write(self._batch, self.unrecorded)
             self.written += self._batch.readings - lost
             self._lost += lost
-            kept, self._batch = self._batch.checkpoints, None
-            if kept and self.unrecorded == 0:
+            models, self._batch = self._batch.checkpoints, None
+            if models and self.unrecorded == 0:
                 session = self.session
-                self.checkpoint_writer.keep(session.number, session.started_ns, kept)
+                self.checkpoint_writer.keep(session.number, session.started_ns, models)
 
     def _check_file(self, opened: tuple[int, int]) -> None:
         """Detect a removed or replaced file, to which SQLite would keep writing."""
         try:
-            found = file_id(self._path)
+            current = file_id(self._path)
         except FileNotFoundError:
             raise StorageError(
                 f"{self._path} was removed: start inferwatch again to record"
             ) from None
-        if found != opened:
+        if current != opened:
             raise StorageError(
                 f"{self._path} was replaced by another file: start inferwatch "
                 "again to record"
@@ -179,7 +179,7 @@ class RecordingLoop:
                 self._count_deleted(error)
 
     def _count_deleted(self, error: SessionDeletedError) -> None:
-        """What was written is lost with the session."""
+        """Count the written readings as lost, as the session was deleted with them."""
         self._lost += self.written
         self.written = 0
         self.message = str(error)

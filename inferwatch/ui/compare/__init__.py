@@ -1,1 +1,1 @@
-"""Did it get better, and could that be chance?"""
+"""The comparison screen: did it get better, and could that be chance?"""

@@ -169,11 +169,11 @@ def _apart(
     ticks: Sequence[tuple[float, str]], row: float
 ) -> Sequence[tuple[float, str]]:
     """Keep one tick a row, the upper of two."""
-    kept: list[tuple[float, str]] = []
+    result: list[tuple[float, str]] = []
     for value, label in reversed(ticks):
-        if not kept or kept[-1][0] - value > 1.5 * row:
-            kept.append((value, label))
-    return kept
+        if not result or result[-1][0] - value > 1.5 * row:
+            result.append((value, label))
+    return result
 
 
 def _split(ticks: Sequence[tuple[float, str]]) -> tuple[list[float], list[str]]:
@@ -215,10 +215,10 @@ def cdf(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
     ends = [x for curve in curves for x, _ in curve.points]
     lowest = min(ends)
     x_span = (lowest, max(*ends, lowest + 0.1))
-    shown = DISTRIBUTIONS[name]
-    vantage = f"{shown.vantage}, " if shown.vantage else ""
+    number = DISTRIBUTIONS[name]
+    vantage = f"{number.vantage}, " if number.vantage else ""
     return Overlay(
-        title=f"{shown.label} CDF",
+        title=f"{number.label} CDF",
         note=f"{vantage}log s, {MARK} p50 p99",
         names=tuple(each.name for each in sides),
         curves=curves,
@@ -333,14 +333,14 @@ def _pieces(run: SessionNumbers, metric: JudgedMetric) -> list[Curve]:
 def _values(run: SessionNumbers, metric: JudgedMetric) -> Floats:
     """Return a value per span, NaN if unknown."""
     if metric.share is not None:
-        known = run.counted[metric.of]
-        upto = np.cumsum(merged(known.counts.astype(float), SPANS), axis=1)
+        counts = run.counted[metric.of]
+        upto = np.cumsum(merged(counts.counts.astype(float), SPANS), axis=1)
         ranks = np.ceil(metric.share * upto[:, -1])
         places = [
             int(np.searchsorted(row, max(rank, 1)))
             for row, rank in zip(upto, ranks, strict=True)
         ]
-        quantiles = known.values_s[np.minimum(places, len(known.values_s) - 1)]
+        quantiles = counts.values_s[np.minimum(places, len(counts.values_s) - 1)]
         return np.where(upto[:, -1] > 0, quantiles, np.nan)
     above, below = run.line(metric)
     above, below = merged(above, SPANS), merged(below, SPANS)

@@ -183,22 +183,22 @@ def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequenc
     word = str(result.verdict)
     if result.verdict in SAYS_SOMETHING and at_another_load(pair):
         word += " at a different load"
-    said: list[Line] = [(TextRun(word, verdict_ink(result.verdict, pair)),)]
+    lines: list[Line] = [(TextRun(word, verdict_ink(result.verdict, pair)),)]
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
-        said.append((TextRun(f"{more} would tell"),) if more else ())
+        lines.append((TextRun(f"{more} would tell"),) if more else ())
     else:
-        said.append((TextRun(meaning(result.verdict, matters)),))
-    return [part for part in said if part]
+        lines.append((TextRun(meaning(result.verdict, matters)),))
+    return [part for part in lines if part]
 
 
 def _place(place: ChangedPart) -> Line:
     """Return when, or for which requests, the change is largest."""
-    said = place.sentence or f"{change_text(place.ratio)} {place.part}"
+    text = place.sentence or f"{change_text(place.ratio)} {place.part}"
     return (
         TextRun("  ⌖ ", "accent"),
         TextRun(f"{place.cut}: ", "muted"),
-        TextRun(said),
+        TextRun(text),
     )
 
 
@@ -207,17 +207,17 @@ def _basis(result: MetricResult) -> Sequence[Line]:
     way = f"{result.metric.better} is better"
     if result.metric.better is Better.NEITHER:
         way = "neither direction is better in itself"
-    said: list[Line] = [
+    lines: list[Line] = [
         (TextRun(f"n {' and '.join(counts)}", "muted"),),
         (TextRun(f"seen by {result.metric.vantage}", "muted"),),
         (TextRun(way, "muted"),),
     ]
     if result.adjusted_p is not None:
         if result.p_value is not None:
-            said.append((TextRun(f"p {_chance(result.p_value)}", "muted"),))
+            lines.append((TextRun(f"p {_chance(result.p_value)}", "muted"),))
         shared = f"{_chance(result.adjusted_p)} over all metrics"
-        said.append((TextRun(f"{shared}, significant up to {ALPHA:g}", "muted"),))
-    return said
+        lines.append((TextRun(f"{shared}, significant up to {ALPHA:g}", "muted"),))
+    return lines
 
 
 def _chance(p: float) -> str:

@@ -82,7 +82,6 @@ class CompareHead(Panel):
         self.redraw()
 
     def show(self, comparison: Comparison, place: int) -> None:
-        """Show a comparison and one of its pairs."""
         self._comparison, self._place = comparison, place
         pair = comparison.pairs[place]
         self._names = pair.a.name, pair.b.name
@@ -110,9 +109,9 @@ class CompareHead(Panel):
         room = max(height - 1, 1)
         if len(lines) > room:
             more = len(lines) - room + 1
-            said = f"   … {more} more lines: quality"
+            note = f"   … {more} more lines: quality"
             action = "screen.look('quality')"
-            lines = [*lines[: room - 1], (TextRun(said, "muted", action),)]
+            lines = [*lines[: room - 1], (TextRun(note, "muted", action),)]
         return [self._title(width), *lines]
 
     def _title(self, width: int) -> Line:
@@ -157,8 +156,8 @@ def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
     if pair.void:
         return
     mark = "∥" if pair.pairing is not None else "×" if pair.is_repeated else " "
-    said = pair.about_runs if pair.is_repeated else pairing_sentence(pair)
-    yield fit((TextRun(f" {mark} ", "accent"), TextRun(said, "muted")), width + 2)
+    text = pair.about_runs if pair.is_repeated else pairing_sentence(pair)
+    yield fit((TextRun(f" {mark} ", "accent"), TextRun(text, "muted")), width + 2)
     if pair.quality:
         worst = doubts(pair.quality)[:1]
         glyph, ink = QUALITY_LOOKS[worst[0].quality if worst else Quality.GOOD]
@@ -186,13 +185,13 @@ def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> lis
 def _look(pair: SessionPair) -> tuple[str, str]:
     """Return glyph and ink of the first conclusive row."""
     verdict = next(iter(in_order(pair)), MetricVerdict.OPEN)
-    if verdict in PROBABLE:  # the sentence begins with what is not there
+    if verdict in PROBABLE:  # the sentence says that it is not certain
         return GLYPHS[verdict], "muted"
     return GLYPHS[verdict], verdict_ink(verdict, pair)
 
 
 WIDE = 140
-"""Width from which charts stand beside the table."""
+"""Width from which charts are beside the table."""
 TALL = 34
 """Height from which there is room for when and for whom."""
 METRICS, CHARTS, QUALITY, SETUP = PANES
@@ -327,7 +326,7 @@ class CompareScreen(Screen[None]):
         self.refresh_bindings()
 
     @work(thread=True, exclusive=True)
-    def _compute(self, wanted: ComparisonRequest) -> None:
+    def _compute(self, request: ComparisonRequest) -> None:
         worker = get_current_worker()
 
         def tell(what: str) -> None:
@@ -336,7 +335,7 @@ class CompareScreen(Screen[None]):
             self._doing = what
 
         try:
-            comparison = run_comparison(wanted, tell)
+            comparison = run_comparison(request, tell)
             tell("drawing")
         except _Left:
             return
@@ -369,7 +368,7 @@ class CompareScreen(Screen[None]):
     def _names(self) -> tuple[str, ...]:
         if self.found is not None and self.wanted is self._shown_as:
             return tuple(side.name for side in self.found.sides)
-        with suppress(UsageError):  # it will be said
+        with suppress(UsageError):  # computing it reports the error
             return tuple(" ".join(words) for words in grouped(self.wanted.sessions))
         return self.wanted.sessions
 
@@ -382,7 +381,7 @@ class CompareScreen(Screen[None]):
             self.page.failure = error
             self.query_one(CompareHead).fail(str(error))
             return
-        self.wanted = self._shown_as  # what was found before is still true
+        self.wanted = self._shown_as  # the earlier comparison is still valid
         self._show_pair()
         self.notify(str(error), severity="error", timeout=10, markup=False)
 
@@ -421,7 +420,7 @@ class CompareScreen(Screen[None]):
         self.query_one(CompareDetail).show(row, pair, self.found.rules.matters)
         result = table.pointed_result
         if result is None:
-            return  # what is folded has no curve: the last one stays
+            return  # a folded row has no curve: the last one stays
         sides = (pair.a, pair.b)
         self.query_one("#cdf", CompareChart).show(cdf(sides, result.metric))
         timed = over_time(sides, result.metric)
@@ -512,18 +511,18 @@ class CompareScreen(Screen[None]):
         self.post_message(GoBack())
 
 
-def swapped(wanted: ComparisonRequest, other: int) -> ComparisonRequest:
+def swapped(request: ComparisonRequest, other: int) -> ComparisonRequest:
     """Return the request with the first and another side swapped."""
-    sides = grouped(wanted.sessions)
-    choices = _choices(wanted)
+    sides = grouped(request.sessions)
+    choices = _choices(request)
     sides[0], sides[other] = sides[other], sides[0]
     choices[0], choices[other] = choices[other], choices[0]
     words = [word for side in sides for word in (PARTS, *side)][1:]
-    if PARTS not in wanted.sessions:
+    if PARTS not in request.sessions:
         words = [word for side in sides for word in side]
-    return replace(wanted, sessions=tuple(words), choices=tuple(choices))
+    return replace(request, sessions=tuple(words), choices=tuple(choices))
 
 
-def _choices(wanted: ComparisonRequest) -> list[SpanChoice]:
-    missing = len(grouped(wanted.sessions)) - len(wanted.choices)
-    return [*wanted.choices, *[SpanChoice()] * missing]
+def _choices(request: ComparisonRequest) -> list[SpanChoice]:
+    missing = len(grouped(request.sessions)) - len(request.choices)
+    return [*request.choices, *[SpanChoice()] * missing]

@@ -56,7 +56,6 @@ class ReadingList(Panel):
     """Index of the top line."""
 
     def lines(self, width: int) -> Iterable[Line]:
-        """Return all lines for a width."""
         del width
         return ()
 
@@ -176,17 +175,17 @@ CompareRow = MetricResult | FoldedRows
 
 def arranged(pair: SessionPair, *, unfolded: bool) -> list[CompareRow]:
     """Return conclusive metrics, then probable, unchanged and inconclusive ones."""
-    said = [
+    rows = [
         each
         for verdict, results in in_order(pair).items()
         if verdict is not MetricVerdict.OPEN
         for each in results
     ]
     silent = pair.of(MetricVerdict.OPEN)
-    if not said or len(silent) < LEAST_FOLDED:
-        return [*said, *silent]
+    if not rows or len(silent) < LEAST_FOLDED:
+        return [*rows, *silent]
     fold = FoldedRows(tuple(silent), unfolded)
-    return [*said, fold, *(silent if unfolded else ())]
+    return [*rows, fold, *(silent if unfolded else ())]
 
 
 def nearest(results: Sequence[MetricResult]) -> MetricResult | None:
@@ -196,7 +195,7 @@ def nearest(results: Sequence[MetricResult]) -> MetricResult | None:
 
 
 def _needs(result: MetricResult) -> int:
-    """Return runs if they are repeated, else requests; all rows use the same."""
+    """Return how many more runs, else how many more requests, would settle it."""
     return result.more_runs or result.more_requests or 0
 
 
@@ -255,12 +254,12 @@ def _of(
 
 
 def _verdict(row: MetricResult, width: int, pair: SessionPair) -> Line:
-    said = f"{GLYPHS[row.verdict]} {verdict_text(row)}"
+    text = f"{GLYPHS[row.verdict]} {verdict_text(row)}"
     if row.verdict in SAYS_SOMETHING and at_another_load(pair):
-        said += OTHER_LOAD
-    if len(said) >= width:
-        said = said.removesuffix(UNIT).removesuffix(OTHER_LOAD)
-    return (cells(f" {said}", width, verdict_ink(row.verdict, pair)),)
+        text += OTHER_LOAD
+    if len(text) >= width:
+        text = text.removesuffix(UNIT).removesuffix(OTHER_LOAD)
+    return (cells(f" {text}", width, verdict_ink(row.verdict, pair)),)
 
 
 class CompareTable(CursorTable[CompareRow]):
@@ -316,7 +315,7 @@ class CompareTable(CursorTable[CompareRow]):
 
     @property
     def can_fold(self) -> bool:
-        """Some rows are inconclusive, others are not."""
+        """Whether some rows are inconclusive and others are not."""
         return any(isinstance(row, FoldedRows) for row in self.rows)
 
     def action_fold(self) -> None:
@@ -337,17 +336,17 @@ class CompareTable(CursorTable[CompareRow]):
 
     def key_to_keep(self, before: int) -> str | None:
         """Move the cursor from a row that is folded to the folded row."""
-        kept = super().key_to_keep(before)
+        key = super().key_to_keep(before)
         keys = [self.key_of(row) for row in self.rows]
-        return FOLD if kept is not None and kept not in keys and FOLD in keys else kept
+        return FOLD if key is not None and key not in keys and FOLD in keys else key
 
     def across(self, row: CompareRow, width: int) -> Line | None:
         """Draw a folded row: how many metrics, and which is nearest."""
         if not isinstance(row, FoldedRows):
             return None
-        said = f" {FOLD_GLYPHS[row.unfolded]} {counted(len(row.results), 'row')}: "
+        text = f" {FOLD_GLYPHS[row.unfolded]} {counted(len(row.results), 'row')}: "
         left = (
-            TextRun(said, "warn"),
+            TextRun(text, "warn"),
             TextRun(str(MetricVerdict.OPEN), "warn"),
             TextRun("  space folds" if row.unfolded else "  space unfolds", "faint"),
         )

@@ -115,8 +115,8 @@ def _latencies(state: ServerState) -> Iterator[Line]:
         if row is not None and row.quantiles.n:
             mean = format_duration(row.quantiles.mean).strip()
             high = _percentile(row)
-            told = f"{mean} mean, {high} p99" if high else f"{mean} mean"
-            yield labelled(LATENCIES[metric].label, told)
+            text = f"{mean} mean, {high} p99" if high else f"{mean} mean"
+            yield labelled(LATENCIES[metric].label, text)
 
 
 def _percentile(row: Latency) -> str:

@@ -79,7 +79,7 @@ class FleetRow:
 
     @property
     def lost(self) -> bool:
-        """The values are old, as the server is lost."""
+        """Whether the values are old, as the server is lost."""
         return self.server.trouble is Trouble.LOST
 
 
@@ -280,8 +280,8 @@ def _mean(
     """Return a column of the mean of the first known latency."""
 
     def value(row: FleetRow) -> float | None:
-        found = (latency_of(row.state, metric) for metric in metrics)
-        means = (each.quantiles.mean for each in found if each is not None)
+        latencies = (latency_of(row.state, metric) for metric in metrics)
+        means = (each.quantiles.mean for each in latencies if each is not None)
         return next((each for each in means if each is not None), None)
 
     def write(row: FleetRow, _: int) -> TextRun:
@@ -467,8 +467,8 @@ class FleetTable(CursorTable[FleetRow]):
         return row.key
 
     def is_listed(self, row: FleetRow) -> bool:
-        wanted = self.scope is FleetScope.ALL
-        return wanted or row.server.trouble is not Trouble.NONE
+        is_all = self.scope is FleetScope.ALL
+        return is_all or row.server.trouble is not Trouble.NONE
 
     def words_of(self, row: FleetRow) -> Iterable[str | None]:
         info = row.state.info

@@ -143,21 +143,21 @@ HBM_SHARE = share_chart(
         ),
     ),
 )
-"""For a MIG slice, whose peak bandwidth is unknown."""
+"""Chart for a MIG slice, whose peak bandwidth is unknown."""
 MEMORY_BUSY = share_chart(
     title=label_of(GpuState.memory_busy),
     note="gpu, time with any access: no measure of how much",
     series=(late_share("busy", "faint", _gpu("memory_busy"), Texture.LIGHT),),
 )
-"""For drivers that count no cycles."""
+"""Chart for drivers that count no cycles."""
 
 
 def _without_cycles(snapshot: Snapshot) -> ChartPlan | None:
     gpu = gpu_of(snapshot)
     if gpu is None or any(each is not None for each in gpu.timeline.sm_active):
         return None
-    known = any(each is not None for each in gpu.timeline.memory_busy)
-    return MEMORY_BUSY if known else None
+    is_known = any(each is not None for each in gpu.timeline.memory_busy)
+    return MEMORY_BUSY if is_known else None
 
 
 SM = share_chart(

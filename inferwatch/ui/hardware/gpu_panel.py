@@ -261,16 +261,16 @@ def _value_width(width: int) -> int:
 
 
 def _bar(bar: Bar, width: int) -> Line:
-    said, share = bar.value.ljust(_value_width(width)), bar.share
+    text, share = bar.value.ljust(_value_width(width)), bar.share
     after = ""
     if width >= WITH_MEANS:
-        known = bar.mean is not None
-        after = f" {MEAN}{format_share(bar.mean)}" if known else " " * 6
-    room = max(width - LABEL - cells_of(said) - 5 - cells_of(after), 0)
+        is_known = bar.mean is not None
+        after = f" {MEAN}{format_share(bar.mean)}" if is_known else " " * 6
+    room = max(width - LABEL - cells_of(text) - 5 - cells_of(after), 0)
     return _labelled(
         bar.number.label,
         (
-            TextRun(said),
+            TextRun(text),
             *gauge(share, room, bar.ink, bar.mark),
             TextRun(f" {format_share(share)}", "" if share is not None else "faint"),
             TextRun(after, "muted"),
@@ -289,17 +289,17 @@ def _memory(gpu: GpuState, snapshot: Snapshot, width: int) -> Sequence[Line]:
     parts = list(_parts(gpu, snapshot, used))
     reserved = gpu.memory_reserved_bytes or 0
     of = f" of {_gb(total)}" if width >= ROOMY else ""
-    said = f"{_gb(used):>5}{of} GB".ljust(_value_width(width))
+    text = f"{_gb(used):>5}{of} GB".ljust(_value_width(width))
     share = (used + reserved) / total
     room = max(
-        width - LABEL - cells_of(said) - 5 - (6 if width >= WITH_MEANS else 0), 0
+        width - LABEL - cells_of(text) - 5 - (6 if width >= WITH_MEANS else 0), 0
     )
     drawn = [(size / total, glyph, ink) for _, size, glyph, ink in parts]
     drawn.append((reserved / total, "╱", "faint"))
     bar = _labelled(
         MEMORY.label,
         (
-            TextRun(said),
+            TextRun(text),
             *split_bar(drawn, room),
             TextRun(f" {format_share(min(share, 1.0))}"),
         ),
@@ -344,15 +344,15 @@ def _gb(size: float) -> str:
 
 def _facts(gpu: GpuState, snapshot: Snapshot, width: int) -> Iterator[Sequence[Line]]:
     """Yield a row each: power, energy, clocks, throttling, temperatures, links."""
-    yield _known(gpu, GpuState.power_w, "power_w", _power(gpu, width))
-    yield _known(gpu, GpuState.energy_j, "energy_mj", _energy(gpu, snapshot))
-    yield _known(gpu, GpuState.sm_clock_mhz, "sm_clock_mhz", _clocks(gpu))
-    yield _known(gpu, GpuState.throttled, "throttle_reasons", _throttled(gpu, snapshot))
-    yield _known(gpu, GpuState.temperature_c, "temperature_c", _temperatures(gpu))
-    yield _known(gpu, GpuState.pcie_tx_bytes_per_s, "pcie_tx_bytes_per_s", _links(gpu))
+    yield _lines(gpu, GpuState.power_w, "power_w", _power(gpu, width))
+    yield _lines(gpu, GpuState.energy_j, "energy_mj", _energy(gpu, snapshot))
+    yield _lines(gpu, GpuState.sm_clock_mhz, "sm_clock_mhz", _clocks(gpu))
+    yield _lines(gpu, GpuState.throttled, "throttle_reasons", _throttled(gpu, snapshot))
+    yield _lines(gpu, GpuState.temperature_c, "temperature_c", _temperatures(gpu))
+    yield _lines(gpu, GpuState.pcie_tx_bytes_per_s, "pcie_tx_bytes_per_s", _links(gpu))
 
 
-def _known(
+def _lines(
     gpu: GpuState, what: object, field: str, facts: Iterable[Line]
 ) -> Sequence[Line]:
     """Return the known facts, else why there is none."""
@@ -371,10 +371,10 @@ def _power(gpu: GpuState, width: int) -> Iterator[Line]:
         yield labelled(label, f"{gpu.power_w:.0f} W")
         return
     share = gpu.power_w / limit
-    said = labelled(label, f"{gpu.power_w:>4.0f} of {limit:.0f} W ")
-    room = min(width - width_of(said) - 5, 12)
+    text = labelled(label, f"{gpu.power_w:>4.0f} of {limit:.0f} W ")
+    room = min(width - width_of(text) - 5, 12)
     bar = gauge(share, room, "waiting") if room >= 3 else ()
-    yield (*said, *bar, TextRun(f" {format_share(share)}"))
+    yield (*text, *bar, TextRun(f" {format_share(share)}"))
     if gpu.power_w_mean is not None:
         yield (TextRun(f"{MEAN} {gpu.power_w_mean:.0f} W", "muted"),)
 
@@ -388,16 +388,16 @@ def _energy(gpu: GpuState, snapshot: Snapshot) -> Iterator[Line]:
         (Hardware.tokens_per_s_per_w, hardware.tokens_per_s_per_w, ""),
     ):
         if value is not None and gpu.watched is not False:
-            said = TextRun(f" {label_of(field)}{of}", "muted")
-            yield (TextRun(format_rate(value).strip()), said)
-    told = snapshot.spending
+            label = TextRun(f" {label_of(field)}{of}", "muted")
+            yield (TextRun(format_rate(value).strip()), label)
+    spending = snapshot.spending
     for number in numbers(
         Spending.joules_per_prefill_token, Spending.joules_per_decode_token
     ):
-        joules = getattr(told, number.name, None)
+        joules = getattr(spending, number.name, None)
         if joules is not None and gpu.watched is not False:
-            said = TextRun(f" {number.label}", "muted")
-            yield (TextRun(format_figure(joules).strip()), said)
+            label = TextRun(f" {number.label}", "muted")
+            yield (TextRun(format_figure(joules).strip()), label)
     if gpu.energy_j is not None:
         kilo = gpu.energy_j >= 1_000
         size = format_rate(gpu.energy_j / (1_000 if kilo else 1)).strip()
@@ -486,10 +486,10 @@ def about_gpu(gpu: GpuState) -> Sequence[str]:
     if info.lost_because:
         texts.append(f"Lost: {info.lost_because}")
     reasons: dict[str, list[str]] = {}
-    known = {each.name: each for each in numbers_in(GpuState)}
-    known |= {field: number for number, field in AVERAGES.items()}
+    catalog = {each.name: each for each in numbers_in(GpuState)}
+    catalog |= {field: number for number, field in AVERAGES.items()}
     for field, why in info.missing.items():
-        name = known[field].label if field in known else field.replace("_", " ")
+        name = catalog[field].label if field in catalog else field.replace("_", " ")
         reasons.setdefault(why, []).append(name)
     texts += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
     return texts

@@ -85,9 +85,9 @@ def _power(gpu: GpuState) -> str:
 def _clock(gpu: GpuState, width: int) -> Line:
     clock = UNKNOWN if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz:,}"
     mark = "▲" if gpu.throttle_reasons else " "
-    known = gpu.sm_clock_mhz is not None
+    is_known = gpu.sm_clock_mhz is not None
     return (
-        cells(clock, width - 1, _ink(gpu, known=known), right=True),
+        cells(clock, width - 1, _ink(gpu, known=is_known), right=True),
         TextRun(mark, "warn"),
     )
 
@@ -152,7 +152,7 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         return (*self._named(gpu, width), *fit(why, room))
 
     def _place(self, gpu: GpuState) -> tuple[str, float]:
-        """Sort by host, then driver index; slices follow their GPU."""
+        """Return a sort key: host, then driver index; slices follow their GPU."""
         number = self._numbers[gpu.source]
         whole, _, part = number.partition(".")
         place = float(whole) if whole.isdecimal() else 1e6

@@ -120,9 +120,9 @@ def _in_short(host: HostState) -> Line:
 def _cores(host: HostState, width: int) -> Line:
     cores, busy = host.cores, host.busy
     now = UNKNOWN if busy is None else f"{busy:.2f}"
-    said = f"{now} of {cores} " if cores else f"{now} "
+    text = f"{now} of {cores} " if cores else f"{now} "
     share = min(busy / cores, 1.0) if busy is not None and cores else None
-    return _bar(label_of(HostState.cores), said, share, "cached", width)
+    return _bar(label_of(HostState.cores), text, share, "cached", width)
 
 
 def _memory(host: HostState, width: int) -> Line:
@@ -140,12 +140,12 @@ SAID = 18
 """Cells of a number and its total."""
 
 
-def _bar(label: str, said: str, share: float | None, ink: str, width: int) -> Line:
-    said = said.ljust(SAID)
-    room = max(width - LABEL - len(said) - 5, 0)
+def _bar(label: str, text: str, share: float | None, ink: str, width: int) -> Line:
+    text = text.ljust(SAID)
+    room = max(width - LABEL - len(text) - 5, 0)
     return (
         TextRun(label.ljust(LABEL), "muted"),
-        TextRun(said),
+        TextRun(text),
         *gauge(share, room, ink),
         TextRun(f" {format_share(share)}", "" if share is not None else "faint"),
     )
@@ -174,10 +174,10 @@ def _lags(host: HostState, snapshot: Snapshot) -> Iterator[Line]:
         (HostState.api_loop_lag_s, host.api_loop_lag_s),
         (HostState.own_loop_lag_s, host.own_loop_lag_s),
     )
-    known = [(field, lag) for field, lag in lags if lag is not None]
-    for field, lag in known:
+    values = [(field, lag) for field, lag in lags if lag is not None]
+    for field, lag in values:
         yield labelled(label_of(field), format_duration(lag).strip())
-    if known:
+    if values:
         yield (TextRun(f"worst of {snapshot.window.label}", "muted"),)
 
 
@@ -187,13 +187,13 @@ def _processes(host: HostState, width: int, room: int) -> Iterator[Line]:
     size = _bar_width(width)
     titles = f"{'process':<14}{'pid':>8}  {label_of(ProcessState.cpu_share):<{size}}"
     if wide:
-        threads, memory, held = (
+        threads, memory, throttled = (
             each.label
             for each in numbers(
                 ProcessState.threads, ProcessState.rss_bytes, ProcessState.throttled
             )
         )
-        titles += f"{threads:>13}{memory:>10}{held:>11}"
+        titles += f"{threads:>13}{memory:>10}{throttled:>11}"
     yield fit((TextRun(f"  {titles}", "muted"),), width)
     if not host.processes:
         yield (TextRun("  none is known", "faint"),)

@@ -222,11 +222,11 @@ class HardwareScreen(WatchScreen):
         """Return the chosen host, else that of the GPU, else our own."""
         by_source = {each.source: each for each in snapshot.hosts}
         gpu = self.gpu
-        wanted = self._host
-        if wanted is None:
-            wanted = (gpu.info.host or "") if gpu else ""
-        host = by_source.get(wanted)
-        if host is None and self._host is None and gpu is not None and wanted:
+        source = self._host
+        if source is None:
+            source = (gpu.info.host or "") if gpu else ""
+        host = by_source.get(source)
+        if host is None and self._host is None and gpu is not None and source:
             return None
         return host or next(iter(snapshot.hosts), None)
 
@@ -300,8 +300,8 @@ class HardwareScreen(WatchScreen):
         lines = self.query_one(NoGpuLines)
         above = 0 if snapshot.gpus else lines.rows(self.size.width)
         lines.styles.height = above
-        wanted = HostPanel.rows(self._host_of(snapshot))
-        least = min(wanted, max(room - above - 2 * ONE_CHART + 2, SUMMARY))
+        rows = HostPanel.rows(self._host_of(snapshot))
+        least = min(rows, max(room - above - 2 * ONE_CHART + 2, SUMMARY))
         self.add_class("-hosted")
         self.query_one(HostPanel).styles.height = least
         self._fit_charts("#host-charts", "-host-charts", room - above - least)
@@ -317,11 +317,11 @@ class HardwareScreen(WatchScreen):
     def _rows_of_host(self, snapshot: Snapshot, rest: int) -> int:
         """Return the host's height: full beside all charts, short beside one, or 0."""
         host = self._host_of(snapshot)
-        wanted = HostPanel.rows(host)
+        rows = HostPanel.rows(host)
         if host is None:
             return 0
-        if rest - wanted >= GOOD_CHARTS:
-            return wanted
+        if rest - rows >= GOOD_CHARTS:
+            return rows
         return SUMMARY if rest - SUMMARY >= 2 * ONE_CHART - 2 else 0
 
     def action_gpu(self, by: int) -> None:

@@ -124,15 +124,14 @@ class ColumnChooser(Panel, can_focus=True):
 
     def action_tick(self) -> None:
         key = self._columns[self._at].key
-        wanted = {*self._ticked} ^ {key}
-        self._ticked = wanted
+        ticked = {*self._ticked} ^ {key}
+        self._ticked = ticked
         keys = (each.key for each in self._columns)
         self.post_message(
-            self.ColumnsChosen(tuple(each for each in keys if each in wanted))
+            self.ColumnsChosen(tuple(each for each in keys if each in ticked))
         )
 
     def action_default(self) -> None:
-        """Choose the default for the width."""
         self.post_message(self.ColumnsChosen(None))
 
     def action_close(self) -> None:

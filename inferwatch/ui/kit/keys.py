@@ -82,8 +82,8 @@ def active_keys(screen: Screen[Any]) -> Sequence[ActiveKey]:
 
 def _is_typed(screen: Screen[Any], key: str) -> bool:
     """Return True if the focused widget consumes the key as text."""
-    focused, shown = screen.focused, format_key(key)
-    character = shown if len(shown) == 1 and shown.isascii() else key_to_character(key)
+    focused, name = screen.focused, format_key(key)
+    character = name if len(name) == 1 and name.isascii() else key_to_character(key)
     return focused is not None and focused.check_consume_key(key, character)
 
 
@@ -108,11 +108,11 @@ class KeyFooter(Footer):
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
         """Recompose only if the footer would change: creating keys is slow."""
-        here, said = self.is_attached and screen is self.screen, _footer_state(screen)
-        if not (here and self._footer_state == said):
+        here, state = self.is_attached and screen is self.screen, _footer_state(screen)
+        if not (here and self._footer_state == state):
             super().bindings_changed(screen)
             if here and screen.app.app_focus:
-                self._footer_state = said  # it soon does: keys are not made twice
+                self._footer_state = state  # it soon does: keys are not made twice
             return
         tells = {
             each.binding.key: each.tells or each.name for each in active_keys(screen)
@@ -136,10 +136,10 @@ class KeyFooter(Footer):
 
     def _fit(self, keys: Sequence[FooterKey]) -> None:
         room = self.size.width or self.app.size.width
-        kept = [each for each in keys if each.action in ALWAYS]
-        room -= sum(map(_width, kept)) - 1
+        result = [each for each in keys if each.action in ALWAYS]
+        room -= sum(map(_width, result)) - 1
         for each in keys:
-            if each in kept:
+            if each in result:
                 continue
             room -= _width(each)
             each.display = room >= 0
@@ -178,7 +178,7 @@ class KeyCommands(Provider):
     async def discover(self) -> Hits:
         for each in self._commands:
             yield DiscoveryHit(
-                _shown(each, Content(_text(each))),
+                _hit_text(each, Content(_text(each))),
                 partial(self._run, each),
                 _text(each),
             )
@@ -189,20 +189,20 @@ class KeyCommands(Provider):
             text = _text(each)
             score = matcher.match(text)
             if score > 0:
-                shown = _shown(each, matcher.highlight(text))
-                yield Hit(score, shown, partial(self._run, each), text)
+                line = _hit_text(each, matcher.highlight(text))
+                yield Hit(score, line, partial(self._run, each), text)
 
     @property
     def _commands(self) -> Iterable[ActiveKey]:
-        """Each action once."""
+        """Return every active action once."""
         possible = [each for each in active_keys(self.screen) if each.possible]
         named = [each for each in possible if each.name and each.tells]
         actions = {each.binding.action: each for each in named}
         actions.pop("command_palette", None)  # it is open
         return actions.values()
 
-    async def _run(self, wanted: ActiveKey) -> None:
-        await self.app.run_action(wanted.binding.action, wanted.node)
+    async def _run(self, key: ActiveKey) -> None:
+        await self.app.run_action(key.binding.action, key.node)
 
 
 def _text(key: ActiveKey) -> str:
@@ -210,5 +210,5 @@ def _text(key: ActiveKey) -> str:
     return key.tells if named else f"{key.name}: {key.tells}"
 
 
-def _shown(key: ActiveKey, text: Content) -> Content:
+def _hit_text(key: ActiveKey, text: Content) -> Content:
     return Content.assemble((f"{key.key:>8}  ", "bold $primary"), text)

@@ -39,7 +39,7 @@ class Inked(Widget):
 
     @property
     def grey(self) -> bool:
-        """Draw without colour: the values are outdated."""
+        """Whether to draw without colour, as the values are outdated."""
         return self._grey
 
     @grey.setter

@@ -78,7 +78,7 @@ class FilterField(Generic[Row]):
 
     @property
     def begun(self) -> str:
-        """The name with its usual sign."""
+        """The field's name with its usual sign."""
         return f"{self.name}{':' if self.kind is FieldKind.TEXT else '>'}"
 
 
@@ -166,10 +166,10 @@ class FilterGrammar(Generic[Row]):
                 begun = (each for each in self._phrases if each.startswith(rest))
                 if typing and rest.strip() and any(begun):
                     return
-                meant = self._phrases.get(" ".join(words[at : at + 2]).lower())
-                if meant is not None:
+                phrase = self._phrases.get(" ".join(words[at : at + 2]).lower())
+                if phrase is not None:
                     value, place = _value_at(words, at + 2)
-                    yield f"{whose or meant[0]}{meant[1]}{value}"
+                    yield f"{whose or phrase[0]}{phrase[1]}{value}"
                     break
             else:
                 yield words[place]
@@ -223,25 +223,25 @@ class FilterGrammar(Generic[Row]):
 
     def _names_like(self, name: str) -> str:
         """Return all field names, similar ones first."""
-        meant = get_close_matches(name, self.fields, n=3, cutoff=0.5)
-        return ", ".join(dict.fromkeys((*meant, *self.fields)))
+        matches = get_close_matches(name, self.fields, n=3, cutoff=0.5)
+        return ", ".join(dict.fromkeys((*matches, *self.fields)))
 
 
 def _has_word(word: str, words_of: Callable[[Row], Iterable[str | None]]) -> Test[Row]:
     return lambda row: any(word in each.lower() for each in words_of(row) if each)
 
 
-def _text_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
+def _text_test(field: FilterField[Row], sign: str, value: str) -> Test[Row]:
     if sign not in SAME:
-        raise _Fault(f"{field.name} is not a number: {field.begun}{wanted}")
+        raise _Fault(f"{field.name} is not a number: {field.begun}{value}")
     examples = ", ".join(field.choices) or "a text"
-    if not wanted:
+    if not value:
         raise _Fault(f"{field.begun} needs {examples}", may_go_on=True)
     if not field.choices:
-        return lambda row: wanted in str(field.value(row) or "").lower()
-    sought = NO_WORD.sub("_", wanted)
+        return lambda row: value in str(field.value(row) or "").lower()
+    sought = NO_WORD.sub("_", value)
     if not any(_names(each, sought) for each in field.choices):
-        raise _Fault(f"no {field.name} is called {wanted}: {examples}")
+        raise _Fault(f"no {field.name} is called {value}: {examples}")
     return lambda row: _names(str(field.value(row) or ""), sought)
 
 
@@ -255,8 +255,8 @@ def _ends(choice: str) -> Iterator[str]:
     return ("_".join(words[place:]) for place in range(len(words)))
 
 
-def _names(choice: str, wanted: str) -> bool:
-    return any(each.startswith(wanted) for each in _ends(choice))
+def _names(choice: str, prefix: str) -> bool:
+    return any(each.startswith(prefix) for each in _ends(choice))
 
 
 def _value_at(words: Sequence[str], place: int) -> tuple[str, int]:
@@ -271,10 +271,10 @@ def _value_at(words: Sequence[str], place: int) -> tuple[str, int]:
     return value, place + 1
 
 
-def _number_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
+def _number_test(field: FilterField[Row], sign: str, operand: str) -> Test[Row]:
     if sign in SAME and field.kind not in COUNTED:
-        raise _Fault(f"{field.name} takes > or <: {field.name}>{wanted}")
-    limit, compare = _number(field, sign, wanted), COMPARED[sign]
+        raise _Fault(f"{field.name} takes > or <: {field.name}>{operand}")
+    limit, compare = _number(field, sign, operand), COMPARED[sign]
     asks_for_more = sign.startswith(">")
     value_of = (asks_for_more and field.at_least) or field.value
 

@@ -83,10 +83,10 @@ def share_width(
 
     Elastic columns are left out from the right, and grow once all fit.
     """
-    shown = [each for each in columns if each.from_width <= width < each.below_width]
-    sizes = {each.key: each.width for each in shown}
-    elastic = [each for each in shown if each.least is not None]
-    spare = width - margin - sum(each.width for each in shown if each.least is None)
+    visible = [each for each in columns if each.from_width <= width < each.below_width]
+    sizes = {each.key: each.width for each in visible}
+    elastic = [each for each in visible if each.least is not None]
+    spare = width - margin - sum(each.width for each in visible if each.least is None)
     more = max(spare - sum(each.width for each in elastic), 0)
     while len(elastic) > 1 and spare < _needed(elastic):
         del sizes[elastic.pop().key]
@@ -97,7 +97,7 @@ def share_width(
         rest = next((each for each in elastic if not each.grows), elastic[0])
         others = sum(sizes[each.key] for each in elastic if each is not rest)
         sizes[rest.key] = max(spare - others, rest.least or 0)
-    return [(each, sizes[each.key]) for each in shown if each.key in sizes]
+    return [(each, sizes[each.key]) for each in visible if each.key in sizes]
 
 
 def fit_chosen(
@@ -110,17 +110,17 @@ def fit_chosen(
 
     Columns are left out by rank alone, and never cut.
     """
-    kept = [
+    visible = [
         replace(each, from_width=0, below_width=UNBOUNDED)
         for each in columns
         if not each.rank or each.key in chosen
     ]
     without: list[TableColumn[Row]] = []
-    while _least_width(kept) > width - margin and any(each.rank for each in kept):
-        last = max(kept, key=lambda each: each.rank)
-        kept.remove(last)
+    while _least_width(visible) > width - margin and any(each.rank for each in visible):
+        last = max(visible, key=lambda each: each.rank)
+        visible.remove(last)
         without.append(last)
-    return kept, without
+    return visible, without
 
 
 def _least_width(columns: Sequence[TableColumn[Row]]) -> int:
@@ -233,12 +233,11 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return ""
 
     def across(self, row: Row, width: int) -> Line | None:
-        """Return a line in place of the columns."""
+        """Return a line in place of the columns; None for a row of columns."""
         del row, width
         return None
 
     def empty_text(self) -> TextRun:
-        """Return the text of an empty table."""
         return TextRun("")
 
     def before_draw(self, seen: Sequence[Row]) -> None:
@@ -343,12 +342,12 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         if value is None:
             return rows
         rows.sort(key=self.recency, reverse=True)
-        known: list[Row] = []
+        ranked: list[Row] = []
         unknown: list[Row] = []
         for row in rows:
-            (unknown if value(row) is None else known).append(row)
-        known.sort(key=value, reverse=self.descending)  # type: ignore[arg-type] # None is in unknown
-        return [*known, *unknown]
+            (unknown if value(row) is None else ranked).append(row)
+        ranked.sort(key=value, reverse=self.descending)  # type: ignore[arg-type] # None is in unknown
+        return [*ranked, *unknown]
 
     @property
     def cursor(self) -> int:
@@ -412,15 +411,15 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         sized = self.sized_at(width)
         titles = tuple(self.title_of(column, size) for column, size in sized)
         if not self.rows:
-            said = self.empty_text()
-            pad = " " * max((width - len(said.text)) // 2, 0)
-            return [titles, (), fit((TextRun(pad), said), width)]
+            text = self.empty_text()
+            pad = " " * max((width - len(text.text)) // 2, 0)
+            return [titles, (), fit((TextRun(pad), text), width)]
         lines = range(self._top, len(self._rows_of_lines))[: max(height - 1, 0)]
-        seen = [self._rows_of_lines[line] for line in lines]
-        self.before_draw([self.rows[index] for index in seen if index is not None])
+        places = [self._rows_of_lines[line] for line in lines]
+        self.before_draw([self.rows[index] for index in places if index is not None])
         body = [
             self._heading(line, width) if index is None else self._row(index, sized)
-            for line, index in zip(lines, seen, strict=True)
+            for line, index in zip(lines, places, strict=True)
         ]
         return [titles, *body]
 
@@ -484,6 +483,6 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         line = self._lines_of_rows[self.cursor]
         above = line - 1 if line and self._rows_of_lines[line - 1] is None else line
         room = max(height - 1, 1)
-        most = max(len(self._rows_of_lines) - room, 0)  # rows that went leave no gap
+        most = max(len(self._rows_of_lines) - room, 0)  # removed rows leave no gap
         self._top = min(max(self._top, line - room + 1), above, most)
         self._lit = line - self._top + 1

@@ -1,1 +1,1 @@
-"""Limits of a running engine: what they are, what others would do, and turning them."""
+"""The dialog for limits of a running engine: present values, predictions, changes."""

@@ -1,4 +1,4 @@
-"""The dialog that turns limits of a running engine."""
+"""The dialog that changes limits of a running engine."""
 
 import asyncio
 from collections.abc import Sequence
@@ -62,14 +62,14 @@ class LimitField(DialogInput):
         if event.is_printable and not self.check_consume_key(
             event.key, event.character
         ):
-            event.prevent_default()  # the field does not take it, whoever is above may
+            event.prevent_default()  # not for the field: let its parents handle it
 
     def action_choose(self, by: int) -> None:
         """Propose the next higher or lower value."""
         typed = int(self.value) if self.value.isdecimal() else None
-        wanted = self.knob.beside(typed, by)
-        if wanted is not None and not self.disabled:
-            self.put(wanted)
+        value = self.knob.beside(typed, by)
+        if value is not None and not self.disabled:
+            self.put(value)
 
     def put(self, value: int | None) -> None:
         """Set a value; what is typed next replaces it."""
@@ -185,7 +185,6 @@ NO_OUTLOOK = (
 
 
 def pair_text(limits: LimitPair) -> str:
-    """Describe the changed limits."""
     parts = zip(
         NAMES, (limits.max_num_seqs, limits.max_num_batched_tokens), strict=True
     )
@@ -345,7 +344,7 @@ class KnobScreen(TableDialog):
 
     @property
     def is_recorded(self) -> bool:
-        """There is no live engine."""
+        """Whether there is no live engine."""
         return self._feed.limit_desk is None or self._feed.state is FeedState.REPLAYING
 
     @property
@@ -485,7 +484,7 @@ class KnobScreen(TableDialog):
             self.action_reset()
 
     def action_keep(self) -> None:
-        """Toggle whether limits stay; the engine learns it on the next turn."""
+        """Toggle whether limits stay; the engine is told with the next change."""
         if self.refusal is None:
             self._keep = not self._keep
             self.query_one(KeepSwitch).show(on=self._keep, can_turn=True)
@@ -501,7 +500,7 @@ class KnobScreen(TableDialog):
 
     @property
     def is_turning(self) -> bool:
-        """The engine has not answered yet, or the host is being asked for."""
+        """Whether a change is under way: a host is asked for, or no answer has come."""
         return any(
             each.group == "turn" and not each.is_finished and each.node is self
             for each in self.workers
@@ -511,14 +510,14 @@ class KnobScreen(TableDialog):
     async def _turn(self, *, back: bool) -> None:
         desk = self._feed.limit_desk
         try:
-            wanted = self._state.start if back else self._wanted
-            limits = self._asked_of(wanted)
+            target = self._state.start if back else self._wanted
+            limits = self._changes_of(target)
             if limits is None or desk is None:
                 return
             if not await self._may_turn(desk.must_name_host):
                 return
             self._tell("turning…")
-            if back or wanted == self._state.start:
+            if back or target == self._state.start:
                 await desk.reset()
             else:
                 await desk.set(limits, keep=self._keep)
@@ -529,13 +528,13 @@ class KnobScreen(TableDialog):
             self._look()
             for row in self.query(KnobRow):
                 row.follow()
-            self._tell(f"✔ {done_text(wanted, keep=self._keep)}", "-done")
+            self._tell(f"✔ {done_text(target, keep=self._keep)}", "-done")
 
-    def _asked_of(self, wanted: tuple[int | None, int | None]) -> LimitPair | None:
+    def _changes_of(self, target: tuple[int | None, int | None]) -> LimitPair | None:
         """Return what differs from the present values, None if nothing does."""
         if (why := self.refusal) is not None:
             raise UsageError(why)
-        seqs, tokens = wanted
+        seqs, tokens = target
         if seqs is None or tokens is None:
             raise UsageError("the engine does not tell its limits")
         limits = self._state.changed_by((seqs, tokens))
@@ -546,7 +545,7 @@ class KnobScreen(TableDialog):
         return limits
 
     async def _may_turn(self, host: str | None) -> bool:
-        """Ask for the host's name, once."""
+        """Return True if no host name is needed, or the user has typed it once."""
         if host is None or self._host_named:
             return True
         self._host_named = await self.app.push_screen_wait(HostQuestion(host, ASKED))

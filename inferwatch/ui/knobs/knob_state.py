@@ -79,12 +79,12 @@ class KnobState:
 
     @property
     def in_force(self) -> bool:
-        """A limit is lower than at start."""
+        """Whether a limit is lower than at start."""
         return any(each.in_force for each in self.limits)
 
     @property
     def kept(self) -> bool:
-        """Limits stay after whoever set them disconnects."""
+        """Whether limits stay after whoever set them disconnects."""
         return self.in_force and all(e.kept for e in self.limits if e.in_force)
 
     @property
@@ -107,7 +107,7 @@ class KnobState:
 def knob_state(snapshot: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobState:
     """Return the limits as reported, or as answered to us, whichever is newer."""
     if len({each.source for each in snapshot.live_limits}) > 1:
-        return _state(snapshot, snapshot.live_limits)  # of several, none is turned
+        return _state(snapshot, snapshot.live_limits)  # none can be set
     by_rank = {each.rank: each for each in snapshot.live_limits}
     later = {
         each.rank: each
@@ -125,10 +125,10 @@ def _state(
     return KnobState(knobs=(seqs, tokens), limits=tuple(limits), pending=pending)
 
 
-def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> LimitKnob:
+def _knob(name: str, snapshot: Snapshot, limits: Sequence[LiveLimits]) -> LimitKnob:
     if not limits:
-        told = _known(getattr(engine, name) for engine in shown.engines)
-        least, most = min(told, default=None), max(told, default=None)
+        values = _present_values(getattr(engine, name) for engine in snapshot.engines)
+        least, most = min(values, default=None), max(values, default=None)
         return LimitKnob(name=name, start=least, present=least, highest=most)
     now = [getattr(each, name) for each in limits]
     return LimitKnob(
@@ -140,5 +140,5 @@ def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> LimitKnob
     )
 
 
-def _known(values: Iterable[int | None]) -> list[int]:
+def _present_values(values: Iterable[int | None]) -> list[int]:
     return [each for each in values if each is not None]

@@ -177,7 +177,7 @@ class Outlook:
     def __init__(self, feed: Feed, source: str | None) -> None:
         self._feed, self._source = feed, source
         self._run: tuple[int, int, RecordedRun] | None = None
-        """When it was learnt, since which change, and the run."""
+        """When the load was learnt, since which change, and the recorded run."""
         self._sides: dict[tuple[int, int], SpanNumbers] = {}
         """Past spans, which do not change."""
 
@@ -208,12 +208,12 @@ class Outlook:
             learnt_ns, of_ns, run = self._run
             if of_ns == since_ns and 0 <= now_ns - learnt_ns < RUN_HOLDS_NS:
                 return run
-        shown = feed.snapshot(
+        snapshot = feed.snapshot(
             SnapshotQuery(Window.SESSION, client=True, source=self._source)
         )
         begin_ns = max(now_ns - LEARN_NS, since_ns, 0)
         steps = await feed.recall.steps(begin_ns, now_ns, self._source)
-        run = await asyncio.to_thread(run_shown, shown, steps, self._source)
+        run = await asyncio.to_thread(run_shown, snapshot, steps, self._source)
         self._run = now_ns, since_ns, run
         return run
 
@@ -253,11 +253,11 @@ class Outlook:
         span = start_ns, end_ns
         if span not in self._sides:
             feed, source = self._feed, self._source
-            shown = feed.snapshot(
+            snapshot = feed.snapshot(
                 SnapshotQuery(Window.SESSION, client=False, source=source)
             )
             steps = await feed.recall.steps(start_ns, end_ns, source)
-            made = await asyncio.to_thread(span_numbers, shown, steps, *span)
+            made = await asyncio.to_thread(span_numbers, snapshot, steps, *span)
             self._sides[span] = made
         return self._sides[span]
 

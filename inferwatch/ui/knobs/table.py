@@ -75,8 +75,8 @@ def text_lines(title: str, text: str, width: int) -> list[Line]:
 def prediction_lines(title: str, prediction: WhatIf, width: int) -> list[Line]:
     """Return the last minutes as measured and as predicted."""
     table = [["", "measured", "predicted", "error of the model"]]
-    wanted = [r for r in rows(prediction) if r.name.split(",")[0] in PREDICTED]
-    table += [[r.name, r.measured, r.predicted[0], r.error] for r in wanted]
+    metrics = [r for r in rows(prediction) if r.name.split(",")[0] in PREDICTED]
+    table += [[r.name, r.measured, r.predicted[0], r.error] for r in metrics]
     lines = [_head(title, width), *_columns(table, ("muted", "strong", "muted"))]
     every = list(sentences(prediction))
     doubts = [each for each in every if "cannot say" in each or "Less sure" in each]

@@ -1,1 +1,1 @@
-"""Who holds the memory?"""
+"""The KV cache screen: who holds the memory?"""

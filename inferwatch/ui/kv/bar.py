@@ -67,14 +67,14 @@ class KvBar(Panel):
         """Usage, 0-1."""
         if not self._parts or not self._total:
             return self._usage
-        *held, _, _ = self._parts
-        return sum(each.blocks for each in held) / self._total
+        *parts, _, _ = self._parts
+        return sum(each.blocks for each in parts) / self._total
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         head, room = self._head(width), width - 4
         if not self._parts and self._usage is None:
-            said = "  it is not known how many blocks are in use"
-            return [head, (TextRun(said, "faint"),)]
+            text = "  it is not known how many blocks are in use"
+            return [head, (TextRun(text, "faint"),)]
         bar = (TextRun("  "), *self._bar(room))
         legend = self._legend(room)
         rows = max(height - 2 - bool(legend), 1)
@@ -111,7 +111,7 @@ class KvBar(Panel):
             before += part.blocks
             until = min(round(before / total * room), room)
             if part.blocks and until == at and until < room:
-                until += 1  # however few, they are seen
+                until += 1  # at least one cell each
             line.append(TextRun(part.glyph * (until - at), part.ink))
             at = until
         return (*line, TextRun("·" * (room - at), "rule"))
@@ -161,9 +161,9 @@ def parts_of(snapshot: Snapshot) -> Sequence[BarPart]:
     if private is None or shared is None or _is_past(kv, memory):
         if kv.used_blocks is None or snapshot.without_steps or not kv.total_blocks:
             return ()
-        held = [BarPart(label_of(KvState.used_blocks), "█", "kv", kv.used_blocks)]
+        parts = [BarPart(label_of(KvState.used_blocks), "█", "kv", kv.used_blocks)]
     else:
-        held = [
+        parts = [
             BarPart(label_of(Memory.private_blocks), "█", "kv", private),
             BarPart(label_of(Memory.shared_blocks), "▓", "shared", shared),
         ]
@@ -172,7 +172,7 @@ def parts_of(snapshot: Snapshot) -> Sequence[BarPart]:
         counts = [each.counts for each in snapshot.block_maps]
         free, cached = (sum(each[place] for each in counts) for place in (0, 1))
     return (
-        *held,
+        *parts,
         BarPart(label_of(KvState.cached_blocks), "⣿", "cached", cached or 0),
         BarPart(label_of(KvState.free_blocks), "·", "rule", free or 0),
     )
@@ -198,7 +198,6 @@ def full_in(memory: Memory | None) -> Line:
 
 
 def peak_of(kv: KvState) -> float | None:
-    """Return the peak usage, 0-1."""
     if kv.peak_used_blocks is None or not kv.total_blocks:
         return kv.peak_usage
     return kv.peak_used_blocks / kv.total_blocks

@@ -28,7 +28,7 @@ class MapOrder(StrEnum):
 
 
 class Look(IntEnum):
-    """Look of a cell: a ``BlockState``, or that of a neighbouring holder."""
+    """The look of a cell: a ``BlockState``, or the same state of the next holder."""
 
     FREE = BlockState.FREE
     CACHED = BlockState.CACHED
@@ -84,7 +84,7 @@ def states_of(picture: BlockPicture) -> Looks:
 
 
 class BlockHolders:
-    """Who holds which blocks, as two columns of all lists joined."""
+    """The holders of blocks, as two parallel arrays: blocks, and the holder of each."""
 
     def __init__(
         self, picture: BlockPicture, before: "BlockHolders | None" = None
@@ -111,7 +111,7 @@ class BlockHolders:
         """Return each held block with its first holder, in order of tokens."""
         places = np.arange(len(self.blocks))
         first = np.zeros(len(self.picture.states), dtype=np.intp)
-        first[self.blocks[::-1]] = places[::-1]  # of equal ones the last one stays
+        first[self.blocks[::-1]] = places[::-1]  # the first holder wins
         kept = np.flatnonzero(first[self.blocks] == places)
         return self.blocks[kept], self.owners[kept]
 
@@ -122,7 +122,7 @@ class BlockHolders:
         picture = self.picture
         marks = np.random.default_rng(7).integers(1, 1 << 62, len(picture.held))
         sums = np.zeros(len(picture.states), dtype=np.int64)
-        np.add.at(sums, self.blocks, marks[self.owners])  # who shares it: one number
+        np.add.at(sums, self.blocks, marks[self.owners])  # one sum per set
         _, first, group = np.unique(
             sums[shared], return_index=True, return_inverse=True
         )
@@ -132,7 +132,7 @@ class BlockHolders:
         return shared[by], group[by]
 
     def of(self, place: int) -> Flags:
-        """Return flags by block id for one holder."""
+        """Return for each block id whether this holder has the block."""
         flags = np.zeros(len(self.picture.states), dtype=np.bool_)
         flags[self.blocks[self.owners == place]] = True
         return flags
@@ -140,7 +140,7 @@ class BlockHolders:
     def counts_in(self, blocks: Ints) -> Sequence[tuple[int, int]]:
         """Return how many of these blocks each holder has, most first."""
         key = blocks.tobytes()
-        if self._counted[0] != key:  # of one cursor it is asked more than once
+        if self._counted[0] != key:  # asked repeatedly for one cursor
             self._counted = key, self._count(blocks)
         return self._counted[1]
 
@@ -171,27 +171,27 @@ def arrange(held_blocks: BlockHolders, by: MapOrder) -> ArrangedBlocks:
     if by is MapOrder.ID:
         order = np.arange(len(states))
         return ArrangedBlocks(order, states, np.zeros(len(states), dtype=np.bool_))
-    held, owners = held_blocks.once()
+    ids, owners = held_blocks.once()
     if by is MapOrder.PREFIX:
-        shared = states[held] == BlockState.SHARED
-        grouped, groups = held_blocks.by_sharers(held[shared])
-        held = np.concatenate((grouped, held[~shared]))
-        owners = np.concatenate((groups, owners[~shared] + len(held) + 1))
+        shared = states[ids] == BlockState.SHARED
+        grouped, groups = held_blocks.by_sharers(ids[shared])
+        ids = np.concatenate((grouped, ids[~shared]))
+        owners = np.concatenate((groups, owners[~shared] + len(ids) + 1))
     unheld = np.ones(len(states), dtype=np.bool_)
-    unheld[held] = False
+    unheld[ids] = False
     rest = np.flatnonzero(unheld)
     rest = rest[np.argsort(UNHELD_ORDER[states[rest]], kind="stable")]
-    order = np.concatenate((held, rest))
+    order = np.concatenate((ids, rest))
     turns = np.zeros(len(order), dtype=np.bool_)
-    turns[1 : len(held)] = owners[1:] != owners[:-1]
-    sections = _sections(states[order], len(held), by)
+    turns[1 : len(ids)] = owners[1:] != owners[:-1]
+    sections = _sections(states[order], len(ids), by)
     return ArrangedBlocks(order, states[order], np.cumsum(turns) % 2 == 1, sections)
 
 
 def _sections(
     states: Looks, count_held: int, by: MapOrder
 ) -> tuple[tuple[int, str], ...]:
-    """Return where states change; held blocks are one section by holder."""
+    """Return start and name of each section; by holder, held blocks are one section."""
     sections = [(0, "held")] if count_held and by is MapOrder.HOLDER else []
     start = count_held if by is MapOrder.HOLDER else 0
     last: int | None = None

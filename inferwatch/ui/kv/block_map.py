@@ -307,7 +307,6 @@ class BlockMapPanel(Inked, can_focus=True):
         self._fold()
 
     def light(self, ordinal: int | None) -> None:
-        """Highlight the blocks of a request."""
         if ordinal != self._lit:
             self._lit = ordinal
             self._fold()
@@ -369,7 +368,6 @@ class BlockMapPanel(Inked, can_focus=True):
         self._tell()
 
     def _lit_flags(self, blocks: ArrangedBlocks) -> "np.ndarray | None":
-        """Return flags of the cells to highlight."""
         holders, lit = self._block_holders, self._lit
         if holders is None:
             return None
@@ -423,7 +421,6 @@ class BlockMapPanel(Inked, can_focus=True):
         self._top = min(self._top, last)
 
     def action_move(self, rows: int, columns: int) -> None:
-        """Move the cursor by cells."""
         cell = self._cell
         if cell is not None:
             self._point(cell + rows * self.scale.columns + columns)
@@ -444,8 +441,8 @@ class BlockMapPanel(Inked, can_focus=True):
         """Show or hide the cursor; it starts on a held block."""
         super().watch_has_focus(has_focus)
         if has_focus and self.at is None and self._blocks is not None:
-            held = np.isin(self._blocks.states, (BlockState.PRIVATE, BlockState.SHARED))
-            self.at = int(self._blocks.order[np.argmax(held)])
+            used = np.isin(self._blocks.states, (BlockState.PRIVATE, BlockState.SHARED))
+            self.at = int(self._blocks.order[np.argmax(used)])
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
@@ -484,10 +481,10 @@ class BlockMapPanel(Inked, can_focus=True):
         if self.scale.blocks > 1:
             texts.append("shows what most of it is")
         count, cells = len(self._blocks.order) if self._blocks else 0, len(self._cells)
-        seen = self.scale.columns * self._room[1]
-        if cells > seen:
+        capacity = self.scale.columns * self._room[1]
+        if cells > capacity:
             first = self._top * self.scale.columns
-            last = min(first + seen, count)
+            last = min(first + capacity, count)
             texts.append(f"{first + 1:,}–{last:,} of {count:,} in sight")
         if self._rank:
             texts.insert(0, self._rank)

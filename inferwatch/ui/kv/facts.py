@@ -145,12 +145,12 @@ LEAST_SHARED = 0.05
 Facts = Sequence[Sequence[Fact]]
 
 
-def facts_of(shown: Snapshot, *, briefly: bool = False) -> Facts:
+def facts_of(snapshot: Snapshot, *, briefly: bool = False) -> Facts:
     """Return savings and waste, hits, evictions, a larger cache, room for requests.
 
     Shorter texts if there is little room.
     """
-    kv, memory = shown.kv, shown.memory or Memory()
+    kv, memory = snapshot.kv, snapshot.memory or Memory()
     return [
         [
             (label_of(Memory.tokens_saved), _tokens(memory.tokens_saved), "shared"),
@@ -168,7 +168,7 @@ def facts_of(shown: Snapshot, *, briefly: bool = False) -> Facts:
             (label_of(KvState.preemptions), _count(kv.preemptions), ""),
         ],
         [(label_of(Memory.hit_curve), _larger(memory, briefly=briefly), "")],
-        [(label_of(Memory.room), _room(shown, briefly=briefly), "")],
+        [(label_of(Memory.room), _room(snapshot, briefly=briefly), "")],
     ]
 
 
@@ -276,8 +276,8 @@ def counted_facts(snapshot: Snapshot) -> Facts:
     room = room_of_mean_size(snapshot)
     if room is not None:
         more, tokens = room
-        said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
-        rows.append([(label_of(Memory.room), f"{said}, {tokens:,} tokens", "")])
+        text = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
+        rows.append([(label_of(Memory.room), f"{text}, {tokens:,} tokens", "")])
     return rows
 
 
@@ -293,12 +293,12 @@ def room_of_mean_size(snapshot: Snapshot) -> tuple[int, int] | None:
     kv = snapshot.kv
     lengths = [length_of(snapshot, name) for name in ("prompt_tokens", "output_tokens")]
     means = [each.quantiles.mean for each in lengths if each is not None]
-    known = [mean for mean in means if mean is not None]
-    if len(known) < len(lengths) or not kv.block_tokens or not kv.total_blocks:
+    sizes = [mean for mean in means if mean is not None]
+    if len(sizes) < len(lengths) or not kv.block_tokens or not kv.total_blocks:
         return None
     if kv.used_blocks is None:
         return None
-    tokens = ceil(sum(known))
+    tokens = ceil(sum(sizes))
     return (kv.total_blocks - kv.used_blocks) // ceil(tokens / kv.block_tokens), tokens
 
 

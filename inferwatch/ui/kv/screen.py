@@ -118,8 +118,8 @@ def _lives(cache: PrefixCache) -> Sequence[Fact]:
     lives = cache.lifetime_s
     missed: Sequence[Fact] = ()
     if cache.missed:
-        said = f"{counted(cache.missed, 'batch', 'batches')} of events"
-        missed = ((label_of(PrefixCache.missed), said, "warn"),)
+        text = f"{counted(cache.missed, 'batch', 'batches')} of events"
+        missed = ((label_of(PrefixCache.missed), text, "warn"),)
     if not lives.n:
         return [
             (label_of(PrefixCache.lifetime_s), "nothing was evicted", ""),
@@ -195,7 +195,7 @@ class NoMapLine(LinePanel):
 
 
 BESIDE = 160
-"""Width from which the holders stand beside the map."""
+"""Width from which the holders are beside the map."""
 
 
 READING = (
@@ -476,8 +476,8 @@ class KvScreen(WatchScreen):
         self.post_message(LookAgain())
 
     def _focus_view(self) -> None:
-        wanted = {KvView.MAP: BlockMapPanel, KvView.HOLDERS: HolderTable}
-        panel = wanted.get(self._view)
+        widgets = {KvView.MAP: BlockMapPanel, KvView.HOLDERS: HolderTable}
+        panel = widgets.get(self._view)
         self.set_focus(None if panel is None else self.query_one(panel))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:

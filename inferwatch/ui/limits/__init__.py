@@ -1,1 +1,1 @@
-"""How far is it from what the hardware allows, and what binds?"""
+"""The limits screen: how far is it to what the hardware allows, and what binds?"""

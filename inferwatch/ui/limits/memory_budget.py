@@ -98,8 +98,8 @@ class MemoryPanel(Panel):
         below = _below(snapshot, width)
         if not devices:
             head = ruled((TextRun("memory", "strong"),), (), width)
-            said = missing_lines([_unknown(snapshot)], width, height - 1)
-            return [head, *said, *below][:height]
+            reason = missing_lines([_unknown(snapshot)], width, height - 1)
+            return [head, *reason, *below][:height]
         device = devices[self._at]
         below = below[: max(height - 3, 0)]
         room = height - 1 - len(below)
@@ -107,13 +107,13 @@ class MemoryPanel(Panel):
         if len(parts) + 1 > room:
             parts = _parts(device, width, listed=False)
         bars = max(room - len(parts), 1)
-        seen = self._seen(bars)
+        visible = self._seen(bars)
         title = _title(device, len(devices), self._gpu(device))
-        fold, loaded = self._fold(len(seen)), _loaded(device)
+        fold, loaded = self._fold(len(visible)), _loaded(device)
         if width_of((*title, *loaded, *fold)) + RULES <= width:
             title = (*title, *loaded)
         head = ruled(title, fold, width)
-        lines = [head, *(self._bar(each, width) for each in seen), *parts, *below]
+        lines = [head, *(self._bar(each, width) for each in visible), *parts, *below]
         return lines[:height]
 
     def _seen(self, room: int) -> Sequence[int]:
@@ -124,12 +124,12 @@ class MemoryPanel(Panel):
             first = min(self._at // room * room, count - room)
         return range(first, min(first + room, count))
 
-    def _fold(self, seen: int) -> Line:
+    def _fold(self, visible: int) -> Line:
         count = len(self.devices)
         if count < 2:
             return ()
         position = f"{self._at + 1} of {count}"
-        more = f", {count - seen} folded" if seen < count else ""
+        more = f", {count - visible} folded" if visible < count else ""
         return (TextRun("↑ ↓ ", "accent"), TextRun(f"{position}{more}", "muted"))
 
     def _gpu(self, device: DeviceMemory) -> GpuState | None:
@@ -201,8 +201,8 @@ def _loaded(device: DeviceMemory) -> Line:
     if device.load_s is None:
         return ()
     if device.load_floor_s is None:
-        told = format_durations([device.load_s])[0]
-        return (TextRun(f" · weights loaded in {told.strip()}", "muted"),)
+        duration = format_durations([device.load_s])[0]
+        return (TextRun(f" · weights loaded in {duration.strip()}", "muted"),)
     took, least = format_durations([device.load_s, device.load_floor_s])
     text = f" · weights loaded in {took.strip()}, over PCIe at best {least.strip()}"
     return (TextRun(text, "muted"),)
@@ -334,7 +334,7 @@ def _near(one: float, other: float) -> bool:
 
 def _saving(saving: Saving, limits: Limits, width: int) -> Line:
     """Draw what a format would free, and whether that helps."""
-    glyph, ink, said = HELPS[saving.helps]
+    glyph, ink, text = HELPS[saving.helps]
     more = UNKNOWN
     if saving.more_requests is not None:
         more = f"+{format_count(int(saving.more_requests)).strip()}"
@@ -351,7 +351,7 @@ def _saving(saving: Saving, limits: Limits, width: int) -> Line:
             TextRun("   decode floor ", "muted"),
             TextRun(f"{before.strip():>8} → {after.strip():<8}"),
         ]
-    return fit((*line, TextRun(f"  {glyph} ", ink), TextRun(said, ink)), width)
+    return fit((*line, TextRun(f"  {glyph} ", ink), TextRun(text, ink)), width)
 
 
 def _unknown(snapshot: Snapshot) -> str:

@@ -100,16 +100,15 @@ class LogAxes:
     rows: int
 
     def column(self, intensity: float) -> float:
-        """Return the cells from the left."""
+        """Return the column of an intensity, in cells from the left."""
         share = (log10(intensity) - self.left) / (self.right - self.left)
         return share * self.columns
 
     def row(self, flops: float) -> float:
-        """Return the cells from the bottom."""
+        """Return the row of a FLOP/s value, in cells from the bottom."""
         return (log10(flops) - self.bottom) / (self.top - self.bottom) * self.rows
 
     def intensity(self, column: float) -> float:
-        """Return the intensity at a column."""
         exponent = self.left + column / self.columns * (self.right - self.left)
         return float(10**exponent)
 
@@ -300,14 +299,14 @@ def _foot(axes: LogAxes, roof: Roof, ridge: int | None) -> Line:
     text = list(" " * (MARGIN + axes.columns))
     named = f"▲ ridge {format_rate(roof.ridge).strip()}" if roof.ridge else ""
     start = MARGIN + min(ridge or 0, axes.columns - len(named))
-    taken = set(range(start - 1, start + len(named) + 1)) if named else set[int]()
+    occupied = set(range(start - 1, start + len(named) + 1)) if named else set[int]()
     for exponent in range(int(axes.left), int(axes.right) + 1):
         label = tick_text(10.0**exponent)
         at = MARGIN + round(axes.column(10.0**exponent)) - len(label) // 2
         at = min(at, MARGIN + axes.columns - len(label))
         cells = set(range(at - 1, at + len(label) + 1))
-        if not cells & taken:
-            taken |= cells
+        if not cells & occupied:
+            occupied |= cells
             text[at : at + len(label)] = label
     plain = "".join(text)
     after = plain[start + len(named) :]
@@ -345,22 +344,22 @@ class RooflinePanel(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         if self._snapshot is None:
             return ()
-        said, limits = missing(self._snapshot), self._snapshot.limits
+        why, limits = missing(self._snapshot), self._snapshot.limits
         title, rows = (TextRun("roofline", "strong"),), height - 1
         if limits is None:
-            return [ruled(title, (), width), *missing_lines(said, width, rows)]
+            return [ruled(title, (), width), *missing_lines(why, width, rows)]
         head = ruled(title, peak_words(limits.peak, width), width)
         wide = width >= PLOT_FROM
         room = width - NUMBERS if wide else width
         plot = self._plot(limits, room, rows) if wide else []
-        reasons = missing_lines(said, min(room, NUMBERS), rows) if plot else ()
+        reasons = missing_lines(why, min(room, NUMBERS), rows) if plot else ()
         numbers = numbers_of(limits, max(rows - len(reasons), LEAST_NUMBERS))
         if not wide:
-            reason_lines = missing_lines(said, width, rows - len(numbers))
+            reason_lines = missing_lines(why, width, rows - len(numbers))
             return [head, *(fit(each, width) for each in (*numbers, *reason_lines))]
         if not plot:
-            return [head, *beside(missing_lines(said, room, rows), room, numbers)]
-        numbers += missing_lines(said, NUMBERS, rows - len(numbers))
+            return [head, *beside(missing_lines(why, room, rows), room, numbers)]
+        numbers += missing_lines(why, NUMBERS, rows - len(numbers))
         return [head, *beside(plot, room, numbers)]
 
     def _plot(self, limits: Limits, width: int, rows: int) -> list[Line]:
@@ -479,8 +478,8 @@ def _measured(limits: Limits) -> Line:
     mbu, mfu = limits.measured_mbu, limits.measured_mfu
     if mbu is None and mfu is None:
         return (label, TextRun("no GPU counter tells".rjust(2 * VALUE), "faint"))
-    told = (
+    facts = (
         f"{label_of(Limits.measured_mbu)} {format_share(mbu)}  "
         f"{label_of(Limits.measured_mfu)} {format_share(mfu)}"
     )
-    return (label, TextRun(told.rjust(2 * VALUE)))
+    return (label, TextRun(facts.rjust(2 * VALUE)))

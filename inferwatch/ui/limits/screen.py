@@ -76,11 +76,11 @@ class SplitPanel(Panel):
         roomy = width_of(noted) + width_of(idle) + AROUND_TITLE <= width
         head = ruled(noted if roomy else title, idle, width)
         parts = parts_of(split)
-        known = [each for each in parts if each.share is not None]
-        if not known:
-            said = "  it is not known: it takes steps, and their floors"
-            return [head, (TextRun(said, "faint"),)]
-        shares = [(each.share or 0.0, each.glyph, each.ink) for each in known]
+        visible = [each for each in parts if each.share is not None]
+        if not visible:
+            text = "  it is not known: it takes steps, and their floors"
+            return [head, (TextRun(text, "faint"),)]
+        shares = [(each.share or 0.0, each.glyph, each.ink) for each in visible]
         bar = (TextRun("  "), *split_bar(shares, width - 4))
         return [head, bar, _legend(parts, width)]
 
@@ -134,7 +134,6 @@ class AnswerLine(LinePanel):
     _views = ""
 
     def show(self, snapshot: Snapshot, views: str) -> None:
-        """Show the answer of a snapshot, and the names of the views."""
         self._snapshot, self._views = snapshot, views
         self.redraw()
 
@@ -151,7 +150,7 @@ class AnswerLine(LinePanel):
 
 
 class ImpossibleBanner(Panel):
-    """Steps faster than their floor; hidden without any."""
+    """A warning about steps faster than their floor; hidden without any."""
 
     DEFAULT_CSS = """
     ImpossibleBanner { display: none; background: $error 15%; }
@@ -382,9 +381,9 @@ class LimitsScreen(WatchScreen):
             memory.styles.height = "1fr"
             return
         rest -= SPLIT
-        wanted = memory.rows(self.size.width)
+        height = memory.rows(self.size.width)
         spare = rest - LEAST_PLOT - LEAST_CHARTS
-        memory.styles.height = rows = min(wanted, max(spare, LEAST_MEMORY))
+        memory.styles.height = rows = min(height, max(spare, LEAST_MEMORY))
         spare = rest - rows - LEAST_PLOT - LEAST_CHARTS
         panel.styles.height = min(LEAST_PLOT + spare // 2, MOST_PLOT)
         self.query_one(ChartStack).fit(only_one=spare < 2 * LEAST_CHARTS)

@@ -1,1 +1,1 @@
-"""Drive it."""
+"""The load screen: drive a server with requests."""

@@ -63,24 +63,24 @@ class LoadMarks(LinePanel):
     def line(self, width: int) -> Line:
         if self._axis is None:
             return ()
-        taken: list[tuple[int, str, str]] = []
+        labels: list[tuple[int, str, str]] = []
         free = width
-        for t_ns, said, ink in reversed(self._marks):
+        for t_ns, label, ink in reversed(self._marks):
             column = self._axis.column_at(t_ns)
             if column is None:
                 continue
-            start, text = _place(MARGIN + column, said, free, newest=not taken)
+            start, text = _place(MARGIN + column, label, free, newest=not labels)
             if start + cells_of(text) <= free:
-                taken.append((start, text, ink))
+                labels.append((start, text, ink))
                 free = start - 1
-        return tuple(_laid(reversed(taken)))
+        return tuple(_laid(reversed(labels)))
 
 
-def _place(at: int, said: str, free: int, *, newest: bool) -> tuple[int, str]:
+def _place(at: int, text: str, free: int, *, newest: bool) -> tuple[int, str]:
     """Place text behind the glyph; the newest in front of it at the edge; else none."""
-    if at + cells_of(said) <= free:
-        return at, said
-    glyph, _, words = said.partition(" ")
+    if at + cells_of(text) <= free:
+        return at, text
+    glyph, _, words = text.partition(" ")
     if newest:
         return at - cells_of(words) - 1, f"{words} {glyph}"
     return at, glyph

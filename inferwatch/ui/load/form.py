@@ -91,23 +91,23 @@ def read_form(base: LoadPlan, arrivals: str, texts: Mapping[str, str]) -> FormRe
 
 def beside(plan: LoadPlan) -> str:
     """Describe the plan's settings that the form has no field for."""
-    said = []
+    texts = []
     if plan.burst_every_s is not None:
-        said.append(f"a burst every {plan.burst_every_s:g} s")
+        texts.append(f"a burst every {plan.burst_every_s:g} s")
     if plan.shared_prefixes.groups:
         shared = plan.shared_prefixes
-        said.append(f"{shared.groups} shared prefixes of {shared.tokens} tokens")
+        texts.append(f"{shared.groups} shared prefixes of {shared.tokens} tokens")
     if plan.classes:
-        said.append(f"classes {', '.join(each.name for each in plan.classes)}")
+        texts.append(f"classes {', '.join(each.name for each in plan.classes)}")
     if plan.hang_up:
-        said.append(f"{plan.hang_up:.0%} hang up")
+        texts.append(f"{plan.hang_up:.0%} hang up")
     if plan.ask_again_after:
-        said.append("each prompt asked twice")
+        texts.append("each prompt asked twice")
     if plan.dataset:
-        said.append(f"prompts of {plan.dataset}")
+        texts.append(f"prompts of {plan.dataset}")
     if plan.endpoint is Api.CHAT:
-        said.append("chat")
-    return ", ".join(said)
+        texts.append("chat")
+    return ", ".join(texts)
 
 
 def _blame(before: Fields, parsed: Mapping[str, Fields], why: str) -> dict[str, str]:
@@ -461,8 +461,8 @@ class LoadForm(Vertical):
     def enter(self, key: str | None = None) -> None:
         """Focus a field: by default the first with a mistake, else the first."""
         first = next((key for key in self.reading.faults if key), None)
-        wanted = key or first
-        field = f"#field-{wanted}" if wanted else "#arrivals"
+        target = key or first
+        field = f"#field-{target}" if target else "#arrivals"
         self._focus(self.query_one(field))
 
     def judge(self) -> None:
@@ -515,11 +515,11 @@ class LoadForm(Vertical):
         return [
             each
             for each in (self.query("WordChoice, Input, Button"))
-            if each.focusable and each.display and self._shown(each)
+            if each.focusable and each.display and self._is_visible(each)
         ]
 
     @staticmethod
-    def _shown(widget: Widget) -> bool:
+    def _is_visible(widget: Widget) -> bool:
         return all(
             node.display for node in widget.ancestors if isinstance(node, Widget)
         )

@@ -41,27 +41,27 @@ class LoadRuns(Panel):
     """
 
     _views: Sequence[ClientView] = ()
-    _shown: int | None = None
+    _selected: int | None = None
 
     def show(self, views: Sequence[ClientView], shown: int | None) -> None:
-        self._views, self._shown = views, shown
+        self._views, self._selected = views, shown
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         if height < 3:
             return ()
         ordered = in_order(self._views)
-        at = next((i for i, v in enumerate(ordered) if v.number == self._shown), 0)
+        at = next((i for i, v in enumerate(ordered) if v.number == self._selected), 0)
         room = height - 2
         first = max(min(at - room // 2, len(ordered) - room), 0)
-        seen = ordered[first : first + room]
+        visible = ordered[first : first + room]
         scale = _scale(ordered)
         return [
-            _head(ordered, seen, width),
+            _head(ordered, visible, width),
             _columns(scale.unit, width),
             *(
-                _row(view, scale, width, here=view.number == self._shown)
-                for view in seen
+                _row(view, scale, width, here=view.number == self._selected)
+                for view in visible
             ),
         ]
 
@@ -119,11 +119,11 @@ def _ttft(view: ClientView) -> Quantiles:
 
 
 def _head(
-    ordered: Sequence[ClientView], seen: Sequence[ClientView], width: int
+    ordered: Sequence[ClientView], visible: Sequence[ClientView], width: int
 ) -> Line:
     alike = len({_alike(view) for view in ordered}) == 1
     what = " of the same load, by rate" if alike else " of this session"
-    count = f"{len(seen)} of {len(ordered)}" if len(seen) < len(ordered) else ""
+    count = f"{len(visible)} of {len(ordered)}" if len(visible) < len(ordered) else ""
     right = (TextRun(count, "muted"),) if count else ()
     return ruled((TextRun("runs", "strong"), TextRun(what, "muted")), right, width)
 

@@ -60,12 +60,12 @@ def stepped(adjustment: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
     value = adjustment.value
     if adjustment.users:
         step = max(round(value * (STEP - 1)), 1) if by > 0 else _back(value)
-        wanted = max(value + by * step, 1.0)
+        target = max(value + by * step, 1.0)
     else:
-        wanted = float(f"{value * STEP**by:.4g}")
+        target = float(f"{value * STEP**by:.4g}")
     before = adjustment.value if adjustment.before is None else adjustment.before
     return LoadAdjustment(
-        value=wanted, users=adjustment.users, before=before, since_ns=now_ns
+        value=target, users=adjustment.users, before=before, since_ns=now_ns
     )
 
 
@@ -216,7 +216,6 @@ class LoadScreen(WatchScreen):
 
     @property
     def run_shown(self) -> LoadRun | None:
-        """The run shown, as of the snapshot."""
         view = self._view_in(self._snapshot) if self._snapshot else None
         return view.run if view else None
 
@@ -227,7 +226,7 @@ class LoadScreen(WatchScreen):
         return view.run if view else None
 
     def _latest_in(self, snapshot: Snapshot) -> ClientView | None:
-        """Return our own run while it lasts, even if others began since."""
+        """Return our own run while it lasts, even if others began later."""
         if snapshot.client is None or self.desk is None or not self.desk.running:
             return snapshot.client
         ours = self.desk.plan.run_id
@@ -274,7 +273,7 @@ class LoadScreen(WatchScreen):
         self._forget_wish(self._latest, snapshot.now_ns)
         view, run = self._view_in(snapshot), self.run_shown
         if (self._rooms, run is None) != before:
-            self.fit_height()  # where one has room: the run as soon as there is one
+            self.fit_height()  # show a new run where only one part has room
         charted = self.charted(snapshot)
         runs = snapshot.client.runs if snapshot.client else ()
         of = runs[-1].number if runs else 0
@@ -471,16 +470,16 @@ class LoadScreen(WatchScreen):
             or self._snapshot is None
         ):
             return
-        wanted = stepped(adjustment, by, self._snapshot.now_ns)
+        target = stepped(adjustment, by, self._snapshot.now_ns)
         try:
-            if wanted.users:
-                await desk.change(concurrency=round(wanted.value))
+            if target.users:
+                await desk.change(concurrency=round(target.value))
             else:
-                await desk.change(rate_per_s=wanted.value)
+                await desk.change(rate_per_s=target.value)
         except InferwatchError as error:
             self.notify(str(error), severity="warning", markup=False)
             return
-        self._adjustment = wanted
+        self._adjustment = target
         self.post_message(LookAgain())
 
     @property
@@ -508,7 +507,7 @@ class LoadScreen(WatchScreen):
 
     @property
     def _is_coming(self) -> bool:
-        """The load was started but has not reported yet."""
+        """Whether the load was started but has not reported yet."""
         desk, run, playback = self.desk, self._latest, self.feed.playback
         live = playback is None or playback.at_live
         if desk is None or not desk.running or not live:

@@ -126,13 +126,13 @@ class LoadSketch(TimeChart):
         self._redraw()
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
-        """Ignore the session."""
+        """Do nothing: a sketch does not depend on the session."""
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
-        """Ignore the session."""
+        """Do nothing: a sketch does not depend on the session."""
 
     def mark(self, t_ns: int | None) -> None:
-        """Ignore the session."""
+        """Do nothing: a sketch does not depend on the session."""
 
     def on_click(self, event: events.Click) -> None:
         event.prevent_default()
@@ -159,8 +159,8 @@ class LoadSketchAxis(LinePanel):
     _span_s: float | None = None
 
     def show(self, plan: LoadPlan | None) -> None:
-        shown = plan is not None and not unseen(plan)
-        self._span_s = span_s(plan) if plan is not None and shown else None
+        is_visible = plan is not None and not unseen(plan)
+        self._span_s = span_s(plan) if plan is not None and is_visible else None
         self.redraw()
 
     def line(self, width: int) -> Line:

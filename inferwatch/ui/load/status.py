@@ -211,19 +211,19 @@ def _rates(view: ClientView, change: Line, width: int) -> Line:
     if run is None:
         return ()
     if view.users is not None:
-        asked = _fact(label_of(LoadRun.users), f"{view.users:,}")
+        target = _fact(label_of(LoadRun.users), f"{view.users:,}")
     elif run.rate_per_s is not None:
-        asked = _per_s(label_of(LoadRun.rate_per_s), run.rate_per_s, "waiting")
+        target = _per_s(label_of(LoadRun.rate_per_s), run.rate_per_s, "waiting")
     else:
-        asked = _per_s(label_of(LoadRun.rate_per_s), view.asked_mean_per_s, "waiting")
+        target = _per_s(label_of(LoadRun.rate_per_s), view.asked_mean_per_s, "waiting")
     tokens = format_rate(run.tokens_per_s).strip()
     came = [
         _per_s(label_of(ClientView.achieved_per_s), view.achieved_per_s, "output"),
         _per_s(label_of(LoadRun.done_per_s), run.done_per_s, "good"),
         (TextRun(f"{tokens} "), TextRun(label_of(LoadRun.tokens_per_s), "muted")),
     ]
-    line = join([change or asked, *came])
-    return line if width_of(line) < width else join([change[:1] or asked, *came])
+    line = join([change or target, *came])
+    return line if width_of(line) < width else join([change[:1] or target, *came])
 
 
 def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
@@ -305,7 +305,6 @@ def _slo(view: ClientView) -> Line:
 
 
 def _wrapped_verdict(word: TextRun, why: str, width: int) -> list[Line]:
-    """Return the verdict and its reason, wrapped."""
     first, *rest = wrap(f"{word.text}: {why}", max(width, 20))
     rows = [(TextRun(line),) for line in rest]
     return [(word, TextRun(first.removeprefix(word.text))), *rows]
@@ -350,10 +349,10 @@ class LoadFailures(Panel):
 
 
 def _row(failure: FailureCount, width: int) -> Line:
-    said = error_text(failure.first) or "(nothing)"
+    message = error_text(failure.first) or "(nothing)"
     return (
         cells(format_count(failure.count).strip(), 8, "bad", right=True),
         TextRun(" × ", "muted"),
         cells(failure.kind, KIND_WIDTH, "strong"),
-        cells(said, max(width - 11 - KIND_WIDTH, 0)),
+        cells(message, max(width - 11 - KIND_WIDTH, 0)),
     )

@@ -1,1 +1,1 @@
-"""Is it all right, and if not, what binds?"""
+"""The overview screen: is it all right, and if not, what binds?"""

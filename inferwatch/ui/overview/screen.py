@@ -77,7 +77,7 @@ INKS = {
     FlowColumn.OUT: "output",
 }
 LENGTH_OF = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
-"""Whose mean is snapshot where nobody tells of single requests."""
+"""Token counts whose mean is shown if single requests are not reported."""
 NOW_MARK = "•"
 """Follows the name of present values; all others cover the window."""
 WIDEST = 20
@@ -210,9 +210,9 @@ class FlowPanel(Panel):
     def draw(self, width: int, height: int) -> Sequence[Line]:
         if self._snapshot is None:
             return ()
-        shown = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
-        sizes = _shares(width - 1, len(shown))
-        columns = list(zip(shown, sizes, strict=True))
+        visible = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
+        sizes = _shares(width - 1, len(visible))
+        columns = list(zip(visible, sizes, strict=True))
         lost = (
             self._snapshot.without_steps and self._snapshot.timeline.lost_ns is not None
         )
@@ -324,7 +324,7 @@ class CanaryLine(LinePanel):
 
 
 def _latency(number: Number, quantiles: Quantiles) -> Line:
-    """The median and the worst: of so few no other percentile is known."""
+    """Return the median and the maximum: so few requests have no other percentile."""
     p50, worst = format_durations((quantiles.p50, quantiles.max))
     label = TextRun(f"{number.label} ", "muted")
     if quantiles.p50 is None:
@@ -408,7 +408,7 @@ class OverviewScreen(WatchScreen):
         )
 
     def fit_height(self) -> None:
-        """Mark tiny screens."""
+        """Fit the height, and set the CSS class of tiny screens."""
         super().fit_height()
         self.set_class(self.size.height < TINY, "-tiny")
 

@@ -41,7 +41,7 @@ class DisplayOptions:
 
 @dataclass
 class Drawing:
-    """Lines, and the moments a click on them means."""
+    """Lines of the request screen, and the moments that clicks on them select."""
 
     lines: list[Line] = field(default_factory=list)
     clickable: dict[int, Callable[[int], int | None]] = field(default_factory=dict)
@@ -66,5 +66,5 @@ def parts_within(height: int) -> Sequence[ScreenPart]:
 
 
 def part_within(part: ScreenPart, height: int) -> ScreenPart:
-    """Return the part to show; with little room all parts become the time."""
+    """Return the part to show; with little room there is no "all", but the time."""
     return part if part in parts_within(height) else ScreenPart.TIME

@@ -32,8 +32,8 @@ def fact_lines(story: RequestStory, arrived: str, width: int) -> list[Line]:
     row = story.row
     rest = [
         labelled("arrived", arrived),
-        *_known("temperature", row.temperature, "g"),
-        *_known("priority", row.priority, "d"),
+        *_quantity("temperature", row.temperature, "g"),
+        *_quantity("priority", row.priority, "d"),
         *([labelled("LoRA", row.lora)] if row.lora else []),
         *([labelled("header", row.header)] if row.header else []),
         *([labelled("class", row.class_name)] if row.class_name else []),
@@ -98,7 +98,7 @@ def _client(story: RequestStory) -> list[Line]:
     return [labelled("its client adds", " + ".join(parts))] if parts else []
 
 
-def _known(label: str, value: float | None, how: str) -> list[Line]:
+def _quantity(label: str, value: float | None, how: str) -> list[Line]:
     return [] if value is None else [labelled(label, format(value, how))]
 
 
@@ -141,15 +141,15 @@ def missing_lines(story: RequestStory, width: int, rows: int) -> list[Line]:
     whole = [line for lines in texts for line in lines]
     if len(whole) <= rows:
         return [line for lines in texts for line in _marked(lines)]
-    kept: list[Line] = []
+    result: list[Line] = []
     left = len(texts)
     for lines in texts:
-        if len(kept) + len(lines) > rows - 1:
+        if len(result) + len(lines) > rows - 1:
             break
-        kept += _marked(lines)
+        result += _marked(lines)
         left -= 1
-    more = f"and {left:,} more" if kept else counted(left, "thing") + " not known"
-    return [*kept, (TextRun(" ? ", "faint"), TextRun(more, "muted"))]
+    more = f"and {left:,} more" if result else counted(left, "thing") + " not known"
+    return [*result, (TextRun(" ? ", "faint"), TextRun(more, "muted"))]
 
 
 def _marked(lines: Sequence[str]) -> list[Line]:
@@ -163,8 +163,8 @@ def _marked(lines: Sequence[str]) -> list[Line]:
 def readout(moments: StoryMoments, stop: Stop | None, width: int) -> list[Line]:
     """Return what is under the cursor and why, else which keys to press."""
     if stop is None:
-        said = HINT if moments.spikes else (HINT[0], HINT[-1])
-        return [(TextRun(f" {', '.join(said)}", "faint"),)]
+        hint = HINT if moments.spikes else (HINT[0], HINT[-1])
+        return [(TextRun(f" {', '.join(hint)}", "faint"),)]
     since_s = (stop.t_ns - moments.arrived_ns) / NS_PER_S
     sign = "−" if since_s < 0 else "+"
     when = TextRun(f" ▲ {sign}{format_duration(abs(since_s)).strip()} ", "accent")

@@ -85,7 +85,7 @@ def gap_rows(
         cells: list[Cell] = list(zip(text, inks, strict=False))
         named = levels.get(height, "")
         blank = sum(cell[0] == " " for cell in cells)
-        if named and blank > len(cells) // 2:  # among bars a line would be but noise
+        if named and blank > len(cells) // 2:  # a line among bars is hard to see
             cells = [cell if cell[0] != " " else (LEVEL, "faint") for cell in cells]
         cells += [BLANK] * (room - len(cells))
         label = tick_text(top_s, "s") if height == rows - 1 else ""

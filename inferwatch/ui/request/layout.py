@@ -85,8 +85,8 @@ def _blocks(story: RequestStory, axis: Axis) -> list[float | None]:
     for low, high, left_ns in zip(
         from_.tolist(), to.tolist(), axis.edges[:-1].tolist(), strict=True
     ):
-        seen = counts[max(low, 0) : max(high, low + 1, 1)] if high > 0 else counts[:0]
-        most = int(seen.max()) if len(seen) and left_ns <= story.end_ns else 0
+        part = counts[max(low, 0) : max(high, low + 1, 1)] if high > 0 else counts[:0]
+        most = int(part.max()) if len(part) and left_ns <= story.end_ns else 0
         blocks.append(float(most) if most else None)
     return blocks
 
@@ -126,12 +126,12 @@ def _sampled(times: Ints, values: Floats, axis: Axis) -> list[float | None]:
     for low, high, end_ns in zip(
         lefts.tolist(), rights.tolist(), axis.edges[1:].tolist(), strict=True
     ):
-        seen = values[low:high]
+        samples = values[low:high]
         if high == low and low < len(times):
             near = times[low] - end_ns <= SAMPLE_HOLDS * apart_ns
-            seen = values[low : low + 1] if near else seen
-        seen = seen[~np.isnan(seen)]
-        means.append(float(seen.mean()) if len(seen) else None)
+            samples = values[low : low + 1] if near else samples
+        samples = samples[~np.isnan(samples)]
+        means.append(float(samples.mean()) if len(samples) else None)
     return means
 
 
@@ -197,7 +197,7 @@ def waterfall(
 
 
 def _merged(lanes: Sequence[Lane]) -> Lane:
-    """Return one lane of the kind of the first."""
+    """Return the lanes as one, of the kind of the first."""
     spans = sorted((s for lane in lanes for s in lane.spans), key=lambda s: s.start_ns)
     return lane_of(lanes[0].kind, spans)
 
@@ -275,7 +275,7 @@ GAP = 3
 
 
 def ttft_bar(parts: Parts, width: int) -> Line:
-    """Return each part at its length; parts shorter than a cell have no glyph.
+    """Return a bar of the parts by length; parts shorter than a cell have no glyph.
 
     >>> from inferwatch.metrics.causes.cause import Cause
     >>> parts = ((Cause.API, 1.0), (Cause.QUEUE_KV, 2.0), (Cause.PREFILL, 1.0))
@@ -303,21 +303,21 @@ def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
         return []
     columns = max((width + GAP) // (ENTRY_WIDTH + GAP), 1)
     room = columns * most_rows
-    shown = parts
+    visible = parts
     if len(parts) > room:
         largest = sorted(parts, key=lambda part: -part[1])[: room - 1]
-        shown = tuple(part for part in parts if part in largest)
-    rest_s = total_s - sum(seconds for _, seconds in shown)
-    seconds_ = [seconds for _, seconds in shown]
-    if len(shown) < len(parts):
+        visible = tuple(part for part in parts if part in largest)
+    rest_s = total_s - sum(seconds for _, seconds in visible)
+    seconds_ = [seconds for _, seconds in visible]
+    if len(visible) < len(parts):
         seconds_.append(rest_s)
     texts = format_durations(seconds_)
     entries = [
         _entry(*CAUSES[cause], text, seconds / total_s, estimated=cause in ESTIMATES)
-        for (cause, seconds), text in zip(shown, texts, strict=False)
+        for (cause, seconds), text in zip(visible, texts, strict=False)
     ]
-    if len(shown) < len(parts):
-        name = f"{len(parts) - len(shown)} smaller ones"
+    if len(visible) < len(parts):
+        name = f"{len(parts) - len(visible)} smaller ones"
         share = rest_s / total_s
         entries.append(_entry(" ", "", name, texts[-1], share, estimated=False))
     rows = -(-len(entries) // columns)
@@ -327,12 +327,12 @@ def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
 def _entry(
     glyph: str, ink: str, name: str, text: str, share: float, *, estimated: bool
 ) -> Line:
-    shown = format_share(share).rjust(6)
+    percent = format_share(share).rjust(6)
     return (
         TextRun(f"{glyph} ", ink),
         cells(name, NAME_WIDTH, "muted"),
         TextRun(about(text) if estimated else text),
-        TextRun(about(shown) if estimated else shown, "muted"),
+        TextRun(about(percent) if estimated else percent, "muted"),
     )
 
 
@@ -387,18 +387,18 @@ class RequestLayout:
         legend, lanes = len(self._legend(3)), len(self.moments.lanes)
         gpu = gpu_rows(self.moments, self.axis, self.at)
         late = self._late_below
-        taken = 2 + legend + 3 + lanes + 2 + LEAST_GAP_ROWS + late + 2 + LEAST_STEP_ROWS
-        spare = rows - taken - len(missing)
-        spare, rest = _take(spare, -spare, len(missing))
+        used = 2 + legend + 3 + lanes + 2 + LEAST_GAP_ROWS + late + 2 + LEAST_STEP_ROWS
+        spare = rows - used - len(missing)
+        spare, rest = _allot(spare, -spare, len(missing))
         missing = missing[: len(missing) - rest]
         lanes -= min(max(-spare, 0), lanes)
-        spare, kept = _take(spare, len(gpu), len(gpu))
-        gpu = gpu if kept == len(gpu) else []
-        spare, gaps = _take(spare, 2, 2)
-        spare, blocks = _take(spare, 1, 1)
-        spare, steps = _take(spare, 3, 3)
-        spare, more_gaps = _take(spare, spare // 2, MOST_GAP_ROWS - LEAST_GAP_ROWS - 2)
-        spare, more_blocks = _take(spare, spare // 3, MOST_BLOCK_ROWS - 2)
+        spare, height = _allot(spare, len(gpu), len(gpu))
+        gpu = gpu if height == len(gpu) else []
+        spare, gaps = _allot(spare, 2, 2)
+        spare, blocks = _allot(spare, 1, 1)
+        spare, steps = _allot(spare, 3, 3)
+        spare, more_gaps = _allot(spare, spare // 2, MOST_GAP_ROWS - LEAST_GAP_ROWS - 2)
+        spare, more_blocks = _allot(spare, spare // 3, MOST_BLOCK_ROWS - 2)
         self._add_ttft(legend)
         self._add_lanes(lanes, 1 + blocks + more_blocks, gpu)
         self._add_gaps(LEAST_GAP_ROWS + gaps + more_gaps)
@@ -423,7 +423,7 @@ class RequestLayout:
         legend, spare = legend - cut, spare + cut
         lanes -= min(max(-spare, 0), lanes)
         most = MOST_BLOCK_ROWS if self.moments.story.kv_blocks else 0
-        spare, blocks = _take(spare, most, most)
+        spare, blocks = _allot(spare, most, most)
         self._add_ttft(legend, titled=titled)
         gpu = gpu if spare >= len(gpu) else []
         self._add_lanes(lanes, blocks, gpu)
@@ -569,6 +569,6 @@ class RequestLayout:
         )
 
 
-def _take(spare: int, wanted: int, most: int) -> tuple[int, int]:
-    taken = min(max(wanted, 0), most, max(spare, 0))
-    return spare - taken, taken
+def _allot(spare: int, rows: int, most: int) -> tuple[int, int]:
+    share = min(max(rows, 0), most, max(spare, 0))
+    return spare - share, share

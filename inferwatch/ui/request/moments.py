@@ -72,14 +72,13 @@ class Lane:
 
 
 def lane_of(kind: SpanKind, spans: Sequence[StorySpan]) -> Lane:
-    """Return successive spans as a lane."""
     starts = np.array([each.start_ns for each in spans], dtype=np.int64)
     ends = np.array([each.end_ns for each in spans], dtype=np.int64)
     return Lane(kind, tuple(spans), starts, ends)
 
 
 class StoryMoments:
-    """When what happened to a request."""
+    """The times of everything that happened to a request."""
 
     def __init__(self, story: RequestStory) -> None:
         self.story = story
@@ -230,7 +229,6 @@ class StoryMoments:
         return next((each for each in reversed(late_ns) if each < here_ns), None)
 
     def step_at(self, t_ns: int) -> StoryStep | None:
-        """Return the step running at a moment."""
         place = int(np.searchsorted(self.step_ends, t_ns))
         steps = self.story.steps
         if place < len(steps) and steps[place].start_ns <= t_ns:

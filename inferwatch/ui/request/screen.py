@@ -164,8 +164,8 @@ class RequestCanvas(Panel):
             title = (TextRun("request", "muted"),)
             self._drawing = Drawing()
             remark_lines = wrap(visible(self._remark), max(width - 2, 20))
-            said = ((TextRun(f" {line}"),) for line in remark_lines)
-            return (ruled(title, back, width), (), *said)
+            lines = ((TextRun(f" {line}"),) for line in remark_lines)
+            return (ruled(title, back, width), (), *lines)
         self._drawing = draw_request(self.moments, self._options, width, height)
         return self._drawing.lines
 
@@ -316,7 +316,7 @@ class RequestScreen(WatchScreen):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         """Show what is known, and ask for more if it may have changed."""
-        self.query_one(VerdictLine).display = False  # it is about the server
+        self.query_one(VerdictLine).display = False  # the verdict is about the server
         self._budget = _budget(snapshot, self.key or "", self._story)
         if self.key is not None and self._is_due(self.key, snapshot.now_ns):
             self._fetching = True
@@ -375,7 +375,6 @@ class RequestScreen(WatchScreen):
         self.query_one(RequestCanvas).show(story, self._remark, options)
 
     def _look(self, options: DisplayOptions) -> None:
-        """Change the display options."""
         self._options = options
         self._draw()
         self.refresh_bindings()
@@ -435,8 +434,8 @@ class RequestScreen(WatchScreen):
         if story is None or not story.companions:
             return
         last = len(story.companions) - 1
-        wanted = (0 if by > 0 else last) if place is None else place + by
-        chosen = min(max(wanted, 0), last)
+        target = (0 if by > 0 else last) if place is None else place + by
+        chosen = min(max(target, 0), last)
         self._look(replace(self._options, companion=chosen))
 
     def action_companion(self, place: int) -> None:
@@ -468,7 +467,7 @@ class RequestScreen(WatchScreen):
 
 
 def _budget(snapshot: Snapshot, key: str, story: RequestStory | None) -> int | None:
-    """Return the token budget of a step then, None if it is not one number."""
+    """Return the token budget of a request's steps, None if it is not one number."""
     own = [each for each in snapshot.engines if key.startswith(f"{each.source}/")]
     steps = story.steps if story is not None else ()
     span_ns = (steps[0].start_ns, steps[-1].end_ns) if steps else (snapshot.now_ns,) * 2

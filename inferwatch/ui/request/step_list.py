@@ -55,7 +55,7 @@ BUDGET = 6
 
 
 def steps_title(story: RequestStory, width: int, *, slowest: bool) -> Line:
-    """Return how many steps there were and how full."""
+    """Return a title: how many steps there were, and how full they were."""
     steps = story.steps
     facts: list[Line] = [(TextRun("its steps", "strong"),)]
     facts.append((TextRun(format_count(story.steps_total).strip()),))
@@ -86,21 +86,21 @@ def step_rows(
     count = min(rows - 1, len(steps))
     if at is None:
         slowest = sorted(steps, key=lambda each: each.duration_ns)[-count:]
-        shown: Sequence[StoryStep] = sorted(slowest, key=lambda each: each.end_ns)
+        visible: Sequence[StoryStep] = sorted(slowest, key=lambda each: each.end_ns)
     else:
         place = steps.index(at)
         first = min(max(place - count // 2, 0), len(steps) - count)
-        shown = steps[first : first + count]
+        visible = steps[first : first + count]
     columns = _columns_within(width, with_budget=budget is not None)
-    taken = 2 + sum(STEP_COLUMNS[index].width for index in columns)
-    more = min(max(width - taken - 2, 0), GAUGE_MOST - GAUGE_WIDTH)
+    used = 2 + sum(STEP_COLUMNS[index].width for index in columns)
+    more = min(max(width - used - 2, 0), GAUGE_MOST - GAUGE_WIDTH)
     titles = [TextRun("  ")]
     for index in columns:
         column = STEP_COLUMNS[index]
         wide = column.width + (more if index == BUDGET else 0)
         titles.append(cells(column.title, wide, "muted", right=column.right))
     lines = [tuple(titles)]
-    for step in shown:
+    for step in visible:
         mark = TextRun("▸ ", "accent") if step is at else TextRun("  ")
         line: list[TextRun] = [mark]
         for index in columns:
@@ -115,7 +115,7 @@ def step_rows(
 
 
 def _columns_within(width: int, *, with_budget: bool) -> list[int]:
-    room, kept = width - 2, list[int]()
+    room, columns = width - 2, list[int]()
     for index, column in enumerate(STEP_COLUMNS):
         if index == BUDGET and not with_budget:
             continue
@@ -123,9 +123,9 @@ def _columns_within(width: int, *, with_budget: bool) -> list[int]:
             if index == BUDGET:
                 continue
             break
-        kept.append(index)
+        columns.append(index)
         room -= column.width
-    return kept
+    return columns
 
 
 def _budget_cell(step: StoryStep, budget: int, width: int) -> Sequence[TextRun]:

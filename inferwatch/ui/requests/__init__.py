@@ -1,1 +1,1 @@
-"""Why was this one slow?"""
+"""The requests screen: why was this one slow?"""

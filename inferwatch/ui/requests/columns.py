@@ -208,7 +208,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
 def _text(
     key: str, field: object, width: int, *, from_width: int
 ) -> TableColumn[RequestRow]:
-    """A column of what others wrote; cut where it is long."""
+    """Return a column of text from users, which is cut if it is too long."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -316,7 +316,7 @@ def _model(view: RequestView) -> TableColumn[RequestRow]:
 def _duration(
     key: str, field: object, *, from_width: int = 0, also: Sequence[str] = ()
 ) -> TableColumn[RequestRow]:
-    """A column of milliseconds."""
+    """Return a column of durations in milliseconds."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -353,10 +353,10 @@ def _growing(
     ``since_ns`` returns when it began, None once it has ended.
     """
     number = number_of(field)
-    known = attrgetter(number.name)
+    value = attrgetter(number.name)
 
     def at_least(row: RequestRow) -> float | None:
-        seconds: float | None = known(row)
+        seconds: float | None = value(row)
         began_ns = since_ns(row) if seconds is None else None
         if began_ns is None:
             return seconds
@@ -367,7 +367,7 @@ def _growing(
         text = format_in(MILLISECONDS, seconds)
         if seconds is None:
             return TextRun(f"{text} ", "faint")
-        if known(row) is None:
+        if value(row) is None:
             return TextRun(f"{text}+", "muted")
         return TextRun(f"{text} ")
 
@@ -408,14 +408,13 @@ def _lives_ns(row: RequestRow) -> int | None:
 
 
 def _in_ms(number: Number) -> str:
-    """The title says the unit, so that all cells below it share one."""
+    """Return the title with the unit, which all cells below it share."""
     return f"{number.label} {MILLISECONDS.name}"
 
 
 def _count(
     key: str, field: object, *, from_width: int = 0, also: Sequence[str] = ()
 ) -> TableColumn[RequestRow]:
-    """A column of whole numbers."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -439,7 +438,7 @@ def _count(
 def _field(
     field: object, kind: FieldKind, *, also: Sequence[str] = ()
 ) -> FilterField[RequestRow]:
-    """A number of a request, called by its label: ``ttft``, ``max_itl``."""
+    """Return a filter for a number of a request, named by its label: ``max_itl``."""
     number = number_of(field)
     label = number.label.lower().replace(" ", "_")
     return FilterField(label, attrgetter(number.name), kind, also=also)
@@ -486,7 +485,7 @@ def _preemptions(row: RequestRow, _: int) -> TextRun:
 
 
 def _temperature(row: RequestRow, _: int) -> TextRun:
-    known = row.temperature is not None
+    is_known = row.temperature is not None
     return TextRun(
-        f"{row.temperature:g}" if known else UNKNOWN, "" if known else "faint"
+        f"{row.temperature:g}" if is_known else UNKNOWN, "" if is_known else "faint"
     )

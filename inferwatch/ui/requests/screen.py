@@ -335,22 +335,22 @@ class RequestsScreen(WatchScreen, FilteredList):
             texts = (f"{texts[0]}, {sent}", f"{texts[1]}, {sent}")
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
         whole, short = (TextRun(f"{each} ", "muted") for each in texts)
-        without, group = self._told_without_room(table), self._told_group(table)
+        without, group = self._hidden_columns(table), self._group_text(table)
         lines: list[Line] = [(*without, whole), (*without, short), (short,)]
         bar = self.query_one(FilterBar)
         bar.show(chips, table.scope, table.filter.text, *lines, group=group)
 
-    def _told_group(self, table: RequestTable) -> Line:
+    def _group_text(self, table: RequestTable) -> Line:
         if self._by is None:
             return ()
         click = "screen.group"
         if table.group is None:
-            said = TextRun(f"by {self._by.value}", "muted", click)
+            text = TextRun(f"by {self._by.value}", "muted", click)
         else:
-            said = TextRun(f"{self._by.value} {table.group[1]}", "accent", click)
-        return (TextRun("   G ", "accent", click), said)
+            text = TextRun(f"{self._by.value} {table.group[1]}", "accent", click)
+        return (TextRun("   G ", "accent", click), text)
 
-    def _told_without_room(self, table: RequestTable) -> Line:
+    def _hidden_columns(self, table: RequestTable) -> Line:
         """Return the chosen columns that have no room."""
         names = [each.name for each in table.without_room]
         if not names or self._grouped:

@@ -249,8 +249,8 @@ class RequestTable(CursorTable[RequestRow]):
         keys = super().sort_keys
         if not self.size.width:
             return keys
-        seen = {column.key for column, _ in self.sized_at(self.size.width)}
-        return [key for key in keys if key in seen]
+        visible = {column.key for column, _ in self.sized_at(self.size.width)}
+        return [key for key in keys if key in visible]
 
     def key_of(self, row: RequestRow) -> str:
         return row.key

@@ -1,1 +1,1 @@
-"""What happened before?"""
+"""The sessions screen: what happened before?"""

@@ -248,31 +248,31 @@ class SessionBrowser(Vertical, FilteredList):
         table, panel = self._table, self.query_one(PreviewPanel)
         here = table.pointed
         first = table.find(f"s{table.marked[0]}") if table.marked else None
-        wanted = [each for each in (here, first) if each is not None]
-        previews = {each.row.id: self._previews.get(_key_of(each)) for each in wanted}
+        sessions = [each for each in (here, first) if each is not None]
+        previews = {each.row.id: self._previews.get(_key_of(each)) for each in sessions}
         against = None
         if here is not None and first is not None and first.row.id != here.row.id:
             against = first.row.id, previews[first.row.id]
         panel.show(here, previews[here.row.id] if here else None, against)
         unknown = [
             each
-            for each in wanted
+            for each in sessions
             if previews[each.row.id] is None or _key_of(each) in self._grown
         ]
         if panel.display and unknown:
             self._read(unknown)
 
     @work(group="preview", exclusive=True)
-    async def _read(self, wanted: Sequence[ListedSession]) -> None:
+    async def _read(self, sessions: Sequence[ListedSession]) -> None:
         """Read previews once the cursor rests."""
         await asyncio.sleep(REST_S)
-        for each in wanted:
+        for each in sessions:
             try:
                 session_preview = await asyncio.to_thread(
                     preview, self.sessions.path, each.row
                 )
             except InferwatchError:
-                return  # the list has said so
+                return  # the list reports the error
             while len(self._previews) >= MOST_PREVIEWS:
                 del self._previews[next(iter(self._previews))]
             self._previews[_key_of(each)] = session_preview
@@ -281,9 +281,9 @@ class SessionBrowser(Vertical, FilteredList):
 
     def show_list(self) -> None:
         binned = sum(row.deleted_ns is not None for row in self.sessions.rows)
-        kept = len(self.sessions.rows) - binned
+        count = len(self.sessions.rows) - binned
         chips = [
-            (SessionScope.KEPT, f" kept {_count(kept)} "),
+            (SessionScope.KEPT, f" kept {_count(count)} "),
             (SessionScope.BIN, f" bin {_count(binned)} "),
         ]
         texts = []

@@ -114,8 +114,8 @@ class PreviewPanel(Panel):
                 lines += _differences(self._preview, *self._against, width)
             lines += _notes(self._preview, width)
         if len(lines) > room:
-            said = f" … {len(lines) - room + 1} more lines"
-            lines = [*lines[: max(room - 1, 0)], (TextRun(said, "muted"),)]
+            note = f" … {len(lines) - room + 1} more lines"
+            lines = [*lines[: max(room - 1, 0)], (TextRun(note, "muted"),)]
         return [fit(line, width) for line in (*lines, *after)][:height]
 
 
@@ -186,20 +186,20 @@ def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator
         yield (TextRun(" "), *join([(TextRun(text),) for (text,) in texts]))
     if summary is not None and summary.ttft_mean_s is not None:
         mean = f"TTFT {MEAN} {format_duration(summary.ttft_mean_s).strip()}"
-        seen = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
+        note = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
         rate = f"{format_rate(summary.output_tokens_per_s).strip()} tok/s"
         means = (
             (TextRun(mean, "strong"),),
-            (TextRun(seen, "muted"),),
+            (TextRun(note, "muted"),),
             (TextRun(rate),),
         )
         yield (TextRun(" "), *join(means))
     if summary is not None and summary.ttft_p99_s is not None:
         weak = "~" if summary.n < ENOUGH_FOR_P99 else ""
         p99 = f"TTFT p99 {weak}{format_duration(summary.ttft_p99_s).strip()}"
-        seen = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
+        note = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
         rate = f"{format_rate(summary.output_tokens_per_s).strip()} tok/s"
-        facts = ((TextRun(p99, "strong"),), (TextRun(seen, "muted"),), (TextRun(rate),))
+        facts = ((TextRun(p99, "strong"),), (TextRun(note, "muted"),), (TextRun(rate),))
         yield (TextRun(" "), *join(facts))
 
 
@@ -207,22 +207,22 @@ def _load(preview: SessionPreview, width: int) -> Iterator[Line]:
     """Yield the latest load plan, and whether its client kept up."""
     plan = preview.load
     unheeded = OPEN if plan.get("arrivals") == "closed" else CLOSED
-    names = {name: said for name, said in PLAN.items() if name not in unheeded}
+    names = {name: text for name, text in PLAN.items() if name not in unheeded}
     yield from _settings("load", names, plan, width)
     if plan or preview.requests:
         mark, ink = MARKS[preview.client.state]
         why = f": {preview.client.why}" if preview.client.why else ""
-        said = f"{mark} {client_words(preview.client.state)}{why}"
-        yield from wrapped(said, width, ink)
+        text = f"{mark} {client_words(preview.client.state)}{why}"
+        yield from wrapped(text, width, ink)
 
 
 def _settings(
-    title: str, names: Mapping[str, str], known: Mapping[str, str | None], width: int
+    title: str, names: Mapping[str, str], values: Mapping[str, str | None], width: int
 ) -> Iterator[Line]:
     facts: list[Line] = [
-        (TextRun(f"{said} ", "muted"), TextRun(value))
-        for name, said in names.items()
-        if (value := known.get(name))
+        (TextRun(f"{label} ", "muted"), TextRun(value))
+        for name, label in names.items()
+        if (value := values.get(name))
     ]
     if facts:
         yield ruled((TextRun(title, "strong"),), (), width)

@@ -204,9 +204,9 @@ def _counted(each: ListedSession) -> int:
 def _requests(each: ListedSession, _: int) -> TextRun:
     """Draw the count: ``c`` as seen by the client, ``s`` by scrapes."""
     row, many = each.row, format_count(_request_count(each)).strip()
-    seen = " c" if row.client_requests else ""
-    seen = seen if row.requests or not _counted(each) else " s"
-    return TextRun(f"{many}{seen}")
+    suffix = " c" if row.client_requests else ""
+    suffix = suffix if row.requests or not _counted(each) else " s"
+    return TextRun(f"{many}{suffix}")
 
 
 LETTERS = {Vantage.FRONTEND: "f", Vantage.CLIENT: "c", Vantage.SCRAPE: "s"}
@@ -233,16 +233,16 @@ def _p99(each: ListedSession, seen_by: Mapping[Vantage, str]) -> TextRun:
     summary = each.summary
     if summary is None:
         return TextRun("…  ", "faint")
-    seen = seen_by[summary.vantage]
+    mark = seen_by[summary.vantage]
     if summary.ttft_mean_s is not None:
         mean = format_in(MILLISECONDS, summary.ttft_mean_s).strip()
-        return TextRun(f"{MEAN} {mean} {seen}", "muted")
+        return TextRun(f"{MEAN} {mean} {mark}", "muted")
     if summary.ttft_p99_s is None:
-        return TextRun(f"–{' ' * (len(seen) + 1)}", "muted")
+        return TextRun(f"–{' ' * (len(mark) + 1)}", "muted")
     p99 = format_in(MILLISECONDS, summary.ttft_p99_s).strip()
     if summary.n < ENOUGH_FOR_P99:
-        return TextRun(f"{about(p99)} {seen}", "muted")
-    return TextRun(f"{p99} {seen}")
+        return TextRun(f"{about(p99)} {mark}", "muted")
+    return TextRun(f"{p99} {mark}")
 
 
 def _ttft_p99(each: ListedSession) -> float | None:
@@ -332,9 +332,9 @@ class SessionTable(CursorTable[ListedSession]):
         if self._expected in keys:
             key, self._expected = self._expected, None
             return key
-        kept = super().key_to_keep(before)
-        if kept in keys:
-            return kept
+        same = super().key_to_keep(before)
+        if same in keys:
+            return same
         return keys[min(before, len(keys) - 1)] if keys else None
 
     def action_step(self, by: int) -> None:

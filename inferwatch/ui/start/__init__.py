@@ -1,1 +1,1 @@
-"""Nothing runs yet: what can be done, and how far is it?"""
+"""The screens before an engine runs: what can be started, and how far it is."""

@@ -78,9 +78,9 @@ class StageList(Panel):
     def _log_lines(self, width: int, rows: int) -> list[Line]:
         if rows < 2:
             return []
-        shown = self._log[-(rows - 1) :]
+        lines = self._log[-(rows - 1) :]
         head = ruled((TextRun("engine log", "muted"),), (), width)
-        return [head, *((cells(f" {line}", width, "faint"),) for line in shown)]
+        return [head, *((cells(f" {line}", width, "faint"),) for line in lines)]
 
     @property
     def _title(self) -> str:
@@ -105,7 +105,7 @@ class StageList(Panel):
         return [*done, running, *((TextRun(f"· {each}", "faint"),) for each in ahead)]
 
     def _awaited(self, notes: Sequence[Note]) -> list[Line]:
-        """Return who was asked, and for how long."""
+        """Return the servers that were asked, and for how long."""
         return [
             _stage(self._spin, "accent", note.text, (self._now_ns - note.t_ns,))
             for note in notes

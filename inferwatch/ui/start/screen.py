@@ -144,7 +144,7 @@ class StartScreen(Screen[None]):
             return
         recent = await asyncio.to_thread(recent_servers, self._database)
         engines = await self._look()
-        for panel in self.query(StartPanel):  # none once the screen is being left
+        for panel in self.query(StartPanel):  # no panel while the screen is being left
             panel.show(engines, recent)
 
     def on_resize(self) -> None:
@@ -234,7 +234,6 @@ class StartPanel(Panel):
         """Addresses of the servers in the settings file, by name."""
 
     def show(self, engines: Sequence[NearbyEngine], recent: Sequence[str]) -> None:
-        """Show running and recent servers."""
         self._engines, self._recent = engines, recent
         rows = len(self.places) + len(self._choices())
         self.styles.height = 6 + bool(self.places) + rows

@@ -1,1 +1,1 @@
-"""What does the scheduler do?"""
+"""The steps screen: what does the scheduler do?"""

@@ -80,7 +80,7 @@ def since_ns(line: Timeline, end_ns: int, count: int) -> int:
         last = len(line.steps) - 1 if end_ns >= line.start_ns else -1
     if last < 0:
         return line.start_ns
-    sums = accumulate(reversed(line.steps[:last]))  # the one it lies in is not over
+    sums = accumulate(reversed(line.steps[:last]))  # the last bin is not over
     back = next((i for i, total in enumerate(sums, 1) if total >= count), last)
     return line.start_ns + (last - back) * line.bin_ns
 

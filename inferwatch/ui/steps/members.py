@@ -131,10 +131,10 @@ class StepPanel(Panel):
         top = min(max(self._top, self._at - room + 1), self._at, last)
         self._top = max(top, 0)
         lines.append(self._head(room, width))
-        seen = self._members[self._top : self._top + room]
+        visible = self._members[self._top : self._top + room]
         lines += [
             self._line(each, place == self._at, width)
-            for place, each in enumerate(seen, self._top)
+            for place, each in enumerate(visible, self._top)
         ]
         return lines
 

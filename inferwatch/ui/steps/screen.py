@@ -126,8 +126,8 @@ class StallList(Panel):
         room = self._room
         top = min(max(self._top, self._at - room + 1), self._at)
         self._top = max(min(top, count - room), 0)
-        seen = list(enumerate(self._stalls))[self._top : self._top + room]
-        lines += [self._line(each, place == self._at, width) for place, each in seen]
+        visible = list(enumerate(self._stalls))[self._top : self._top + room]
+        lines += [self._line(each, place == self._at, width) for place, each in visible]
         if width < WIDE and self.chosen is not None:
             lines += [
                 (TextRun(f"  {text}", "muted"),) for text in self._evidence_rows(width)
@@ -462,7 +462,7 @@ class StepsScreen(WatchScreen):
             totals.show(window, note, counted_facts(snapshot))
             return
         facts = total_facts(snapshot.steps)
-        if len(facts) > PLAIN_ROWS:  # once it was told, its row stays
+        if len(facts) > PLAIN_ROWS:  # once shown, the row stays
             self.add_class("-launched")
         totals.show(window, self._others(len(snapshot.stalls)), facts)
         if self._in_view == OVER_TIME:
@@ -482,7 +482,7 @@ class StepsScreen(WatchScreen):
     def _show_one_step(self, snapshot: Snapshot) -> None:
         title, step = self._one_step(snapshot)
         traffic = traffic_facts(snapshot, self.view.bin_of(snapshot))
-        if traffic:  # once it was there, its row stays
+        if traffic:  # once shown, the row stays
             self.add_class("-traffic")
         self.query_one("#slowest", TotalsPanel).show(
             title, self._ended(step), [*step_facts(step), *([traffic] * bool(traffic))]

@@ -84,7 +84,6 @@ class StepLine(Panel):
 
     @property
     def capacity(self) -> int:
-        """Columns that fit."""
         return max(self.size.width - MARGIN - 1, 1)
 
     def show(self, picture: StepPicture) -> None:
@@ -149,7 +148,7 @@ class StepLine(Panel):
                 cells[cell.row, cell.column] = cell.glyph, cell.layer
         labels = {0: tick_text(low / NS_PER_S, "s")}
         labels[rows - 1] = tick_text(high / NS_PER_S, "s")
-        if rows > 4:  # a decade lies in the middle, or near it
+        if rows > 4:  # label the decade nearest to the middle
             middle = 10 ** round((math.log10(low) + math.log10(high)) / 2)
             row = int(math.log(middle / low) / span * rows)
             labels.setdefault(min(row, rows - 1), tick_text(middle / NS_PER_S, "s"))
@@ -190,7 +189,7 @@ class StepLine(Panel):
         if at is not None and at <= start + len(limits_text):
             start = at + 2
         text = f"{'':{start}}{limits_text}"
-        stop = width - 1  # where the time of the right end goes: not under the mark
+        stop = width - 1  # the end label, kept clear of the mark
         if at is not None and stop - len(end) - 1 <= at:
             stop, end = at - 1, until
         gap = max(stop - len(text) - len(end), 1)
@@ -407,7 +406,6 @@ class SingleSteps(Vertical):
 
     @property
     def _most(self) -> int:
-        """Most steps that fit."""
         capacity = self.query_one(StepLine).capacity
         return min(capacity * ZOOMS[self._zoom], MOST_STEPS)
 
@@ -457,9 +455,9 @@ class SingleSteps(Vertical):
         title, step = self._one_step(snapshot)
         if step is None:
             return title, None
-        wanted = key_of(step)  # a snapshot tells of steps without their members
+        key = key_of(step)  # steps in a snapshot have no members
         full_step = next(
-            (each for each in reversed(steps) if key_of(each) == wanted), None
+            (each for each in reversed(steps) if key_of(each) == key), None
         )
         return title, full_step or step
 

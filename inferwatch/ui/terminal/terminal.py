@@ -448,7 +448,6 @@ class TerminalDriver(LinuxDriver):
         super().disable_input()
 
     def stop_application_mode(self) -> None:
-        """Restore the terminal."""
         self._shows_pictures = False
         self._terminal.output.leave_out_pictures()
         self.write(LAST_OF_A_PICTURE)
@@ -560,7 +559,6 @@ class ControlCharacterFilter(LineFilter):
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the safe segments."""
         del background
         if all(text.isprintable() for text, _, _ in segments):
             return segments

@@ -1,1 +1,1 @@
-"""Which settings are best, and how sure is that?"""
+"""The tune screen: which settings are best, and how sure is that?"""

@@ -62,8 +62,8 @@ class TuneDetail(Panel):
         lines: list[Line] = [ruled(title, right, width)]
         ink = GLYPHS[row.state][1]
         room = max(height - 3, 1)
-        said = wrap(row.said, max(width - 3, 10), max_lines=room, placeholder=" …")
-        lines += [(TextRun("  "), TextRun(text, ink)) for text in said]
+        rows = wrap(row.said, max(width - 3, 10), max_lines=room, placeholder=" …")
+        lines += [(TextRun("  "), TextRun(text, ink)) for text in rows]
         parts = " · ".join(facts(row, progress.goal))
         folded = wrap(parts, max(width - 3, 10), max_lines=2, placeholder=" …")
         lines += [(TextRun("  "), TextRun(text)) for text in folded]
@@ -215,8 +215,8 @@ class TuneHead(Panel):
 
     def _stage(self, now: TuneProgress, width: int) -> Line:
         spin = SPINNER[int(now.elapsed_s * 2) % len(SPINNER)]
-        said = "ending: the engine stops" if self._ending else str(now.stage)
-        left = [TextRun(f" {spin} ", "accent"), TextRun(f"{said} ", "accent")]
+        stage = "ending: the engine stops" if self._ending else str(now.stage)
+        left = [TextRun(f" {spin} ", "accent"), TextRun(f"{stage} ", "accent")]
         if now.now is not None:
             point, repeat = now.now.point, f"  repeat {now.now.repeat + 1}"
             if now.rate_per_s is not None:
@@ -323,17 +323,17 @@ class TuneMessages(Panel):
     TuneMessages { height: 4; }
     """
 
-    _said: Sequence[str] = ()
+    _sentences: Sequence[str] = ()
     _trials: Sequence[str] = ()
     _drift: float | None = None
 
     def show(self, progress: TuneProgress, drift: float | None) -> None:
-        self._said, self._drift = progress.said[-MOST_SENTENCES:], drift
+        self._sentences, self._drift = progress.said[-MOST_SENTENCES:], drift
         self._trials = [
             f"#{each.record.number} {values_text(each.point)}: "
             f"{trial_text(each, progress.goal)}"
             for each in progress.trials[-MOST_TRIALS:]
-            if each.numbers is not None  # else there is a sentence
+            if each.numbers is not None  # otherwise a message says why
         ]
         self.redraw()
 
@@ -342,7 +342,7 @@ class TuneMessages(Panel):
         heading = ruled((TextRun("what happened", "muted"),), self._right(), width)
         room = max(height - 1, 0)
         lines: list[Line] = []
-        for text in reversed((*self._trials, *self._said)):
+        for text in reversed((*self._trials, *self._sentences)):
             folded = wrap(text, max(width - 3, 10), max_lines=3, placeholder=" …")
             if len(lines) + len(folded) > room and lines:
                 break

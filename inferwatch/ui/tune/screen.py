@@ -232,8 +232,8 @@ class TuneScreen(Screen[None]):
         self._show_detail(now)
         for plot in self.query(TunePlot):
             plot.show(now)
-        for said in self.query(TuneMessages):
-            said.show(now, self._drift)
+        for panel in self.query(TuneMessages):
+            panel.show(now, self._drift)
         if self.is_over and not self._saw_end:
             self._saw_end = True
             self._end()
@@ -281,10 +281,10 @@ class TuneScreen(Screen[None]):
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A running tune can be ended, a result can be left."""
+        """Allow ending a running tune, and leaving a result."""
         del parameters
-        known = {"leave": self.is_over, "cancel": not self.is_over}
-        return known.get(action, True)
+        possible = {"leave": self.is_over, "cancel": not self.is_over}
+        return possible.get(action, True)
 
     def action_leave(self) -> None:
         self.post_message(GoBack())

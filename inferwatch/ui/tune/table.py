@@ -142,10 +142,10 @@ def _state(row: TuneRow, width: int) -> Line:
     text = row.said
     if cells_of(text) > width - 2:
         text = text.removesuffix(" the best")
-    said: Line = (TextRun("  "), TextRun(text, ink))
+    line: Line = (TextRun("  "), TextRun(text, ink))
     if row.is_present:
-        said = (*said, TextRun("  present", "accent"))
-    return spread(fit(said, width), (), width)
+        line = (*line, TextRun("  present", "accent"))
+    return spread(fit(line, width), (), width)
 
 
 def _extent(rows: Sequence[TuneRow]) -> Span | None:

@@ -123,7 +123,6 @@ class WhatIfTable(Panel):
     _note = ""
 
     def say(self, text: str) -> None:
-        """Show a text in place of the table."""
         self._result, self._note = None, text
         self._fit()
 
@@ -161,13 +160,13 @@ def _table(result: WhatIf, width: int) -> list[Line]:
         [row.name, row.measured, row.as_was, row.error, *row.predicted] for row in body
     ]
     widths = [max(len(row[n]) for row in [titles, *every]) for n in range(len(titles))]
-    shown = len(widths)
-    while shown > 4 and sum(widths[:shown]) + 2 * (shown - 1) > width:
-        shown -= 1
-    lines: list[Line] = [_row(titles[:shown], widths, None)]
-    lines += [_row(row[:shown], widths, result) for row in every]
-    if shown < len(widths):
-        more = len(widths) - shown
+    count = len(widths)
+    while count > 4 and sum(widths[:count]) + 2 * (count - 1) > width:
+        count -= 1
+    lines: list[Line] = [_row(titles[:count], widths, None)]
+    lines += [_row(row[:count], widths, result) for row in every]
+    if count < len(widths):
+        more = len(widths) - count
         lines.append((TextRun(f"{more} more: a wider terminal shows them", "faint"),))
     return lines
 
@@ -285,9 +284,9 @@ class WhatIfScreen(TableDialog):
         """Return the last minutes before the moment shown."""
         feed, source = self._feed, self._source
         now_ns = feed.now_ns()
-        shown = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))
+        state = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))
         steps = await feed.recall.steps(max(now_ns - SPAN_NS, 0), now_ns, source)
-        return await asyncio.to_thread(run_shown, shown, steps, source)
+        return await asyncio.to_thread(run_shown, state, steps, source)
 
     def _computed(self, run: RecordedRun, changes: Sequence[SettingChange]) -> WhatIf:
         return predict(run, changes, self._heard)

@@ -81,14 +81,14 @@ class ChartStack(Vertical):
         """Show one chart if several would be unreadable, else all that fit."""
         self._only_one = only_one
         here, every = self._here, len(self._plans)
-        shown = [i for i in range(every) if i not in self._empty_charts]
+        indices = [i for i in range(every) if i not in self._empty_charts]
         room = (
             max((self.size.height - 1) // LEAST_ROWS, 1) if self.size.height else every
         )
-        while len(shown) > room and shown[-1] in self._optional:
-            shown.pop()
+        while len(indices) > room and indices[-1] in self._optional:
+            indices.pop()
         for index, chart in enumerate(self.query(TimeChart)):
-            chart.display = index in shown if here == every else index == here
+            chart.display = index in indices if here == every else index == here
 
     def on_resize(self) -> None:
         if self._drawn_width not in {0, self.size.width}:
@@ -137,7 +137,7 @@ class ChartStack(Vertical):
         for chart in self.query(TimeChart):
             chart.head(snapshot, index)
             chart.mark(cursor_ns)
-        for line in self.query(TimeAxisLine):  # none any more, while the page is left
+        for line in self.query(TimeAxisLine):  # none while the page is being left
             line.show(self.axis(snapshot), cursor_ns, clock, end)
 
     @property

@@ -39,7 +39,7 @@ class Series:
     """Formats a value for the heading; durations of a chart share their unit."""
     fold: Fold = fmean
     late: bool = False
-    """Values arrive late: until then the last one stands in the heading."""
+    """Values arrive late: until then the heading shows the last one."""
 
 
 def _no_limit(_: Snapshot) -> float | None:
@@ -103,8 +103,8 @@ class ChartPlan:
             return other
         if self.fallback is None or not snapshot.without_steps:
             return self
-        told = getattr(snapshot.timeline, number_of(self.needs_column).name)
-        return self if any(each is not None for each in told) else self.fallback
+        column = getattr(snapshot.timeline, number_of(self.needs_column).name)
+        return self if any(each is not None for each in column) else self.fallback
 
     @property
     def all_series(self) -> tuple[Series, ...]:
@@ -126,8 +126,8 @@ class ChartPlan:
     def _tops_of(self, values: Sequence[float | None]) -> list[float]:
         if all(value is None for value in values):
             return []
-        known = [value or 0.0 for value in values]
-        return list(accumulate(known) if self.stacked else accumulate(known, max))
+        numbers = [value or 0.0 for value in values]
+        return list(accumulate(numbers) if self.stacked else accumulate(numbers, max))
 
 
 def _timeline(field: object) -> Callable[[Snapshot], Values]:
@@ -331,7 +331,7 @@ BATCH = ChartPlan(
 
 
 def _by_scrape(plan: ChartPlan) -> ChartPlan:
-    """Return the chart with the same one, by scrape, as its substitute."""
+    """Return the chart; where a server reports no steps, its note says "scrape"."""
     note = plan.note.replace("engine", "scrape")
     return replace(
         plan, needs_column=Timeline.batch_decode, fallback=replace(plan, note=note)

@@ -91,18 +91,20 @@ def known(*facts: tuple[str, float | None, str]) -> list[Fact]:
     ]
 
 
-def step_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
+def step_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
     """Return facts about steps, derived from token counts and means."""
-    steps, flow = shown.steps, shown.flow
-    told = length_of(shown, "step_tokens")
-    count = steps.count or (told.quantiles.n if told else None) or None
+    steps, flow = snapshot.steps, snapshot.flow
+    lengths = length_of(snapshot, "step_tokens")
+    count = steps.count or (lengths.quantiles.n if lengths else None) or None
     batch = steps.batch_mean if steps.batch_mean is not None else flow.batch_mean
     first = [
         *known((label_of(StepTotals.count), count, "")),
-        *_said(
-            f"{label_of(StepTotals.duration_s)} time {ROUGHLY}", step_s(shown), "mean"
+        *_fact(
+            f"{label_of(StepTotals.duration_s)} time {ROUGHLY}",
+            step_s(snapshot),
+            "mean",
         ),
-        *_said(f"{label_of(StepTotals.batch_mean)} {MEAN}", batch, "decode"),
+        *_fact(f"{label_of(StepTotals.batch_mean)} {MEAN}", batch, "decode"),
         *known(
             (label_of(StepTotals.output_tokens), steps.output_tokens or None, "output"),
             (
@@ -112,7 +114,7 @@ def step_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
             ),
         ),
     ]
-    return [row for row in (first, length_facts(shown, "step_tokens")) if row]
+    return [row for row in (first, length_facts(snapshot, "step_tokens")) if row]
 
 
 def step_s(snapshot: Snapshot) -> float | None:
@@ -124,24 +126,24 @@ def step_s(snapshot: Snapshot) -> float | None:
 def at_last_reading(snapshot: Snapshot) -> Flow:
     """Return the flow with the last values of servers that no longer answer."""
     flow, servers = snapshot.flow, snapshot.shown_servers
-    gone = [each for each in servers if each.answers is False]
-    if not gone or len(gone) < len(servers):
+    lost = [each for each in servers if each.answers is False]
+    if not lost or len(lost) < len(servers):
         return flow
-    usages = [each.kv_usage for each in gone if each.kv_usage is not None]
+    usages = [each.kv_usage for each in lost if each.kv_usage is not None]
     return replace(
         flow,
-        running=_sum(each.running for each in gone),
-        waiting=_sum(each.waiting for each in gone),
+        running=_sum(each.running for each in lost),
+        waiting=_sum(each.waiting for each in lost),
         kv_usage=fmean(usages) if usages else None,
     )
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    known = [each for each in counts if each is not None]
-    return sum(known) if known else None
+    numbers = [each for each in counts if each is not None]
+    return sum(numbers) if numbers else None
 
 
-def _said(label: str, value: float | None, ink: str) -> list[Fact]:
+def _fact(label: str, value: float | None, ink: str) -> list[Fact]:
     """Format a mean duration or number of requests."""
     if value is None:
         return []

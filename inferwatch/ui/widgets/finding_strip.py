@@ -29,10 +29,10 @@ class FindingStrip(Panel):
     _findings: Sequence[Finding] = ()
 
     def show(self, findings: Sequence[Finding], most: int) -> None:
-        shown = findings[:most]
-        if len(shown) != len(self._findings[:most]) or self.display != bool(shown):
-            self.styles.height = max(len(shown), 1)
-            self.display = bool(shown)
+        visible = findings[:most]
+        if len(visible) != len(self._findings[:most]) or self.display != bool(visible):
+            self.styles.height = max(len(visible), 1)
+            self.display = bool(visible)
         self._findings = findings
         self.redraw()
 
@@ -46,14 +46,14 @@ class FindingStrip(Panel):
                 TextRun("f ", "accent", OPENS),
                 TextRun("what to do ", "muted", OPENS),
             )
-            said: Line = (
+            parts: Line = (
                 mark_of(each),
                 TextRun(f"{each.title} ", "strong", OPENS),
                 TextRun(each.sentence, "", OPENS),
             )
-            cost = (*said, TextRun(f" · {each.cost_text}", "muted"))
+            cost = (*parts, TextRun(f" · {each.cost_text}", "muted"))
             right = opens if number == 0 or hint else ()
             room = width - width_of(right) - 1
-            line = cost if width_of(cost) <= room else fit(said, room)
+            line = cost if width_of(cost) <= room else fit(parts, room)
             lines.append(spread(line, right, width))
         return lines

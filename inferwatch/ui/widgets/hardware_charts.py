@@ -31,8 +31,8 @@ GIGA = 1e9
 def _of(field: object) -> Callable[[Snapshot], Values]:
     name = number_of(field).name
 
-    def values(shown: Snapshot) -> Values:
-        column: Values = getattr(shown.timeline, name)
+    def values(snapshot: Snapshot) -> Values:
+        column: Values = getattr(snapshot.timeline, name)
         return column
 
     return values
@@ -49,8 +49,8 @@ def _peak(snapshot: Snapshot) -> float | None:
     """Return the total peak of the engine's GPUs in GB/s, None if one is unknown."""
     ours = [gpu.info for gpu in snapshot.gpus if gpu.watched is not False]
     peaks = [info.peak_bytes_per_s for info in ours]
-    known = [peak / GIGA for peak in peaks if peak]
-    return sum(known) if known and len(known) == len(peaks) else None
+    sizes = [peak / GIGA for peak in peaks if peak]
+    return sum(sizes) if sizes and len(sizes) == len(peaks) else None
 
 
 def _power_limit(snapshot: Snapshot) -> float | None:

@@ -97,7 +97,7 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
             "\n", (self._question, "bold"), ("   esc closes", "$ink-muted")
         )
         sections = [
-            Content("\n").join([_title(title), *(_said(each, width) for each in texts)])
+            Content("\n").join([_title(title), *(_item(each, width) for each in texts)])
             for title, texts in self._texts.items()
         ]
         return Content("\n\n").join([head, *sections, *keys, *numbers, Content("")])
@@ -117,7 +117,7 @@ def toggle_help(
     ``texts`` go before all keys and numbers.
     """
     for open_drawer in screen.query(HelpDrawer):
-        # before it goes: what goes with the keys leaves them to its neighbour
+        # first, or Textual would move the focus to a neighbour
         screen.set_focus(open_drawer.focused_before)
         open_drawer.remove()
         return
@@ -130,8 +130,8 @@ def toggle_help(
     for group, rows in more.items():
         fresh = [each for each in rows if each[0] not in listed]
         keys.setdefault(group, []).extend(fresh)
-    shown = {group: rows for group, rows in keys.items() if rows}
-    drawer = HelpDrawer(question, shown, numbers, window, texts)
+    groups = {group: rows for group, rows in keys.items() if rows}
+    drawer = HelpDrawer(question, groups, numbers, window, texts)
     drawer.focused_before = screen.focused
     screen.mount(drawer)
     drawer.focus()
@@ -144,7 +144,7 @@ COST_NUMBERS = numbers(
     Cost.process_cpu_share,
     Cost.probe_us_per_step,
 )
-"""What watching costs: the header of every screen shows it."""
+"""Numbers of the cost of watching, which the header of every screen shows."""
 SLO_NUMBERS = numbers(
     SloState.slo,
     SloState.judged,
@@ -158,7 +158,7 @@ SLO_NUMBERS = numbers(
     SloState.missed_since_ns,
     SloState.classes,
 )
-"""Of objectives, where there are any."""
+"""Numbers of objectives, for sessions that have any."""
 SPENDING_NUMBERS = numbers(
     Spending.per_hour,
     Spending.per_mtok,
@@ -167,22 +167,22 @@ SPENDING_NUMBERS = numbers(
     Spending.joules_per_prefill_token,
     Spending.joules_per_decode_token,
 )
-"""What tokens cost, where anybody told a price, and what energy they took."""
+"""Numbers of the price of tokens, if one is set, and of their energy."""
 LATENCY_NUMBERS = tuple(each for each in LATENCIES.values() if each.place)
-"""What the table of latencies shows."""
+"""Numbers in the table of latencies."""
 FLOW_NUMBERS = tuple(
     each
     for column in FlowColumn
     for each in numbers_in(Flow)
     if isinstance(each.place, FlowFact) and each.place.column is column
 )
-"""What Overview's flow shows."""
+"""Numbers in the flow of the overview screen."""
 
 
 def _explain(number: Number, window: str) -> Content:
-    seen = f"seen by {number.vantage.value}" if number.vantage else "counted here"
+    origin = f"seen by {number.vantage.value}" if number.vantage else "counted here"
     span = number.span or f"window {window}"
-    facts = [fact for fact in (number.unit.value, seen, span) if fact]
+    facts = [fact for fact in (number.unit.value, origin, span) if fact]
     return Content.assemble(
         (number.label, "bold"),
         f"  {number.title}",
@@ -191,7 +191,7 @@ def _explain(number: Number, window: str) -> Content:
     )
 
 
-def _said(text: str, width: int) -> Content:
+def _item(text: str, width: int) -> Content:
     """Wrap a text behind a bullet."""
     folded = wrap(visible(text), max(width - 2, 20), break_on_hyphens=False)
     first, *rest = folded or [""]

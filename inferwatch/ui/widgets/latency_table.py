@@ -134,7 +134,7 @@ class LatencyTable(Panel):
         left = width - used - GAP
         vantage = VANTAGE_WIDTH if left >= VANTAGE_WIDTH - 2 else 0
         if self._bracketed == {True} and left - vantage <= LEAST_TREND < left - 1:
-            vantage = 0  # the head says it of all
+            vantage = 0  # the head says it for all rows
         trend = left - vantage - 1
         rows = [self._row(each, columns, vantage, trend) for each in self._latencies]
         return [self._head(columns, vantage, trend), *rows]
@@ -148,8 +148,8 @@ class LatencyTable(Panel):
             title = f"{self._reference.title} p99"
             more = (Column(REFERENCE, 0, REFERENCE_WIDTH, title), *more)
             room -= REFERENCE_WIDTH
-        wanted = BRACKETED if True in self._bracketed else EXACT
-        return [*(each for each in wanted if room >= each.from_width), *more]
+        columns = BRACKETED if True in self._bracketed else EXACT
+        return [*(each for each in columns if room >= each.from_width), *more]
 
     def _head(self, columns: Sequence[Column], vantage: int, trend: int) -> Line:
         titles = [
@@ -210,8 +210,8 @@ def _unit(latency: Latency) -> TimeUnit:
 
 
 def _brackets(latency: Latency) -> Iterator[Bracket]:
-    known = (getattr(latency.brackets, each.key, None) for each in BRACKETED)
-    return (each for each in known if each is not None)
+    brackets = (getattr(latency.brackets, each.key, None) for each in BRACKETED)
+    return (each for each in brackets if each is not None)
 
 
 def _cell(latency: Latency, column: Column, unit: TimeUnit, target: float) -> TextRun:

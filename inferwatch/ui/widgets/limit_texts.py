@@ -48,17 +48,17 @@ def highest(
     lowered is measured by the old one.
     """
     engines = [each for each in snapshot.engines if source in {"", each.source}]
-    found: set[int | None] = set()
+    highs: set[int | None] = set()
     for engine in engines:
         of = engine.source, engine.rank
         changes = [e for e in snapshot.limit_changes if (e.source, e.rank) == of]
-        held = [e for e in changes if span_ns[0] < e.t_ns <= span_ns[1]]
+        limits = [e for e in changes if span_ns[0] < e.t_ns <= span_ns[1]]
         before = limits_at(changes, span_ns[0])
-        held += [before] if before is not None else []
+        limits += [before] if before is not None else []
         turned = any(name in in_place(each) for each in changes)
-        values = [getattr(each, name) for each in held] if turned else []
-        found.add(max(values, default=getattr(engine, name)))
-    return found.pop() if len(found) == 1 else None
+        values = [getattr(each, name) for each in limits] if turned else []
+        highs.add(max(values, default=getattr(engine, name)))
+    return highs.pop() if len(highs) == 1 else None
 
 
 def _whole(limits: Sequence[LiveLimits]) -> str:

@@ -36,15 +36,15 @@ def moment_of(text: str, scale: Scale) -> int:
     Raises:
         UsageError: the text is no time, or one outside the session.
     """
-    wanted = text.strip().lower()
-    meant = list(_meanings(wanted, scale))
-    if not meant:
+    typed = text.strip().lower()
+    moments = list(_meanings(typed, scale))
+    if not moments:
         raise UsageError(f"{text!r} is not a time: {UNDERSTOOD}")
-    inside = (t_ns for t_ns in meant if scale.start_ns <= t_ns <= scale.end_ns)
+    inside = (t_ns for t_ns in moments if scale.start_ns <= t_ns <= scale.end_ns)
     for t_ns in inside:
         return t_ns
-    if wanted[:1] in {"+", "-"}:  # past an end means that end
-        return min(max(meant[0], scale.start_ns), scale.end_ns)
+    if typed[:1] in {"+", "-"}:  # past an end means that end
+        return min(max(moments[0], scale.start_ns), scale.end_ns)
     began, ended = scale.wall_text(scale.start_ns), scale.wall_text(scale.end_ns)
     raise UsageError(f"{text!r} is not in the session, which is {began} to {ended}")
 

@@ -32,12 +32,12 @@ def missed_lines(snapshot: Snapshot, wall_text: Callable[[int], str]) -> Sequenc
         TextRun(f" {MISSED} ", "warn bold"),
         TextRun(f"{lasts}, since {wall_text(since_ns).strip()}"),
     )
-    said = [
+    parts = [
         (TextRun(f" {text}"),) for text in (_worst(state, snapshot.latencies),) if text
     ]
     if state.share is not None:
-        said.append((TextRun(f" {format_nines(state.share)} good"),))
-    return (head, *said)
+        parts.append((TextRun(f" {format_nines(state.share)} good"),))
+    return (head, *parts)
 
 
 def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:

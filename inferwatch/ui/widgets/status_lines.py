@@ -80,18 +80,18 @@ class VerdictLine(LinePanel):
         if self._missed:
             return self._after_missed(word, in_short, width)
         for text in (first_line, in_short, sub(r", [\d,]+ tok/s$", "", in_short)):
-            said = (word, TextRun(f" {text}"))
-            room = width - width_of(said) - GAP - 1
+            parts = (word, TextRun(f" {text}"))
+            room = width - width_of(parts) - GAP - 1
             slow = slow_words(self._slow, room, self._opener)
             if slow:
-                return spread(said, (*slow, TextRun(" ")), width)
+                return spread(parts, (*slow, TextRun(" ")), width)
         if width_of((word,)) + len(first_line) + 1 > width:
             first_line = in_short
-        said = (word, TextRun(f" {first_line}"))
+        parts = (word, TextRun(f" {first_line}"))
         aside = self._aside()
-        if width_of(said) + width_of(aside) >= width:
+        if width_of(parts) + width_of(aside) >= width:
             aside = ()
-        return spread(said, aside, width)
+        return spread(parts, aside, width)
 
     def _after_missed(self, word: TextRun, text: str, width: int) -> Line:
         """Append the health to missed objectives, in one word if room is short."""
@@ -226,9 +226,9 @@ class LostBanner(Panel):
         self._verdict, self._at, self._keys = lost.verdict, at, tuple(keys)
         self._lasted = _lasted(lost.verdict, lost.now_ns)
         screen = self.screen.size
-        wanted = len(self._cause(screen.width)) + len(self._log) + bool(self._keys)
+        rows = len(self._cause(screen.width)) + len(self._log) + bool(self._keys)
         at_most = max(len(self._cause(screen.width)) + 1, screen.height // 5)
-        self.styles.height = min(wanted, at_most, max(screen.height // 2, 3))
+        self.styles.height = min(rows, at_most, max(screen.height // 2, 3))
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -237,19 +237,19 @@ class LostBanner(Panel):
         keys = [_keys_line(self._keys)] if self._keys else []
         cause = self._cause(width)[: max(height - len(keys), 1)]
         room = max(height - len(cause) - len(keys), 0)
-        shown = self._log[-room:] if room else []
+        lines = self._log[-room:] if room else []
         log = [
-            (TextRun("   │ ", "bad"), cells(line, width - 5, "muted")) for line in shown
+            (TextRun("   │ ", "bad"), cells(line, width - 5, "muted")) for line in lines
         ]
         return [*cause, *log, *keys]
 
     def _cause(self, width: int) -> list[Line]:
         head = f" ✖ LOST at {self._at}  "
         aside = (TextRun(f"{self._lasted} ", "muted"),)
-        taken = " " * (len(head) + width_of(aside))
-        room = max(width - 2, len(taken) + 10)
-        text = wrap(self._sentence, room, initial_indent=taken, subsequent_indent="   ")
-        first, *rest = [line.removeprefix(taken) for line in text] or [""]
+        blank = " " * (len(head) + width_of(aside))
+        room = max(width - 2, len(blank) + 10)
+        text = wrap(self._sentence, room, initial_indent=blank, subsequent_indent="   ")
+        first, *rest = [line.removeprefix(blank) for line in text] or [""]
         return [
             spread((TextRun(head, "bad bold"), TextRun(first)), aside, width),
             *((TextRun(line),) for line in rest),

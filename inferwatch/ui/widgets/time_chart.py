@@ -80,7 +80,7 @@ class TimeChart(Inked):
         self._lane_full = self._plan.lane_full(snapshot)
         restart_columns = map(axis.column_at, snapshot.timeline.restarts_ns)
         restarts = tuple(column for column in restart_columns if column is not None)
-        shown = (columns, axis, full, limit, restarts)
+        state = (columns, axis, full, limit, restarts)
         previous = (
             self._columns,
             self._axis,
@@ -88,8 +88,8 @@ class TimeChart(Inked):
             self._limit,
             self._restarts,
         )
-        if shown != previous or before != self._plan:
-            self._columns, self._axis, self._full, self._limit = shown[:4]
+        if state != previous or before != self._plan:
+            self._columns, self._axis, self._full, self._limit = state[:4]
             self._restarts = restarts
             self._rows = None
             self.refresh()
@@ -101,7 +101,7 @@ class TimeChart(Inked):
         legend = list(map(_entry, plan.all_series, plan.texts(values)))
         if plan.trace is not None:
             *legend, _ = legend
-            if any(plan.trace.values(snapshot)):  # else nobody tells it here
+            if any(plan.trace.values(snapshot)):  # shown only if there is a value
                 text = plan.texts(values)[-1]
                 legend.append(_entry(plan.trace, text, TRACE[1]))
         whole, limit = list(legend), plan.limit(snapshot)
@@ -146,7 +146,6 @@ class TimeChart(Inked):
         return strip
 
     def _over(self, strip: Strip, column: int, glyph: str, ink: str) -> Strip:
-        """Replace one column of a row by a glyph."""
         at, width = MARGIN + column, self.size.width
         line = Strip([Segment(glyph, self.ink(ink))])
         return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
@@ -185,7 +184,6 @@ class TimeChart(Inked):
         return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
 
     def _paint(self, number: int | None) -> Style:
-        """Return the style of a layer number."""
         if number is None:
             return self.ink("")
         drawn = self._plan.all_series
@@ -223,7 +221,7 @@ def _traced(
     }
     dots: list[BlockCell] = []
     for column, value in enumerate(values):
-        if value:  # along the axis it would hide what it is held against
+        if value:  # a line along the axis would hide layers
             row, share = divmod(min(value / top * rows, rows - 0.01), 1)
             number = TRACED + 1 + behind.get((column, int(row)), -1)
             glyph = TRACE[int(share * len(TRACE))]
@@ -279,8 +277,8 @@ def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | Non
         return None
     if series.late and all(value is None for value in values[index:]):
         first = max(index - LATE_NS // snapshot.timeline.bin_ns, 0)
-        known = (each for each in reversed(values[first:index]) if each is not None)
-        return next(known, None)
+        numbers = (each for each in reversed(values[first:index]) if each is not None)
+        return next(numbers, None)
     return values[index]
 
 
@@ -314,14 +312,14 @@ class TimeAxisLine(LinePanel):
         cursor = self._cursor(width)
         text = list(" " * width)
         span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
-        taken = set(cursor[0]) if cursor else set[int]()
+        occupied = set(cursor[0]) if cursor else set[int]()
         for part in (1.0, 0.0, 0.5, 0.25, 0.75):
             label = self._end if part == 1.0 else _ago(span_s * (1 - part))
             at = MARGIN + round(part * (self._axis.columns - 1))
             start = max(min(at - len(label) // 2, width - len(label)), 0)
             cells_ = set(range(start - 1, start + len(label) + 1))
-            if not cells_ & taken:
-                taken |= cells_
+            if not cells_ & occupied:
+                occupied |= cells_
                 text[start : start + len(label)] = label
         if cursor is None:
             return (TextRun("".join(text), "muted"),)

@@ -49,19 +49,19 @@ def fit(line: Sequence[TextRun], width: int) -> Line:
         return ()
     if width_of(line) <= width:
         return tuple(line)
-    kept: list[TextRun] = []
+    runs: list[TextRun] = []
     room = width - 1
     for run in line:
         size = cells_of(run.text)
         if size > room:
-            kept += [
+            runs += [
                 run._replace(text=set_cell_size(visible(run.text), room)),
                 TextRun("…", "faint"),
             ]
             break
-        kept.append(run)
+        runs.append(run)
         room -= size
-    return tuple(kept)
+    return tuple(runs)
 
 
 def spread(left: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Line:

@@ -32,7 +32,6 @@ class TimeAxis:
 
     @cached_property
     def column_ns(self) -> int:
-        """The time range of a column."""
         return max(self.span_ns // max(self.columns, 1), 1)
 
     @cached_property
@@ -59,8 +58,8 @@ class TimeAxis:
         """Return one value per column, None if all its bins are None."""
         folded: list[float | None] = []
         for low, high in self.slices:
-            known = [value for value in values[low:high] if value is not None]
-            folded.append(how(known) if known else None)
+            numbers = [value for value in values[low:high] if value is not None]
+            folded.append(how(numbers) if numbers else None)
         return tuple(folded)
 
     def column_at(self, t_ns: int) -> int | None:
@@ -125,9 +124,9 @@ class TimeTrack:
         right_ns = left_ns + max(self.span_ns // self.columns, 1)
         low = left_ns // bin_ns
         high = max(-(-right_ns // bin_ns), low + 1)
-        seen = values[max(low, 0) : max(high, 0)]
-        known = [value for value in seen if value is not None]
-        return how(known) if known else None
+        bins = values[max(low, 0) : max(high, 0)]
+        numbers = [value for value in bins if value is not None]
+        return how(numbers) if numbers else None
 
 
 def bars(
