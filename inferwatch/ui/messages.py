@@ -20,7 +20,7 @@ class SnapshotReady(Message):
 
     def can_replace(self, message: Message) -> bool:
         """Whether the next message in the queue makes this one superfluous."""
-        return isinstance(message, SnapshotReady) and message.charts <= self.charts
+        return isinstance(message, SnapshotReady) and message.charts >= self.charts
 
 
 class LookAgain(Message):
