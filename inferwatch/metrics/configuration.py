@@ -1,4 +1,4 @@
-"""The configuration of a server, in short, to find servers with equal ones."""
+"""The configuration of a server, as tags that find sessions with an equal one."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -67,8 +67,8 @@ class Configuration:
 def configuration_of(now: Snapshot, asked: str | None = None) -> Configuration | None:
     """Return the configuration of the watched server.
 
-    None for several servers, or where no model is known. ``asked`` is which of its
-    models was requested, if it has several.
+    None for several servers, or where no model is known. ``asked`` is the model to use
+    of a server that has several.
     """
     if now.engines:
         engine = now.engines[0]

@@ -66,7 +66,7 @@ class FlowColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowFact:
-    """How the flow on Overview shows a number; the first of a column is bold.
+    """How the flow on Overview shows a number; the first number of a column is bold.
 
     Those of a column are in the order of their fields.
     """

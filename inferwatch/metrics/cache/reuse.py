@@ -56,10 +56,7 @@ class LruOrder:
         self._append(keys)
 
     def distances(self, keys: Sequence[int]) -> Ints:
-        """Return how many other keys were used since each key.
-
-        -1 where it is unknown.
-        """
+        """Return how many other keys were used since each key; -1 where unknown."""
         slots = np.array([self._slots.get(key, -1) for key in keys], np.int64)
         later = np.full(len(keys), -1, np.int64)
         after = self._counts[::-1].cumsum()[::-1] - self._counts
@@ -143,7 +140,7 @@ class RankReuse:
         self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
 
     def see(self, keys: Iterable[int]) -> None:
-        """Remember the hashes; once room runs out, only a share of them."""
+        """Remember the hashes; once there is no room, only a share of them."""
         mask = self.seen_one_in - 1
         self.seen.update(dict.fromkeys(key for key in keys if not key & mask))
         while len(self.seen) > MOST_SEEN:

@@ -1,4 +1,4 @@
-"""Tracks who holds the KV cache: block maps joined with steps and requests."""
+"""Tracks which requests hold the KV cache, by block maps, steps and requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class MemoryMoment:
 
 
 class MemoryTracker:
-    """Folds block maps and prompts; shows who holds the KV cache and how it grows."""
+    """Folds block maps and prompts; shows who holds KV blocks and how they grow."""
 
     def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines
@@ -141,7 +141,7 @@ class MemoryTracker:
         return self._reuse.curve(blocks)
 
     def waste_share(self, block_tokens: int | None) -> float | None:
-        """Return empty room in last blocks / room in used blocks, 0-1.
+        """Return unused room in last blocks / room in used blocks, 0-1.
 
         None if unknown.
         """
@@ -178,7 +178,7 @@ class MemoryTracker:
         return ages.p50, ages.max
 
     def _waste(self, pools: Pools, block_tokens: int | None) -> int | None:
-        """Return the empty room in last blocks, in tokens, where it is known."""
+        """Return the unused room in last blocks, in tokens; None if unknown."""
         wasted: list[int | None] = []
         for source, _, rank in pools:
             requests = self._requests.members(source)

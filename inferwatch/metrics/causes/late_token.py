@@ -1,7 +1,7 @@
 """Explains late tokens by the steps since the token before.
 
-It works on plain facts, so that the Model, which keeps the latest steps, and stories,
-which have all, give the same result.
+The Model, which keeps the latest steps, and stories, which have all, use the same
+rules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_prefill(self) -> bool:
-        """Whether prefill is at least half of its tokens."""
+        """Whether at least half of its tokens are prefill."""
         return self.prefill_tokens >= max(1, self.decode_tokens)
 
 
@@ -82,7 +82,7 @@ def is_spike(gap_ns: int, usual_gap_ns: float | None) -> bool:
 
 
 def usual_gap_ns(recent: Iterable[StepFact]) -> int | None:
-    """Return the median time between ends of steps; None of too few."""
+    """Return the median time between ends of steps; None if there are too few."""
     gaps = [each.duration_ns + each.gap_ns for each in recent]
     return median_low(gaps) if len(gaps) >= LEAST_USUAL else None
 
@@ -99,7 +99,7 @@ def why_late(
     """Return why a request got no token between two moments.
 
     ``steps`` are those of its rank that ended after ``last_ns``, up to the one with the
-    token at ``t_ns``; ``recent`` are steps before those, from which the usual follows.
+    token at ``t_ns``; ``recent`` are steps before those, from which usual times follow.
     ``preempted`` and ``clock_dropped`` tell whether the request was preempted, or the
     clocks of an engine's GPU throttled, in between.
     """

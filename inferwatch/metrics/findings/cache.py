@@ -78,7 +78,7 @@ def done_twice(facts: Facts) -> float | None:
 
 
 def outgrown(facts: Facts) -> bool:
-    """Return whether outputs, not prompts, are why requests are preempted."""
+    """Return whether outputs, rather than prompts, cause the preemptions."""
     sums = facts.steps_minute.sums
     prompts = sums.get("prefill_tokens", 0) - sums.get("recomputed_tokens", 0)
     longer = sums.get("output_tokens", 0) > prompts

@@ -53,7 +53,7 @@ class MixedSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPrompts:
-    """Requests that wait in the queue or in prefill, and the long prompt ahead."""
+    """Waiting requests, and the long prompt in prefill that they wait behind."""
 
     waiting: int
     waiting_p50: int
@@ -79,7 +79,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Numbers of the last ten seconds, unless a field says otherwise."""
+    """What diagnoses judge: of the last ten seconds, unless a field says otherwise."""
 
     now_ns: int
     up_s: float = 0.0

@@ -139,7 +139,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
 
 
 def _hit_rate_ever(steps: StepCounter, moment: JudgedMoment) -> float | None:
-    """Return the hit rate of the session; None while hits are frequent."""
+    """Return the hit rate of the session; None unless recent hits are rare."""
     sums = moment.steps.sums
     if not sums["prefix_queries"] or sums["prefix_hits"] > FEW * sums["prefix_queries"]:
         return None

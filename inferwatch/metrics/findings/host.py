@@ -1,4 +1,4 @@
-"""Diagnoses of the host and GPU: they hold the engine back."""
+"""Diagnoses of the host and GPU: what keeps the engine waiting."""
 
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
@@ -288,7 +288,7 @@ class CpuQuota(Diagnosis):
 
 
 class FrontEnd(Diagnosis):
-    """Tokenization, detokenization and sending take much of TTFT."""
+    """Tokenization, detokenization and sending take a large part of TTFT."""
 
     NAME, TITLE = "front_end", "front end too slow"
     MANY = "spend most of a TTFT in their API server"

@@ -31,7 +31,7 @@ def waits(
 ) -> FindingCost | None:
     """Return what waiting for these scheduler limits costs; None if it is not long.
 
-    Limits may take turns: together they must hold the queue back, and those in
+    Limits may bind in turn: together they must bind most of the time, and those in
     ``bound`` at least as much as any other.
     """
     held = facts.bound_share(*bound)
@@ -58,7 +58,7 @@ def computes_fully(facts: Facts) -> bool:
 
 
 def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:
-    """Return how many requests wait, and the one that ``causes`` delayed most."""
+    """Return how many requests wait, and the request that ``causes`` delayed most."""
     waiting, running = facts.waiting or 0, facts.running or 0
     oldest = facts.oldest_wait_s
     since = f", the oldest for {oldest:.1f} s" if oldest is not None else ""
@@ -74,7 +74,7 @@ def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:
 
 
 def shed(facts: Facts) -> Knob:
-    """Return the knob that sends part of the load elsewhere."""
+    """Return the advice to send part of the load elsewhere."""
     arrived = facts.outcomes.sums.get("arrived", 0)
     rate = f" (now {arrived / facts.minute_s:.2g}/s)" if facts.minute_s else ""
     return now(

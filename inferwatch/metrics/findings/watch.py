@@ -160,7 +160,7 @@ class FindingWatch:
     ) -> None:
         """Judge this tick by the steps of the last ten seconds.
 
-        The watches of ``servers`` must have been ticked before.
+        The watches of ``servers`` must have been ticked first.
         """
         if began_ns is None and around.client_why is None:
             return
@@ -185,9 +185,9 @@ class FindingWatch:
     """Facts of the latest tick; not saved."""
 
     def findings(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Finding, ...]:
-        """Return the present findings, costliest first.
+        """Return the present findings of all servers, costliest first.
 
-        Those of all servers are merged.
+        Equal ones are merged.
         """
         if not servers:
             return self.tracker.all()
@@ -200,7 +200,7 @@ class FindingWatch:
         return ranked([*self.tracker.all(), *pooled])
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
-        """Return the findings that ended, of all servers, by their end."""
+        """Return the findings of all servers that ended, by their end."""
         held = list(self.tracker.ended)
         for source, each in servers.items():
             told = each.tracker.ended

@@ -68,7 +68,7 @@ class Budget:
         totals: Mapping[str, CounterTotals],
         steps: CounterTotals,
     ) -> Self:
-        """Return the budget of all ranks together; ``needs`` are of each, if alike."""
+        """Return the budget of all ranks; ``needs`` are each rank's, if alike."""
         told = [totals[each] for each in DECODING]
         members = sum(each.sums["members"] for each in told)
         context = sum(each.sums["context"] for each in told)

@@ -7,9 +7,9 @@ activations, reads for sampling, and second passes: a kernel may read a prefill'
 context once for each tile of queries, so prefill reads more than this. A prefix that
 members share may be read once for all of them.
 
-Of a request that ran before watching began only the prompt is known; it counts from
-then on. The prefix cache hits of a preempted request are known once its last chunk is
-done.
+For a request that was running before the watch, only prompt tokens and those computed
+since are counted. The prefix cache hits of a preempted request are known once its last
+chunk is done.
 """
 
 from bisect import bisect_left
@@ -51,9 +51,9 @@ class RankTraffic(msgspec.Struct, array_like=True):
     A step that adds one token to each member, as nearly all do, changes nothing here.
     """
     members: list[int] = []
-    """Members of the latest step if all decoded, else empty.
+    """Members of the latest step if each decoded one token, else empty.
 
-    The next step likely has the same, with one more token each.
+    The next step likely has the same. Always empty with chunked attention.
     """
     context: int = 0
     """Total context of the latest step's members, including the step's own tokens."""
@@ -70,8 +70,8 @@ class RankTraffic(msgspec.Struct, array_like=True):
     """Context before the latest step that is inside the window."""
     window_pairs: int = 0
     nearing: list[int] = []
-    """For each member shorter than the window, the last step before it fills it;
-    sorted.
+    """For each member whose context is shorter than the window, the last step that
+    starts so; sorted.
     """
 
 
@@ -121,7 +121,7 @@ class DerivedTraffic:
             request.computed = max(request.computed, event.cached_tokens or 0)
 
     def step(self, step: Step) -> RankTraffic | None:
-        """Return the context of a step's members; the next step changes it in place.
+        """Return the context of the members of a new step; the next step changes it.
 
         None where the rank is unknown or the step is incomplete.
         """
@@ -200,7 +200,7 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
 def _add_up(
     rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
 ) -> None:
-    """Sum up the context of members, given their cached and scheduled tokens."""
+    """Sum up the context of members; ``cached`` is counted as in ``decoding``."""
     before, whole = rank.steps - 1, sum(scheduled)
     rank.tokens = whole
     rank.context = rank.pairs = len(cached) * before + sum(cached) + whole
@@ -217,7 +217,7 @@ def _add_up(
 def _look_into_windows(
     rank: RankTraffic, cached: list[int], scheduled: list[int]
 ) -> None:
-    """Compute how much of the context is inside the window."""
+    """Compute how much of the context, and how many pairs, are inside the window."""
     window, context, pairs = rank.window or 0, 0, 0
     if rank.chunked:
         rank.window_context = sum(held % window for held in cached)
@@ -252,7 +252,7 @@ def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -
 def _stop_decoding(
     engine: EngineTraffic, rank: RankTraffic, ordinal: int, steps: int
 ) -> RequestContext:
-    """Move a request out of the decoding ones, if it is there."""
+    """Return a request, which no longer counts as decoding."""
     request = _request(engine, ordinal)
     held = rank.decoding.pop(ordinal, None)
     if held is not None:

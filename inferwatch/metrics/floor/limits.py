@@ -1,4 +1,4 @@
-"""The limits view of screens: step counters compared with hardware peaks."""
+"""The limits view of screens: counters of steps compared with hardware peaks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ def _sum(totals: Sequence[CounterTotals], name: str) -> int:
 def _point(
     totals: Totals, kinds: Sequence[str], peak: EnginePeak
 ) -> OperatingPoint | None:
-    """Return the roofline point of these kinds of steps; None without any."""
+    """Return the roofline point of some kinds of steps; None without any."""
     bounded = [totals[kind] for kind in kinds]
     every = [*bounded, *(totals[f"unbounded_{kind}"] for kind in kinds)]
     steps, spent_ns = sum(each.rows for each in every), _sum(every, "duration_ns")

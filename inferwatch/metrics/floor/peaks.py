@@ -117,7 +117,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A rank whose peak is requested."""
+    """A rank, with what its peak depends on."""
 
     info: EngineInfo
     endpoint: Endpoint | None = None
@@ -163,7 +163,7 @@ def _read_at_best(measured: MeasuredPeak, weight_bytes: float | None) -> float |
     """Return the highest bandwidth at which a step can read its weights.
 
     Weights that fit into CPU caches are read at the rate of the largest measured set
-    that is no larger, so the floor stays a lower bound.
+    that is no larger, so that the floor stays a lower bound.
     """
     known = [measured.bytes_per_s, measured.read_bytes_per_s]
     sizes = sorted(measured.cached_bytes_per_s)

@@ -1,8 +1,8 @@
 """Costs of one rank's steps as constants, from which a step's floor follows.
 
 The arithmetic is that of ``limits.step``, arranged so that a step takes a few products,
-whoever its members are. Work is that of all tensor-parallel GPUs together: replicated
-KV heads count as often as they are read, against the GPUs' combined peak; all-reduce is
+whichever its members. Work is that of all tensor-parallel GPUs together: replicated KV
+heads count as often as they are read, against the GPUs' combined peak; all-reduce is
 left out. Each pipeline stage does its share of a step. While several batches are in
 flight, results come as often as the slowest stage allows, so a step's floor is its work
 over the combined peak of all stages; for one token the stages add up.

@@ -44,7 +44,7 @@ class EnginePeak:
 
 @piece("operating_point", Vantage.ENGINE)
 class OperatingPoint:
-    """A roofline point: means over some steps of the window."""
+    """A point of the roofline: means over some steps of the window."""
 
     steps: Annotated[
         int,

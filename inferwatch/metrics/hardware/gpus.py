@@ -255,7 +255,7 @@ class Gpu:
                 yield since_ns, name, float(bool(seen[name]))
 
     def _since(self, name: str, t_ns: int, longest_ns: int) -> int:
-        """Return the start of the time that a value holds for."""
+        """Return the start of the time that a value stands for."""
         before_ns = self._read_ns.get(name, t_ns - 1)
         self._read_ns[name] = max(before_ns, t_ns)
         return max(before_ns, t_ns - longest_ns)
@@ -304,7 +304,7 @@ class GpuTracker:
 
     @property
     def gpus(self) -> list[Gpu]:
-        """By host and index; MIG slices follow their GPU."""
+        """The GPUs, by host and index; MIG slices follow their GPU."""
         return sorted(self._gpus.values(), key=self._order)
 
     def saved(self, parts: Parts) -> SavedGpus:
@@ -336,7 +336,7 @@ class GpuTracker:
 
 
 def _believed(info: GpuInfo) -> GpuInfo:
-    """Return the info without impossible peaks."""
+    """Return the info without peaks that are impossible."""
     told = {name: getattr(info, name) for name in PEAKS}
     wrong = [name for name, peak in told.items() if peak and not 0 < peak < ABSURD]
     return replace(info, **dict.fromkeys(wrong)) if wrong else info

@@ -42,7 +42,7 @@ class RecentUse:
         return self.samples[-1] if self.samples else None
 
     def use(self, span_ns: int) -> HostUse:
-        """Return the use over ``span_ns``, or as long as is known."""
+        """Return the use over ``span_ns``, or over as much of it as is known."""
         if len(self.samples) < 2:
             return HostUse()
         first, last = self._before(span_ns), self.samples[-1]

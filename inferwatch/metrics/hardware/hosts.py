@@ -339,7 +339,7 @@ class HostTracker:
             host.take(sample)
 
     def lag(self, source: str, t_ns: int, lag_ns: int) -> None:
-        """Add a server's worst event loop lag since its report before."""
+        """Add a server's worst event loop lag since its previous report."""
         held = self._lags.get(source)
         if held is None and len(self._lags) < MOST_SERVERS:
             held = self._lags[source] = ServerLag()
@@ -347,7 +347,7 @@ class HostTracker:
             held.take(t_ns, lag_ns)
 
     def lost(self, source: str) -> None:
-        """Reset the lag of a lost server, or of all; a restarted one starts up anew."""
+        """Reset the lag of a lost server, or of all; a restarted one starts anew."""
         for each in [source] if source else list(self._lags):
             if each in self._lags:
                 self._lags[each].first_ns = None
@@ -371,7 +371,7 @@ class HostTracker:
     ) -> tuple[HostState, ...]:
         """Return the state of each host.
 
-        ``servers`` maps the shown ones to their pids.
+        ``servers`` maps the servers shown to their pids.
         """
         return tuple(
             host.state(now_ns, window, self._lags_on(host, servers), grid)
@@ -421,7 +421,7 @@ def _believed(sample: HostSample) -> bool:
 
 
 def _used(before: HostSample, sample: HostSample) -> Floats:
-    """Return a row of what was used between two samples."""
+    """Return a row of the CPU that was used between two samples."""
     row = np.zeros(WIDTH)
     busy = busy_between(before, sample)
     if busy is not None and busy >= 0 and sample.cores:

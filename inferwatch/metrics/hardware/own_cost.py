@@ -1,4 +1,4 @@
-"""What watching costs, and readings it loses."""
+"""The CPU that watching costs, and the readings it loses."""
 
 from dataclasses import field
 from typing import Annotated
@@ -14,7 +14,7 @@ from inferwatch.metrics.number import Better, Number, Unit, piece
 
 @piece("cost")
 class Cost:
-    """What watching costs, and readings it loses."""
+    """The CPU that watching costs, and the readings it loses."""
 
     dropped_readings: Annotated[
         int,
@@ -114,7 +114,7 @@ class CostTracker:
         self._dropped += note.count or 0
 
     def lost(self) -> None:
-        """Drop the processes of a lost engine, and keep our own."""
+        """Forget the processes of a lost engine; those of inferwatch stay."""
         kept = [replace(each, processes=_ours(each)) for each in self._hosts.samples]
         self._hosts.restore(kept)
 

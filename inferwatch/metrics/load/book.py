@@ -39,7 +39,7 @@ SUMS = (
 
 
 class LoadBook:
-    """Keeps the readings of one load run request by request, the warm-up's apart."""
+    """Keeps the readings of one load run by request; the warm-up's separately."""
 
     def __init__(self, run_id: str, max_in_flight: int | None = None) -> None:
         self.run_id = run_id
@@ -123,7 +123,7 @@ class LoadBook:
         return (min(rates), max(rates)) if len(rates) > 1 else None
 
     def _told(self) -> list[tuple[int, float | None]]:
-        """Return each target rate and when it began, without the warm-up."""
+        """Return when each target rate began, and the rate, without the warm-up."""
         warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
         begin_ns = max(warm, default=0)
         told = [
@@ -187,9 +187,9 @@ class LoadBook:
         return np.fromiter(lags, np.int64)
 
     def held_back(self) -> set[int]:
-        """Return requests that the cap on requests in flight held back.
+        """Return the indices of requests that the cap on requests in flight held back.
 
-        They left late because of the plan, not because the client is slow.
+        They were sent late because of the plan, not because the client is slow.
         """
         if self._max_in_flight is None:
             return set()
@@ -243,7 +243,7 @@ def _first(failed: list[RequestRecord], kind: str) -> str:
 
 
 def together(samples: list[ClientSample]) -> ClientSample:
-    """Merge samples into one: sums, and the worst of what cannot be summed."""
+    """Merge samples into one: sums, and the largest of what cannot be summed."""
 
     def total(name: str) -> float:
         values: list[float] = [getattr(each, name) for each in samples]

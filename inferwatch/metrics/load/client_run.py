@@ -231,7 +231,7 @@ class ClientView:
 
     @property
     def measured_per_s(self) -> float | None:
-        """The first target rate: measured by a warm-up, or the plan's."""
+        """The first target rate: as measured by a warm-up, or as planned."""
         told = (each for each in self.events if each.kind is LoadKind.RATE)
         return next((each.rate_per_s for each in told), None)
 

@@ -1,8 +1,8 @@
 """Judges whether a load run measured the server or its own client.
 
 A saturated client does not fail: throughput looks fine, only its timestamps are late.
-So it measures itself, and its numbers are marked where it was too slow for the
-latencies it reports.
+So it measures itself, and its numbers are marked if it was too slow for the latencies
+it reports.
 """
 
 from collections import deque
@@ -166,7 +166,7 @@ def _sending(evidence: ClientEvidence) -> str:
     """Return what is wrong with send lag p99; empty if nothing.
 
     With few sends, one hiccup of the machine is the p99, so a lower bound is used. With
-    a thousand, it is the very sends that a TTFT p99 without a mark is made of.
+    a thousand, these sends also make up the TTFT p99.
     """
     lag_s, more = evidence.send_lag.quantiles.p99, ""
     if "p99" in evidence.send_lag.quantiles.weak:
@@ -181,9 +181,9 @@ def _sending(evidence: ClientEvidence) -> str:
 def _receiving(evidence: ClientEvidence) -> str:
     """Return what is wrong with receive lag p99; empty if nothing.
 
-    The kernel stamps a lone chunk on arrival, however late it is read, so only merged
-    reads can be wrong. A server may well send two at once: it did where the kernel says
-    that reads were not late.
+    The kernel stamps a single chunk on arrival, however late it is read, so only merged
+    reads can be wrong. A server may send two at once: it did if, by the kernel's
+    stamps, reads were not late.
     """
     sample, itl_s = evidence.sample, evidence.itl_p50_s
     merged = (sample and merged_share(sample)) or 0.0
@@ -275,7 +275,7 @@ class EndedSecond(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def in_time(self) -> bool:
-        """Whether no lag was long enough to matter."""
+        """Whether no lag of the second was long enough to matter."""
         return self.worst_lag_ns <= LAG_SHARE * self.wait_p50_ns
 
 
@@ -440,7 +440,7 @@ class ClientJudge:
     def _in_time(self, gaps: Samples) -> ClientEvidence | None:
         """Return these measurements if no lag was too long, else None; a fast path.
 
-        The median of all waits is at least the smallest median of a second.
+        The median of all waits is at least the smallest median of any second.
         """
         told = [each for each in self._seconds if each.sent]
         if not told:
@@ -458,13 +458,13 @@ class ClientJudge:
 
     @staticmethod
     def _itl_p50_s(sample: ClientSample, gaps: Samples) -> float | None:
-        """Return ITL p50; None where no reads were merged, as it is not needed."""
+        """Return ITL p50; None if no reads were merged, when it is not needed."""
         if (merged_share(sample) or 0.0) <= MERGED_SHARE:
             return None
         return gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50
 
     def _keep(self, in_flight: int) -> None:
-        """Add what ended since the last sample to the whole run."""
+        """Add the requests that ended since the last sample to the whole run."""
         fresh = list(
             islice(self._records, max(len(self._records) - self._fresh, 0), None)
         )
@@ -492,7 +492,7 @@ class ClientJudge:
     ) -> tuple[list[int], list[int]]:
         """Return send lags that only the client caused, and waits for first tokens.
 
-        Requests in flight may have been so all the time: rather too little evidence
+        Requests in flight may have been so all the time: too little evidence is better
         than false evidence.
         """
         waits = [

@@ -3,7 +3,7 @@
 With a probe on this host each part of each request is measured on one clock. Without
 one, vLLM's answers may report their own queue and prefill time; else means come from a
 server's counters, read before and after. The rest of the client's mean is the network,
-and cannot be told from an error.
+which cannot be distinguished from an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,7 +102,7 @@ def minus(whole: float | None, part: float | None) -> float | None:
 
 @dataclass(slots=True)
 class _ServerMoments:
-    """A request's times at the server."""
+    """The times of a request at the server."""
 
     external_id: str | None = None
     moments: dict[str, int] = field(default_factory=dict)
@@ -121,7 +121,7 @@ MOMENTS = {
 
 
 class ServerBook:
-    """Keeps the times of each request as reported by the server's probe."""
+    """Keeps the times of each request that the server's probe reports."""
 
     def __init__(self) -> None:
         self._requests: dict[str, _ServerMoments] = {}
@@ -151,13 +151,13 @@ def cross_check(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> CrossCheck | None:
-    """Check a run by the best source; None without any."""
+    """Compare client and server by the best source; None without any."""
     seen = check_requests(book, server) or check_answers(book, before, after)
     return seen or check_means(book, before, after)
 
 
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
-    """Check request by request; None where the probe saw none of them."""
+    """Compare request by request; None if the probe reported none of them."""
     known = server.moments()
     ways = [
         way
@@ -185,7 +185,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
 def check_means(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Check by vLLM's counters, read before and after; None without them."""
+    """Compare by vLLM's counters, read before and after; None without them."""
     count = delta(before, after, "time_to_first_token_seconds_count")
     all_records = [*book.warmup, *book.records]
     seen = [each for each in all_records if each.first_token_ns is not None]
@@ -265,7 +265,7 @@ class _AnswerMeans(NamedTuple):
 def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Check by the timings in answers; None without any."""
+    """Compare by the timings in answers; None without any."""
     told = [each for each in (*book.warmup, *book.records) if _tells(each)]
     if not told:
         return None
@@ -315,7 +315,7 @@ def _means(records: Sequence[RequestRecord]) -> _AnswerMeans:
 def _server_s(
     count: int, before: Mapping[str, float], after: Mapping[str, float]
 ) -> float | None:
-    """Return the API server's mean TTFT if it is of as many requests; else None."""
+    """Return the API server's mean TTFT, if over as many requests; else None."""
     if delta(before, after, "time_to_first_token_seconds_count") != count:
         return None
     return mean(before, after, "time_to_first_token_seconds")

@@ -34,7 +34,7 @@ class Goodput:
     missed: dict[str, int]
     """Requests that missed the limit of each metric; one can miss several."""
     good_per_s: float | None
-    """None where some are untold, as their share is not known."""
+    """None where some requests are untold, as their share is not known."""
     certain: float
     """Number of independent requests that would be as informative; 0 for none."""
 
@@ -51,7 +51,7 @@ class Goodput:
     def holds(self, share: float) -> bool | None:
         """Return whether the share of good requests is reached.
 
-        None if untold ones decide.
+        None if that depends on untold requests.
         """
         ended = self.n + self.untold
         if not ended or (self.good + self.untold) / ended < share:
@@ -117,8 +117,7 @@ def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] |
 def latencies(record: Answered, gaps_ns: Sequence[int]) -> dict[str, float]:
     """Return a request's latencies in seconds, by the names that objectives use.
 
-    A token that never came is at least as late as the end of the wait, which is used
-    unless it is too early to tell.
+    Where no token came, the wait until the request's end stands for its latency.
     """
     found: dict[str, int | float] = {}
     end_ns = record.end_ns

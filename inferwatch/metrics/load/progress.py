@@ -39,7 +39,7 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedRequests(msgspec.Struct):
-    """Counts the requests of a run as they end, the warm-up's apart."""
+    """Counts of a run's requests as they end; those of the warm-up are separate."""
 
     sent: int = 0
     succeeded: int = 0
@@ -84,7 +84,7 @@ class EndedRequests(msgspec.Struct):
     def tally(
         self, in_flight: int | None, *, warming_up: bool = False
     ) -> RequestCounts:
-        """Return the present counts; requests in flight in a warm-up are left out."""
+        """Return the present counts, without requests in flight in a warm-up."""
         flying = 0 if warming_up else in_flight or 0
         return RequestCounts(
             sent=self.sent + flying,
@@ -254,7 +254,7 @@ class RunProgress:
         """Fold a second; return its start, its end, and how many requests it sent.
 
         Sent is the increase of requests ended or in flight. None if some of these are
-        the warm-up's, or nothing more is sent.
+        the warm-up's, or if sending is over.
         """
         since_ns, before = sample.t_ns - sample.span_ns, 0
         if self._told is not None:
@@ -340,7 +340,7 @@ class RunProgress:
     def _span_s(self) -> float | None:
         """Return the time that rates are over: first intended send to last end.
 
-        While it sends, to the generator's last report, which the counts are of, too.
+        While it sends, until the generator's last report, of which the counts are, too.
         """
         first_ns, last_ns = self._counts.first_due_ns, self._counts.last_end_ns
         going_on = self._moments.draining_ns is None and not self.ended
@@ -362,10 +362,7 @@ class RunProgress:
         return self._counts.warmup > 0
 
     def _tally(self) -> RequestCounts:
-        """Return counts as of the last sample.
-
-        Once nothing more is sent, present ones.
-        """
+        """Return counts as of the last sample; present ones if sending is over."""
         if self.ended:
             return self._counts.tally(0)
         if self._told is None:

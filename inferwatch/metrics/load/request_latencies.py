@@ -1,6 +1,6 @@
 """Client latencies (TTFT, TPOT, ITL, E2EL) of requests, and their estimates.
 
-Whoever shows, sums up, compares or exports them uses this module.
+All code that shows, sums up, compares or exports them uses this module.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -113,7 +113,7 @@ def tpot_ns(request: Answered) -> int | None:
 def known_ns(
     latency: Callable[[RequestRecord], int | None], records: Iterable[RequestRecord]
 ) -> Ints:
-    """Return a latency of the requests that have it, in nanoseconds; zero counts."""
+    """Return a latency of the requests that have it, even if zero, in nanoseconds."""
     found = map(latency, records)
     return np.fromiter((each for each in found if each is not None), np.int64)
 

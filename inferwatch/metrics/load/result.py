@@ -120,7 +120,7 @@ class LoadResult:
         return min(judged, key=lambda each: each.share or 0.0, default=self.goodput)
 
     def missed(self, share: float) -> list[str]:
-        """Return the names of objectives that were not met."""
+        """Return the names of objectives that were not met or are undecided."""
         return [name for name, each in self._judged() if not each.holds(share)]
 
     def untold(self, share: float) -> list[str]:

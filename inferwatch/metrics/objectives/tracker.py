@@ -23,7 +23,7 @@ from inferwatch.metrics.series.window import Window
 
 
 def judged(request: Request, slo: Slo) -> list[str] | None:
-    """Return what an ended request missed; None where it cannot be judged.
+    """Return the limits an ended request missed; None where it cannot be judged.
 
     It cannot where its client left before a limit was missed, or where a measurement is
     lacking, as for a request that began before the watch.
@@ -191,16 +191,16 @@ class SloTracker:
             self._turning_ns = None
 
     def _judge_old(self, until_ns: int) -> None:
-        """Judge old requests where only front end or engine ever reports."""
+        """Judge old requests for which no further report is expected."""
         for request in [*self._waiting]:
             old = request.end_ns is None or request.end_ns <= until_ns
             if old and not request.must_wait(self._tellers(request)):
                 self._judge(request)
 
     def _met_lately(self, t_ns: int) -> bool | None:
-        """Return whether objectives are met recently.
+        """Return whether objectives were met recently.
 
-        None where too few requests ended.
+        None if too few requests ended.
         """
         for span_ns in SPANS_NS:
             sums = self.totals.after(t_ns - span_ns).sums

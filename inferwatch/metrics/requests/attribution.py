@@ -1,7 +1,7 @@
-"""Follows the ranks of engines to tell each request what it waits for.
+"""Follows the ranks of engines, to attribute the waits of requests to causes.
 
-What a rank does is added up once a step; a request is updated only when something about
-it changes, never for being in a step.
+The time of a rank is added up once a step; a request is updated only when something
+about it changes, never for being in a step.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ class SavedAttribution(msgspec.Struct, array_like=True):
 
 
 class RankTimes:
-    """What one rank did recently, and why its requests had to wait."""
+    """The recent steps of one rank, and why requests had to wait for them."""
 
     def __init__(self) -> None:
         self.account = QueueAccount()
@@ -69,7 +69,7 @@ class RankTimes:
         """
 
     def take(self, step: Step, gap_ns: int) -> None:
-        """Add a step before its members; for ``gap_ns`` before it no step ran."""
+        """Add a step before its members; no step ran for ``gap_ns`` before it."""
         self.account.take(step)
         if self.new:
             self._pass_over(step.start_ns)
@@ -105,7 +105,7 @@ class RankTimes:
         self.spike_ns, self._steps = saved.spike_ns, saved.steps
 
     def _pass_over(self, start_ns: int) -> None:
-        """Mark the new requests that a step starting at ``start_ns`` did not take."""
+        """Mark new requests that the step starting at ``start_ns`` did not schedule."""
         for request in list(self.new):
             waits = request.scheduled_ns != start_ns  # else it is in this step
             if waits and (request.added_ns or 0) <= start_ns:

@@ -9,7 +9,7 @@ a report comes. A row waits, so that it never contradicts itself:
 - TTFT and E2EL, known to the front end alone, are in the row once its state says that
   there was a token, or an end.
 
-Where only one of the two reports anything, its word is taken.
+Where only one of the two reports, its reports decide.
 """
 
 from collections.abc import Collection
@@ -191,7 +191,7 @@ class Request:
         self.trusted = False
 
     def doubt(self) -> None:
-        """Record that readings were lost, so gaps start anew."""
+        """Record that readings were lost, so that no gap spans the loss."""
         self.steady = False
         self.last_ns = None
         self.awaits_first = False
@@ -209,7 +209,7 @@ class Request:
         return f"{self.source}/{self.request_id}"
 
     def beside_api(self, spent_ns: list[int]) -> list[int]:
-        """Return time by cause, with the time before the engine added, where known."""
+        """Return time by cause, including the time before the engine where known."""
         spent_ns = spent_ns.copy()
         if self.wait is not None and self.arrived_ns is not None:
             held_ns = held_up(self.wait, self.tokenised_ns)
@@ -218,7 +218,7 @@ class Request:
         return spent_ns
 
     def explain(self) -> None:
-        """Fix the TTFT by cause once front end and engine reported the first token."""
+        """Set its TTFT by cause once front end and engine reported the first token."""
         known = self.ttft_ns is not None and self.first_ns is not None
         if known and self.ttft_spent_ns is None:
             self.ttft_spent_ns, self.wait = self.spent_ns, None
@@ -241,7 +241,7 @@ class Request:
 
     @property
     def waited_for(self) -> Cause | None:
-        """What it has waited for longest, until its TTFT is known."""
+        """The cause it has waited for longest, until its TTFT is known."""
         wait = self.wait
         if wait is None:
             return None if self.arrived_ns is None else Cause.API
@@ -307,7 +307,7 @@ class Request:
         return proper and Vantage.ENGINE in tellers and not self._engine_told_all
 
     def _tokens_of_row(self, state: RequestState, *, by_engine: bool) -> int | None:
-        """Return the tokens that belong to the state.
+        """Return the output tokens that fit the state.
 
         None where they are not counted.
         """

@@ -36,7 +36,7 @@ OF_THE_LIST = "the requests listed"
 
 @piece("group", Vantage.ENGINE, span=OF_THE_LIST)
 class RequestGroup:
-    """Statistics of a group's requests, which are those listed, not the window's."""
+    """Statistics of a group's requests: of those listed, not of the window's."""
 
     name: Annotated[
         str, Number("group", "Group", "What its requests have in common.", here=True)

@@ -103,7 +103,7 @@ class RequestIndex:
         return request
 
     def stranger(self, source: str, ordinal: int, t_ns: int) -> Request:
-        """Create a request for a step member that no event announced."""
+        """Create a request for a step member that no event reported."""
         request = self._new(source, t_ns)
         request.ordinal = ordinal
         request.trusted = False
@@ -119,7 +119,7 @@ class RequestIndex:
                 request.row = None
 
     def called(self, request: Request, external_id: str) -> None:
-        """Set the client's id of a request, given as such or inside the server's."""
+        """Set the client's id of a request, given alone or within the server's id."""
         name = client_id(external_id)
         if self._by_client_id.get(name) is not request:
             self._by_client_id[name] = request
@@ -189,7 +189,7 @@ class RequestIndex:
             self.unsure[request] = None
 
     def reconcile(self, source: str, rank: int) -> None:
-        """Forget requests that may have ended unnoticed: the engine has no others."""
+        """Forget requests that may have ended unnoticed, as the engine is idle."""
         for request in list(self.unsure):
             if request.source == source and request.rank in {None, rank}:
                 self._forget(request)
@@ -198,10 +198,7 @@ class RequestIndex:
                     self._remember(request)
 
     def restart(self, source: str) -> None:
-        """Forget what a lost engine may report.
-
-        A restarted one counts ordinals anew.
-        """
+        """Expect no reports of a lost engine; a restarted one counts ordinals anew."""
         self._await_nobody(source)
         for request in list(self._remembered):
             if source in {"", request.source}:

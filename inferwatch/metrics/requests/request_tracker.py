@@ -93,7 +93,7 @@ class JudgeSink(Protocol):
         """Receive a request that ended, or of which more is known since."""
 
     def give_up(self, source: str) -> None:
-        """Stop waiting for reports on ended requests."""
+        """Stop waiting for reports on ended requests of a source."""
 
 
 class RequestTracker:

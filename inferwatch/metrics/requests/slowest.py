@@ -113,7 +113,7 @@ class SlowLog:
         return _grouped(found, ttft.n, is_p99=is_p99) if found else None
 
     def spent(self, now_ns: int, window: Window) -> Spent:
-        """Return where the TTFTs of a window went, of the requests that are kept."""
+        """Return where the TTFTs of a window went, for the requests that are kept."""
         found = list(self._from(now_ns, window, 0.0))
         if not found:
             return Spent(0, 0, {}, {})

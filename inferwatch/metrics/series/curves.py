@@ -1,4 +1,4 @@
-"""What a load client reports over time, as columns of a chart's bins."""
+"""The reports of a load client over time, as columns of a chart's bins."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Grid:
 
 
 def grid_over(begin_ns: int, end_ns: int) -> Grid:
-    """Return the finest grid over a span that has no more than MOST_COLUMNS bins."""
+    """Return the finest grid over a span with no more than MOST_COLUMNS bins."""
     bin_ns = SESSION_FINEST_NS
     while end_ns // bin_ns - begin_ns // bin_ns >= MOST_COLUMNS:
         bin_ns *= 2
@@ -102,7 +102,7 @@ class LevelCurve(msgspec.Struct, array_like=True):
         thin(self.changes)
 
     def columns(self, grid: Grid, now_ns: int) -> Column:
-        """Return the value at the end of each bin; of the running one, now."""
+        """Return the value at the end of each bin; of the present bin, now."""
         times = np.array([t_ns for t_ns, _ in self.changes], np.int64)
         ends = np.minimum(grid.edges_ns()[1:] - 1, now_ns)
         after = np.searchsorted(times, ends, side="right").tolist()

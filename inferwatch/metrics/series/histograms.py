@@ -1,4 +1,4 @@
-"""What histogram buckets tell about a window: means, and bounds of percentiles.
+"""What the buckets of histograms say about a window: means, and bounds of percentiles.
 
 A bucket counts the values up to its bound. So a percentile lies between two bounds, and
 for a threshold there is a lower and an upper limit on how many values are below it.

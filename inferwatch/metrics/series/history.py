@@ -157,7 +157,7 @@ class RollingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that lies within one bin."""
+        """Add a part that overlaps only one bin."""
         index = t_ns // self.bin_ns
         if index not in self.bins:
             self._make_room(index)
@@ -177,7 +177,7 @@ class GrowingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that lies within one bin."""
+        """Add a part that overlaps only one bin."""
         self.bins.setdefault(t_ns // self.bin_ns, Bin()).merge(part)
         while max(self.bins) - min(self.bins) >= MOST_COLUMNS:
             self.bin_ns *= 2
@@ -195,8 +195,8 @@ class SavedHistory(msgspec.Struct, array_like=True):
 class History:
     """Bins of every rolling window and of the whole session.
 
-    A reading goes into the open bin of a tenth of a second. When readings leave that
-    tenth, in either direction, it is merged into every resolution.
+    A reading goes into the open bin of a tenth of a second. When a reading is of
+    another tenth, earlier or later, that bin is merged into every resolution.
     """
 
     def __init__(self) -> None:

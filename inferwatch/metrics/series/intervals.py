@@ -124,7 +124,7 @@ class EffectiveSize:
 
 
 def effective_size(values: Numbers) -> EffectiveSize | None:
-    """Return the effective number of independent values; None of too few."""
+    """Return the effective number of independent values; None if there are too few."""
     if len(values) < FEWEST:
         return None
     short = stretches(values, MOST) if len(values) > MOST else values

@@ -111,7 +111,7 @@ class RecentRows:
             self._seal()
 
     def release(self) -> None:
-        """Stop passing rows on, and drop the reference to who counted them."""
+        """Stop passing rows to ``on_flush``, and drop the reference to it."""
         self._on_flush = _ignore
 
     def later_than(self, t_ns: int) -> Ints:
@@ -138,7 +138,7 @@ class RecentRows:
         return whole, rest[:, rest[0] > t_ns]
 
     def flush(self) -> None:
-        """Pass on the rows that were not passed on yet."""
+        """Pass the rows to ``on_flush`` that were not passed yet."""
         fresh = self._open_columns()[:, self._flushed_rows :]
         if fresh.size:
             self._on_flush(fresh)
@@ -152,7 +152,7 @@ class RecentRows:
 
     @property
     def blocks(self) -> SealedBlocks:
-        """The blocks sealed so far."""
+        """The blocks sealed so far that windows may still reach."""
         return SealedBlocks(self._sealed, tuple(self._blocks), self._cell)
 
     def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:

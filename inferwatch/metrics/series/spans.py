@@ -1,6 +1,6 @@
 """Values that hold over spans of time, in bins of every window: means, sums, maxima.
 
-A reading says what held from one moment to another; it is added to all bins that it
+A reading gives values from one moment to another; they are added to all bins that it
 overlaps, in proportion. So bins add up in any order, a slow reading fills many narrow
 bins, and where nothing was read there is a gap.
 """

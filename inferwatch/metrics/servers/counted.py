@@ -1,10 +1,10 @@
 """Totals of a server's counters and histograms while it was watched.
 
 A server counts since its process began; what is needed are counts of a window. So each
-sample becomes an increase over the one before, and increases are added up from first
-contact on: the difference of two such totals is the count of a window, restarts or not.
-The first sample after a restart only says where its counts begin. What happened between
-the two lives is unknown: it is in no total, and no time is counted for it.
+sample becomes an increase over the one before, and increases are added up from the
+first sample on: the difference of two such totals is the count of a window, even across
+restarts. The first sample after a restart only says where its counts begin. What
+happened just before it is unknown: it is in no total, and its time is not counted.
 """
 
 import zlib
@@ -229,7 +229,7 @@ class Counted:
     def take(self, sample: EngineSample) -> bool:
         """Add a sample, and return whether the server restarted.
 
-        Older samples are ignored.
+        Older ones are ignored.
         """
         before_ns = self.last_ns
         if before_ns is not None and sample.t_ns <= before_ns:

@@ -99,7 +99,7 @@ def _remarks(
 def _told(
     values: Sequence[float | None], tell: Callable[[float, float], str]
 ) -> Iterable[str]:
-    """Yield a remark on each value beside the median; of two, beside the other."""
+    """Yield a remark on each value far from the median; of two, from the other."""
     known = [each for each in values if each is not None]
     usual = median(known) if known else 0
     for value in values:

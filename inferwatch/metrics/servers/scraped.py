@@ -22,7 +22,7 @@ MOST_RESTARTS = 100
 
 
 class Gauges(msgspec.Struct, array_like=True):
-    """The latest gauges of a rank, and how long they have been so."""
+    """The latest gauges of a rank, and since when they have been so."""
 
     t_ns: int
     running: int | None = None
@@ -255,7 +255,7 @@ class ScrapedServers:
         return self._limits
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
-        """Judge by the limits of the whole session."""
+        """Judge latencies by these limits, which apply to the whole session."""
         self._limits = limits
 
     def named(self, source: str | None) -> list[ScrapedServer]:

@@ -40,7 +40,7 @@ def _sentence(
     each: Sequence[tuple[ScrapedServer, Verdict]],
     flow: Flow,
 ) -> str:
-    """Return what one server does; of several, what all do or which has a problem."""
+    """Return a sentence on one server; of several, on all or those with a problem."""
     server, verdict = worst
     if len(each) == 1:
         return (

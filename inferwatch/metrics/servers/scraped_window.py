@@ -1,7 +1,7 @@
-"""What scrapes show for a window: each server, and all together.
+"""What scrapes report for a window: of each server, and of all together.
 
-Counters and sums of several servers are added, and their buckets merged; percentiles
-are never combined from those of each.
+Counters and sums of several servers are added, and their buckets merged; percentiles of
+servers are never combined.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -261,7 +261,7 @@ class Gained:
 
 
 def _ended(each: Increase) -> int | None:
-    """Return ended requests, by the count of E2EL if by no finish reason."""
+    """Return ended requests; by the count of E2EL where no finish reason is counted."""
     return sum(each.finished.values()) if each.finished else each.count("e2el_s")
 
 
@@ -348,7 +348,7 @@ class ScrapedWindow:
 
     @property
     def lost_ns(self) -> int | None:
-        """When the last of them stopped answering; None while one answers."""
+        """When the last of the servers stopped answering; None while one answers."""
         since = [
             server.contact.t_ns
             for server in self.servers
@@ -536,7 +536,7 @@ def _rows(
     limits: Mapping[str, Limit] | None = None,
     charts: ScrapedCharts | None = None,
 ) -> tuple[Latency, ...]:
-    """Return one row for each histogram that servers have, even if empty."""
+    """Return one row for each histogram in ``told``, even if it is empty."""
     return tuple(
         _row(
             key,
@@ -562,7 +562,7 @@ def _row(key: str, pool: Pool, limit: Limit | None, trend: Column) -> Latency:
 
 
 def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
-    """Return recent medians of a rank's gauges, its models added up."""
+    """Return recent medians of a rank's gauges, added up over its models."""
     spans = [each[each[:, TIME].searchsorted(since_ns, "right") :] for each in moments]
     whole = min(map(len, spans))
     if whole < LEAST_SAMPLES:

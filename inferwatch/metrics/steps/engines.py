@@ -54,7 +54,7 @@ class Rank(msgspec.Struct, array_like=True):
     """
 
     def take_info(self, info: EngineInfo) -> None:
-        """Set the info; a new process has none of the limits of the one before."""
+        """Set the info; changed limits of an earlier process no longer apply."""
         if self.told is not None and self.told.pid != info.pid:
             self.limits, self.limits_told = None, []
         self.told, self.info = info, under(info, self.limits)
@@ -68,7 +68,7 @@ class Rank(msgspec.Struct, array_like=True):
     def token_budget(self, step: Step) -> int | None:
         """Return the token budget of a step; None where unknown.
 
-        A step that must serve more requests than that has more.
+        A step that must serve more requests than that has a larger one.
         """
         limits = self.limits
         if limits is not None and step.start_ns < limits.t_ns:
@@ -95,7 +95,7 @@ class Rank(msgspec.Struct, array_like=True):
 
     @property
     def at_rest(self) -> Totals | None:
-        """The totals, if no step ended since; else None."""
+        """The latest totals, if no step ended since; else None."""
         totals = self.totals
         if totals is None or totals.running is None:
             return None
@@ -132,9 +132,9 @@ class Rank(msgspec.Struct, array_like=True):
             self.waiting_since_ns, self.calm_since_ns = None, t_ns
 
     def _kv_after(self, used: int) -> KvBlocks:
-        """Return KV blocks after a change of used ones.
+        """Return KV blocks, given the used ones.
 
-        The split of idle ones is unknown.
+        After a change the split of idle ones is unknown.
         """
         return self.kv if used == self.kv[0] else (used, None, None)
 
@@ -227,12 +227,12 @@ class Engines:
         return settings | in_place(rank.limits if rank is not None else None)
 
     def take_step(self, step: Step) -> KvBlocks:
-        """Take a step, and return the KV blocks of all engines."""
+        """Set the latest step of a rank, and return the KV blocks of all engines."""
         self.rank(step.source, step.rank).take_step(step)
         return self._kv_changed()
 
     def take_totals(self, totals: Totals) -> None:
-        """Take totals of an EngineCore; those of front ends count other things."""
+        """Set the totals of an EngineCore; those of front ends count other things."""
         if totals.running is not None or totals.kv_used_blocks is not None:
             self.rank(totals.source, totals.rank).take_totals(totals)
             self._kv_changed()
@@ -314,7 +314,7 @@ class Engines:
         return known_sum(used), known_sum(cached), known_sum(free)
 
     def _forget_told(self, source: str) -> None:
-        """Forget what was reported of an engine, as another one started."""
+        """Forget what an engine reported, as another one started."""
         _without(self.configs, source)
         _without(self.settings, source)
         _without(self.worker_memory, source)
@@ -335,8 +335,8 @@ def gap_ns(before: Step | None, step: Step) -> int:
     """Return how long no step of a rank ran between two, though there was work.
 
     There was work if a request waited, or if the first request of the later step is in
-    the earlier one; of arrivals in between it is not known when they came. Overlapping
-    steps have no gap.
+    the earlier one; when requests arrived in between is not known. Overlapping steps
+    have no gap.
     """
     if before is None or step.index != before.index + 1:
         return 0
@@ -348,7 +348,7 @@ def gap_ns(before: Step | None, step: Step) -> int:
 
 
 def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
-    """Set data_parallel; ranks that share no experts each report being the only one."""
+    """Return the info with data_parallel; ranks of a dense model each report 1."""
     if (info.data_parallel or 1) >= ranks:
         return info
     return msgspec.structs.replace(info, data_parallel=ranks)

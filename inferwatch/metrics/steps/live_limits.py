@@ -57,13 +57,13 @@ def under(info: EngineInfo, limits: LiveLimits | None) -> EngineInfo:
 def in_place(limits: LiveLimits | None) -> dict[str, int]:
     """Return the lowered limits by vLLM's flags.
 
-    Others are left out: vLLM's budget of a step may be less than its flag.
+    Other limits are left out: vLLM's budget of a step may be less than its flag.
     """
     return {low.name: low.now for low in lowered(limits)} if limits else {}
 
 
 def limits_at(limits: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
-    """Return the limits in force at a moment; the first known ones before those.
+    """Return the limits in force at a moment; before the first known ones, these.
 
     ``limits`` are of one rank, by time.
     """
@@ -72,7 +72,7 @@ def limits_at(limits: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
 
 
 def change_text(before: Values | None, now: LiveLimits) -> str | None:
-    """Return a sentence on what changed; None if nothing did that was heard of.
+    """Return a sentence on what changed; None if no change was reported.
 
     A watcher that starts late learns what is in force, but not when it changed.
     """
@@ -95,7 +95,7 @@ def change_text(before: Values | None, now: LiveLimits) -> str | None:
 
 
 class LimitChanges:
-    """Reports each change once, though several ranks hear of it."""
+    """Reports each change once, though each rank reports it."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int], Values] = {}

@@ -1,8 +1,8 @@
 """Finds times in which the scheduler stalled, or starved a request.
 
 There are three kinds: no step though there was work; tokens far apart while prompts are
-computed; a request that is passed over. All thresholds are relative to the engine's own
-pace.
+computed; a request that is not scheduled while others are. All thresholds are relative
+to the engine's own pace.
 """
 
 from collections import deque
@@ -90,7 +90,7 @@ class Starved:
             self._tell(self._queued(event.source, ordinal, gone, event.t_ns))
 
     def step(self, rank: StarvedRank, step: Step, before: Step | None) -> None:
-        """Check a step that holds fewer requests than run, or follows such a step."""
+        """Check a step with fewer requests than are running, or the step after one."""
         absent, now = rank.absent, set(step.members)
         for ordinal in list(absent):
             absence = absent[ordinal]

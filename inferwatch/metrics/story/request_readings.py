@@ -173,7 +173,7 @@ KINDS = list(EventKind)
 
 
 def _in_order(event: RequestEvent) -> tuple[int, int, str]:
-    """Sort by time, then by the order of a request's life."""
+    """Return a sort key: time, then the order of events in a request's life."""
     return event.t_ns, KINDS.index(event.kind), event.vantage
 
 

@@ -1,4 +1,4 @@
-"""A request's way through the steps: chunks, tokens, preemptions and KV blocks."""
+"""A request's path through the steps: chunks, tokens, preemptions and KV blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Preemption:
 
 @dataclass(slots=True)
 class RequestWalk:
-    """What the steps of its rank did for a request, found in one pass."""
+    """A request's steps, tokens and preemptions, from one pass over all steps."""
 
     own: list[OwnStep] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Computing:
         self.fresh = True
 
     def take(self, own: OwnStep, found: RequestWalk) -> None:
-        """Add a step of the request, and set what the step did."""
+        """Add a step of the request, and set what the step computed."""
         own.prefills, own.again = self.fresh, self.fresh and self.computed < self.lost
         if not self.fresh:
             self.computed += max(own.produced, 1)

@@ -36,14 +36,14 @@ NEAR_NS = NS_PER_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateToken:
-    """A late token; the request it waited for is an ordinal, not yet a name."""
+    """A late token, with the ordinal of the request that delayed it, if any."""
 
     spike: Spike
     culprit: int | None = None
 
 
 def late_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateToken]:
-    """Return late tokens by the engine's clock, by time."""
+    """Return late tokens by time, as measured on the engine's clock."""
     came = walked.with_token
     gaps = [
         (after.step.end_ns - before.step.end_ns, number)

@@ -1,4 +1,4 @@
-"""Makes the story of one request from its readings: pure, equal live and replayed."""
+"""Makes the story of one request from its readings, the same live and in replay."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -85,7 +85,7 @@ class Stretches:
 
 
 def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan, ...]:
-    """Return spans from the client's send, if known, to the front end's end."""
+    """Return the request's spans, from the client's send if known to its end."""
     arrived_ns = readings.moment(EventKind.ARRIVED, Vantage.FRONTEND)
     added_ns = readings.moment(EventKind.ADDED, Vantage.ENGINE)
     told = (each.tokenised_ns for each in readings.events)
@@ -155,7 +155,7 @@ def _decoded(spans: Stretches, end_ns: int, tokens: int) -> None:
 
 
 def _begin_ns(step: Step) -> int:
-    """Return when a step began to compute: the step before it may have overlapped."""
+    """Return when a step began to compute: it may have overlapped the step before."""
     return step.end_ns - step.duration_ns
 
 
@@ -166,7 +166,7 @@ def _queue(
     added_ns: int,
     until_ns: int,
 ) -> None:
-    """Add a span of queueing for each cause, by the steps that did not take it."""
+    """Add a span of queueing for each cause, by the steps that did not schedule it."""
     spans.at_ns = max(spans.at_ns, added_ns)
     own = walked.own[0] if walked.own else None
     scheduled_ns = readings.moment(EventKind.SCHEDULED, Vantage.ENGINE)
@@ -274,7 +274,7 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
 
 
 def _known(readings: RequestReadings, name: str) -> int | None:
-    """Return the first value reported; later cache lookups are another matter."""
+    """Return the first value reported, before any later prefix cache lookup."""
     told = (getattr(each, name) for each in readings.events)
     return next((each for each in told if each is not None), None)
 
@@ -329,7 +329,7 @@ def _follow(
 ) -> None:
     """Feed the request's events and steps to a tracker, by time.
 
-    Up to its first token all steps of its rank count, as they made it wait.
+    Up to its first token it gets all steps of the rank, which made the request wait.
     """
     events, request = deque(readings.events), None
     put_back = {each.place for each in walked.preemptions}
@@ -354,7 +354,7 @@ def _follow(
 
 
 def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:
-    """Return the step with no other members."""
+    """Return the step without other members."""
     return msgspec.structs.replace(
         step,
         members=[] if own is None else [ordinal],
@@ -409,7 +409,7 @@ def _quantile(ordered: Sequence[int], share: float) -> int | None:
 
 
 def _companions(walked: RequestWalk, ordinal: int | None) -> list[tuple[int, int, int]]:
-    """Return others in prefill in its steps: ordinal, tokens, steps."""
+    """Return requests in prefill in steps of this one: ordinal, tokens, steps."""
     tokens: dict[int, int] = {}
     steps: dict[int, int] = {}
     for own in walked.own:

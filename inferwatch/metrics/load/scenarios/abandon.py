@@ -1,8 +1,8 @@
-"""The abandon scenario: is capacity freed when clients hang up mid-answer?.
+"""The abandon scenario: is capacity freed when clients hang up mid-answer?
 
 The engine's probe reports when it ended these requests, and what it computed for them
 meanwhile. Without one, the server's token counter shows how many tokens were generated
-for nobody.
+that nobody read.
 """
 
 from collections.abc import Sequence
@@ -55,12 +55,12 @@ class _Ends:
 
     @property
     def known(self) -> int:
-        """Number of requests whose end tells something."""
+        """Number of requests known to be aborted or to have run on."""
         return self.freed.n + self.ran_on.n
 
 
 def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """Return what hung-up requests cost, and how the other clients fared."""
+    """Return what hung-up requests cost, and how the other requests fared."""
     book = evidence.book
     hung = [each for each in book.records if each.failure == HUNG_UP]
     numbers: dict[str, Any] = {"hung_up": len(hung), **_stayed(book)}
@@ -160,7 +160,7 @@ def _wasted_share(
 ) -> float | None:
     """Return the share of unread tokens that were generated anyway; None if unknown.
 
-    Answers are taken to be as long as others; other traffic distorts the result.
+    Answers are assumed to be as long as others; other traffic distorts the result.
     """
     made = delta(evidence.before, evidence.after, "generation_tokens_total")
     book = evidence.book

@@ -72,7 +72,7 @@ def _pairs(records: Sequence[RequestRecord]) -> list[Pair]:
     """Return each prompt's first and second request.
 
     Both are in the order in which they were made: the n-th warm request repeats the
-    n-th of the cold ones that are repeated, which is every other one at most.
+    n-th cold one that is repeated, which is at most every other one.
     """
     made = sorted(
         (each for each in records if each.phase is Phase.STEADY),

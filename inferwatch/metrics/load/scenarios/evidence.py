@@ -1,7 +1,7 @@
 """The evidence for scenario findings, and means over few events.
 
 Long prompts, bursts and hang-ups are far apart, so a few of them are taken to be
-independent; many are treated as everywhere else.
+independent; for many, intervals are those of correlated values, as elsewhere.
 """
 
 import math
@@ -116,7 +116,7 @@ class EngineTrail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioEvidence:
-    """Everything known of a scenario's run."""
+    """The readings of a scenario's run, from client and server."""
 
     book: LoadBook
     trail: EngineTrail | None = None

@@ -1,7 +1,7 @@
-"""The interference scenario: what a long prompt costs the chats beside it.
+"""The interference scenario: how a long prompt delays the chats beside it.
 
 While a long prompt is in prefill, steps take longer, and the tokens of other requests
-come later. The engine's probe reports when that was; else it is taken to be from the
+come later. The engine's probe reports when that was; else it is assumed to be from the
 client's send to the first token.
 """
 
@@ -198,7 +198,7 @@ def _costs(
 def _of_requests(
     chats: Sequence[RequestRecord], prefills: Sequence[_Span]
 ) -> dict[str, Any]:
-    """Return TTFT and TPOT of chats beside a long prompt, and of the others."""
+    """Return TTFT and TPOT of chats beside a long prompt, and of the other chats."""
     return {
         "ttft": _compared(
             [(each.intended_ns, each.first_token_ns, ttft_ns(each)) for each in chats],
