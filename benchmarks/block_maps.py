@@ -1,8 +1,8 @@
-"""What maps of KV blocks cost: to fold, to draw and to keep in a record.
+"""Measures what block maps cost to fold, to draw and to record.
 
 Run it with ``python benchmarks/block_maps.py``; times are CPU time. The first load is
-about the demo's, with its pool made sixteen times larger: of its maps a record is to
-hold 2 kB a second at most.
+about that of the demo, with a pool sixteen times as large; a record of it should take
+at most 2 kB/s.
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ SIZES = "SELECT sum(pgsize) FROM dbstat WHERE name = ?"
 
 
 class Load(NamedTuple):
-    """Requests that come to a pool."""
+    """The requests sent to a pool of blocks."""
 
     blocks: int
     per_s: float
@@ -119,7 +119,6 @@ def report_record(told: list[AnyReading]) -> None:
 
 
 def main() -> None:
-    """Print a table for each load."""
     for load in LOADS:
         report(load)
 

