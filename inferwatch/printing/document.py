@@ -39,7 +39,7 @@ class Item:
 
     text: str
     of: str = ""
-    """Whom or what it is about."""
+    """What or whom the item is about."""
     sign: str = ""
     """A sign with its word, such as ``▲ doubtful``."""
     tone: str = ""

@@ -154,7 +154,7 @@ def _safe(text: str) -> str:
 
 
 def _apart(text: str) -> str:
-    """Break mentions and links so that GitHub does not activate them."""
+    """Break up mentions and links so that GitHub does not activate them."""
     return _CALLS.sub(rf"\1{_JOINER}", text.replace("://", f":{_JOINER}//"))
 
 

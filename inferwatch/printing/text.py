@@ -55,13 +55,13 @@ TONES = {
 
 
 def plain(text: str, tone: str) -> str:
-    """Leave the text without colour."""
+    """Return the text without colour."""
     del tone
     return text
 
 
 def painter() -> Paint:
-    """Colours if stdout is a terminal and NO_COLOR is not set."""
+    """Return a function that colours text, if stdout is a terminal without NO_COLOR."""
     wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return coloured if wanted else plain
 

@@ -39,7 +39,7 @@ class ExportProgress(Protocol):
 
 
 class NoProgress:
-    """Takes reports of progress where nobody watches an export."""
+    """Ignores progress."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
         """Do nothing."""

@@ -100,7 +100,7 @@ def _block_map(picture: BlockPicture) -> Summary:
 
 
 def cause_lines(summary: Summary) -> list[str]:
-    """Text: what the slowest requests waited for, memory use, and stalls."""
+    """Lines on what the slowest requests waited for, memory use, and stalls."""
     lines = []
     slowest, memory, stalls = summary["slowest"], summary["memory"], summary["stalls"]
     if slowest is not None and slowest["sentence"]:

@@ -47,7 +47,7 @@ def hardware_rows(snapshot: Snapshot) -> Summary:
 
 
 def hardware_lines(summary: Summary) -> list[str]:
-    """Text: what the engine's GPUs did, else what its steps imply."""
+    """Lines on the use of the engine's GPUs, else on what its steps imply."""
     hardware, gpus = summary["hardware"], summary["gpus"]
     if not hardware["gpus"]:
         return _derived(hardware)

@@ -250,7 +250,7 @@ def _counts(summary: Summary) -> str:
 
 
 def _accounts(requests: Mapping[str, Any]) -> list[str]:
-    """A warning if the outcome of some sent requests is unknown."""
+    """A warning if some sent requests have no known outcome."""
     if not (lost := requests["unaccounted"]):
         return []
     return [

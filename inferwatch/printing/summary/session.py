@@ -58,7 +58,7 @@ def spending_rows(snapshot: Snapshot) -> Summary:
 
 
 def spending_lines(summary: Summary) -> list[str]:
-    """Text: what tokens cost, and how much energy they took."""
+    """Lines on what tokens cost, and how much energy they took."""
     told = summary["spending"]
     if told is None:
         return []
@@ -90,7 +90,7 @@ def _said(told: Summary, number: Number) -> str:
 
 
 def slo_lines(summary: Summary) -> list[str]:
-    """Text: one line for all requests and one for each class."""
+    """Lines on SLO attainment: one for all requests and one for each class."""
     found = summary["slo"]
     if found is None:
         return []
@@ -148,7 +148,7 @@ def limits_rows(snapshot: Snapshot) -> Summary:
 
 
 def limits_lines(summary: Summary) -> list[str]:
-    """Text: step times, their floors, and whether they are possible."""
+    """Lines on step times, their floors, and whether they are possible."""
     limits = summary["limits"]
     if limits is None:
         return []
@@ -236,7 +236,7 @@ def _past_row(past: PastFinding) -> Summary:
 
 
 def finding_lines(summary: Summary) -> list[str]:
-    """Text: current findings with remedies, then past ones."""
+    """Lines on current findings with remedies, then on past ones."""
     found = summary["findings"]
     lines = []
     for each in [one for one in found if one["until_s"] is None]:
@@ -294,7 +294,7 @@ LIVE_FIELDS = (
 
 
 class HasUnrecorded(Protocol):
-    """Knows how many readings were not recorded."""
+    """Reports how many readings were not recorded."""
 
     @property
     def unrecorded(self) -> int: ...
@@ -571,7 +571,7 @@ def _counted(number: int | None, noun: str) -> str:
 
 
 def _as_sent(requests: Summary) -> str:
-    """The number of requests behind finished sequences, if it differs."""
+    """The number of requests sent, if it differs from that of finished sequences."""
     sent = requests["finished_as_sent"]
     if sent is None or sent == requests["finished"]:
         return ""

@@ -40,13 +40,13 @@ WallText = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The slowest requests, or the one that was asked for."""
+    """The slowest requests, or the one that was requested."""
 
     session_id: str
     now_ns: int
     slowest: SlowRequests | None = None
     stories: tuple[RequestStory, ...] = ()
-    """The worst first, or only the one that was asked for."""
+    """The slowest first, or only the requested one."""
     asked: bool = False
     is_probed: bool = True
     """Whether the engine has a probe."""
@@ -190,7 +190,7 @@ def story_lines(story: RequestStory, wall: WallText) -> Iterator[str]:
 
 
 def waterfall_lines(story: RequestStory) -> Iterator[str]:
-    """One line per stretch: its start, name, duration and bar."""
+    """One line per span: its start, name, duration and bar."""
     spans = story.spans
     if not spans:
         return
@@ -230,7 +230,7 @@ def _span_name(span: StorySpan) -> str:
 
 
 def _bar(start: int, end: int, whole: int) -> str:
-    """The bar of a stretch; even the shortest has a mark."""
+    """The bar of a span; even the shortest has a mark."""
     first = min(start * BAR // max(whole, 1), BAR - 1)
     last = max(first + 1, -(-end * BAR // max(whole, 1)))
     return (" " * first + "█" * (last - first)).ljust(BAR)[:BAR]

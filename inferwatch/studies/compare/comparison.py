@@ -131,7 +131,7 @@ class SessionPair:
 
     @property
     def unpaired_because(self) -> str | None:
-        """Why the sides are not paired, to stand in brackets; None if they are."""
+        """Why the sides are not paired, for use in brackets; None if they are."""
         return self.b.unpaired_because
 
     @property
@@ -216,7 +216,7 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
 
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
-    """The pair with the places of its changes, also of temporary unclear ones."""
+    """The pair with the places of its changes, and of unclear ones for a time."""
     if pair.void or not rules.places:
         return pair
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
@@ -318,7 +318,7 @@ class _Pairing:
         )
 
     def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
-        """The difference of two p99 that too few values measure, if it is certain."""
+        """The difference of two p99, one from too few values, if it is significant."""
         a, b = self._a.value_of(metric), self._b.value_of(metric)
         nearer = nearer_than(metric)
         if self._repeated or nearer is None or a is None or b is None:

@@ -65,7 +65,7 @@ class JudgedMetric:
 
     @property
     def needs_length(self) -> bool:
-        """Whether short sessions give unreliable intervals, as for a p99."""
+        """Whether short sessions have unreliable intervals of it, as for a p99."""
         return self.share is not None and self.share > 0.95
 
     @property

@@ -182,7 +182,7 @@ def _groups(
 
 
 def _rows(pair: SessionPair, results: Results, matters: float) -> Iterator[PrintedRow]:
-    """The rows; notes that several rows share stand under the last of them."""
+    """The rows; notes shared by several rows follow the last of them."""
     for notes, alike in groupby(results, lambda e: list(_notes(e, pair, matters))):
         *others, last = alike
         yield from (PrintedRow(cells=_cells(each)) for each in others)
@@ -237,7 +237,7 @@ def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
 
 
 def _needs(pair: SessionPair, results: Results) -> str:
-    """How much more data would settle the metrics that people look at first."""
+    """How much more data would give a verdict on the headline metrics."""
     known = [each for each in results if each.more_requests or each.more_runs]
     known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
     said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]

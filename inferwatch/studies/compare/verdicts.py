@@ -84,7 +84,7 @@ def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> fl
 
 
 def uncertainty(found: AnyDifference) -> float:
-    """The interval's half toward zero, widened for all metrics, by the difference."""
+    """Relative uncertainty: the interval's reach toward zero / the difference."""
     low, high = found.span()
     toward = found.difference - low if found.difference > 0 else high - found.difference
     away = abs(found.difference)

@@ -52,7 +52,7 @@ FIND = (
     "WHERE session = ? AND kind = 'AnswerHashes' ORDER BY ordinal"
 )
 ASKED_TIMES = 2
-"""How often the present setting is asked; others are asked once."""
+"""How often prompts are sent to the present setting; to others once."""
 UNTOLD_S = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError)
 NOT_FOR_IDS = {401, 403, 429}
 """Error statuses for which sending text instead of token ids would not help."""
@@ -268,7 +268,7 @@ class AnswerComparison:
         return f"{said}; {self._yardstick()}"
 
     def _yardstick(self) -> str:
-        """How far the present setting's answers differ from each other, in words."""
+        """How far answers of the present setting differ from each other, in words."""
         ways = (("asked again", self.again), ("asked all at once", self.at_once))
         known = [
             f"{_rest(each)} {how}"

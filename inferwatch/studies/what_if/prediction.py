@@ -81,7 +81,7 @@ class StepDeviations:
 class MachinePauses:
     """Pauses of the machine, in which it computed nothing: their times and lengths.
 
-    They belong to a time, not to a step: whatever is computed then is delayed.
+    They depend on time, not on steps: whatever is computed then is delayed.
     """
 
     moments_ns: list[int]
@@ -240,7 +240,7 @@ class ReplayedArrivals:
         return self._due[0][0] if self._due else None
 
     def ended(self, spec: RequestSpec, now_ns: int) -> None:
-        """If a user of a closed loop sent it, let that user send the next request."""
+        """Let the user of a closed loop who sent the request send the next one."""
         loop = self._loops.get(self._run.requests[spec.index].run_id or "")
         if loop is not None and (following := loop.free(now_ns)) is not None:
             self._push(*following)

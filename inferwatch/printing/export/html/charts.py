@@ -53,7 +53,7 @@ def time_charts(data: PageData) -> list[str]:
 
 
 def cdfs(data: PageData) -> list[str]:
-    """Cumulative distributions: one figure each for the server's and client's view."""
+    """Cumulative distributions: one figure for the server and one for the client."""
     view = data.snapshot.client
     many = view is not None and len(view.runs) > 1
     client = "client, all loads together" if many else "client"

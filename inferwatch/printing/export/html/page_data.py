@@ -103,7 +103,7 @@ class ColumnLatencies:
 
 @dataclass(slots=True)
 class ClientColumns:
-    """The load generator's view over time, for sessions without an engine.
+    """The load generator's measurements over time, for sessions without an engine.
 
     Columns have equal length from the session's start; warm-up is left out.
     """
@@ -143,7 +143,7 @@ class ClientColumns:
     def _match(
         self, external_id: str, half: TokenTimes | RequestRecord
     ) -> TokenTimes | RequestRecord | None:
-        """The counterpart, if it has come; else this one waits while there is room."""
+        """Return the counterpart if it came before, else keep this one, given room."""
         other = self._waiting.pop(external_id, None)
         if other is None:
             self._waiting[external_id] = half

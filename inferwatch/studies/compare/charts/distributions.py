@@ -176,7 +176,7 @@ def _quantiles(values: CountedValues, shares: Sequence[float]) -> Floats:
 
 
 def _together(runs: Sequence[Floats]) -> Floats:
-    """The geometric mean of each quantile over several runs, as in the table."""
+    """The geometric mean over runs of each quantile, as in the table."""
     if len(runs) == 1:
         return runs[0]
     return np.asarray(np.exp(np.log(np.maximum(runs, 1e-9)).mean(axis=0)), np.float64)

@@ -95,7 +95,7 @@ def over_time(pair: SessionPair) -> list[str]:
 
 
 def _wanted(pair: SessionPair) -> list[str]:
-    """Latencies to chart, each as clients saw it where both sides have that."""
+    """Latencies to chart, as measured by clients where both sides have that."""
     told = [each.metric.of for each in pair.results if each.verdict not in OPEN]
     by_name: dict[str, str] = {}
     for of in ("ttft_s", *told):
@@ -121,7 +121,7 @@ def _throughput(pair: SessionPair, grid: _Grid) -> str:
 
 
 def _rates(of: Throughput, grid: _Grid) -> Floats:
-    """Output tokens per second in each column; no token is lost between bin widths."""
+    """Output tokens per second by column, from interpolated cumulative counts."""
     edges = np.arange(len(of.per_s) + 1) * of.bin_s
     tokens = np.concatenate(([0.0], np.cumsum(np.array(of.per_s) * of.bin_s)))
     upto = np.interp(grid.edges, edges, tokens, right=np.nan)

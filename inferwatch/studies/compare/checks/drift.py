@@ -77,7 +77,7 @@ def _told(run: SessionNumbers, told: list[_Tested]) -> bool:
 
 
 def _said(tested: _Tested, alpha: float) -> str | None:
-    """For example ``TPOT of before rose by 14% from its first to its last third``."""
+    """The drift as text: ``TPOT of before rose by 14% from its first to its …``."""
     trend = tested.trend
     if trend is None or trend.p_value > alpha or not _matters(trend):
         return None

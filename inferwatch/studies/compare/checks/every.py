@@ -174,7 +174,7 @@ def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
 def _both(
     did: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
 ) -> str | None:
-    """A sentence that all runs agree; None if the value is unknown for any run."""
+    """A sentence on the value in all runs; None if it is unknown for any run."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
     return f"Both {did} {', '.join(values)}." if None not in set(every) else None
 

@@ -13,9 +13,7 @@ from inferwatch.studies.compare.reading.session_numbers import (
 )
 
 TOLERANCE = 0.05
-"""For means and rates. Two seeds of one plan differ by less if the runs are long
-enough.
-"""
+"""Tolerance for means and rates; two seeds of one plan differ by less in long runs."""
 BURSTINESS_TOLERANCE = 0.25
 ARRIVALS, SEED = f"{LOAD}arrivals", f"{LOAD}seed"
 ONE_CLOSED_LOOP = (
@@ -70,7 +68,7 @@ def _is_paired(a: ComparedSide, b: ComparedSide) -> bool:
 
 
 def _again(a: ComparedSide) -> str:
-    """How to repeat the load; empty for imported sessions, which may lack the data."""
+    """Advice on repeating the load; empty for imported sessions, which lack data."""
     row = a.first.row
     if row.imported_from is not None:
         return ""

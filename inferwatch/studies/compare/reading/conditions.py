@@ -46,7 +46,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingGaps:
-    """What a span's recording lacks, and restarts of its engines."""
+    """Readings missing in a span's recording, and restarts of its engines."""
 
     dropped: int = 0
     """Readings lost on the way to the recorder."""

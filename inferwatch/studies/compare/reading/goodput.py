@@ -37,7 +37,7 @@ def server_goodput(
     objectives: Objectives,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """Goodput as front end and engine saw it; read all of ``tokens``' gaps first."""
+    """Goodput by front end and engine; ``tokens`` must have read all gaps."""
     columns, n = requests.columns, len(requests)
     longest_ns, seen = tokens.longest()
     measured = {
@@ -75,7 +75,7 @@ def client_goodput(
     objectives: Objectives,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """Goodput as the client saw it, by the objectives of each request's class."""
+    """Goodput as measured by the client, by the objectives of each request's class."""
     answered = list(client.answered())
     told = dict(_classes_and_gaps(connection, session))
     ordinals = client.columns["ordinal"].tolist()

@@ -1,4 +1,4 @@
-"""What the engine's GPUs did in a span, summed over GPUs and by bin of time.
+"""Use of the engine's GPUs in a span, summed over GPUs and by bin of time.
 
 A sample covers the time before it, and samples of two GPUs never end together. So each
 is spread evenly over the bins it covers, and only time in which all GPUs were measured

@@ -1,7 +1,7 @@
 """The kind of each request: prompt length, class, and turn of a conversation.
 
-Kinds are integers, so that latencies can be counted by kind, time and size at once.
-What is kept of a session grows with the number of kinds, not of requests.
+Kinds are integers, so that latencies can be counted by kind, time and size at once. The
+memory for a session grows with the number of kinds, not of requests.
 """
 
 import sqlite3

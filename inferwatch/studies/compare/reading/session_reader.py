@@ -97,7 +97,7 @@ class PairedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What must be known about sessions before they can be paired and read."""
+    """The facts about sessions that are needed before they can be paired and read."""
 
     span: ComparedSpan
     schedule: PlannedRequests | None
@@ -366,7 +366,7 @@ class SessionStepSums:
 def load_facts(
     requests: ServerRequests, client: ClientRequests, span: ComparedSpan
 ) -> LoadFacts:
-    """The load as the server saw it, else as the client did."""
+    """The load as measured by the server, else by the client."""
     if len(requests):
         columns, came_ns = requests.columns, requests.came_ns
         unended = requests.ended_ns == UNKNOWN

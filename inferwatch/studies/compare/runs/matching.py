@@ -61,7 +61,7 @@ def matched(sides: Sequence[Sequence[SurveyedRun]]) -> Matched:
 
 
 def _why_not(runs: Sequence[SurveyedRun]) -> str | None:
-    """Why these runs cannot be paired, to stand in brackets; None if they can."""
+    """Why these runs cannot be paired, for use in brackets; None if they can."""
     if any(run.choice != runs[0].choice for run in runs):
         return OTHER_PART
     for run in runs:

@@ -60,7 +60,7 @@ def _ends(runs: Sequence[str]) -> str:
 
 
 def _common(runs: Sequence[str]) -> str | None:
-    """``before`` for before1 and before2; None if that would cut a word."""
+    """The common start of names, such as ``before`` of before1 and before2, or None."""
     if any(LIKE_AN_ID.fullmatch(run) for run in runs):
         return None
     begun = _alike(runs)

@@ -35,7 +35,7 @@ class RunDifference:
     """The difference of one number between sides of several runs each."""
 
     def __init__(self, a: Sequence[float], b: Sequence[float]) -> None:
-        """``a`` and ``b`` are what each run measured; one needs two or more runs."""
+        """``a`` and ``b`` have one value per run; one needs two or more runs."""
         self.runs = len(a), len(b)
         self._logs = min(*a, *b) > 0
         self.a, self.b = self._middle(a), self._middle(b)

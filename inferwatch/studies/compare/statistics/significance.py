@@ -53,11 +53,11 @@ class AnyDifference(Protocol):
 
     @property
     def difference(self) -> float:
-        """B - a."""
+        """The difference b - a."""
 
     @property
     def ratio(self) -> float | None:
-        """B / a; None if a is 0."""
+        """The ratio b / a; None if a is 0."""
 
     def span(self, alpha: float = ALPHA) -> Interval:
         """The interval of the difference."""
@@ -107,8 +107,8 @@ class Difference:
     def span(self, alpha: float = ALPHA) -> Interval:
         """The interval of the difference, consistent with the ratio's about zero.
 
-        Beyond the draws, both continue as a normal distribution would, each on its own
-        scale, and could disagree about the sign. There the ratio's interval decides.
+        Beyond the draws, both continue as normal distributions, each on its own scale,
+        and could disagree about the sign. There the ratio's interval decides.
         """
         low, high = self._between(self._differences, self.difference, alpha)
         ratios = self.ratio_span(alpha)

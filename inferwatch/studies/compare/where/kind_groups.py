@@ -107,7 +107,7 @@ def _prompt_name(tops: Sequence[int], first: int, last: int) -> str:
 
 
 def _tokens(label: int) -> str:
-    """For example ``64`` or ``1k``; always a power of two."""
+    """A number of tokens as text, such as ``64`` or ``1k``; always a power of two."""
     most = most_tokens(label)
     for unit, size in (("M", 1 << 20), ("k", 1 << 10)):
         if most >= size:

@@ -1,8 +1,8 @@
 """A statistic of counted values, and how much of its change a part explains.
 
-A part explains the change that would result if only it became as it is on the other
-side. This is averaged over both orders, so that shares add up to one (Shapley 1953, A
-Value for n-Person Games, with the part and the rest as its two players).
+A part explains the change that would result if only it became as on the other side.
+This is averaged over both orders, so that shares add up to one (Shapley 1953, A Value
+for n-Person Games, with the part and the rest as its two players).
 """
 
 from dataclasses import dataclass

@@ -77,7 +77,7 @@ class CommonTime:
         return found if found.to_s - found.from_s >= LEAST_SHARED * longest else None
 
     def name_of(self, inside: Truths) -> str:
-        """For example ``from 00:40``, ``until 00:25``, ``between 00:20 and 00:40``."""
+        """The name of a time, such as ``between 00:20 and 00:40``."""
         turns = np.flatnonzero(np.diff(inside.astype(int))) + 1
         moments = [self._clock(int(piece)) for piece in turns]
         if len(moments) == 1:
@@ -88,7 +88,7 @@ class CommonTime:
         return f"between {begin} and {end}"
 
     def _clock(self, piece: int) -> str:
-        """Clock time of a piece, with hours only if there are any."""
+        """The time of a piece as text, with hours only if there are any."""
         at_s = self.from_s + (self.to_s - self.from_s) * piece / PIECES
         return format_clock(round(at_s) * NS_PER_S).strip().removeprefix("00:")
 
@@ -255,7 +255,7 @@ class KindTable:
     def split(
         self, metric: JudgedMetric, groups: Groups, part: KindPart, share: float
     ) -> Split | None:
-        """By the metric's own statistic, or by one for which the values are enough."""
+        """Split by the metric's statistic, or by one that needs fewer values."""
         sides = self._counted(groups)
         inside = np.isin(np.arange(groups.count), part.groups)
         part_a, rest_a, part_b, rest_b = rows = [
@@ -329,14 +329,14 @@ RATES = frozenset(("output_tokens_per_s", "client.output_tokens_per_s"))
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A period of common time: which pieces are inside it, in how many blocks."""
+    """A period of common time: the pieces inside it, and the number of blocks."""
 
     inside: Truths
     blocks: int
 
 
 class PlaceFinder:
-    """Examines one pair of sides; resamplings are made once."""
+    """Finds where one pair of sides changed most; resamplings are made once."""
 
     def __init__(
         self, a: ComparedSide, b: ComparedSide, seed: int, allowed: float = 0.0
@@ -425,7 +425,7 @@ class PlaceFinder:
         return in_turn(split, (draws[0], draws[1]), paired=self._paired)
 
     def _timed_rows(self, of: str) -> TimedRows | None:
-        """Cached, as the statistics of one distribution follow each other."""
+        """The rows of a distribution or rate, cached for its further statistics."""
         if self._rows_of != of and self._time is not None:
             self._rows_of = of
             self._rows = TimedRows.of(of, self._time, (self._a, self._b))
@@ -531,7 +531,7 @@ WHERE = {Cut.PROMPT: "in prompts ", Cut.CLASS: "in class ", Cut.TURN: "in "}
 
 
 def sentence(place: ChangedPart) -> str:
-    """For example ``all of it in prompts over 1k (+340%, elsewhere +2%)``."""
+    """The part as text: ``all of it in prompts over 1k (+340%, elsewhere +2%)``."""
     many = "all of it" if place.is_all else "mostly"
     where = f"{WHERE.get(place.cut, '')}{place.part}"
     said = f"{many} {where} ({_figures(place)})"

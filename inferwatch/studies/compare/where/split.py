@@ -51,7 +51,7 @@ def _log(above: float, below: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A split, and the significance of the part having changed more than the rest."""
+    """A split, and whether the part changed significantly more than the rest."""
 
     split: Split
     apart: Difference

@@ -207,14 +207,14 @@ def _missing(gaps: RecordingGaps) -> Iterator[str]:
 
 
 def _turned(held: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Limits that were changed by somebody else, or reset after a tuner was killed."""
+    """A doubt if the limits were changed during the measurement."""
     if len(held) > 1:
         moved = (f"{name} {limit_text(held, name)}" for name in LIMITS)
         yield f"limits were changed while it was measured ({', '.join(moved)})"
 
 
 def _queue_grew(book: LoadBook) -> Iterator[str]:
-    """TTFT that rises throughout, as the load exceeds what the setting can serve."""
+    """A doubt if TTFT rises throughout, as the load then exceeds the capacity."""
     known = np.array([ns for each in book.records if (ns := ttft_ns(each))], float)
     if len(known) < FEWEST:
         return
@@ -227,7 +227,7 @@ def _queue_grew(book: LoadBook) -> Iterator[str]:
 
 
 def _drift(book: LoadBook, span: ComparedSpan) -> Iterator[str]:
-    """Drift of TPOT, which depends least on how requests arrive."""
+    """A doubt if TPOT drifts, which depends least on how requests arrive."""
     known = [(each.intended_ns, ns) for each in book.records if (ns := tpot_ns(each))]
     if not known:
         return

@@ -104,7 +104,7 @@ def costs_of(
 def _cost(
     quantity: Quantity, one: PointStanding, present: PointStanding, matters: float
 ) -> str | None:
-    """For example ``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
+    """The cost as text: ``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
     if one.against_present is None or one.against_present[0] <= 1 + matters / 2:
         return None
     now, was = (text.strip() for text in quantity.texts([one.score, present.score]))
@@ -276,7 +276,7 @@ def _command(best: Point | None, plan: TunePlan | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beside:
-    """Standings in the other quantities that are shown besides the goal."""
+    """Standings in the quantities that are shown besides the goal."""
 
     tokens: Mapping[Point, PointStanding]
     quantities: Mapping[Quantity, Mapping[Point, PointStanding]]
@@ -371,7 +371,7 @@ def _scenario(trials: Sequence[Trial]) -> str | None:
 
 
 def _failure(trial: Trial) -> str:
-    """A failed trial of a setting that other trials did measure."""
+    """Text on a failed trial of a setting that other trials measured."""
     why = f": {trial.record.cause}" if trial.record.cause else ""
     return f"trial {trial.record.number} {trial.record.outcome}{why}"
 

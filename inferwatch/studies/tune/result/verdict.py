@@ -52,7 +52,7 @@ def _unsure(
     found: Sequence[PointStanding],
     rules: SearchRules,
 ) -> Iterator[str]:
-    """The settings that it is not told apart from, and doubts about it."""
+    """The settings that it cannot be distinguished from, and doubts about it."""
     others = [each for each in found if each.score is not None and each != best]
     like = [each for each in others if each.like_best]
     if (

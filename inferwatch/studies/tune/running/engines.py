@@ -218,7 +218,7 @@ class OwnEngines:
         return self._life
 
     async def present(self, space: Space) -> Point:
-        """From what the user gave, from the flags, or from an engine of ours."""
+        """The present setting: from user, flags, or an engine started for that."""
         said = dict(space.present.flags)
         base = self._config(Point(flags=())).flags
         _, chosen = split_present(base, space.variables)
@@ -243,7 +243,7 @@ class OwnEngines:
         self._life = EngineLife(start=_point(space.variables, said), number=self._lives)
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """By changing limits if possible, else by a restart."""
+        """Reach the point by changing limits if possible, else by a restart."""
         if not await self._turned(point):
             await self._started(point, start)
         if self._engine is None or self._life is None:
@@ -336,7 +336,7 @@ class OwnEngines:
             self._news.say(note.text)
 
     def _config(self, start: Point) -> EngineConfig:
-        """Flags of the setting come last, as vLLM uses the last of repeated flags."""
+        """The engine's configuration; vLLM uses the last of repeated flags."""
         probe = ProbeSettings(control=True)
         flags = (*self._plan.engine_flags, *start.command_flags)
         if self._plan.model == DEMO:
@@ -398,7 +398,7 @@ class AttachedEngine:
         return present
 
     async def reach(self, point: Point, start: Point) -> Reached:  # noqa: ARG002
-        """By changing limits; fails if the setting exceeds the start values."""
+        """Reach the point by changing limits; fails if it exceeds the start values."""
         self._news.stage(TuneStage.TURNING)
         await self._until_idle()
         turner = await self._opened()

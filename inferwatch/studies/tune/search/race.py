@@ -187,7 +187,7 @@ class _Race:
     def _contenders(self, ahead: int = 1) -> list[Point]:
         """The points still in the race that have the fewest trials.
 
-        ``ahead`` allows one more than the fewest.
+        ``ahead`` - 1 is how many more trials than the fewest are allowed.
         """
         if self._best is None:
             return []
@@ -233,7 +233,7 @@ class _Race:
         return abs(log(each.ratio_to_best)) * HOPE < reach
 
     def _leaders(self) -> list[Point]:
-        """Points for the last of the time: the first two and the present."""
+        """The first two points and the present one, to measure when time is short."""
         first = [*self._ranked()[:2], self._present]
         able = {
             point
@@ -248,7 +248,7 @@ class _Race:
     def _why_present(
         self, wanted: Sequence[Point], here: Sequence[Point]
     ) -> str | None:
-        """Why it is the present setting's turn; None if it is not."""
+        """Why the present setting is measured next; None if it is not."""
         each = self._standings.get(self._present)
         if each is None or each.fails or not self._pays(self._present):
             return None
@@ -262,7 +262,7 @@ class _Race:
         return "again, in an engine of its own: has the machine drifted?"
 
     def _why_in_between(self, wanted: Sequence[Point]) -> str | None:
-        """The same, where the running engine can reach the present setting."""
+        """Why the present setting is measured next in the running engine, or None."""
         if self._present not in {each.point for each in self._in_life()} and wanted:
             return "in this engine, too: what else is measured in it is judged by it"
         since = self._since_present()
@@ -272,7 +272,7 @@ class _Race:
         return None
 
     def _has_cost_enough(self) -> bool:
-        """Whether trials since its last one cost as much as an engine for it alone."""
+        """Whether trials since its last one cost as much as an engine only for it."""
         since = self._since_present()
         starts = len({each.record.life for each in since})
         spent_s = len(since) * self._rules.trial_s + starts * self._rules.start_s

@@ -243,7 +243,7 @@ class _Counted:
 
     @property
     def out(self) -> str | None:
-        """Why the point is out, whatever its scores are."""
+        """Why the point is out of the race, whatever its scores; None if it is not."""
         if self.did_not_start:
             return f"did not start: {self.cause}" if self.cause else "did not start"
         if self.failures >= MOST_FAILURES:
@@ -316,7 +316,7 @@ def _standing(
 
 
 def _below(fit: "_Fit", low: float, high: float) -> str:
-    """In words, how much a score is below (or above) the best."""
+    """How much a score is below (or above) the best, in words."""
     if fit.sign < 0:
         low, high = -high, -low
     word = "below" if fit.sign > 0 else "above"
