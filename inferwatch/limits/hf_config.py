@@ -174,7 +174,7 @@ def reads_all(config: Mapping[str, Any]) -> bool:
 
 
 def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
-    """Whether a key means that a step may read only part of weights or context."""
+    """Whether a key means that steps may read only part of the weights or context."""
     value = text[key]
     if key == "layer_types":
         full = isinstance(value, list) and set(map(str, value)) <= {"full_attention"}
