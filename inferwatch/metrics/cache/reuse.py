@@ -179,19 +179,21 @@ class Reuse:
         self._counts = ReuseCounts()
 
     def take(
-        self, told: PromptBlocks, pool: int | None, prompt_tokens: int | None
+        self, prompt_blocks: PromptBlocks, pool: int | None, prompt_tokens: int | None
     ) -> None:
         """Add a finished request, given its rank's pool size and its prompt length."""
-        if pool is None or not 0 < pool < MOST_POOL or not _plausible(told):
+        if pool is None or not 0 < pool < MOST_POOL or not _plausible(prompt_blocks):
             return
-        rank = self._rank(told, pool)
+        rank = self._rank(prompt_blocks, pool)
         if rank is None:
             return
-        places = np.array(told.places or range(len(told.hashes)), np.int64)
-        keys = _keys(told.hashes)
-        prompt = places < told.prompt_blocks
-        findable = places < _findable(told, prompt_tokens)
-        self._count_prompt(told, prompt_tokens)
+        places = np.array(
+            prompt_blocks.places or range(len(prompt_blocks.hashes)), np.int64
+        )
+        keys = _keys(prompt_blocks.hashes)
+        prompt = places < prompt_blocks.prompt_blocks
+        findable = places < _findable(prompt_blocks, prompt_tokens)
+        self._count_prompt(prompt_blocks, prompt_tokens)
         self._look_up(rank, keys[prompt], findable[prompt])
         # As in vLLM, the last block of a request is evicted first.
         followed = keys[keys & np.uint32(rank.of_ours - 1) == 0]

@@ -186,8 +186,8 @@ class MemoryTracker:
                 return None
             each = (requests.get(holder) for holder in rank.holders)
             wasted += [_wasted(tokens_in(one), block_tokens) for one in each]
-        told = [tokens for tokens in wasted if tokens is not None]
-        return sum(told) if told or (pools and not wasted) else None
+        tokens_wasted = [tokens for tokens in wasted if tokens is not None]
+        return sum(tokens_wasted) if tokens_wasted or (pools and not wasted) else None
 
     def _holders(self, pools: Pools, moment: MemoryMoment) -> tuple[Holder, ...]:
         held = []

@@ -210,9 +210,9 @@ class Facts:
     @property
     def gpus(self) -> tuple[GpuState, ...]:
         """The engine's GPUs; all GPUs where it does not report its own."""
-        told = {uuid for info in self.infos for uuid in info.gpus}
+        uuids = {uuid for info in self.infos for uuid in info.gpus}
         there = self.around.gpus
-        return tuple(g for g in there if g.info.uuid in told) if told else there
+        return tuple(g for g in there if g.info.uuid in uuids) if uuids else there
 
     def told(self, name: str) -> Setting:
         """Return a setting as the engine reports it.
@@ -224,8 +224,8 @@ class Facts:
         place = TOLD_BY_INFO.get(name)
         if place is None or not self.infos:
             return None
-        told = {getattr(info, place) for info in self.infos}
-        found: Setting = told.pop() if len(told) == 1 else None
+        values = {getattr(info, place) for info in self.infos}
+        found: Setting = values.pop() if len(values) == 1 else None
         return found
 
     def live(self, name: str) -> tuple[int, int] | None:
@@ -233,13 +233,13 @@ class Facts:
 
         None where the limit cannot be changed live on every engine.
         """
-        told = self.live_limits
-        if name not in LABELS or not told or len(told) < len(self.infos):
+        limits = self.live_limits
+        if name not in LABELS or not limits or len(limits) < len(self.infos):
             return None
-        if any(name in each.fixed for each in told):
+        if any(name in each.fixed for each in limits):
             return None
-        start = max(getattr(each, f"start_{name}") for each in told)
-        return min(getattr(each, name) for each in told), start
+        start = max(getattr(each, f"start_{name}") for each in limits)
+        return min(getattr(each, name) for each in limits), start
 
     def limit_text(self, name: str) -> str:
         """Return a limit as text; empty where it is unknown."""

@@ -29,8 +29,8 @@ class Stopped(Diagnosis):
         return FindingCost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
-        said = facts.verdict.sentence if facts.verdict else ""
-        return f"{said}{self._idle(facts)}"
+        text = facts.verdict.sentence if facts.verdict else ""
+        return f"{text}{self._idle(facts)}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         since_ns = facts.verdict.since_ns if facts.verdict else None
@@ -164,13 +164,13 @@ class Throttled(Diagnosis):
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         found = self._worst(facts)
         gpu = found[2] if found else None
-        said = []
+        values = []
         if gpu is not None and gpu.power_w is not None:
             limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w else ""
-            said.append(f"{gpu.power_w:.0f}{limit} W")
+            values.append(f"{gpu.power_w:.0f}{limit} W")
         if gpu is not None and gpu.temperature_c is not None:
-            said.append(f"{gpu.temperature_c} °C")
-        text = ", ".join(said) or "clocks event reasons"
+            values.append(f"{gpu.temperature_c} °C")
+        text = ", ".join(values) or "clocks event reasons"
         return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -282,8 +282,10 @@ class CpuQuota(Diagnosis):
         )
 
     def _share(self, facts: Facts) -> float:
-        told = facts.host.processes if facts.host else ()
-        mine = [each.throttled or 0.0 for each in told if each.role in ENGINE_ROLES]
+        processes = facts.host.processes if facts.host else ()
+        mine = [
+            each.throttled or 0.0 for each in processes if each.role in ENGINE_ROLES
+        ]
         return max(mine, default=0.0)
 
 
@@ -346,8 +348,8 @@ class FrontEnd(Diagnosis):
         return share, facts.ttft_s(Cause.API, Cause.SEND) or 0.0
 
     def _busy(self, facts: Facts) -> str:
-        told = facts.host.processes if facts.host else ()
-        used = [each.cpu_share or 0.0 for each in told if each.role == "api"]
+        processes = facts.host.processes if facts.host else ()
+        used = [each.cpu_share or 0.0 for each in processes if each.role == "api"]
         return f"; it uses {max(used):.0%} of a core" if used else ""
 
 

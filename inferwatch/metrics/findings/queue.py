@@ -51,10 +51,10 @@ def waits(
 def computes_fully(facts: Facts) -> bool:
     """Return whether compute is so busy that more tokens per step would not help."""
     limits = facts.limits
-    told = [limits.measured_mfu] if limits else []
+    values = [limits.measured_mfu] if limits else []
     points = (limits.prefill, limits.decode) if limits else ()
-    told += [point.mfu for point in points if point is not None]
-    return any(each is not None and each >= COMPUTE_FULL for each in told)
+    values += [point.mfu for point in points if point is not None]
+    return any(each is not None and each >= COMPUTE_FULL for each in values)
 
 
 def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:

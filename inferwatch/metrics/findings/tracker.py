@@ -68,10 +68,10 @@ class FindingTracker:
             return
         span_ns = min(now_ns - (before_ns or 0), LONGEST_NS)
         self._tick_ns = now_ns
-        asked = {each.NAME: each for each in diagnoses}
-        for name in [each for each in self._watched if each not in asked]:
+        by_name = {each.NAME: each for each in diagnoses}
+        for name in [each for each in self._watched if each not in by_name]:
             del self._watched[name]  # of a single server; now there are several
-        for diagnosis in asked.values():
+        for diagnosis in by_name.values():
             cost = diagnosis.judge(facts)
             if cost is None and diagnosis.NAME not in self._watched:
                 continue

@@ -175,8 +175,8 @@ class FindingWatch:
         )
         facts = facts_of(self._sources, moment, around)
         if servers:
-            told = {source: each.facts for source, each in servers.items()}
-            self.tracker.tick(facts, (*OF_ALL, Imbalance(told)))
+            facts_of_servers = {source: each.facts for source, each in servers.items()}
+            self.tracker.tick(facts, (*OF_ALL, Imbalance(facts_of_servers)))
         else:
             self.facts = facts
             self.tracker.tick(facts, DIAGNOSES)
@@ -203,8 +203,8 @@ class FindingWatch:
         """Return the findings of all servers that ended, by their end."""
         held = list(self.tracker.ended)
         for source, each in servers.items():
-            told = each.tracker.ended
-            held += [replace(past, sources=(source,)) for past in told]
+            findings = each.tracker.ended
+            held += [replace(past, sources=(source,)) for past in findings]
         return tuple(sorted(held, key=lambda each: (each.until_ns, each.name)))
 
     def saved(self) -> SavedWatch:

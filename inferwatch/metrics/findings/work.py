@@ -148,8 +148,8 @@ class MemoryBound(Diagnosis):
             return None
         if limits.decode.bound is not Bound.MEMORY:
             return None
-        told = [limits.measured_mbu, limits.decode.mbu]
-        return next((each for each in told if each is not None), None)
+        values = [limits.measured_mbu, limits.decode.mbu]
+        return next((each for each in values if each is not None), None)
 
 
 class ComputeBound(Diagnosis):

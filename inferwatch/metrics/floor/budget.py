@@ -69,9 +69,9 @@ class Budget:
         steps: CounterTotals,
     ) -> Self:
         """Return the budget of all ranks; ``needs`` are each rank's, if alike."""
-        told = [totals[each] for each in DECODING]
-        members = sum(each.sums["members"] for each in told)
-        context = sum(each.sums["context"] for each in told)
+        counters = [totals[each] for each in DECODING]
+        members = sum(each.sums["members"] for each in counters)
+        context = sum(each.sums["context"] for each in counters)
         spent_ns = sum(steps.sums[name] for name in SPENT_NS.values())
         waited_ns = steps.sums[SPENT_NS[BoundBy.KV]]
         binds = None
@@ -97,19 +97,19 @@ class Budget:
         shape = self.needs.shape if self.needs is not None else None
         if shape is None:
             return ()
-        told = []
+        savings = []
         for name, bits in (("FP8 weights", FP8_BITS), ("4-bit weights", FOUR_BITS)):
             smaller = _with_weights(shape, bits)
             if smaller is not None:
                 freed = weight_bytes(shape) - weight_bytes(smaller)
                 freed *= len(self.infos)
-                told.append(self._saving(name, smaller, freed, decode))
+                savings.append(self._saving(name, smaller, freed, decode))
         capacity = self._capacity_bytes()
         if shape.kv_bits > FP8_BITS and capacity is not None:
             smaller = replace(shape, kv_bits=FP8_BITS)
             freed = round(capacity * (1 - FP8_BITS / shape.kv_bits))
-            told.append(self._saving("FP8 KV cache", smaller, freed, decode))
-        return tuple(told)
+            savings.append(self._saving("FP8 KV cache", smaller, freed, decode))
+        return tuple(savings)
 
     def _saving(
         self, name: str, smaller: ModelShape, freed: int, decode: OperatingPoint | None

@@ -187,8 +187,8 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
         for ordinal in decoding.keys() - step.members:
             _stop_decoding(engine, rank, ordinal, before)
     if step.produced.count(1) < len(held):  # drafts, or a discarded token
-        told = zip(step.members, held, step.produced, strict=False)
-        more = {ordinal: each + n - 1 for ordinal, each, n in told if each is not None}
+        rows = zip(step.members, held, step.produced, strict=False)
+        more = {ordinal: each + n - 1 for ordinal, each, n in rows if each is not None}
         decoding.update(more)
     for place in others:
         # As for decoding members: minus the steps before this one.

@@ -88,15 +88,15 @@ class Devices:
         """Return the peak of the rank's GPUs; of any GPU if all are alike."""
         info, count = need.info, devices_of(need.info)
         known = EnginePeak(dtype=need.dtype, devices=count)
-        told = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
-        if not told and not info.gpus:
-            told = [gpu for gpu in self._gpus.values() if gpu.parent_uuid is None]
-        names = {gpu.name for gpu in told}
-        if not told or len(names) > 1:
+        gpus = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
+        if not gpus and not info.gpus:
+            gpus = [gpu for gpu in self._gpus.values() if gpu.parent_uuid is None]
+        names = {gpu.name for gpu in gpus}
+        if not gpus or len(names) > 1:
             return known
-        first, each = told[0], device_named(told[0].name or "")
-        bandwidths = [gpu.peak_bytes_per_s for gpu in told if gpu.peak_bytes_per_s]
-        bandwidth = min(bandwidths) if len(bandwidths) == len(told) else None
+        first, each = gpus[0], device_named(gpus[0].name or "")
+        bandwidths = [gpu.peak_bytes_per_s for gpu in gpus if gpu.peak_bytes_per_s]
+        bandwidth = min(bandwidths) if len(bandwidths) == len(gpus) else None
         read_from = first.peak_from
         if bandwidth is None and each is not None and first.parent_uuid is None:
             bandwidth, read_from = each.bytes_per_s, BY_SHEET
@@ -144,12 +144,12 @@ def missing_peaks(
         return [NO_GPU if any(peak.device is None for peak in peaks) else NO_PEAK]
     if dtype is None:
         return []
-    told = (
+    sentence = (
         f"How fast these cores multiply {dtype} was not measured"
         if on_cpu
         else f"How fast these GPUs multiply {dtype} is not known: give --peak-tflops"
     )
-    return [f"{told}; floors are of memory alone."]
+    return [f"{sentence}; floors are of memory alone."]
 
 
 def _host_of(endpoint: Endpoint | None) -> str:

@@ -57,9 +57,9 @@ class StepNeeds:
         """Return the costs of a rank whose model shape is known."""
         gpus = info.tensor_parallel or 1
         costs = StepCosts.of(shape, gpus)
-        loaded, told = info.weight_bytes, weight_bytes(shape)
+        loaded, derived = info.weight_bytes, weight_bytes(shape)
         # Reads are at most what was loaded: the real format may be smaller.
-        read = loaded / told if loaded and loaded < SAME * told else 1.0
+        read = loaded / derived if loaded and loaded < SAME * derived else 1.0
         return cls(
             shape=shape,
             peak=peak,

@@ -273,15 +273,15 @@ class FloorTracker:
 
 def _model(config: ModelConfig) -> _Model:
     """Return the shape of a configuration's model, or why it is not known."""
-    told: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     try:
-        told = msgspec.json.decode(config.config, type=dict)
+        content = msgspec.json.decode(config.config, type=dict)
         shape = shape_of(
-            told,
+            content,
             dtype=config.dtype,
             kv_dtype=config.kv_dtype,
             quantization=config.quantization,
         )
     except (msgspec.MsgspecError, RecursionError, ShapeError) as error:
-        return _Model(why=str(error), read_whole=reads_all(told))
+        return _Model(why=str(error), read_whole=reads_all(content))
     return _Model(shape=shape)

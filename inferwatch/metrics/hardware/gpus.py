@@ -197,8 +197,8 @@ class Gpu:
     def restore(self, saved: SavedGpu, parts: WrittenParts) -> None:
         if saved.latest is not None:
             self.last_ns = saved.latest.t_ns
-            told = {name: getattr(saved.latest, name) for name in KEPT}
-            self._latest = {name: v for name, v in told.items() if v is not None}
+            values = {name: getattr(saved.latest, name) for name in KEPT}
+            self._latest = {name: v for name, v in values.items() if v is not None}
         self._average = saved.average
         self._read_ns, self._counted = saved.read_ns, saved.counted
         self.memory_by_pid = saved.memory_by_pid
@@ -226,14 +226,14 @@ class Gpu:
         return found
 
     def _held(
-        self, sample: GpuSample, told: Mapping[str, Any]
+        self, sample: GpuSample, values: Mapping[str, Any]
     ) -> Iterable[tuple[int, str, float]]:
         """Yield a sample's values: start of the time it holds for, channel, value."""
         t_ns = sample.t_ns
         longest_ns = max(HELD_NS, sample.span_ns or 0)
         for name in MOMENTS:
-            if name in told:
-                yield self._since(name, t_ns, longest_ns), name, told[name]
+            if name in values:
+                yield self._since(name, t_ns, longest_ns), name, values[name]
         if sample.energy_mj is not None:
             for since_ns, rise in self._risen(ENERGY, t_ns, sample.energy_mj):
                 yield since_ns, ENERGY, rise / 1_000 / (t_ns - since_ns) * NS_PER_S
@@ -337,8 +337,8 @@ class GpuTracker:
 
 def _believed(info: GpuInfo) -> GpuInfo:
     """Return the info without peaks that are impossible."""
-    told = {name: getattr(info, name) for name in PEAKS}
-    wrong = [name for name, peak in told.items() if peak and not 0 < peak < ABSURD]
+    peaks = {name: getattr(info, name) for name in PEAKS}
+    wrong = [name for name, peak in peaks.items() if peak and not 0 < peak < ABSURD]
     return replace(info, **dict.fromkeys(wrong)) if wrong else info
 
 
@@ -347,9 +347,9 @@ def gpu_timeline(gpu: Gpu, window: Window, grid: Grid | None) -> GpuTimeline:
     if grid is None:
         return GpuTimeline()
     means = channel_means(gpu.spans.columns(window, grid))
-    told = {name: told_of(means[name]) for name in TIMELINE}
+    columns = {name: told_of(means[name]) for name in TIMELINE}
     return GpuTimeline(
-        power_w=told_of(power(means)), throttled=told_of(throttled(means)), **told
+        power_w=told_of(power(means)), throttled=told_of(throttled(means)), **columns
     )
 
 

@@ -414,10 +414,10 @@ class HostTracker:
 
 
 def _believed(sample: HostSample) -> bool:
-    told = [each.cpu_s for each in sample.processes]
-    told += [each.throttled_s or 0.0 for each in sample.processes]
-    told += [sample.busy_s or 0.0, sample.loop_lag_s or 0.0]
-    return all(abs(each) < ABSURD for each in told)
+    values = [each.cpu_s for each in sample.processes]
+    values += [each.throttled_s or 0.0 for each in sample.processes]
+    values += [sample.busy_s or 0.0, sample.loop_lag_s or 0.0]
+    return all(abs(each) < ABSURD for each in values)
 
 
 def _used(before: HostSample, sample: HostSample) -> Floats:

@@ -147,8 +147,8 @@ class CostTracker:
 
     def _self_cpu_s(self) -> float | None:
         last = self._hosts.last
-        told = last.processes if last is not None else []
-        used = [each.cpu_s for each in told if each.role == "inferwatch"]
+        processes = last.processes if last is not None else []
+        used = [each.cpu_s for each in processes if each.role == "inferwatch"]
         return sum(used) if used else None
 
     def _probe_us_per_step(self) -> float | None:

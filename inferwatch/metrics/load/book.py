@@ -94,22 +94,22 @@ class LoadBook:
     @property
     def asked_per_s(self) -> float | None:
         """The mean target rate; None in a closed loop."""
-        told = self._told()
-        if not told or told[-1][1] is None:
+        rates = self._told()
+        if not rates or rates[-1][1] is None:
             return None
-        ends = [at_ns for at_ns, _ in told[1:]] + [self._told_until(told[-1][0])]
-        spans = [end - at for (at, _), end in zip(told, ends, strict=True)]
+        ends = [at_ns for at_ns, _ in rates[1:]] + [self._told_until(rates[-1][0])]
+        spans = [end - at for (at, _), end in zip(rates, ends, strict=True)]
         whole = sum(spans)
-        if len(told) == 1 or whole <= 0:
-            return told[-1][1]
-        pairs = zip(told, spans, strict=True)
+        if len(rates) == 1 or whole <= 0:
+            return rates[-1][1]
+        pairs = zip(rates, spans, strict=True)
         return sum((rate or 0.0) * span for (_, rate), span in pairs) / whole
 
     @property
     def users(self) -> tuple[int, int] | None:
         """Fewest and most users of a closed loop; None in an open loop."""
-        told = [e.users for e in self.events if e.users is not None]
-        return (min(told), max(told)) if told else None
+        counts = [e.users for e in self.events if e.users is not None]
+        return (min(counts), max(counts)) if counts else None
 
     @property
     def changed(self) -> bool:
@@ -126,15 +126,15 @@ class LoadBook:
         """Return when each target rate began, and the rate, without the warm-up."""
         warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
         begin_ns = max(warm, default=0)
-        told = [
+        rates = [
             (max(e.t_ns, begin_ns), e.rate_per_s)
             for e in self.events
             if e.kind is LoadKind.RATE
         ]
         return [
             each
-            for n, each in enumerate(told)
-            if n + 1 == len(told) or told[n + 1][0] > begin_ns
+            for n, each in enumerate(rates)
+            if n + 1 == len(rates) or rates[n + 1][0] > begin_ns
         ]
 
     def _told_until(self, at_least_ns: int) -> int:

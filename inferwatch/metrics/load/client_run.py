@@ -226,14 +226,16 @@ class ClientView:
     @property
     def users(self) -> int | None:
         """Present users of a closed loop; None in an open one."""
-        told = (each.users for each in reversed(self.events) if each.users is not None)
-        return next(told, None)
+        counts = (
+            each.users for each in reversed(self.events) if each.users is not None
+        )
+        return next(counts, None)
 
     @property
     def measured_per_s(self) -> float | None:
         """The first target rate: as measured by a warm-up, or as planned."""
-        told = (each for each in self.events if each.kind is LoadKind.RATE)
-        return next((each.rate_per_s for each in told), None)
+        changes = (each for each in self.events if each.kind is LoadKind.RATE)
+        return next((each.rate_per_s for each in changes), None)
 
     @property
     def runs(self) -> tuple["ClientView", ...]:

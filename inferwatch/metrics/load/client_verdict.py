@@ -114,16 +114,16 @@ def host_text(host: HostUse, client: float | None) -> str | None:
         "client": client,
         "inferwatch": roles.get("inferwatch"),
     }
-    told = {who: cores for who, cores in used.items() if cores is not None}
+    cores_by_name = {who: cores for who, cores in used.items() if cores is not None}
     if host.busy is not None:
-        others = host.busy - sum(told.values())
-        told |= {"other programs": others} if others >= WORTH_SAYING else {}
-    if told.get("inferwatch", WORTH_SAYING) < WORTH_SAYING:
-        del told["inferwatch"]
-    parts = [f"{who} {cores:.1f}" for who, cores in told.items()]
+        others = host.busy - sum(cores_by_name.values())
+        cores_by_name |= {"other programs": others} if others >= WORTH_SAYING else {}
+    if cores_by_name.get("inferwatch", WORTH_SAYING) < WORTH_SAYING:
+        del cores_by_name["inferwatch"]
+    parts = [f"{who} {cores:.1f}" for who, cores in cores_by_name.items()]
     if host.busy is not None and host.cores is not None:
         parts.insert(0, f"{host.busy:.1f} of {host.cores} cores busy")
-    elif "engine" not in told:
+    elif "engine" not in cores_by_name:
         return None
     else:
         parts[0] += " cores"
@@ -174,8 +174,8 @@ def _sending(evidence: ClientEvidence) -> str:
     ttft_s = evidence.ttft_p50_s
     if lag_s is None or ttft_s is None or lag_s <= LAG_SHARE * ttft_s:
         return ""
-    said = f"send lag p99 is {_ms(lag_s)}{more}"
-    return f"{said}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
+    text = f"send lag p99 is {_ms(lag_s)}{more}"
+    return f"{text}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
 
 
 def _receiving(evidence: ClientEvidence) -> str:
@@ -189,13 +189,13 @@ def _receiving(evidence: ClientEvidence) -> str:
     merged = (sample and merged_share(sample)) or 0.0
     if sample is None or merged <= MERGED_SHARE:
         return ""
-    said = f"{merged:.1%} of reads were merged"
+    text = f"{merged:.1%} of reads were merged"
     lag_s = recv_lag_p99_s(sample)
     if lag_s is None:
-        return said
+        return text
     if itl_s is None or lag_s <= LAG_SHARE * itl_s:
         return ""
-    return f"{said}; receive lag p99 is {_ms(lag_s)}, ITL p50 {_ms(itl_s)}"
+    return f"{text}; receive lag p99 is {_ms(lag_s)}, ITL p50 {_ms(itl_s)}"
 
 
 def _working(sample: ClientSample) -> str:
@@ -403,10 +403,10 @@ class ClientJudge:
             self._said = JudgedSecond(verdict.state, (), before.bound_ns, before.cause)
 
     def _at_present(self) -> ClientVerdict:
-        said = self._said
-        bound = said.state is ClientState.CLIENT_BOUND
-        cause = said.cause if bound else None
-        return ClientVerdict(state=said.state, reasons=said.reasons, cause=cause)
+        latest = self._said
+        bound = latest.state is ClientState.CLIENT_BOUND
+        cause = latest.cause if bound else None
+        return ClientVerdict(state=latest.state, reasons=latest.reasons, cause=cause)
 
     def _over_all(self, gaps: Samples) -> ClientVerdict:
         """Return the verdict on the whole run, with the latest known cause."""
@@ -442,14 +442,14 @@ class ClientJudge:
 
         The median of all waits is at least the smallest median of any second.
         """
-        told = [each for each in self._seconds if each.sent]
-        if not told:
+        seconds = [each for each in self._seconds if each.sent]
+        if not seconds:
             return None
-        worst_ns = max(each.worst_lag_ns for each in told)
-        if worst_ns > LAG_SHARE * min(each.wait_p50_ns for each in told):
+        worst_ns = max(each.worst_lag_ns for each in seconds)
+        if worst_ns > LAG_SHARE * min(each.wait_p50_ns for each in seconds):
             return None
         sample = together(list(self._samples))
-        counted = Quantiles(n=sum(each.sent for each in told))
+        counted = Quantiles(n=sum(each.sent for each in seconds))
         return ClientEvidence(
             sample=sample,
             send_lag=Estimate(quantiles=counted),

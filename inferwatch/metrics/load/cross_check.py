@@ -266,31 +266,31 @@ def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
     """Compare by the timings in answers; None without any."""
-    told = [each for each in (*book.warmup, *book.records) if _tells(each)]
-    if not told:
+    records = [each for each in (*book.warmup, *book.records) if _tells(each)]
+    if not records:
         return None
-    means = _means(told)
+    means = _means(records)
     engine_s = means.queue_s + means.prefill_s
-    server_s = _server_s(len(told), before, after)
-    client_s = mean_s(told, "sent_ns", "first_token_ns") or 0.0
+    server_s = _server_s(len(records), before, after)
+    client_s = mean_s(records, "sent_ns", "first_token_ns") or 0.0
     left_s = client_s - (engine_s if server_s is None else server_s)
     whose = "engine" if server_s is None else "server"
     return CrossCheck(
         source="answers",
-        n=len(told),
+        n=len(records),
         parts={
-            "send_lag_s": mean_s(told, "intended_ns", "sent_ns"),
+            "send_lag_s": mean_s(records, "intended_ns", "sent_ns"),
             "network_s": None,
             "api_s": minus(server_s, engine_s),
             "queue_s": means.queue_s,
             "prefill_s": means.prefill_s,
             "return_s": None,
         },
-        ttft_s=mean_s(told, "intended_ns", "first_token_ns"),
+        ttft_s=mean_s(records, "intended_ns", "first_token_ns"),
         unexplained_s=left_s,
         disagreements=(
             *said(left_s, client_s, f"of the client's TTFT is not in the {whose}'s"),
-            *_decode(told, means),
+            *_decode(records, means),
         ),
     )
 

@@ -283,7 +283,7 @@ class RunProgress:
         return moments.heard_ns + SILENT_NS + 1
 
     def view(self, now_ns: int) -> LoadRun:
-        plan, asked, tally = self.plan, self.asked, self._tally()
+        plan, target, tally = self.plan, self.asked, self._tally()
         elapsed_s = self._moments.elapsed_s(now_ns)
         state = self._moments.state(now_ns, warms_up=self._warms_up)
         answered = tally.succeeded + tally.failed + tally.aborted
@@ -318,10 +318,10 @@ class RunProgress:
             aborted=tally.aborted,
             warmup=self._counts.warmup,
             failures=self._counts.failures(),
-            rate_per_s=None if self.ended else asked.rate_per_s,
-            users=None if self.ended else asked.users,
-            before=asked.before,
-            changed_ns=asked.changed_ns,
+            rate_per_s=None if self.ended else target.rate_per_s,
+            users=None if self.ended else target.users,
+            before=target.before,
+            changed_ns=target.changed_ns,
             transport=self._told[0].transport if self._told else None,
             said=self._said,
         )

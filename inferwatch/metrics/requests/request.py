@@ -163,9 +163,9 @@ class Request:
             self.ordinal = event.ordinal
         self.external_id = event.external_id or self.external_id
         for name in LEARNT:
-            told = getattr(event, name)
-            if told is not None:
-                setattr(self, name, told)
+            value = getattr(event, name)
+            if value is not None:
+                setattr(self, name, value)
         if event.output_tokens is not None:
             self.reported_tokens = max(self.reported_tokens or 0, event.output_tokens)
         self.preemptions = max(self.preemptions, event.preemptions or 0)

@@ -87,8 +87,8 @@ class RateCurve(msgspec.Struct, array_like=True):
         least_s = np.diff(edges) / NS_PER_S * LEAST_SHARE
         known = times_s > np.maximum(least_s, 0)
         rates = np.divide(counts, times_s, out=np.zeros_like(counts), where=known)
-        told = zip(rates.tolist(), known.tolist(), strict=True)
-        return tuple(rate if there else None for rate, there in told)
+        pairs = zip(rates.tolist(), known.tolist(), strict=True)
+        return tuple(rate if there else None for rate, there in pairs)
 
 
 class LevelCurve(msgspec.Struct, array_like=True):
@@ -210,9 +210,9 @@ def _columns(rows: tuple[Ints, Ints, Ints, Ints], grid: Grid) -> tuple[Column, C
     np.add.at(n, where[inside], counts[inside])
     np.add.at(total, where[inside], sums[inside])
     np.maximum.at(worst, where[inside], maxima[inside])
-    told = list(zip(n.tolist(), total.tolist(), worst.tolist(), strict=True))
+    bins = list(zip(n.tolist(), total.tolist(), worst.tolist(), strict=True))
     means = tuple(
-        sum_ns / many / NS_PER_S if many else None for many, sum_ns, _ in told
+        sum_ns / many / NS_PER_S if many else None for many, sum_ns, _ in bins
     )
-    worsts = tuple(worst_ns / NS_PER_S if many else None for many, _, worst_ns in told)
+    worsts = tuple(worst_ns / NS_PER_S if many else None for many, _, worst_ns in bins)
     return means, worsts

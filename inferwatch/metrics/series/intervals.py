@@ -84,8 +84,8 @@ def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
     ``good`` are zeros and ones in order of time; 0 where nothing can be said. Few ones
     do not show how long the memory is; the latencies behind them (``series``) may.
     """
-    told = [each for each in series if len(each) >= FEWEST]
-    worth = [effective_size(each) for each in (good, *told)]
+    long_enough = [each for each in series if len(each) >= FEWEST]
+    worth = [effective_size(each) for each in (good, *long_enough)]
     known = [each.certain for each in worth if each is not None]
     return min(float(len(good)), *known) if len(known) == len(worth) else 0.0
 

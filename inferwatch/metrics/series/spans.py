@@ -153,8 +153,8 @@ class Spans:
         )
 
     def restore(self, saved: SavedSpans, parts: WrittenParts) -> None:
-        for level, told in zip(self._levels.values(), saved.levels, strict=True):
-            level.bin_ns, level.first, count, numbers = told
+        for level, state in zip(self._levels.values(), saved.levels, strict=True):
+            level.bin_ns, level.first, count, numbers = state
             content = b"".join(parts.get(number, bytes) for number in numbers)
             held = np.frombuffer(content, np.float64).reshape(-1, self._width)
             if len(held) != count or count > len(level.rows) or level.bin_ns <= 0:
@@ -224,5 +224,5 @@ def _chunks(level: Level, parts: Parts) -> list[int]:
 def told_of(values: Floats) -> tuple[float | None, ...]:
     """Return a column with None for gaps."""
     gaps = np.isnan(values).tolist()
-    told = zip(values.tolist(), gaps, strict=True)
-    return tuple(None if gap else value for value, gap in told)
+    pairs = zip(values.tolist(), gaps, strict=True)
+    return tuple(None if gap else value for value, gap in pairs)

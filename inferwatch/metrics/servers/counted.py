@@ -306,7 +306,7 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
-        told = [
+        pairs = [
             (column, float(value))
             for name, value in chain(scalars, ended)
             if value is not None and (column := self._named(name)) is not None
@@ -317,7 +317,7 @@ class Counted:
             if (group := self._grouped(key, each)) is not None
         ]
         now = np.full(self._width, np.nan)
-        for column, value in told:
+        for column, value in pairs:
             now[column] = value
         for start, each in groups:
             now[start] = each.sum

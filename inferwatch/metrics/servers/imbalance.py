@@ -91,9 +91,9 @@ def _remarks(
         ([_mean(each, "ttft_s", TTFT_LEAST) for each in group], _ttft),
         ([_mean(each, "itl_s", ITL_LEAST) for each in group], _itl),
     ):
-        for key, told in zip(keys, _told(values, tell), strict=True):
-            found[key] += [told] if told else []
-    return {key: ", ".join(told) for key, told in found.items() if told}
+        for key, remark in zip(keys, _told(values, tell), strict=True):
+            found[key] += [remark] if remark else []
+    return {key: ", ".join(remark) for key, remark in found.items() if remark}
 
 
 def _told(

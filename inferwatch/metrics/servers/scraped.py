@@ -135,8 +135,8 @@ class ScrapedServer:
     @property
     def gauges(self) -> list[Gauges]:
         """The latest gauges of its ranks."""
-        told = (rank.gauges for rank in self.ranks.values())
-        return [gauges for gauges in told if gauges is not None]
+        every = (rank.gauges for rank in self.ranks.values())
+        return [gauges for gauges in every if gauges is not None]
 
     @property
     def last_ns(self) -> int | None:

@@ -312,8 +312,8 @@ class ScrapedWindow:
     @property
     def via(self) -> Via | None:
         """The best way in which samples are obtained; None before the first."""
-        told = {server.via for server in self.servers if server.ranks}
-        return Via.SCRAPE if Via.SCRAPE in told else next(iter(told), None)
+        ways = {server.via for server in self.servers if server.ranks}
+        return Via.SCRAPE if Via.SCRAPE in ways else next(iter(ways), None)
 
     @property
     def finished_at(self) -> set[str]:
@@ -326,8 +326,8 @@ class ScrapedWindow:
 
     @property
     def last_token_ns(self) -> int | None:
-        told = [gauges.token_ns for gauges in self._answering]
-        return max((each for each in told if each is not None), default=None)
+        times_ns = [gauges.token_ns for gauges in self._answering]
+        return max((each for each in times_ns if each is not None), default=None)
 
     @property
     def restarts_ns(self) -> list[int]:
@@ -398,7 +398,7 @@ class ScrapedWindow:
 
     def _flow_now(self) -> Flow:
         """Return present gauges of servers that answer, and the recent token rate."""
-        told = self._answering
+        gauges = self._answering
         lately = Gained(
             [
                 increase
@@ -408,9 +408,9 @@ class ScrapedWindow:
             ]
         )
         return Flow(
-            running=known_sum(each.running for each in told),
-            waiting=known_sum(each.waiting for each in told),
-            kv_usage=_mean(each.kv_usage for each in told),
+            running=known_sum(each.running for each in gauges),
+            waiting=known_sum(each.waiting for each in gauges),
+            kv_usage=_mean(each.kv_usage for each in gauges),
             output_tokens_per_s_now=lately.rate("output_tokens"),
         )
 
@@ -447,12 +447,12 @@ class ScrapedWindow:
         )
 
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
-        told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LATENCIES, told, self._limits, charts)
+        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+        return _rows(self.gained, LATENCIES, exported, self._limits, charts)
 
     def lengths(self) -> tuple[Latency, ...]:
-        told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LENGTHS, told)
+        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+        return _rows(self.gained, LENGTHS, exported)
 
     def steady(self) -> dict[Key, Steady]:
         span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
@@ -504,7 +504,7 @@ class ScrapedWindow:
         ranks: Sequence[tuple[ScrapedRank, Increase | None]],
     ) -> ServerState:
         gained = Gained([each for _, each in ranks if each is not None])
-        told = [rank.gauges for rank, _ in ranks if rank.gauges is not None]
+        gauges = [rank.gauges for rank, _ in ranks if rank.gauges is not None]
         keys = {key for rank, _ in ranks for key in rank.counted.keys}
         arrivals = gained.per_s(_arrived)
         return ServerState(
@@ -514,12 +514,12 @@ class ScrapedWindow:
             via=server.via,
             answers=server.answers,
             why=server.contact.why if server.contact else None,
-            last_ns=max((each.t_ns for each in told), default=None),
+            last_ns=max((each.t_ns for each in gauges), default=None),
             restarted_ns=server.restarts_ns[-1] if server.restarts_ns else None,
             round_trip_ns=server.round_trip_ns,
-            running=known_sum(each.running for each in told),
-            waiting=known_sum(each.waiting for each in told),
-            kv_usage=_mean(each.kv_usage for each in told),
+            running=known_sum(each.running for each in gauges),
+            waiting=known_sum(each.waiting for each in gauges),
+            kv_usage=_mean(each.kv_usage for each in gauges),
             arrivals_per_s=gained.per_s(_ended) if arrivals is None else arrivals,
             output_tokens_per_s=gained.rate("output_tokens"),
             prefix_hit_rate=gained.hit_rate,
@@ -532,7 +532,7 @@ class ScrapedWindow:
 def _rows(
     gained: Gained,
     keys: Iterable[str],
-    told: set[str],
+    exported: set[str],
     limits: Mapping[str, Limit] | None = None,
     charts: ScrapedCharts | None = None,
 ) -> tuple[Latency, ...]:
@@ -545,7 +545,7 @@ def _rows(
             charts.mean(key) if charts is not None else (),
         )
         for key in keys
-        if key in told
+        if key in exported
     )
 
 

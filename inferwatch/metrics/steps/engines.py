@@ -211,10 +211,12 @@ class Engines:
     @property
     def limit_changes(self) -> tuple[LiveLimits, ...]:
         """The latest limit changes of live engines, by time."""
-        told = (
+        changes = (
             each for r in self.ranks.values() if not r.lost for each in r.limits_told
         )
-        return tuple(sorted(told, key=lambda each: (each.t_ns, each.source, each.rank)))
+        return tuple(
+            sorted(changes, key=lambda each: (each.t_ns, each.source, each.rank))
+        )
 
     @property
     def first_settings(self) -> dict[str, Setting]:
@@ -326,9 +328,9 @@ class Engines:
         return kv
 
 
-def _without(told: dict[AnyKey, Any], source: str) -> None:
-    for key in [key for key in told if key[0] == source]:
-        del told[key]
+def _without(reports: dict[AnyKey, Any], source: str) -> None:
+    for key in [key for key in reports if key[0] == source]:
+        del reports[key]
 
 
 def gap_ns(before: Step | None, step: Step) -> int:

@@ -133,16 +133,16 @@ class Starved:
 
     def _queued(self, source: str, ordinal: int, waits: Waiting, end_ns: int) -> Stall:
         waited_s = (end_ns - waits.since_ns) / NS_PER_S
-        told = (
+        evidence = (
             f"it waited {waited_s:.1f} s while {waits.overtaken} later ones were taken"
         )
         if waits.priority is not None:
-            told += f"; its priority is {waits.priority}"
+            evidence += f"; its priority is {waits.priority}"
         return Stall(
             kind=StallKind.STARVED,
             start_ns=waits.since_ns,
             end_ns=end_ns,
-            evidence=told,
+            evidence=evidence,
             key=self._key(source, ordinal),
         )
 

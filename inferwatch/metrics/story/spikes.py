@@ -151,9 +151,9 @@ def low_clocks_ns(samples: Sequence[GpuSample]) -> list[int]:
         if each.sm_clock_mhz is not None:
             by_gpu.setdefault(each.source, []).append((each.t_ns, each.sm_clock_mhz))
     low = []
-    for told in by_gpu.values():
-        least_mhz = CLOCK_DROP * median(mhz for _, mhz in told)
-        low += [t_ns for t_ns, mhz in told if mhz < least_mhz]
+    for clocks in by_gpu.values():
+        least_mhz = CLOCK_DROP * median(mhz for _, mhz in clocks)
+        low += [t_ns for t_ns, mhz in clocks if mhz < least_mhz]
     return sorted(low)
 
 

@@ -88,8 +88,8 @@ def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan
     """Return the request's spans, from the client's send if known to its end."""
     arrived_ns = readings.moment(EventKind.ARRIVED, Vantage.FRONTEND)
     added_ns = readings.moment(EventKind.ADDED, Vantage.ENGINE)
-    told = (each.tokenised_ns for each in readings.events)
-    tokenised_ns = next((each for each in told if each is not None), None)
+    times_ns = (each.tokenised_ns for each in readings.events)
+    tokenised_ns = next((each for each in times_ns if each is not None), None)
     sent_ns = readings.record.sent_ns if readings.record else None
     begun = [arrived_ns, added_ns, readings.events[0].t_ns]
     begin_ns = next(each for each in begun if each is not None)
@@ -237,8 +237,8 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
         late_tokens(readings, walked),
         _companions(walked, readings.ordinal),
     )
-    asked = {each.culprit for each in late if each.culprit is not None}
-    found = names(asked | {member for member, *_ in companions})
+    culprits = {each.culprit for each in late if each.culprit is not None}
+    found = names(culprits | {member for member, *_ in companions})
     spikes = _spikes(late, merged_tokens(readings, walked), found)
     gaps = sorted(_gaps(walked))
     class_name = readings.record.class_name if readings.record else None
@@ -275,8 +275,8 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
 
 def _known(readings: RequestReadings, name: str) -> int | None:
     """Return the first value reported, before any later prefix cache lookup."""
-    told = (getattr(each, name) for each in readings.events)
-    return next((each for each in told if each is not None), None)
+    values = (getattr(each, name) for each in readings.events)
+    return next((each for each in values if each is not None), None)
 
 
 def _longest(late: Sequence[LateToken]) -> Cause | None:
@@ -491,31 +491,31 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _missing(readings: RequestReadings, walked: RequestWalk) -> tuple[str, ...]:
-    told = []
+    reasons = []
     start_ns = readings.events[0].t_ns
     if readings.since_ns is not None and readings.since_ns > start_ns:
         ago_ns = readings.now_ns - readings.since_ns
         ago = format_duration(ago_ns / NS_PER_S).strip()
-        told.append(
+        reasons.append(
             f"Steps longer ago than {ago} are not remembered, and nothing is recorded."
         )
     if readings.moment(EventKind.ARRIVED, Vantage.FRONTEND) is None:
-        told.append(
+        reasons.append(
             "No API server told of its arrival: only the engine's part is told."
         )
     if readings.moment(EventKind.ADDED, Vantage.ENGINE) is None:
-        told.append("The engine did not tell when it came: its queue is not known.")
+        reasons.append("The engine did not tell when it came: its queue is not known.")
     lost = sum(
         each.count or 1
         for each in readings.losses
         if each.kind is NoteKind.DROPPED and each.t_ns <= readings.end_ns
     )
     if lost:
-        told.append(f"{counted(lost, 'reading')} were lost while it lived.")
+        reasons.append(f"{counted(lost, 'reading')} were lost while it lived.")
     reported = (each.output_tokens for each in readings.events)
     output = max((each for each in reported if each is not None), default=0)
     if output > walked.tokens:
-        told.append(
+        reasons.append(
             f"Of its {counted(output, 'token')}, steps tell of {walked.tokens:,}."
         )
-    return tuple(told)
+    return tuple(reasons)

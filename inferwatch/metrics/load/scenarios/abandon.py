@@ -138,12 +138,12 @@ def _ends(hung: Sequence[RequestRecord], trail: EngineTrail) -> _Ends:
     own: list[float] = []
     after: list[int] = []
     for record in hung:
-        told, left_ns = trail.request(record), record.end_ns
-        if told is None or told.finished_ns is None or left_ns is None:
+        request, left_ns = trail.request(record), record.end_ns
+        if request is None or request.finished_ns is None or left_ns is None:
             continue
-        took = max(told.finished_ns - left_ns, 0)
-        (freed if told.reason == ABORT else own).append(took)
-        after.append(sum(n for end, n in trail.tokens_of(told) if end > left_ns))
+        took = max(request.finished_ns - left_ns, 0)
+        (freed if request.reason == ABORT else own).append(took)
+        after.append(sum(n for end, n in trail.tokens_of(request) if end > left_ns))
     usual = median(freed) if freed else 0.0
     ran_on = [each for each in own if each > usual]
     return _Ends(

@@ -42,27 +42,27 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
         "cached_share_of_warm": held,
     }
     if worth.n < FEWEST_EVENTS:
-        said = too_few("prompts that were asked twice", worth.n, book)
-        return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
+        text = too_few("prompts that were asked twice", worth.n, book)
+        return ScenarioFinding(name=NAME, sentence=text, numbers=numbers)
     means = f"TTFT p50 {short(cold.median_s)} cold, {short(warm.median_s)} warm"
     n = counted(worth.n, "prompt asked twice", "prompts asked twice")
     if held is not None and held < MOSTLY:
-        said = (
+        text = (
             f"the prefix cache did not keep them: it held {held:.0%} of the warm "
             f"prompts' tokens; {means} ({n})"
         )
     elif not worth.median_told_from_zero:
-        said = (
+        text = (
             "a prefix-cache hit is worth nothing that can be told: "
             f"{worth.median_text(n)} of TTFT; {means}"
         )
     else:
-        said = f"a prefix-cache hit is worth {worth.median_text(n)} of TTFT: {means}"
+        text = f"a prefix-cache hit is worth {worth.median_text(n)} of TTFT: {means}"
     if held is not None and held >= MOSTLY:
-        said += f"; the cache held {held:.0%} of the warm prompts' tokens"
+        text += f"; the cache held {held:.0%} of the warm prompts' tokens"
     elif held is None:
-        said += "; nobody told how much of them the cache held"
-    return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
+        text += "; nobody told how much of them the cache held"
+    return ScenarioFinding(name=NAME, sentence=text, numbers=numbers)
 
 
 Pair = tuple[RequestRecord, RequestRecord]
@@ -97,11 +97,15 @@ def _held_share(
     warm: Sequence[RequestRecord], trail: EngineTrail | None
 ) -> float | None:
     """Return the cached share of warm prompt tokens, 0-1; None if not reported."""
-    asked = held = 0
+    prompt_tokens = held = 0
     for record in warm if trail is not None else ():
-        told = trail.request(record) if trail is not None else None
-        if told is None or told.cached_tokens is None or record.prompt_tokens is None:
+        request = trail.request(record) if trail is not None else None
+        if (
+            request is None
+            or request.cached_tokens is None
+            or record.prompt_tokens is None
+        ):
             continue
-        asked += record.prompt_tokens
-        held += told.cached_tokens
-    return held / asked if asked else None
+        prompt_tokens += record.prompt_tokens
+        held += request.cached_tokens
+    return held / prompt_tokens if prompt_tokens else None

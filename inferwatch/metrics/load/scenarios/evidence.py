@@ -255,8 +255,8 @@ def short(duration_s: float | None) -> str:
 
 def too_few(what: str, n: int, book: LoadBook, needed: int = FEWEST_EVENTS) -> str:
     """Return advice such as ``too few long prompts: 3; run it for 60 s``."""
-    said = f"too few {what} to tell: {n}"
+    text = f"too few {what} to tell: {n}"
     if not n or not book.span_s:
-        return f"{said}; run it for longer"
+        return f"{text}; run it for longer"
     wanted_s = math.ceil(book.span_s * needed / n * 1.2 / 10) * 10
-    return f"{said}; run it for {wanted_s:,} s"
+    return f"{text}; run it for {wanted_s:,} s"
