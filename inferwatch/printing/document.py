@@ -214,8 +214,8 @@ def headed_charts(
     """Charts under a heading; empty if none could be drawn."""
     if not (drawn := [each for each in figures if each]):
         return []
-    said = [Sentence(text=about, tone="about")] if about else []
-    return [PrintedHeading(heading, level), *said, Charts(figures=drawn)]
+    sentences = [Sentence(text=about, tone="about")] if about else []
+    return [PrintedHeading(heading, level), *sentences, Charts(figures=drawn)]
 
 
 def said_of(item: Item) -> str:

@@ -136,10 +136,12 @@ def path(kind: str, shape: str, words: str = "") -> str:
 
 
 def line(points: Points, kind: str = "", ink: str = "") -> str:
-    told = " ".join(f"{x * WIDTH:.1f},{y * HEIGHT:.1f}" for x, y in points)
+    positions = " ".join(f"{x * WIDTH:.1f},{y * HEIGHT:.1f}" for x, y in points)
     named = f"line {kind}" if kind else "line"
     style = f' style="stroke:var(--{ink})"' if ink else ""
-    return f'<polyline class="{named}"{style} points="{told}"/>' if told else ""
+    return (
+        f'<polyline class="{named}"{style} points="{positions}"/>' if positions else ""
+    )
 
 
 def dot(side: str, x: float, y: float, words: str) -> str:
@@ -206,8 +208,8 @@ def clock(t_s: float) -> str:
 
 def told_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
     """The tooltip of a column: each name with its value."""
-    told = zip(names, say(values), strict=True)
-    return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in told)}"
+    pairs = zip(names, say(values), strict=True)
+    return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in pairs)}"
 
 
 # Lines and areas over time.

@@ -124,22 +124,22 @@ class Gpu:
 
     def take(self, sample: GpuSample) -> None:
         t_ns = sample.t_ns
-        told = {
+        reported = {
             name: value
             for name in KEPT
             if (value := getattr(sample, name)) is not None and abs(value) < ABSURD
         }
         if self.last_ns is None or t_ns >= self.last_ns:  # else it is out of order
             self.last_ns = t_ns
-            self._latest.update(told)
+            self._latest.update(reported)
             if sample.span_ns is not None:
                 self._average = (sample.span_ns, sample.via)
         rows: dict[int, Floats] = {}
         """Values by the start of the time that they hold for."""
-        averages = self._averages(told)
+        averages = self._averages(reported)
         if averages:
             _put(rows, t_ns - (sample.span_ns or 1), averages)
-        for begin_ns, name, value in self._held(sample, told):
+        for begin_ns, name, value in self._held(sample, reported):
             _put(rows, begin_ns, {name: value})
         for begin_ns, values in rows.items():
             if begin_ns < t_ns:

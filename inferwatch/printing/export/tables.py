@@ -108,8 +108,8 @@ def _told(recording: Recording) -> Iterator[tuple[Any, ...]]:
 def _rows(model: Model, recording: Recording) -> dict[str, RequestRow]:
     """All requests that the Model has, the earliest arrival first."""
     now_ns = recording.session.duration_ns
-    shown = model.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS, client=False))
-    return {row.key: row for row in reversed(shown.requests)}
+    snapshot = model.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS, client=False))
+    return {row.key: row for row in reversed(snapshot.requests)}
 
 
 def _row(row: RequestRow) -> tuple[Any, ...]:
@@ -206,8 +206,8 @@ def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
     arrived = COLUMNS.index("arrived_ns")
 
     def rows() -> Iterator[Row]:
-        told = request_causes(recording)
-        return (row for row in told if _inside(row[arrived], span))
+        every = request_causes(recording)
+        return (row for row in every if _inside(row[arrived], span))
 
     return ExportTable(name=REQUEST_CAUSES, columns=COLUMNS, rows=rows)
 
@@ -230,10 +230,10 @@ def _load_runs(recording: Recording) -> ExportTable:
             now_ns, SnapshotQuery(Window.SESSION, requests=False)
         ).client
         for run in load_runs(view):
-            told = {**run, "reasons": "; ".join(run["reasons"]) or None}
+            summary = {**run, "reasons": "; ".join(run["reasons"]) or None}
             yield (
-                *(told[column] for column in RUN_COLUMNS),
-                *(told[metric][statistic] for metric, statistic in latencies),
+                *(summary[column] for column in RUN_COLUMNS),
+                *(summary[metric][statistic] for metric, statistic in latencies),
             )
 
     names = (
@@ -244,7 +244,7 @@ def _load_runs(recording: Recording) -> ExportTable:
 
 def _load_readings(recording: Recording) -> Iterator[AnyReading]:
     """The readings of load runs in order of receipt."""
-    told = merge(
+    readings = merge(
         *(
             readable(table.read(recording.connection, number, recording.sources))
             for table in every_table()
@@ -253,7 +253,7 @@ def _load_readings(recording: Recording) -> Iterator[AnyReading]:
         ),
         key=itemgetter(0),
     )
-    return (reading for _, reading in told if isinstance(reading, LOAD_READINGS))
+    return (reading for _, reading in readings if isinstance(reading, LOAD_READINGS))
 
 
 def _unpacked() -> list[tuple[ReadingTable[Any], ExportedRows]]:

@@ -40,9 +40,9 @@ def cause_rows(snapshot: Snapshot) -> Summary:
 
 
 def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
-    told = [each for each in snapshot.requests if each.ttft_s is not None]
-    told.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
-    return told[:MOST_SLOW]
+    rows = [each for each in snapshot.requests if each.ttft_s is not None]
+    rows.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
+    return rows[:MOST_SLOW]
 
 
 def group_rows(snapshot: Snapshot) -> Summary:
@@ -112,6 +112,6 @@ def cause_lines(summary: Summary) -> list[str]:
         lines.append(labelled("KV blocks", f"{held}; {waste} of their room is waste"))
     if stalls:
         worst = format_duration(max(each["duration_s"] for each in stalls)).strip()
-        said = f"{counted(len(stalls), 'stall')}, the longest {worst}"
-        lines.append(labelled("stalls", said))
+        text = f"{counted(len(stalls), 'stall')}, the longest {worst}"
+        lines.append(labelled("stalls", text))
     return lines

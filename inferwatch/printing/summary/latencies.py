@@ -51,17 +51,17 @@ def quantiles_row(quantiles: Quantiles) -> Summary:
 
 def latency_tables(clock: str, rows: Summary) -> list[str]:
     """One line per latency; ``~`` marks percentiles from too few samples."""
-    shown = [metric for metric in SHOWN if metric in rows]
-    exact = [metric for metric in shown if "brackets" not in rows[metric]]
-    stepped = clock == "server" and (exact or not shown or rows["steps"]["count"])
+    metrics = [metric for metric in SHOWN if metric in rows]
+    exact = [metric for metric in metrics if "brackets" not in rows[metric]]
+    stepped = clock == "server" and (exact or not metrics or rows["steps"]["count"])
     lines = []
-    if exact or not shown:
+    if exact or not metrics:
         heads = "".join(f"{name:>9}" for name in COLUMNS)
         lines.append(f"{clock + ' clock':<13}{heads}{'n':>9}")
         lines += [_row(LATENCIES[metric].label, rows[metric]) for metric in exact]
         if stepped:
             lines.append(_row("step", rows["steps"]["duration_s"]))
-    if counted := [metric for metric in shown if metric not in exact]:
+    if counted := [metric for metric in metrics if metric not in exact]:
         heads = "".join(f"{name:>11}" for name in BRACKETED)
         promised = any("met" in rows[metric] for metric in counted)
         met = f"{'met':>17}" if promised else ""

@@ -53,30 +53,30 @@ def slo_rows(snapshot: Snapshot) -> Summary:
 
 def spending_rows(snapshot: Snapshot) -> Summary:
     """Cost and energy as JSON; None if neither prices nor energy are known."""
-    told = snapshot.spending
-    return {"spending": None if told is None else asdict(told)}
+    spending = snapshot.spending
+    return {"spending": None if spending is None else asdict(spending)}
 
 
 def spending_lines(summary: Summary) -> list[str]:
     """Lines on what tokens cost, and how much energy they took."""
-    told = summary["spending"]
-    if told is None:
+    spending = summary["spending"]
+    if spending is None:
         return []
     prices = [
-        f"{told['currency']}{_said(told, each)}"
+        f"{spending['currency']}{_said(spending, each)}"
         for each in numbers(
             Spending.per_mtok, Spending.per_mtok_good, Spending.per_hour
         )
-        if told[each.name] is not None
+        if spending[each.name] is not None
     ]
     energy = [
-        _said(told, each)
+        _said(spending, each)
         for each in numbers(
             Spending.joules_per_prefill_token, Spending.joules_per_decode_token
         )
-        if told[each.name] is not None
+        if spending[each.name] is not None
     ]
-    by = f"by {told['read_from']}" if told["read_from"] else ""
+    by = f"by {spending['read_from']}" if spending["read_from"] else ""
     cost = [*prices, by if prices else f"not known {by}"] if by else []
     return [
         labelled(name, ", ".join(parts))
@@ -85,8 +85,8 @@ def spending_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _said(told: Summary, number: Number) -> str:
-    return f"{format_figure(told[number.name]).strip()} {number.label}"
+def _said(spending: Summary, number: Number) -> str:
+    return f"{format_figure(spending[number.name]).strip()} {number.label}"
 
 
 def slo_lines(summary: Summary) -> list[str]:
@@ -142,9 +142,9 @@ def limits_rows(snapshot: Snapshot) -> Summary:
     limits = snapshot.limits
     if limits is None:
         return {"limits": None}
-    told = to_builtins(limits)
-    told["peak"] |= {"ridge": limits.peak.ridge}
-    return {"limits": told}
+    rows = to_builtins(limits)
+    rows["peak"] |= {"ridge": limits.peak.ridge}
+    return {"limits": rows}
 
 
 def limits_lines(summary: Summary) -> list[str]:
@@ -385,9 +385,9 @@ def _engine(snapshot: Snapshot) -> Summary | None:
 
 
 def _live(limits: LiveLimits) -> Summary:
-    told = {name: getattr(limits, name) for name in LIVE_FIELDS}
+    fields = {name: getattr(limits, name) for name in LIVE_FIELDS}
     since_s = limits.t_ns / NS_PER_S
-    return {"engine_id": limits.source, **told, "since_s": since_s}
+    return {"engine_id": limits.source, **fields, "since_s": since_s}
 
 
 def _served_name(snapshot: Snapshot) -> str | None:
@@ -537,8 +537,8 @@ def _client_blocks(runs: list[Summary]) -> list[list[str]]:
 
 
 def run_line(run: Summary) -> str:
-    asked = run["asked_per_s"]
-    load = "" if asked is None else f" at {format_rate(asked).strip()}/s"
+    rate = run["asked_per_s"]
+    load = "" if rate is None else f" at {format_rate(rate).strip()}/s"
     counts = [f"{run['sent']:,} sent", f"{run['succeeded']:,} done"]
     counts += [f"{run[name]:,} {name}" for name in ("failed", "aborted") if run[name]]
     return visible(f"load {run['number']}, {run['run_id']}{load}: {', '.join(counts)}")

@@ -57,25 +57,25 @@ class Why:
 def why_json(why: Why) -> dict[str, Any]:
     """The result as JSON, named as the fields."""
     stories = [story_json(story) for story in why.stories]
-    told: dict[str, Any] = {"session_id": why.session_id, "now_ns": why.now_ns}
+    head: dict[str, Any] = {"session_id": why.session_id, "now_ns": why.now_ns}
     if why.asked:
-        return told | {"request": stories[0]}
+        return head | {"request": stories[0]}
     slowest = msgspec.to_builtins(why.slowest)
     if why.slowest is not None:
         slowest["sentence"] = why.slowest.sentence
-    return told | {"slowest": slowest, "worst": stories}
+    return head | {"slowest": slowest, "worst": stories}
 
 
 def story_json(story: RequestStory) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(story)
-    told["ttft_parts_s"] = by_cause(told.pop("ttft_parts"))
-    told["client_s"] = by_cause(told.pop("client"))
-    told["row"]["ttft_parts_s"] = by_cause(told["row"].pop("ttft_parts"))
+    row: dict[str, Any] = msgspec.to_builtins(story)
+    row["ttft_parts_s"] = by_cause(row.pop("ttft_parts"))
+    row["client_s"] = by_cause(row.pop("client"))
+    row["row"]["ttft_parts_s"] = by_cause(row["row"].pop("ttft_parts"))
     samples = ("t_ns", "hbm_share", "sm_active", "sm_clock_mhz")
-    told["gpu"] = [dict(zip(samples, each, strict=True)) for each in told["gpu"]]
-    blocks = told["kv_blocks"]
-    told["kv_blocks"] = [{"since_ns": t_ns, "blocks": held} for t_ns, held in blocks]
-    return told
+    row["gpu"] = [dict(zip(samples, each, strict=True)) for each in row["gpu"]]
+    blocks = row["kv_blocks"]
+    row["kv_blocks"] = [{"since_ns": t_ns, "blocks": held} for t_ns, held in blocks]
+    return row
 
 
 def by_cause(parts: Sequence[Sequence[Any]]) -> dict[str, float]:
@@ -102,11 +102,11 @@ def _nothing(why: Why) -> Iterator[str]:
     if why.failed is None:
         yield NOT_YET if why.is_probed else NOT_PROBED
         return
-    said = error_text(why.failed.first) or "nothing was said"
+    text = error_text(why.failed.first) or "nothing was said"
     yield from _paragraph(
         "No request of our load was answered by then: "
         f"{why.failed.count:,} failed as {why.failed.kind}, the first of them: "
-        f"{visible(said)}",
+        f"{visible(text)}",
         "",
     )
 
@@ -136,13 +136,13 @@ def _short_story(story: RequestStory, wall: WallText) -> Iterator[str]:
 
 
 def _sizes(row: RequestRow) -> list[str]:
-    told = [f"{counted(row.prompt_tokens, 'prompt token')}"]
+    sizes = [f"{counted(row.prompt_tokens, 'prompt token')}"]
     if row.cached_tokens:
-        told.append(f"{row.cached_tokens:,} cached")
-    told.append(f"{counted(row.output_tokens, 'output token')}")
+        sizes.append(f"{row.cached_tokens:,} cached")
+    sizes.append(f"{counted(row.output_tokens, 'output token')}")
     if row.preemptions:
-        told.append(counted(row.preemptions, "preemption"))
-    return told
+        sizes.append(counted(row.preemptions, "preemption"))
+    return sizes
 
 
 def _shares(parts: Parts) -> Iterator[str]:
@@ -178,8 +178,8 @@ def story_lines(story: RequestStory, wall: WallText) -> Iterator[str]:
         )
     if story.client:
         yield "beyond that the client saw"
-        shown = [f"{c} {format_duration(s).strip()}" for c, s in story.client]
-        yield from _wrapped(shown, "  ")
+        parts = [f"{c} {format_duration(s).strip()}" for c, s in story.client]
+        yield from _wrapped(parts, "  ")
     yield ""
     yield from waterfall_lines(story)
     yield from _tokens(story)
@@ -196,13 +196,13 @@ def waterfall_lines(story: RequestStory) -> Iterator[str]:
         return
     start_ns, end_ns = spans[0].start_ns, spans[-1].end_ns
     lines = _alike(spans) if len(spans) > MOST_LINES else [(each,) for each in spans]
-    told = lines[:MOST_LINES]
+    top = lines[:MOST_LINES]
     unit = shared_unit([(end_ns - start_ns) / NS_PER_S])
     yield f"      at  {'':24}{'took':>10}"
-    for each in told:
+    for each in top:
         yield _waterfall_line(each, start_ns, end_ns, unit)
-    if len(lines) > len(told):
-        yield f"          and {counted(len(lines) - len(told), 'stretch', 'stretches')}"
+    if len(lines) > len(top):
+        yield f"          and {counted(len(lines) - len(top), 'stretch', 'stretches')}"
 
 
 def _waterfall_line(
@@ -279,20 +279,20 @@ def _short(ns: int) -> str:
 
 
 def _memory(story: RequestStory) -> Iterator[str]:
-    told = []
+    facts = []
     if story.steps_total:
-        told.append(f"in {counted(story.steps_total, 'step')}")
+        facts.append(f"in {counted(story.steps_total, 'step')}")
     if story.kv_peak_blocks is not None:
-        told.append(f"{counted(story.kv_peak_blocks, 'KV block')} at most")
+        facts.append(f"{counted(story.kv_peak_blocks, 'KV block')} at most")
     if story.drafted_tokens:
         share = format_share((story.accepted_tokens or 0) / story.drafted_tokens)
-        told.append(
+        facts.append(
             f"{counted(story.drafted_tokens, 'token')} speculated, {share.strip()} "
             "accepted"
         )
-    if told:
+    if facts:
         yield ""
-        yield "; ".join(told)
+        yield "; ".join(facts)
 
 
 def _others(story: RequestStory) -> Iterator[str]:

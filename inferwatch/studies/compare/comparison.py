@@ -426,8 +426,8 @@ class _Pairing:
             return replace(result, why=between_runs.why(self._allowed))
         if clear:
             sure = adjusted <= ALPHA
-            said = direction(metric, found.difference, sure=sure)
-            return replace(result, verdict=said)
+            verdict = direction(metric, found.difference, sure=sure)
+            return replace(result, verdict=verdict)
         short = self._too_short(metric)
         coarse = coarseness(metric, found, self._rules.matters)
         if max(short, coarse) > 1:

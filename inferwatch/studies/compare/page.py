@@ -267,14 +267,14 @@ def _quality(pair: SessionPair) -> Iterator[Item]:
 
 def _item(
     quality: Quality,
-    said: str,
+    text: str,
     word: str = "",
     *,
     of: str = "",
     folded: Sequence[str] = (),
 ) -> Item:
     return Item(
-        text=said,
+        text=text,
         of=of,
         sign=f"{QUALITY_GLYPHS[quality]} {word or quality}",
         tone=quality,
@@ -286,11 +286,11 @@ def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
     """The rows that show something first; the inconclusive ones folded below."""
     found = in_order(pair)
     still_open = found.pop(MetricVerdict.OPEN, [])
-    told = [each for results in found.values() for each in results]
-    axis = ForestAxis.of(told or still_open, matters)
-    if told or still_open:
+    changed = [each for results in found.values() for each in results]
+    axis = ForestAxis.of(changed or still_open, matters)
+    if changed or still_open:
         yield PrintedHeading("What changed", 3)
-    if told:
+    if changed:
         yield _drawn(pair, [_group(pair, v, rows, axis) for v, rows in found.items()])
     if still_open:
         verdict = MetricVerdict.OPEN
@@ -298,7 +298,7 @@ def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
             summary=of_many(verdict, still_open),
             about=meaning(verdict, matters),
             blocks=[_drawn(pair, [_group(pair, verdict, still_open, axis)])],
-            is_open=not told,
+            is_open=not changed,
         )
 
 

@@ -203,8 +203,8 @@ def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[
     for place in pair.places:
         if place.metric.key == result.metric.key:
             yield place.sentence
-    if said := too_small(result, matters):
-        yield said
+    if text := too_small(result, matters):
+        yield text
     yield from would_tell(result, pair, "a side")
 
 
@@ -212,8 +212,8 @@ def would_tell(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
         would = f"{more} {of} would tell" if more else None
-        if said := "; ".join(each for each in (result.why, would) if each):
-            yield said
+        if text := "; ".join(each for each in (result.why, would) if each):
+            yield text
 
 
 def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
@@ -229,10 +229,10 @@ def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
 def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
     """Changes limited to a time, which explain why the whole is inconclusive."""
     places = {each.metric.key: each for each in pair.places}
-    said: set[str] = set()
+    names: set[str] = set()
     for each in sorted(results, key=lambda e: -e.metric.weight):
-        if each.metric.key in places and each.metric.of not in said:
-            said.add(each.metric.of)
+        if each.metric.key in places and each.metric.of not in names:
+            names.add(each.metric.of)
             yield f"{whose(each)}: {places[each.metric.key].sentence}"
 
 
@@ -240,10 +240,10 @@ def _needs(pair: SessionPair, results: Results) -> str:
     """How much more data would give a verdict on the headline metrics."""
     known = [each for each in results if each.more_requests or each.more_runs]
     known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
-    said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
+    texts = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
     if more := len(known[MOST_NEEDS:]):
-        said.append(f"and {counted(more, 'other row')}")
-    return ", ".join(said)
+        texts.append(f"and {counted(more, 'other row')}")
+    return ", ".join(texts)
 
 
 def _settings(comparison: Comparison) -> Iterator[Block]:
@@ -285,9 +285,9 @@ def _headline(comparison: Comparison) -> str:
     if any(pair.void for pair in comparison.pairs):
         words.append("⊘ cannot be compared")
     verdicts = {each.verdict for pair in comparison.pairs for each in pair.results}
-    said = [verdict for verdict in SHOWN if verdict in verdicts]
-    words += [f"{GLYPHS[verdict]} {verdict}" for verdict in said]
-    if not said and verdicts & set(PROBABLE):
+    changes = [verdict for verdict in SHOWN if verdict in verdicts]
+    words += [f"{GLYPHS[verdict]} {verdict}" for verdict in changes]
+    if not changes and verdicts & set(PROBABLE):
         words.append("nothing surely worse or better")
     if not words:
         known = MetricVerdict.SAME if MetricVerdict.SAME in verdicts else None
@@ -304,12 +304,12 @@ def _shown(comparison: Comparison, pair: SessionPair) -> Iterator[Block]:
     """The verdict, conditions, doubts, and the rows that show a change."""
     yield Sentence(text=f"{sentence(pair)}.", is_lead=True)
     yield Items(items=[Item(text=check_text(e), alarm="FAILED") for e in pair.checks])
-    said = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
-    yield Items(items=[*said, *_list(_checked(pair)).items])
+    items = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
+    yield Items(items=[*items, *_list(_checked(pair)).items])
     found = in_order(pair)
-    told = [each for v in (*SHOWN, *PROBABLE) for each in found.get(v, [])]
-    if told:
-        yield _results(pair, told)
+    changes = [each for v in (*SHOWN, *PROBABLE) for each in found.get(v, [])]
+    if changes:
+        yield _results(pair, changes)
         yield _list(_places(pair))
     probable = next((v for v in PROBABLE if v in found), None)
     if probable:
@@ -343,9 +343,9 @@ def _results(pair: SessionPair, results: Results) -> Table:
 def _result(pair: SessionPair, result: MetricResult) -> PrintedRow:
     more = more_text(result, pair)
     still_open = result.verdict is MetricVerdict.OPEN and more
-    said = f"{result.verdict}: {more}" if still_open else verdict_text(result)
+    verdict = f"{result.verdict}: {more}" if still_open else verdict_text(result)
     cells = [text.strip() for text in _cells(result)]
-    return PrintedRow(cells=[*cells, f"{GLYPHS[result.verdict]} {said}"])
+    return PrintedRow(cells=[*cells, f"{GLYPHS[result.verdict]} {verdict}"])
 
 
 def _rest(comparison: Comparison, pair: SessionPair) -> Folded:
@@ -362,22 +362,24 @@ def _settings_table(comparison: Comparison) -> Iterator[Block]:
         yield Sentence(text="No recorded setting differs.")
         return
     names = ["setting that differs", *(each.name for each in comparison.sides)]
-    shown = comparison.settings[:MOST_SETTINGS]
-    rows = [PrintedRow(cells=[each.name, *by_side(comparison, each)]) for each in shown]
+    settings = comparison.settings[:MOST_SETTINGS]
+    rows = [
+        PrintedRow(cells=[each.name, *by_side(comparison, each)]) for each in settings
+    ]
     yield Table(
         columns=[PrintedColumn(head=name, is_left=True) for name in names],
         groups=[RowGroup(rows=rows)],
         has_names=True,
     )
-    if more := len(comparison.settings) - len(shown):
+    if more := len(comparison.settings) - len(settings):
         yield Sentence(text=f"… and {more} more.")
 
 
 def _method(comparison: Comparison) -> Folded:
-    said = [
+    lines = [
         *map(window_text, comparison.sessions),
         *filter(None, map(peak_text, comparison.pairs)),
         not_compared(comparison),
         method_text(comparison),
     ]
-    return Folded(summary="What was compared, and how", blocks=[_list(said)])
+    return Folded(summary="What was compared, and how", blocks=[_list(lines)])

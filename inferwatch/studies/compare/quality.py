@@ -40,11 +40,11 @@ def judged(
     """The check's result: its doubts if any, else ``good``, else unknown."""
     if doubts:
         quality = Quality.VOID if void else Quality.DOUBTFUL
-        said = " ".join(dict.fromkeys(doubts))
-        return QualityCheck(subject=subject, quality=quality, sentence=said)
+        sentence = " ".join(dict.fromkeys(doubts))
+        return QualityCheck(subject=subject, quality=quality, sentence=sentence)
     if good is None:
-        said = f"{NOT_RECORDED.capitalize()}."
-        return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=said)
+        sentence = f"{NOT_RECORDED.capitalize()}."
+        return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=sentence)
     return QualityCheck(subject=subject, quality=Quality.GOOD, sentence=good)
 
 
@@ -68,4 +68,4 @@ def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
     absent = [each.subject for each in unknown if NOT_RECORDED in each.sentence.lower()]
     untold = [each.subject for each in unknown if each.subject not in absent]
     parts = ((NOT_RECORDED, absent), ("cannot tell", untold))
-    return "; ".join(f"{said}: {', '.join(n)}" for said, n in parts if n) or None
+    return "; ".join(f"{text}: {', '.join(n)}" for text, n in parts if n) or None

@@ -96,8 +96,8 @@ def short_span(span: Interval | None) -> str:
     """An interval of ratios for use in a sentence: ``+22 … +57%``."""
     if span is None:
         return UNKNOWN
-    if said := _one_sided(span):
-        return said
+    if text := _one_sided(span):
+        return text
     low, high = map(change_text, span)
     return f"{low.removesuffix('%') if high.endswith('%') else low} … {high}"
 
@@ -127,12 +127,12 @@ def more_text(result: MetricResult, pair: SessionPair) -> str | None:
         return f"+{counted(result.more_runs, 'run')}"
     if not result.more_requests:
         return None
-    said = f"+{counted(result.more_requests, 'request')}"
+    text = f"+{counted(result.more_requests, 'request')}"
     rates = [each.load.per_s for each in (pair.a, pair.b)]
     slower = min((each for each in rates if each), default=None)
     if slower is None:
-        return said
-    return f"{said} ({format_about(result.more_requests / slower)})"
+        return text
+    return f"{text} ({format_about(result.more_requests / slower)})"
 
 
 def title(result: MetricResult) -> str:
@@ -197,10 +197,10 @@ def _named(found: Sequence[MetricResult]) -> str:
     for each in sorted(found, key=_asked_first):
         first.setdefault(each.metric.name, each)
     named = list(first.values())[:MOST_NAMED]
-    said = [f"{whose(each)} {_change(each)}" for each in named]
+    texts = [f"{whose(each)} {_change(each)}" for each in named]
     if rest := len(found) - len(named):
-        said.append(f"{rest} more {'row' if rest == 1 else 'rows'}")
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+        texts.append(f"{rest} more {'row' if rest == 1 else 'rows'}")
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def _change(result: MetricResult) -> str:
@@ -271,15 +271,15 @@ def why_unpaired(pair: SessionPair) -> str | None:
         return pair.unpaired_because
     sides = (pair.a, pair.b)
     found = differing([each.first.configuration for each in sides])
-    said = [
+    reasons = [
         f"{each.name.removeprefix(LOAD)} "
         f"{' and '.join(value or UNKNOWN for value in each.values)}"
         for each in found
         if each.name.startswith(LOAD)
     ]
-    if not said:
+    if not reasons:
         return OTHER_REQUESTS
-    return f"their loads differ: {'; '.join(said[:MOST_NAMED])}"
+    return f"their loads differ: {'; '.join(reasons[:MOST_NAMED])}"
 
 
 def _again(run: SessionNumbers) -> str:
@@ -325,16 +325,16 @@ def window_text(numbers: SessionNumbers) -> str:
 
 def check_text(check: ConditionCheck) -> str:
     open_ends = "fails" if check.open_fails else "passes"
-    said = {
+    text = {
         ConditionOutcome.FAILED: "FAILED",
         ConditionOutcome.HELD: "held",
         ConditionOutcome.OPEN: f"cannot tell, so it {open_ends}",
     }[check.outcome]
     if check.span is None:
         why = f": {check.why}" if check.why else ""
-        return f"--fail-if {check.condition.text!r}: {said}{why}{_status(check)}"
+        return f"--fail-if {check.condition.text!r}: {text}{why}{_status(check)}"
     spread = _spread(check.span, check.condition)
-    return f"--fail-if {check.condition.text!r}: {said} ({spread}){_status(check)}"
+    return f"--fail-if {check.condition.text!r}: {text} ({spread}){_status(check)}"
 
 
 def _spread(span: Interval, condition: Condition) -> str:
@@ -343,11 +343,11 @@ def _spread(span: Interval, condition: Condition) -> str:
         return span_text(span)
     known = [each for each in span if each < FARTHEST]
     sizes = _texts(map(abs, known), condition.metric.unit)
-    said = [
+    ends = [
         f"{'-' if value < 0 else '+'}{size.strip()}"
         for value, size in zip(known, sizes, strict=True)
     ]
-    return " … ".join(said) if len(said) > 1 else f"at least {said[0]}"
+    return " … ".join(ends) if len(ends) > 1 else f"at least {ends[0]}"
 
 
 def _status(check: ConditionCheck) -> str:
@@ -365,13 +365,13 @@ def method_text(comparison: Comparison) -> str:
         *(["by Welch's t over what each run measured"] if True in repeated else []),
         *([_drawn(rules.draws, rules.seed)] if False in repeated else []),
     ]
-    said = f"95% intervals of each metric by itself, {' and '.join(ways)}."
+    text = f"95% intervals of each metric by itself, {' and '.join(ways)}."
     if comparison.judged:
-        said += (
+        text += (
             " Verdicts share one 5% chance of a false alarm over "
             f"{counted(comparison.judged, 'row')} (Westfall and Young)."
         )
-    return f"{said} Differences below {rules.matters:.0%} may go unnoticed."
+    return f"{text} Differences below {rules.matters:.0%} may go unnoticed."
 
 
 def _drawn(draws: int, seed: int) -> str:

@@ -48,12 +48,12 @@ def direction(
     metric: JudgedMetric, difference: float, *, sure: bool = True
 ) -> MetricVerdict:
     """Better or worse, by the metric's ``better`` direction."""
-    said = MetricVerdict.DIFFERS
+    verdict = MetricVerdict.DIFFERS
     if metric.better is not Better.NEITHER:
         higher = difference > 0
         good = higher == (metric.better is Better.HIGHER)
-        said = MetricVerdict.BETTER if good else MetricVerdict.WORSE
-    return said if sure else PROBABLY[said]
+        verdict = MetricVerdict.BETTER if good else MetricVerdict.WORSE
+    return verdict if sure else PROBABLY[verdict]
 
 
 def is_negligible(metric: JudgedMetric, found: AnyDifference) -> bool:
@@ -65,8 +65,8 @@ def is_negligible(metric: JudgedMetric, found: AnyDifference) -> bool:
 def is_clear(metric: JudgedMetric, found: AnyDifference) -> bool:
     """Whether the metric's own p-value and interval both exclude chance."""
     low, high = found.ratio_span() or (math.inf, math.inf)
-    shown = low > 1 or high < 1
-    return shown and found.p_value <= ALPHA and not is_negligible(metric, found)
+    excludes_one = low > 1 or high < 1
+    return excludes_one and found.p_value <= ALPHA and not is_negligible(metric, found)
 
 
 def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> float:

@@ -258,14 +258,14 @@ class AnswerComparison:
         found = self.against
         if not found.tokens:
             return "nothing was answered, so no answers can be compared"
-        said = f"{_share(found)} of {counted(found.tokens, noun)} equal"
+        text = f"{_share(found)} of {counted(found.tokens, noun)} equal"
         if found.differ:
             verb = "differs" if found.differ == 1 else "differ"
-            said += (
+            text += (
                 f"; {found.differ} of {counted(found.prompts, 'prompt')} {verb}, first "
                 f"at {noun} {found.first}"
             )
-        return f"{said}; {self._yardstick()}"
+        return f"{text}; {self._yardstick()}"
 
     def _yardstick(self) -> str:
         """How far answers of the present setting differ from each other, in words."""
@@ -302,13 +302,13 @@ def compare_answers(
 def answers_by_point(
     space: Space, trials: Sequence[Trial]
 ) -> dict[Point, AnswerComparison]:
-    asked: dict[Point, list[AnswerHashes]] = {}
+    hashes: dict[Point, list[AnswerHashes]] = {}
     for trial in trials:
         if trial.numbers is not None and trial.numbers.answers is not None:
-            asked.setdefault(trial.point, []).append(trial.numbers.answers)
-    present = asked.pop(space.present, [])
+            hashes.setdefault(trial.point, []).append(trial.numbers.answers)
+    present = hashes.pop(space.present, [])
     found = {
-        point: compare_answers(present, answers[0]) for point, answers in asked.items()
+        point: compare_answers(present, answers[0]) for point, answers in hashes.items()
     }
     return {point: each for point, each in found.items() if each is not None}
 

@@ -44,12 +44,12 @@ def time_charts(data: PageData) -> list[str]:
     line = data.snapshot.timeline
     bin_ns, rows = line.bin_ns, _hardware(line)
     if any(each is not None for each in line.running_max):
-        told = _drawn(_scraped(line), line.start_ns, bin_ns)
+        charts = _drawn(_scraped(line), line.start_ns, bin_ns)
     elif any(line.steps):
-        told = _drawn(_engine(line), line.start_ns, bin_ns)
+        charts = _drawn(_engine(line), line.start_ns, bin_ns)
     else:
-        told = _drawn(_client(data.client), 0, data.client.bin_ns)
-    return [*told, *_drawn(rows, line.start_ns, bin_ns)]
+        charts = _drawn(_client(data.client), 0, data.client.bin_ns)
+    return [*charts, *_drawn(rows, line.start_ns, bin_ns)]
 
 
 def cdfs(data: PageData) -> list[str]:

@@ -222,9 +222,9 @@ def gather(recording: Recording) -> PageData:
     plans: list[LoadPlanned] = []
     changes, limits = LimitChanges(), list[tuple[int, str]]()
 
-    def changed(told: LiveLimits) -> None:
-        if (text := changes.said(told)) is not None:
-            limits.append((told.t_ns, text))
+    def changed(change: LiveLimits) -> None:
+        if (text := changes.said(change)) is not None:
+            limits.append((change.t_ns, text))
 
     heard = _listeners(tracker, client) | {
         LoadPlanned: plans.append,

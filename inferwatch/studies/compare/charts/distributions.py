@@ -230,13 +230,13 @@ def _hovered(
     ]
     for place, level in enumerate(levels):
         values = [None if each is None else float(each[place]) for each in columns]
-        told = ", ".join(
+        durations = ", ".join(
             f"{side.name} {text.strip()}"
             for side, text in zip(
                 (pair.a, pair.b), format_durations(values), strict=True
             )
         )
-        words = f"{level * 100:g}% take no longer than: {told}"
+        words = f"{level * 100:g}% take no longer than: {durations}"
         yield band(ends[place + 1], ends[place], words)
 
 

@@ -96,9 +96,9 @@ def over_time(pair: SessionPair) -> list[str]:
 
 def _wanted(pair: SessionPair) -> list[str]:
     """Latencies to chart, as measured by clients where both sides have that."""
-    told = [each.metric.of for each in pair.results if each.verdict not in OPEN]
+    changed = [each.metric.of for each in pair.results if each.verdict not in OPEN]
     by_name: dict[str, str] = {}
-    for of in ("ttft_s", *told):
+    for of in ("ttft_s", *changed):
         name = of.removeprefix(CLIENT_PREFIX)
         client = f"{CLIENT_PREFIX}{name}"
         sides = (pair.a, pair.b)

@@ -82,13 +82,13 @@ def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
         if before and after is not None:
             change = after / before - 1
             if abs(change) > TOLERANCE:
-                said = f"({before:,.4g}, {after:,.4g})"
-                yield f"{name} differ by {abs(change):.0%} {said}"
+                figures = f"({before:,.4g}, {after:,.4g})"
+                yield f"{name} differ by {abs(change):.0%} {figures}"
     if a.burstiness is None or b.burstiness is None:
         return
     if abs(a.burstiness - b.burstiness) > BURSTINESS_TOLERANCE:
-        said = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
-        yield f"arrivals differ in burstiness {said}"
+        figures = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
+        yield f"arrivals differ in burstiness {figures}"
 
 
 def _arrivals(a: ComparedSide, b: ComparedSide) -> Iterator[str]:

@@ -35,8 +35,10 @@ def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
         good = f"GPU clocks were alike: {mhz[0]:,} and {mhz[1]:,} MHz."
     shares = [_most_held(each) for each in (before, after)]
     if min(share for _, share in shares) > HELD_TOLERANCE:
-        said = " and ".join(f"{share:.0%}" for _, share in shares)
-        good = f"{good} They were held down alike, {said} of the time ({shares[0][0]})."
+        figures = " and ".join(f"{share:.0%}" for _, share in shares)
+        good = (
+            f"{good} They were held down alike, {figures} of the time ({shares[0][0]})."
+        )
     return judged("clocks", doubts, good)
 
 
@@ -125,14 +127,14 @@ def _of(run: SessionNumbers) -> str:
 def _others(runs: Sequence[SessionNumbers]) -> Iterator[str]:
     """Doubts about other work, by the busiest host of each run."""
     busiest = [max(map(_busy, run.conditions.hosts), default=0.0) for run in runs]
-    said = [
+    figures = [
         f"{share:.0%} in {run.name}"
         for run, share in zip(runs, busiest, strict=True)
         if share > (LEAST if is_on_cpu(run) else OTHERS_TOLERANCE)
     ]
-    if said:
+    if figures:
         yield (
-            f"Other work took some of the host's cores ({', '.join(said)}): measure "
+            f"Other work took some of the host's cores ({', '.join(figures)}): measure "
             "when the host is idle."
         )
 

@@ -165,9 +165,9 @@ def _gpus(
     ours = engine_gpus(connection, session)
     found: dict[str, _GpuSpan] = defaultdict(_GpuSpan)
     rows = connection.execute(GPU_ROWS, (session, span.start_ns, span.end_ns))
-    for uuid, *told in rows:
+    for uuid, *values in rows:
         if uuid in ours or not ours:
-            found[uuid].take(*told)
+            found[uuid].take(*values)
     yield from (each.clocks() for each in found.values())
 
 

@@ -108,10 +108,10 @@ def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None
         "ORDER BY ordinal DESC LIMIT 1",
         (session,),
     ).fetchone()
-    told: dict[str, object] = json.loads(row[0]) if row else {}
+    flags: dict[str, object] = json.loads(row[0]) if row else {}
     return {
         f"{FLAG}{name}": "none" if value is None else _text(value)
-        for name, value in told.items()
+        for name, value in flags.items()
         if name not in TOLD_ANYWAY
     }
 
@@ -138,9 +138,9 @@ def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
     As reported by the engines, else the GPUs on which their processes use memory.
     """
     rows = connection.execute("SELECT gpus FROM engines WHERE session = ?", (session,))
-    told = {uuid for (uuids,) in rows for uuid in json.loads(uuids)}
-    if told:
-        return told
+    reported = {uuid for (uuids,) in rows for uuid in json.loads(uuids)}
+    if reported:
+        return reported
     users = connection.execute(
         "SELECT DISTINCT name, memory_bytes FROM gpu_processes "
         "JOIN sources USING (session, source) WHERE session = ?",
@@ -218,11 +218,11 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
 @cache
 def _as_ever() -> dict[str, object]:
     """The default of each field of a load plan."""
-    told = {
+    defaults = {
         each.encode_name: msgspec.to_builtins(_default(each))
         for each in msgspec.structs.fields(LoadPlan)
     }
-    return {name: value for name, value in told.items() if value not in NOTHING}
+    return {name: value for name, value in defaults.items() if value not in NOTHING}
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:

@@ -77,11 +77,11 @@ def client_goodput(
 ) -> RatioSums | None:
     """Goodput as measured by the client, by the objectives of each request's class."""
     answered = list(client.answered())
-    told = dict(_classes_and_gaps(connection, session))
+    by_ordinal = dict(_classes_and_gaps(connection, session))
     ordinals = client.columns["ordinal"].tolist()
 
     def is_good(row: int) -> bool | None:
-        name, gaps_ns = told[ordinals[row]]
+        name, gaps_ns = by_ordinal[ordinals[row]]
         slo = objectives.get(name, objectives.get(""))
         if slo is None:
             return False

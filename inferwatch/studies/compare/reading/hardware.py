@@ -127,8 +127,8 @@ def tokens_over(
     return tokens
 
 
-def _mean(told: _Told, scale: float = 1.0) -> RatioSums:
-    return RatioSums(above=told.amounts * scale, below=told.seconds, n=told.n)
+def _mean(binned: _Told, scale: float = 1.0) -> RatioSums:
+    return RatioSums(above=binned.amounts * scale, below=binned.seconds, n=binned.n)
 
 
 def _samples(
@@ -173,14 +173,14 @@ def _risen(counted: Floats, span: ComparedSpan) -> _Told:
     return _spread(starts, ends, rise / (ends - starts) * NS_PER_S, span)
 
 
-def _together(told: Sequence[_Told], *, every: bool) -> _Told | None:
+def _together(gpus: Sequence[_Told], *, every: bool) -> _Told | None:
     """The sum over GPUs, for the time in which each of them was measured.
 
     None if there is no such time, or if ``every`` GPU is needed and one was not
     measured.
     """
-    each = [one for one in told if one.n]
-    if not each or (every and len(each) < len(told)):
+    each = [one for one in gpus if one.n]
+    if not each or (every and len(each) < len(gpus)):
         return None
     seconds = np.min([one.seconds for one in each], axis=0)
     amounts = np.zeros(BINS)

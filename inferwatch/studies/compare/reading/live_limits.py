@@ -52,12 +52,12 @@ def _rows(
     An engine reports its limits when it starts or is first watched, so the first report
     also holds for the time before it.
     """
-    told: list[tuple[int, ...]] = connection.execute(TOLD, (session,)).fetchall()
+    rows: list[tuple[int, ...]] = connection.execute(TOLD, (session,)).fetchall()
     if span is None:
-        return told
-    before = [row for row in told if row[0] <= span.start_ns]
-    inside = [row for row in told if span.start_ns < row[0] < span.end_ns]
-    return [*(before[-1:] or told[:1]), *inside]
+        return rows
+    before = [row for row in rows if row[0] <= span.start_ns]
+    inside = [row for row in rows if span.start_ns < row[0] < span.end_ns]
+    return [*(before[-1:] or rows[:1]), *inside]
 
 
 def limit_text(held: Sequence[Values], name: str) -> str | None:

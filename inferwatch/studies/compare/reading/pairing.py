@@ -140,8 +140,8 @@ def _same_moments(first: PlannedRequests, other: PlannedRequests, late_ns: int) 
 
 
 def _alike(tokens: Ints, others: Ints) -> bool:
-    told = (tokens != UNKNOWN) & (others != UNKNOWN)
-    return bool((~told | (tokens == others)).mean() >= LEAST_ALIKE)
+    both = (tokens != UNKNOWN) & (others != UNKNOWN)
+    return bool((~both | (tokens == others)).mean() >= LEAST_ALIKE)
 
 
 def common_spans(

@@ -91,11 +91,11 @@ def _parts(runs: Sequence[SurveyedRun]) -> list[PairedPart] | None:
         return None
     inside = same.due_ns >= spans[0].start_ns
     inside &= same.due_ns < spans[0].end_ns
-    asked = inside & same.answered
-    if not asked.any():
+    chosen = inside & same.answered
+    if not chosen.any():
         return None
-    pairing = Pairing(requests=int(asked.sum()), of=int(inside.sum()))
+    pairing = Pairing(requests=int(chosen.sum()), of=int(inside.sum()))
     return [
-        PairedPart(span=span, numbers=numbers[asked], pairing=pairing)
+        PairedPart(span=span, numbers=numbers[chosen], pairing=pairing)
         for span, numbers in zip(spans, same.numbers, strict=True)
     ]

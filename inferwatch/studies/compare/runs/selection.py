@@ -134,9 +134,9 @@ def _watched_objectives(found: FoundSession) -> Objectives:
     with closing(open_for_reading(found.path)) as connection:
         rows = connection.execute(WATCHED, (found.row.session,)).fetchall()
     with suppress(UsageError):  # written by a later version
-        said = [parse_objectives(text) for (text,) in rows if text.strip()]
-        if len(said) == 1 and said[0].every is not None and not said[0].classes:
-            return {"": said[0].every}
+        every = [parse_objectives(text) for (text,) in rows if text.strip()]
+        if len(every) == 1 and every[0].every is not None and not every[0].classes:
+            return {"": every[0].every}
     return {}
 
 

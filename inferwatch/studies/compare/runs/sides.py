@@ -194,8 +194,8 @@ def find_sides(
         _refuse_many(_in_short(typed), len(runs))
     _refuse([run for runs in sides for run in runs])
     names = _run_labels(sides)
-    said = [word[0].label if len(word) == 1 else None for word in found]
-    labels = [label_of(names[place], label) for place, label in enumerate(said)]
+    names_given = [word[0].label if len(word) == 1 else None for word in found]
+    labels = [label_of(names[place], label) for place, label in enumerate(names_given)]
     return [
         FoundSide(tuple(runs), label, tuple(of_runs))
         for runs, label, of_runs in zip(

@@ -366,9 +366,9 @@ class PlaceFinder:
                 They are reported only if that difference surely matters.
             matters: The smallest relative difference that matters.
         """
-        asked = [*changed, *unclear]
-        alpha = ALPHA / max(len({each.of for each in asked}), 1)
-        for metric in asked:
+        metrics = [*changed, *unclear]
+        alpha = ALPHA / max(len({each.of for each in metrics}), 1)
+        for metric in metrics:
             stretch, when = self._when(metric, alpha) or (None, None)
             least = matters if metric in unclear else 0.0
             if when and may_be_why(when.ratio_span, max(least, self._allowed)):
@@ -534,10 +534,10 @@ def sentence(place: ChangedPart) -> str:
     """The part as text: ``all of it in prompts over 1k (+340%, elsewhere +2%)``."""
     many = "all of it" if place.is_all else "mostly"
     where = f"{WHERE.get(place.cut, '')}{place.part}"
-    said = f"{many} {where} ({_figures(place)})"
+    text = f"{many} {where} ({_figures(place)})"
     if place.also is None:
-        return said
-    return f"{said}, {'' if place.also.is_all else 'mostly '}{place.also.part}"
+        return text
+    return f"{text}, {'' if place.also.is_all else 'mostly '}{place.also.part}"
 
 
 def _figures(place: ChangedPart) -> str:

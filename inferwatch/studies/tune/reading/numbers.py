@@ -140,9 +140,9 @@ def _memory(connection: sqlite3.Connection, where: tuple[int, int, int]) -> int 
     """Peak memory of the engine's GPUs, or of its processes if there are none."""
     ours = engine_gpus(connection, where[0])
     held = dict(connection.execute(GPU_MEMORY, where).fetchall())
-    told = [int(each) for uuid, each in held.items() if uuid in ours or not ours]
-    if told:
-        return sum(told)
+    sizes = [int(each) for uuid, each in held.items() if uuid in ours or not ours]
+    if sizes:
+        return sum(sizes)
     (most,) = connection.execute(PROCESS_MEMORY, where).fetchone()
     return int(most) if most is not None else None
 
@@ -164,7 +164,7 @@ def doubts_of(
     on_cpu: bool,
 ) -> tuple[str, ...]:
     """Reasons to doubt a trial, each one sentence without a period."""
-    said = [
+    doubts = [
         *_client(result),
         *_clocks(found.gpus),
         *(each for host in found.hosts for each in _host(host, on_cpu=on_cpu)),
@@ -173,7 +173,7 @@ def doubts_of(
         *_queue_grew(book),
         *_drift(book, span),
     ]
-    return tuple(map(visible, said))
+    return tuple(map(visible, doubts))
 
 
 def _client(result: LoadResult) -> Iterator[str]:
@@ -269,10 +269,10 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
         StorageError: the session does not exist or cannot be read.
         UsageError: the session has no requests of a load.
     """
-    asked = objectives(plan.load)
+    slos = objectives(plan.load)
     with reading(database) as connection:
         session = find(database, session_id).session
-        runs = _load_runs(connection, session, plan.load, asked)
+        runs = _load_runs(connection, session, plan.load, slos)
         if not runs:
             raise UsageError(f"session {session_id} has no requests of a load")
         search = _search(runs) if len(runs) > 1 else None
@@ -282,10 +282,10 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
         engine = engine_use(connection, session, span)
         found = _numbers(
             run,
-            asked,
+            slos,
             engine,
             knee=knee,
-            cost=_cost(run.book, asked, plan, len(engine_gpus(connection, session))),
+            cost=_cost(run.book, slos, plan, len(engine_gpus(connection, session))),
             doubts=(
                 *doubts_of(
                     run.book,
@@ -307,7 +307,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
 
 def _numbers(
     run: _LoadRun,
-    asked: PlanObjectives,
+    slos: PlanObjectives,
     engine: EngineUse,
     *,
     knee: float | None,
@@ -315,7 +315,7 @@ def _numbers(
     doubts: tuple[str, ...],
 ) -> TrialNumbers:
     result, goodput = run.result, run.result.goodput
-    judged = goodput is not None and _is_asked(asked)
+    judged = goodput is not None and _is_asked(slos)
     return TrialNumbers(
         requests=result.sent,
         failed=result.failed,
@@ -335,7 +335,7 @@ def _numbers(
 
 
 def _load_runs(
-    connection: sqlite3.Connection, session: int, load: LoadPlan, asked: PlanObjectives
+    connection: sqlite3.Connection, session: int, load: LoadPlan, slos: PlanObjectives
 ) -> list[_LoadRun]:
     """The load runs of a session that sent requests, in order of their start."""
     plans = _plans(connection, session, load)
@@ -347,7 +347,7 @@ def _load_runs(
                 if each.source in books:
                     books[each.source].fold(each)
     return [
-        _LoadRun(plan=plans[run_id], book=book, result=load_result(book, *asked))
+        _LoadRun(plan=plans[run_id], book=book, result=load_result(book, *slos))
         for run_id, book in books.items()
         if book.records
     ]
@@ -407,26 +407,26 @@ def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
 
 
 def _cost(
-    book: LoadBook, asked: PlanObjectives, plan: TunePlan, gpus: int
+    book: LoadBook, slos: PlanObjectives, plan: TunePlan, gpus: int
 ) -> float | None:
     """Price of a million good output tokens; without GPUs, by the host's price."""
     if plan.gpu_hour is None or not book.span_s:
         return None
-    good = told_sum(_good_tokens(each, book, asked) for each in book.succeeded)
+    good = told_sum(_good_tokens(each, book, slos) for each in book.succeeded)
     if not good:
         return None
     return cost_per_million(plan.gpu_hour, max(gpus, 1), good / book.span_s)
 
 
 def _good_tokens(
-    record: RequestRecord, book: LoadBook, asked: PlanObjectives
+    record: RequestRecord, book: LoadBook, slos: PlanObjectives
 ) -> int | None:
     """The tokens if the request is good, else 0; None if either is unknown."""
-    slo = asked.classes.get(record.class_name or "", asked.slo or Slo(()))
+    slo = slos.classes.get(record.class_name or "", slos.slo or Slo(()))
     missed = missed_by(record, book.gaps_of(record), slo)
     return 0 if missed else None if missed is None else record.output_tokens
 
 
-def _is_asked(asked: PlanObjectives) -> bool:
+def _is_asked(slos: PlanObjectives) -> bool:
     """Whether any objectives were given."""
-    return bool((asked.slo and asked.slo.limits) or asked.classes)
+    return bool((slos.slo and slos.slo.limits) or slos.classes)

@@ -67,8 +67,8 @@ class PlotPoint:
 
 def latencies_of(slo: str | None) -> tuple[PlotLatency, ...]:
     """TTFT, and TPOT if there is an objective for it."""
-    asked = slo is not None and "tpot_s" in slo
-    return (PlotLatency.TTFT, *([PlotLatency.TPOT] if asked else []))
+    has_tpot = slo is not None and "tpot_s" in slo
+    return (PlotLatency.TTFT, *([PlotLatency.TPOT] if has_tpot else []))
 
 
 def marks_of(result: TuneResult) -> dict[int, str]:
@@ -156,15 +156,15 @@ def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
     what = f"output tokens/s against {latency} p99"
     better = f"{what}; better: up and left"
     forms = (f"{better}; capitals: the frontier", better, what.removeprefix("output "))
-    said = next((each for each in forms if len(each) <= width), forms[-1])
-    yield ((said, PlotStyle.LABEL),)
+    text = next((each for each in forms if len(each) <= width), forms[-1])
+    yield ((text, PlotStyle.LABEL),)
 
 
 def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:
     """A row that lists points hidden behind others."""
     if behind:
-        said = f"{BEHIND}{', '.join(behind)}"
-        cut = said if len(said) <= width else f"{said[: width - 1]}…"
+        text = f"{BEHIND}{', '.join(behind)}"
+        cut = text if len(text) <= width else f"{text[: width - 1]}…"
         yield ((cut, PlotStyle.LABEL),)
 
 

@@ -75,13 +75,13 @@ def standings_by(
     quantity: Quantity, space: Space, rules: SearchRules, trials: Sequence[Trial]
 ) -> tuple[PointStanding, ...]:
     """Standings by a quantity instead of the goal, with the same statistics."""
-    told = [
+    scored = [
         replace(each, numbers=replace(each.numbers, cost=quantity.value(each.numbers)))
         if each.numbers is not None
         else each
         for each in trials
     ]
-    return standings(space, replace(rules, goal=Goal.COST), told)
+    return standings(space, replace(rules, goal=Goal.COST), scored)
 
 
 def costs_of(
@@ -93,12 +93,12 @@ def costs_of(
     """The quantities in which the best setting is significantly worse."""
     if best == present:
         return ()
-    said = (
+    texts = (
         _cost(quantity, each[best], each[present], rules.matters)
         for quantity, each in found.items()
         if quantity.goal is not rules.goal
     )
-    return tuple(each for each in said if each is not None)
+    return tuple(each for each in texts if each is not None)
 
 
 def _cost(
@@ -128,14 +128,14 @@ def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
         what = " ".join(filter(None, [FLAGS[bound], value]))
     else:
         what = WORDS.get(bound, bound.value)
-    said = f"{what} kept requests waiting for {share:.0%} of the time in steps"
-    return "; ".join([said, *_next(space, best, bound)])
+    text = f"{what} kept requests waiting for {share:.0%} of the time in steps"
+    return "; ".join([text, *_next(space, best, bound)])
 
 
 def _shares(trials: Sequence[Trial], best: Point) -> dict[BoundBy, float]:
     """Mean share of step time by limit, over the setting's trials that know it."""
-    told = [e.numbers.bound_share for e in trials if e.point == best and e.numbers]
-    known = [each for each in told if each]
+    every = [e.numbers.bound_share for e in trials if e.point == best and e.numbers]
+    known = [each for each in every if each]
     names = {name for each in known for name in each}
     return {BoundBy(n): fmean(each.get(n, 0.0) for each in known) for n in names}
 
@@ -366,8 +366,8 @@ def _of_point(
 
 
 def _scenario(trials: Sequence[Trial]) -> str | None:
-    told = [each.numbers.scenario for each in trials if each.numbers is not None]
-    return next((each for each in reversed(told) if each is not None), None)
+    findings = [each.numbers.scenario for each in trials if each.numbers is not None]
+    return next((each for each in reversed(findings) if each is not None), None)
 
 
 def _failure(trial: Trial) -> str:

@@ -42,8 +42,8 @@ def verdict_of(
     present = next((each for each in found if each.point == space.present), None)
     if best == present and sum(each.score is not None for each in found) == 1:
         return f"only the present setting ({values_text(best.point)}) has a number"
-    said = _against_present(best, present, rules, goal_text(rules.goal, plan))
-    return "; ".join([said, *_unsure(best, present, found, rules)])
+    text = _against_present(best, present, rules, goal_text(rules.goal, plan))
+    return "; ".join([text, *_unsure(best, present, found, rules)])
 
 
 def _unsure(
@@ -78,9 +78,9 @@ def _against_present(
 ) -> str:
     name = best.point.text
     if best == present:
-        said = f"{name}: the present setting is the best in {goal}"
+        text = f"{name}: the present setting is the best in {goal}"
         few = "" if best.span is not None else _too_few(best.trials)
-        return f"{said}{few}"
+        return f"{text}{few}"
     if present is None or present.score is None:
         why = present.dropped if present is not None else None
         return (

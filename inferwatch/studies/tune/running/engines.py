@@ -219,18 +219,18 @@ class OwnEngines:
 
     async def present(self, space: Space) -> Point:
         """The present setting: from user, flags, or an engine started for that."""
-        said = dict(space.present.flags)
+        values = dict(space.present.flags)
         base = self._config(Point(flags=())).flags
         _, chosen = split_present(base, space.variables)
-        said = {**dict(chosen), **said}
-        if any(each.is_live and each.flag not in said for each in space.variables):
-            await self._ask(space, said)
-        return _point(space.variables, said)
+        values = {**dict(chosen), **values}
+        if any(each.is_live and each.flag not in values for each in space.variables):
+            await self._ask(space, values)
+        return _point(space.variables, values)
 
-    async def _ask(self, space: Space, said: dict[str, str]) -> None:
+    async def _ask(self, space: Space, values: dict[str, str]) -> None:
         """Start an engine with the present flags to learn its default limits."""
         try:
-            await self._begin(_point(space.variables, said))
+            await self._begin(_point(space.variables, values))
         except PointRefusedError as error:
             raise SourceError(f"the engine did not start: {error}") from error
         if self._turner is None:
@@ -239,8 +239,10 @@ class OwnEngines:
                 f"{' and '.join(LIVE_FLAGS)} are at present"
             )
         for flag, value in self._turner.start.items():
-            said.setdefault(flag, value)
-        self._life = EngineLife(start=_point(space.variables, said), number=self._lives)
+            values.setdefault(flag, value)
+        self._life = EngineLife(
+            start=_point(space.variables, values), number=self._lives
+        )
 
     async def reach(self, point: Point, start: Point) -> Reached:
         """Reach the point by changing limits if possible, else by a restart."""

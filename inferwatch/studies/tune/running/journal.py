@@ -179,21 +179,21 @@ def stored_tune(database: Path, tune_id: str) -> StoredTune:
         raise UsageError(f"tune {tune_id} cannot be used: {error}") from error
 
 
-def refuse_another(stored: TunePlan, asked: TunePlan) -> None:
+def refuse_another(stored: TunePlan, plan: TunePlan) -> None:
     """Refuse to resume a tune with a different plan.
 
     Raises:
         UsageError: the plans differ; the message names the first difference.
     """
     for name in stored.__struct_fields__:
-        then, now = getattr(_public(stored), name), getattr(_public(asked), name)
+        then, now = getattr(_public(stored), name), getattr(_public(plan), name)
         if name not in MAY_DIFFER and then != now:
             raise UsageError(
                 f"--resume: tune {stored.tune_id} was begun with {name} = {then!r}, "
                 f"not {now!r}: leave that out, or begin another tune"
             )
     then_set = dict(stored.present)
-    for flag, value in asked.present:
+    for flag, value in plan.present:
         if then_set.get(flag) != value:
             raise UsageError(
                 f"--resume: tune {stored.tune_id} was begun with {flag} "

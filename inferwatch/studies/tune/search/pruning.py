@@ -88,8 +88,8 @@ def left_out_by(
     if base.record.live and base.point != space.present:
         return ()
     run = run_of_trial(database, base)
-    asked = objectives(plan)
-    slo = None if asked.classes else asked.slo
+    slos = objectives(plan)
+    slo = None if slos.classes else slos.slo
     return () if run is None else cannot_win(space, rules, trials, base, run, slo)
 
 
@@ -129,22 +129,22 @@ def cannot_win(
         return ()
     kept = {space.present, best.point, *neighbours(space, best.point)}
     tried = {each.point for each in trials}
-    asked = {
+    changes = {
         each.point: change
         for each in found
         if each.point not in kept | tried
         if (change := _change(base.point, each.point)) is not None
     }
-    if not asked:
+    if not changes:
         return ()
     try:
-        told = predict(run, list(asked.values()))
+        predictions = predict(run, list(changes.values()))
     except CannotTellError:
         return ()
-    judge = _Judge(rules.goal, best, base, told, slo)
+    judge = _Judge(rules.goal, best, base, predictions, slo)
     return tuple(
         LeftOut(point=point, cause=cause)
-        for point, predicted in zip(asked, told.predictions, strict=True)
+        for point, predicted in zip(changes, predictions.predictions, strict=True)
         if (cause := judge.why_not(predicted)) is not None
     )
 
@@ -181,11 +181,11 @@ class _Judge:
         goal: Goal,
         best: PointStanding,
         base: Trial,
-        told: WhatIf,
+        what_if: WhatIf,
         slo: Slo | None,
     ) -> None:
         self._goal, self._best, self._base = goal, best, base
-        self._told, self._slo = told, slo
+        self._told, self._slo = what_if, slo
 
     def why_not(self, predicted: Prediction) -> str | None:
         """Why the point cannot win; None if it may or if that is unknown."""
@@ -226,8 +226,8 @@ class _Judge:
         if at * (1 - error) <= self._most_of_best:
             return None
         texts = format_durations([at, at * error, self._best.score])
-        said, off, best = (each.strip() for each in texts)
-        return f"predicted TTFT p99 {said} ± {off}, the best measured {best}"
+        p99, off, best = (each.strip() for each in texts)
+        return f"predicted TTFT p99 {p99} ± {off}, the best measured {best}"
 
     def _of_goodput(
         self, limit: Limit, outcome: Outcome, predicted: Prediction
@@ -245,10 +245,10 @@ class _Judge:
             return None
         if limit.holds(half_s * (1 - error)) or most / 2 >= self._least_of_best:
             return None
-        said, off = (e.strip() for e in format_durations([half_s, half_s * error]))
+        p50, off = (e.strip() for e in format_durations([half_s, half_s * error]))
         name = limit.metric.removesuffix("_s").upper()
         return (
-            f"predicted {name} p50 {said} ± {off}: at most {_figure(most / 2)} "
+            f"predicted {name} p50 {p50} ± {off}: at most {_figure(most / 2)} "
             f"good requests/s, the best measured {_figure(self._best.score)}"
         )
 

@@ -372,7 +372,7 @@ class _Fit:
         return np.asarray(times[self._whose], np.float64)
 
     def _solve(self, values: Floats, noise: Floats, lives: Floats) -> None:
-        shown = np.eye(len(self.points))[self._whose]
+        design = np.eye(len(self.points))[self._whose]
         drift, starts = _drift(len(values)), _starts(lives)
         found = []
         for of_drift in DRIFTS if self.freedom else DRIFTS[:1]:
@@ -380,7 +380,7 @@ class _Fit:
                 common = of_drift * drift
                 if starts is not None:
                     common = common + of_starts * starts
-                solved = _least_squares(noise, common, shown, values)
+                solved = _least_squares(noise, common, design, values)
                 moved = of_drift * drift @ solved.pulls
                 found.append((solved, float(np.ptp(moved))))
         logs = np.array([each.likelihood for each, _ in found])
@@ -510,17 +510,17 @@ class _Solved:
 
 
 def _least_squares(
-    noise: Floats, common: Floats, shown: Floats, values: Floats
+    noise: Floats, common: Floats, design: Floats, values: Floats
 ) -> _Solved:
     """Fit the means and their covariance.
 
     Weights assume that all points are equally noisy, which their few trials cannot
     disprove; the covariance allows for unequal noise.
     """
-    freedom = len(values) - shown.shape[1]
+    freedom = len(values) - design.shape[1]
     lower = np.linalg.cholesky(np.diag(noise**2) + common)
     undone = np.linalg.inv(lower)
-    white, level = undone @ shown, undone @ values
+    white, level = undone @ design, undone @ values
     inner = white.T @ white
     weights = np.linalg.solve(inner, white.T)
     means = weights @ level
@@ -532,12 +532,12 @@ def _least_squares(
     if freedom:
         likelihood -= freedom / 2 * math.log(squares)
     pulls = undone.T @ left
-    told = undone - white @ (weights @ undone)
-    by_trial = noise**2 * (told**2).sum(axis=0)
-    of_point, freedoms = _noises((noise * pulls) ** 2 @ shown, by_trial @ shown)
+    residual = undone - white @ (weights @ undone)
+    by_trial = noise**2 * (residual**2).sum(axis=0)
+    of_point, freedoms = _noises((noise * pulls) ** 2 @ design, by_trial @ design)
     shares = weights @ undone
     moved = common * (squares / freedom if freedom else 0.0)
-    whole = np.diag(noise**2 * (shown @ of_point)) + moved
+    whole = np.diag(noise**2 * (design @ of_point)) + moved
     return _Solved(
         means=means,
         spread=shares @ whole @ shares.T,
