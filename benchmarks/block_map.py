@@ -68,8 +68,8 @@ def main() -> None:
             listener.close()
     report("nobody listens", alone)
     report("somebody listens", heard)
-    told = [each for each in maps if not each.whole]
-    print(f"{len(maps)} maps told, {len(maps) - len(told)} of them whole")
+    changes = [each for each in maps if not each.whole]
+    print(f"{len(maps)} maps told, {len(maps) - len(changes)} of them whole")
     costs = sorted(taken.costs_us)
     print(
         f"keeping a moment: median {statistics.median(costs):.1f} µs, "

@@ -327,8 +327,8 @@ def covers(pair: SessionPair, ratio: float = 1.0) -> dict[str, bool]:
 
 def alarms(pair: SessionPair) -> int:
     """Number of metrics with a definite verdict."""
-    shown = (MetricVerdict.BETTER, MetricVerdict.WORSE, MetricVerdict.DIFFERS)
-    return sum(len(pair.of(verdict)) for verdict in shown)
+    definite = (MetricVerdict.BETTER, MetricVerdict.WORSE, MetricVerdict.DIFFERS)
+    return sum(len(pair.of(verdict)) for verdict in definite)
 
 
 def shown(
@@ -399,12 +399,12 @@ class Power:
 
     def __str__(self) -> str:
         """Return the shares of definite and of probable verdicts by metric."""
-        said = []
+        texts = []
         for key, verdicts in self._said.items():
             outright = np.mean([each in OUTRIGHT for each in verdicts])
             probably = np.mean([each in PROBABLY for each in verdicts])
-            said.append(f"{key} {outright:.1%} (and probably {probably:.1%})")
-        return f"found {', '.join(said)}; any of them {np.mean(self._any):.1%}"
+            texts.append(f"{key} {outright:.1%} (and probably {probably:.1%})")
+        return f"found {', '.join(texts)}; any of them {np.mean(self._any):.1%}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,10 +482,10 @@ def main() -> None:
     parser.add_argument("simulations", nargs="?", type=int, default=1_000)
     parser.add_argument("cells", nargs="*", help="parts of names; all when none")
     parser.add_argument("--quick", action="store_true", help="20 of each")
-    asked = parser.parse_args()
-    simulations = 20 if asked.quick else asked.simulations
+    options = parser.parse_args()
+    simulations = 20 if options.quick else options.simulations
     for each in cells():
-        if not asked.cells or any(part in each.name for part in asked.cells):
+        if not options.cells or any(part in each.name for part in options.cells):
             each.run(simulations)
 
 

@@ -72,9 +72,9 @@ async def meet(
             kind, body = "text/plain; version=0.0.4", bodies.now()
             if path != "/metrics":
                 kind, body = "application/json", json.dumps(MODELS).encode()
-            said = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n"
-            said += f"content-length: {len(body)}\r\n\r\n"
-            writer.write(said.encode() + body)
+            head_lines = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n"
+            head_lines += f"content-length: {len(body)}\r\n\r\n"
+            writer.write(head_lines.encode() + body)
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
@@ -142,8 +142,8 @@ class Program:
                 taken = self.child.read_nonblocking(65536, timeout=0.2)
             except pexpect.TIMEOUT:
                 continue
-            asked = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
-            os.write(self.child.child_fd, ANSWER * asked)
+            queries = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
+            os.write(self.child.child_fd, ANSWER * queries)
             drawn += taken
         return drawn
 
@@ -183,9 +183,9 @@ def measure(count: int, every_s: float, seconds: float) -> None:
             program.leave()
         size = sum(each.stat().st_size for each in Path(folder).rglob("*.db*"))
     limit = LIMITS.get((count, every_s))
-    told = "  ".join(f"{screen} {share}" for screen, share in shares.items())
+    text = "  ".join(f"{screen} {share}" for screen, share in shares.items())
     aim = f"  (aim {limit:.0%})" if limit else ""
-    print(f"{count:4} servers every {every_s:g} s: {told}{aim}", flush=True)
+    print(f"{count:4} servers every {every_s:g} s: {text}{aim}", flush=True)
     print(f"     {rss:.0f} MB of memory, {size / 1e6:.1f} MB recorded")
 
 
@@ -196,14 +196,14 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.serve:
-        asyncio.run(serve(asked.serve, MovingBody(SCRAPE.read_text("utf-8"))))
-    elif asked.servers:
-        measure(asked.servers, asked.every, asked.seconds)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve(options.serve, MovingBody(SCRAPE.read_text("utf-8"))))
+    elif options.servers:
+        measure(options.servers, options.every, options.seconds)
     else:
-        measure(64, 1.0, asked.seconds)
-        measure(256, 5.0, asked.seconds)
+        measure(64, 1.0, options.seconds)
+        measure(256, 5.0, options.seconds)
 
 
 if __name__ == "__main__":

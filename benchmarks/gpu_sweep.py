@@ -106,11 +106,11 @@ def main() -> None:
     source.probe()
     source.read(set(ReadInterval))
     clock.pass_(1)
-    told = [
+    samples = [
         each for each in source.read(set(ReadInterval)) if isinstance(each, GpuSample)
     ]
-    assert len(told) == GPUS  # noqa: S101 - else it measures nothing
-    assert all(each.dram_active is not None for each in told)  # noqa: S101
+    assert len(samples) == GPUS  # noqa: S101 - else it measures nothing
+    assert all(each.dram_active is not None for each in samples)  # noqa: S101
     peer = Peer(clock.now_ns)
     print(
         f"{'a sweep of 8 GPUs':<20} {'ours ms':>8} {'peer ms':>8} {'ratio':>6} "

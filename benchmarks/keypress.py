@@ -212,7 +212,7 @@ class MadeUpFeed:
             await asyncio.sleep(1 / TICKS_PER_S)
 
 
-def child(asked: argparse.Namespace) -> None:
+def child(options: argparse.Namespace) -> None:
     """Run the program; each picture says how many keys have been handled."""
     acted = 0
     run_action, drawn = App.run_action, TerminalDriver.drawn
@@ -228,7 +228,7 @@ def child(asked: argparse.Namespace) -> None:
 
     App.run_action = counted  # type: ignore[assignment, method-assign]
     TerminalDriver.drawn = marked  # type: ignore[assignment, method-assign]
-    engine = MadeUpEngine(asked.rows, asked.changes, long_ids=asked.long_ids)
+    engine = MadeUpEngine(options.rows, options.changes, long_ids=options.long_ids)
     feed = MadeUpFeed(engine)
 
     async def show() -> None:
@@ -243,11 +243,11 @@ def child(asked: argparse.Namespace) -> None:
 class Terminal:
     """Types keys and receives pictures."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         command = [__file__, "--child", *sys.argv[1:]]
         environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self.child = pexpect.spawn(
-            sys.executable, command, env=environment, dimensions=(asked.lines, 120)
+            sys.executable, command, env=environment, dimensions=(options.lines, 120)
         )
         self.acted = 0
         self._tail = b""
@@ -264,9 +264,9 @@ class Terminal:
                 continue
             taken = os.read(fd, 65536)
             now_s = time.monotonic()
-            asked = (self._tail[-len(QUESTION) + 1 :] + taken).count(QUESTION)
-            if asked:
-                os.write(fd, ANSWER * asked)
+            queries = (self._tail[-len(QUESTION) + 1 :] + taken).count(QUESTION)
+            if queries:
+                os.write(fd, ANSWER * queries)
             for found in MARK.finditer(self._tail + taken):
                 self.acted = int(found[1])
             self._tail = taken[-32:]
@@ -308,21 +308,22 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=40, help="of the terminal")
     parser.add_argument("--long-ids", action="store_true", help="200 wide characters")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        child(asked)
+    options = parser.parse_args()
+    if options.child:
+        child(options)
         return
-    terminal, random = Terminal(asked), Random(11)
+    terminal, random = Terminal(options), Random(11)
     terminal.take(4)
     terminal.press("2")
     terminal.take(2)
     print(
-        f"{asked.rows:,} rows, {asked.changes} changes a second; ms from key to paint"
+        f"{options.rows:,} rows, {options.changes} changes a second; "
+        "ms from key to paint"
     )
     print(f"{'':15s} {'n':>4s} {'p50':>7s} {'p95':>7s} {'max':>7s}")
     every: list[float] = []
     for name, key in KEYS.items():
-        took = measure(terminal, key, asked.times, random)
+        took = measure(terminal, key, options.times, random)
         every += took
         print(told(name, took), flush=True)
     print(told("all", every))

@@ -389,14 +389,14 @@ async def watched(
 Client = Callable[[Case, str, Path], Awaitable[tuple[Told, CpuWatch]]]
 
 
-def errors_ms(told: Told, truth: Truth) -> dict[str, float]:
+def errors_ms(report: Told, truth: Truth) -> dict[str, float]:
     """Return by how much the client's latencies exceed the truth."""
     return {
-        "TTFT mean": (told.ttft_ns.mean() - truth.ttft_ns.mean()) / 1e6,
-        "TTFT p99": _p99_ms(told.ttft_ns) - _p99_ms(truth.ttft_ns),
-        "from due": (told.due_ns.mean() - truth.ttft_ns.mean()) / 1e6,
-        "ITL mean": (told.itl_ns.mean() - truth.itl_ns.mean()) / 1e6,
-        "ITL p99": _p99_ms(told.itl_ns) - _p99_ms(truth.itl_ns),
+        "TTFT mean": (report.ttft_ns.mean() - truth.ttft_ns.mean()) / 1e6,
+        "TTFT p99": _p99_ms(report.ttft_ns) - _p99_ms(truth.ttft_ns),
+        "from due": (report.due_ns.mean() - truth.ttft_ns.mean()) / 1e6,
+        "ITL mean": (report.itl_ns.mean() - truth.itl_ns.mean()) / 1e6,
+        "ITL p99": _p99_ms(report.itl_ns) - _p99_ms(truth.itl_ns),
     }
 
 
@@ -406,19 +406,19 @@ def _p99_ms(values: Ns) -> float:
 
 async def measure(client: Client, case: Case, directory: Path) -> dict[str, Any]:
     with truth_server() as url:
-        told, cpu = await client(case, url, directory)
+        report, cpu = await client(case, url, directory)
         truth = truth_of(url)
     begin_ns = int(truth.arrived_ns[0])
     end_ns = begin_ns + int(truth.tokens / truth.tokens_per_s * 1e9)
     gaps = np.diff(truth.arrived_ns)
     return {
-        **errors_ms(told, truth),
+        **errors_ms(report, truth),
         "µs/token": cpu.between(begin_ns, end_ns) / truth.tokens * 1e6,
         "tokens/s": truth.tokens_per_s,
         "arrivals/s": len(gaps) / gaps.sum() * 1e9,
         "CV": float(gaps.std() / gaps.mean()),
         "truth ITL p99": _p99_ms(truth.itl_ns),
-        "said": told.said,
+        "said": report.said,
     }
 
 

@@ -215,21 +215,21 @@ def gpu_samples(gpus: int, hz: int, seconds: int) -> Iterator[AnyReading]:
 
 def report_gpus(gpus: int, hz: int) -> None:
     """Print the cost of folding a GPU sample, and of GPUs in a snapshot."""
-    model, told = Model(), list(gpu_samples(gpus, hz, 310))
+    model, samples = Model(), list(gpu_samples(gpus, hz, 310))
     began = process_time()
-    for reading in told:
+    for reading in samples:
         model.fold(reading)
-    spent_us = (process_time() - began) / len(told) * 1e6
+    spent_us = (process_time() - began) / len(samples) * 1e6
     print(f"\n{gpus} GPUs, {hz} times a second")
     print(f"  fold        {spent_us:6.1f} µs per sample")
     for window in Window:
         bare, full = (
             best_ms(
-                lambda window=window, asked=asked: model.snapshot(  # type: ignore[misc]
-                    310 * S, SnapshotQuery(window, hardware=asked)
+                lambda window=window, hardware=hardware: model.snapshot(  # type: ignore[misc]
+                    310 * S, SnapshotQuery(window, hardware=hardware)
                 )
             )
-            for asked in (False, True)
+            for hardware in (False, True)
         )
         print(f"  {window.label:<8} {bare:9.2f} ms, {full:6.2f} ms with each over time")
 

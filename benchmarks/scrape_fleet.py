@@ -55,7 +55,7 @@ class Cost(NamedTuple):
         return self.cpu_s / max(self.samples, 1) * 1e3
 
 
-def serve(servers: int, told: Connection) -> None:
+def serve(servers: int, parent: Connection) -> None:
     """Answer scrapes on one port per server, until killed."""
     lines = BODY.read_text("utf-8").splitlines()
     tokens = next(
@@ -71,8 +71,8 @@ def serve(servers: int, told: Connection) -> None:
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while asked := await reader.readuntil(b"\r\n\r\n"):
-                text = body() if b" /metrics " in asked else b'{"data": []}'
+            while request := await reader.readuntil(b"\r\n\r\n"):
+                text = body() if b" /metrics " in request else b'{"data": []}'
                 head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(text)}\r\n\r\n"
                 writer.write(head.encode() + text)
         writer.close()
@@ -82,7 +82,7 @@ def serve(servers: int, told: Connection) -> None:
         for _ in range(servers):
             server = await asyncio.start_server(answer, "127.0.0.1", 0)
             ports.append(server.sockets[0].getsockname()[1])
-        told.send(ports)
+        parent.send(ports)
         await asyncio.Event().wait()
 
     asyncio.run(listen())

@@ -130,11 +130,11 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=4.0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     engine = await Engine.start(config(), lambda _: None)
     try:
         for batch in (1, 32, 256):
-            await compare(engine, batch, asked.pairs, asked.seconds)
+            await compare(engine, batch, options.pairs, options.seconds)
     finally:
         await engine.stop()
 

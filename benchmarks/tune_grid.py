@@ -203,13 +203,13 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
     for value in sorted(values, key=int):
         each = tuned.get(value)
         score = "–" if each is None or each.score is None else f"{each.score:.2f}"
-        told = str(each.outcome) if each and each.score is None else ""
+        text = str(each.outcome) if each and each.score is None else ""
         if each is not None and each.ttft_p99_s and each.tpot_p99_s:
-            told += f"TTFT p99 {each.ttft_p99_s:.2f} s, "
-            told += f"TPOT p99 {each.tpot_p99_s * 1e3:.1f} ms in the tune"
+            text += f"TTFT p99 {each.ttft_p99_s:.2f} s, "
+            text += f"TPOT p99 {each.tpot_p99_s * 1e3:.1f} ms in the tune"
         trials = 0 if each is None else each.trials
         listed = " ".join(f"{one:.2f}" for one in scores[value])
-        print(f"  {value:<14}{score:>14}{trials:>8}   {listed}  {told}")
+        print(f"  {value:<14}{score:>14}{trials:>8}   {listed}  {text}")
     ratio = tune_s / grid_s
     same = truth in alike
     print(f"  the tune says: {best}: {result.verdict}")
@@ -267,11 +267,11 @@ def compared(database: Path) -> bool:
     """Run ``inferwatch compare`` on both; returns whether it shows no difference."""
     command = [sys.executable, "-m", "inferwatch.cli", "compare"]
     sides = ["tag:restarted", "tag:live", "--db", str(database)]
-    shown = subprocess.run(
+    printed = subprocess.run(
         [*command, *sides, "--json"], check=False, capture_output=True, text=True
     )
     subprocess.run([*command, *sides], check=False)
-    sure = verdicts(json.loads(shown.stdout)) & {"better", "worse"}
+    sure = verdicts(json.loads(printed.stdout)) & {"better", "worse"}
     print(f"  surely: {', '.join(sorted(sure)) or 'neither better nor worse'}")
     return not sure
 

@@ -198,15 +198,15 @@ def tune(world: World, seed: int) -> Ended:
     trials: list[Trial] = []
     life: EngineLife | None = None
     lives = 0
-    while (told := next_trial(space, rules, trials, life)) is not None:
-        if life is None or not life.reaches(told.point):
+    while (next_one := next_trial(space, rules, trials, life)) is not None:
+        if life is None or not life.reaches(next_one.point):
             lives += 1
-            start = life_for(space, rules, trials, told.point)
+            start = life_for(space, rules, trials, next_one.point)
             life = EngineLife(start=start, number=lives)
         number = len(trials) + 1
         if number > MOST_TRIALS:
-            raise RuntimeError(f"no end: {told}")
-        trials.append(_trial(told.point, number, lives, machine))
+            raise RuntimeError(f"no end: {next_one}")
+        trials.append(_trial(next_one.point, number, lives, machine))
     return judged(world, space, rules, trials, lives)
 
 
@@ -293,12 +293,12 @@ def summary(found: Sequence[Ended]) -> str:
         return float(np.mean(values))
 
     covered = [hit for each in found for hit in each.covered]
-    told = [hit for each in found for hit in each.told] or [True]
+    hits = [hit for each in found for hit in each.told] or [True]
     return (
         f"right {mean([e.right for e in found]):6.1%}  "
         f"true best {mean([e.best for e in found]):6.1%}  "
         f"wrong {mean([e.wrong for e in found]):5.1%}  "
-        f"told {mean(told):4.0%}  "
+        f"told {mean(hits):4.0%}  "
         f"covered {mean(covered):5.1%}  "
         f"trials {mean([e.trials for e in found]):5.1f} "
         f"({mean([e.share for e in found]):4.0%})  "
@@ -372,10 +372,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("simulations", nargs="?", type=int, default=300)
     parser.add_argument("cells", nargs="*", help="parts of names; all when none")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     for each in cells():
-        if not asked.cells or any(part in each.name for part in asked.cells):
-            each.run(asked.simulations)
+        if not options.cells or any(part in each.name for part in options.cells):
+            each.run(options.simulations)
 
 
 if __name__ == "__main__":

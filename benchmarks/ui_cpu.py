@@ -81,8 +81,8 @@ class Terminal:
                 taken = self.child.read_nonblocking(65536, timeout=0.2)
             except pexpect.TIMEOUT:
                 continue
-            asked = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
-            os.write(self.child.child_fd, ANSWER * asked)
+            queries = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
+            os.write(self.child.child_fd, ANSWER * queries)
             drawn += taken
         return drawn
 
@@ -154,14 +154,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
+    options = parser.parse_args()
+    if options.child:
         child()
         return
     print(f"{'':17s} {'ours':>19s}   {'all that Textual writes':>24s}")
     with demo() as terminal:
         for size, screen in PLACES:
-            print(show(terminal, size, screen, asked.seconds), flush=True)
+            print(show(terminal, size, screen, options.seconds), flush=True)
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def main() -> None:
             show("  machine known", known, truth)
 
 
-def show(title: str, told: WhatIf, truth: RecordedRun) -> None:
+def show(title: str, what_if: WhatIf, truth: RecordedRun) -> None:
     """Print a line for each number."""
-    (predicted,) = told.predictions
+    (predicted,) = what_if.predictions
     if predicted.outcome is None:
         print(title, "cannot be told:", predicted.cannot)
         return
@@ -55,13 +55,13 @@ def show(title: str, told: WhatIf, truth: RecordedRun) -> None:
     for metric in METRICS:
         for percent, most in WITHIN.items():
             true = getattr(was.latencies[metric], percent)
-            said = getattr(predicted.outcome.latencies[metric], percent)
+            number = getattr(predicted.outcome.latencies[metric], percent)
             name = f"{metric} {percent}"
-            cannot = told.untold.get(name) or predicted.unsure.get(name)
-            miss = said / true - 1
+            cannot = what_if.untold.get(name) or predicted.unsure.get(name)
+            miss = number / true - 1
             verdict = "said cannot" if cannot else "ok" if abs(miss) <= most else "MISS"
             print(
-                f"{title:<16}{name:<12}{said * 1e3:9.1f} ms of {true * 1e3:9.1f} ms "
+                f"{title:<16}{name:<12}{number * 1e3:9.1f} ms of {true * 1e3:9.1f} ms "
                 f"{miss:+7.1%}  {verdict}"
             )
 
