@@ -58,8 +58,8 @@ class MovingBody:
 
 def _grown(line: str, by: float) -> str:
     name, _, value = line.rpartition(" ")
-    held = float(value)
-    return f"{name} {held * by if '_sum' in name else int(held * by)}"
+    number = float(value)
+    return f"{name} {number * by if '_sum' in name else int(number * by)}"
 
 
 async def meet(

@@ -296,11 +296,11 @@ def broken_lines(
     count = max(len(values), 1)
     for known, run in groupby(enumerate(values), lambda at: at[1] is not None):
         if known:
-            held = [((i + 0.5) / count, _y(v or 0.0, top)) for i, v in run]
-            if len(held) == 1:
-                ((x, y),) = held
-                held = [(x - 0.5 / count, y), (x + 0.5 / count, y)]
-            yield line(held, kind, ink)
+            points = [((i + 0.5) / count, _y(v or 0.0, top)) for i, v in run]
+            if len(points) == 1:
+                ((x, y),) = points
+                points = [(x - 0.5 / count, y), (x + 0.5 / count, y)]
+            yield line(points, kind, ink)
 
 
 def _area(base: Sequence[float], above: Sequence[float], ink: str, top: float) -> str:

@@ -324,9 +324,9 @@ class RankBlocks:
         t_ns: int = UNKNOWN_NS,
     ) -> None:
         groups = self._lists.setdefault(holder, {})
-        held = groups.setdefault(group, [])
-        _agree(0 <= kept <= len(held) and _within(blocks, self.num_blocks))
-        gone, held[kept:] = held[kept:], blocks
+        own = groups.setdefault(group, [])
+        _agree(0 <= kept <= len(own) and _within(blocks, self.num_blocks))
+        gone, own[kept:] = own[kept:], blocks
         refs = self._refs
         for block in blocks:  # before releasing, so that kept ones stay
             if block:
@@ -334,7 +334,7 @@ class RankBlocks:
                 self._standing += 1
         self._let_go(gone, t_ns)
         self._held.pop(holder, None)
-        if not held:
+        if not own:
             del groups[group]
         if not groups:
             del self._lists[holder]
@@ -397,9 +397,9 @@ class BlockMaps:
 
     def restore(self, saved: Sequence[int], parts: WrittenParts) -> None:
         for number in saved:
-            held = parts.get(number, SavedBlocks)
-            self._ranks[held.source, held.rank] = blocks = RankBlocks()
-            blocks.restore(held)
+            state = parts.get(number, SavedBlocks)
+            self._ranks[state.source, state.rank] = blocks = RankBlocks()
+            blocks.restore(state)
 
 
 def _agree(fits: bool) -> None:  # noqa: FBT001 - a condition

@@ -373,8 +373,8 @@ class PrefixCaches:
 
     def restore(self, saved: SavedCaches, parts: WrittenParts) -> None:
         for number in saved.ranks:
-            held = parts.get(number, SavedCache)
-            self._ranks[held.source, held.rank] = cache = _restored(held)
+            state = parts.get(number, SavedCache)
+            self._ranks[state.source, state.rank] = cache = _restored(state)
             self._blocks += len(cache.blocks)
         evicted = parts.get(saved.evicted, list[tuple[str, int, int]])
         self._evicted = OrderedDict.fromkeys(evicted)

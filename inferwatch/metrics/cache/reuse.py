@@ -201,9 +201,9 @@ class Reuse:
         rank.see(keys.tolist())
 
     def clear(self, source: str, rank: int) -> None:
-        held = self._ranks.get((source, rank))
-        if held is not None:
-            held.clear()
+        rank_reuse = self._ranks.get((source, rank))
+        if rank_reuse is not None:
+            rank_reuse.clear()
 
     def lost(self, source: str) -> None:
         for key in [key for key in self._ranks if source in {"", key[0]}]:
@@ -240,7 +240,7 @@ class Reuse:
         for (source, number), rank in self._ranks.items():
             seen = np.array([*rank.seen], np.uint32)
             chunks = [seen[i : i + SEEN_PART] for i in range(0, len(seen), SEEN_PART)]
-            held = SavedReuse(
+            state = SavedReuse(
                 source=source,
                 rank=number,
                 one_in=rank.one_in,
@@ -252,7 +252,7 @@ class Reuse:
                     for chunk in chunks
                 ],
             )
-            ranks.append(parts.add(held, lasts=False))
+            ranks.append(parts.add(state, lasts=False))
         return SavedReuses(ranks=ranks, counts=self._counts)
 
     def restore(self, saved: SavedReuses, parts: WrittenParts) -> None:
@@ -260,18 +260,18 @@ class Reuse:
             raise msgspec.ValidationError("these are not the counts that were saved")
         self._counts = saved.counts
         for number in saved.ranks:
-            held = parts.get(number, SavedReuse)
-            if not 1 <= held.one_in <= MOST_HASHES or not 0 < held.pool < MOST_POOL:
+            state = parts.get(number, SavedReuse)
+            if not 1 <= state.one_in <= MOST_HASHES or not 0 < state.pool < MOST_POOL:
                 raise msgspec.ValidationError("this is no pool of blocks")
-            rank = RankReuse(held.one_in, held.pool)
-            keys = _ints(held.keys)
-            if len(keys) > FACTORS[-1] * held.pool // rank.weight + 1:
+            rank = RankReuse(state.one_in, state.pool)
+            keys = _ints(state.keys)
+            if len(keys) > FACTORS[-1] * state.pool // rank.weight + 1:
                 raise msgspec.ValidationError("these are too many blocks")
             rank.order.use(keys)
-            rank.seen_one_in = held.seen_one_in
-            chunks = (_ints(parts.get(each, bytes)) for each in held.seen)
+            rank.seen_one_in = state.seen_one_in
+            chunks = (_ints(parts.get(each, bytes)) for each in state.seen)
             rank.seen = dict.fromkeys(key for chunk in chunks for key in chunk)
-            self._ranks[held.source, held.rank] = rank
+            self._ranks[state.source, state.rank] = rank
 
     def _rank(self, prompt: PromptBlocks, pool: int) -> RankReuse | None:
         """Return the state of a rank.

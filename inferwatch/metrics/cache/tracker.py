@@ -190,7 +190,7 @@ class MemoryTracker:
         return sum(tokens_wasted) if tokens_wasted or (pools and not wasted) else None
 
     def _holders(self, pools: Pools, moment: MemoryMoment) -> tuple[Holder, ...]:
-        held = []
+        holders = []
         for source, _, rank in pools:
             requests, groups = self._requests.members(source), rank.groups
             for ordinal, blocks, shared in rank.shares():
@@ -199,7 +199,7 @@ class MemoryTracker:
                 wasted = _wasted(tokens, moment.kv.block_tokens)
                 began_ns = request.scheduled_ns if request is not None else None
                 age_ns = None if began_ns is None else moment.now_ns - began_ns
-                held.append(
+                holders.append(
                     Holder(
                         key=f"{source}/{request.request_id if request else None}",
                         name=_name(request, ordinal),
@@ -212,7 +212,7 @@ class MemoryTracker:
                         age_s=seconds(age_ns),
                     )
                 )
-        return tuple(sorted(held, key=lambda each: (-each.blocks, each.ordinal)))
+        return tuple(sorted(holders, key=lambda each: (-each.blocks, each.ordinal)))
 
 
 def tokens_in(request: Request | None) -> int | None:

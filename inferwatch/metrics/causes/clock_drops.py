@@ -49,8 +49,8 @@ class ClockDrops:
         before.append(sample.sm_clock_mhz)
         usual_mhz = median_low(gpu.mhz) if len(gpu.mhz) >= LEAST_SAMPLES else 0
         gpu.t_ns, gpu.mhz = t_ns, list(before)
-        held = gpu.reasons is None or gpu.reasons & HELD_DOWN
-        if held and sample.sm_clock_mhz < DROP * usual_mhz:
+        is_throttled = gpu.reasons is None or gpu.reasons & HELD_DOWN
+        if is_throttled and sample.sm_clock_mhz < DROP * usual_mhz:
             return since_ns, t_ns
         return None
 

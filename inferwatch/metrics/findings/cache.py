@@ -113,8 +113,8 @@ class KvBound(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.KV)
-        text = f"KV blocks bound the scheduler for {held:.0%} of the last 10 s"
+        share = facts.bound_share(BoundBy.KV)
+        text = f"KV blocks bound the scheduler for {share:.0%} of the last 10 s"
         if seqs := facts.bound_share(BoundBy.SEQS):
             text += f", max_num_seqs for {seqs:.0%}"
         return (

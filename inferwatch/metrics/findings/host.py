@@ -142,21 +142,21 @@ class Throttled(Diagnosis):
         found = self._worst(facts)
         if found is None or not facts.works:
             return None
-        held, lost, _ = found
-        if held < self.HELD or lost < self.LOST:
+        share, lost, _ = found
+        if share < self.HELD or lost < self.LOST:
             return None
         return FindingCost(
-            held * lost, f"{lost:.0%} of the clock, for {held:.0%} of the time"
+            share * lost, f"{lost:.0%} of the clock, for {share:.0%} of the time"
         )
 
     def sentence(self, facts: Facts) -> str:
         found = self._worst(facts)
         if found is None:
             return ""
-        held, _, gpu = found
+        share, _, gpu = found
         why = max(gpu.throttled, key=lambda each: gpu.throttled[each])
         return (
-            f"Clocks of {self._name(gpu)} were held down for {held:.0%} of 10 s "
+            f"Clocks of {self._name(gpu)} were held down for {share:.0%} of 10 s "
             f"({why}): "
             f"{gpu.sm_clock_mhz:,} of {gpu.info.max_sm_clock_mhz:,} MHz"
         )

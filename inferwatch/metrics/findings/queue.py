@@ -34,15 +34,17 @@ def waits(
     Limits may bind in turn: together they must bind most of the time, and those in
     ``bound`` at least as much as any other.
     """
-    held = facts.bound_share(*bound)
+    bound_share = facts.bound_share(*bound)
     others = [each for each in LIMITS if each not in bound]
     most = max(facts.bound_share(each) for each in others)
     together = facts.bound_share(*LIMITS)
-    if held < most or together < HELD or not facts.waiting:
+    if bound_share < most or together < HELD or not facts.waiting:
         return None
     share = facts.ttft_share(*causes)
     if share is None:
-        return FindingCost(held, f"the queue was held back for {held:.0%} of the time")
+        return FindingCost(
+            bound_share, f"the queue was held back for {bound_share:.0%} of the time"
+        )
     if share < LEAST_QUEUE_SHARE:
         return None
     return FindingCost(share, f"{share:.0%} of the time to first tokens")
@@ -102,8 +104,8 @@ class BatchTooSmall(Diagnosis):
         return f"{facts.waiting or 0:,} wait because {most} are running{room}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.SEQS)
-        bound = f"max_num_seqs bound the scheduler for {held:.0%} of the last 10 s"
+        share = facts.bound_share(BoundBy.SEQS)
+        bound = f"max_num_seqs bound the scheduler for {share:.0%} of the last 10 s"
         return (
             Evidence(text=bound, page="steps", t_ns=facts.now_ns),
             *queue_evidence(facts, Cause.QUEUE_SEQS),
@@ -148,10 +150,10 @@ class TokenBudget(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.TOKENS)
+        share = facts.bound_share(BoundBy.TOKENS)
         used = facts.share("budgeted_tokens", "budget")
         full = f"; steps used {used:.0%} of their budget" if used is not None else ""
-        text = f"the token budget bound for {held:.0%} of the last 10 s{full}"
+        text = f"the token budget bound for {share:.0%} of the last 10 s{full}"
         return (
             Evidence(text=text, page="steps", t_ns=facts.now_ns),
             *queue_evidence(facts, *self.CAUSES),
@@ -199,8 +201,8 @@ class HeadOfLine(Diagnosis):
         left_out = facts.ttft_share(Cause.QUEUE_TOKENS, Cause.PREFILL_DELAYED) or 0.0
         if share is None or share < self.SHARE or left_out < self.LEFT_OUT:
             return None
-        held = facts.bound_share(BoundBy.TOKENS)
-        if not is_behind and held < self.HELD:
+        bound_share = facts.bound_share(BoundBy.TOKENS)
+        if not is_behind and bound_share < self.HELD:
             return None
         # Long prompts rather than the budget are the cause of this wait.
         worth = min(share * 1.1, 1.0)
@@ -264,8 +266,8 @@ class Deferred(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.DEFERRED)
-        text = f"requests were deferred for {held:.0%} of the last 10 s"
+        share = facts.bound_share(BoundBy.DEFERRED)
+        text = f"requests were deferred for {share:.0%} of the last 10 s"
         return (
             Evidence(text=text, page="steps", t_ns=facts.now_ns),
             *queue_evidence(facts, Cause.QUEUE_DEFERRED),

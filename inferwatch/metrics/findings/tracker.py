@@ -75,15 +75,17 @@ class FindingTracker:
             cost = diagnosis.judge(facts)
             if cost is None and diagnosis.NAME not in self._watched:
                 continue
-            held = self._watched.setdefault(diagnosis.NAME, Watched())
-            held.take(now_ns, span_ns, diagnosis.LASTING, holds=cost is not None)
-            if cost is not None and (held.shown or held.lasts(diagnosis.LASTING)):
-                since_ns = held.shown.since_ns if held.shown else held.since_ns
-                held.shown = diagnosis.finding(facts, cost, since_ns)
-            elif held.shown is not None and self._is_over(diagnosis, held, now_ns):
-                self._end(held.shown, held.last_ns)
-                held.shown = None
-            if held.shown is None and not held.held:
+            watched = self._watched.setdefault(diagnosis.NAME, Watched())
+            watched.take(now_ns, span_ns, diagnosis.LASTING, holds=cost is not None)
+            if cost is not None and (watched.shown or watched.lasts(diagnosis.LASTING)):
+                since_ns = watched.shown.since_ns if watched.shown else watched.since_ns
+                watched.shown = diagnosis.finding(facts, cost, since_ns)
+            elif watched.shown is not None and self._is_over(
+                diagnosis, watched, now_ns
+            ):
+                self._end(watched.shown, watched.last_ns)
+                watched.shown = None
+            if watched.shown is None and not watched.held:
                 del self._watched[diagnosis.NAME]
 
     def all(self) -> tuple[Finding, ...]:

@@ -201,11 +201,11 @@ class FindingWatch:
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
         """Return the findings of all servers that ended, by their end."""
-        held = list(self.tracker.ended)
+        ended = list(self.tracker.ended)
         for source, each in servers.items():
             findings = each.tracker.ended
-            held += [replace(past, sources=(source,)) for past in findings]
-        return tuple(sorted(held, key=lambda each: (each.until_ns, each.name)))
+            ended += [replace(past, sources=(source,)) for past in findings]
+        return tuple(sorted(ended, key=lambda each: (each.until_ns, each.name)))
 
     def saved(self) -> SavedWatch:
         return SavedWatch(

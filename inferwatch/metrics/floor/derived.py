@@ -178,22 +178,22 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     rank.steps += 1
     for ordinal in step.preempted:
         _stop_decoding(engine, rank, ordinal, before).computed = 0
-    held = list(map(decoding.get, step.members))
+    cached_tokens = list(map(decoding.get, step.members))
     others = []
-    if None in held:
-        others = [place for place, each in enumerate(held) if each is None]
-    decoders = len(held) - len(others)
+    if None in cached_tokens:
+        others = [place for place, each in enumerate(cached_tokens) if each is None]
+    decoders = len(cached_tokens) - len(others)
     if len(decoding) > decoders:
         for ordinal in decoding.keys() - step.members:
             _stop_decoding(engine, rank, ordinal, before)
-    if step.produced.count(1) < len(held):  # drafts, or a discarded token
-        rows = zip(step.members, held, step.produced, strict=False)
+    if step.produced.count(1) < len(cached_tokens):  # drafts, or a discarded token
+        rows = zip(step.members, cached_tokens, step.produced, strict=False)
         more = {ordinal: each + n - 1 for ordinal, each, n in rows if each is not None}
         decoding.update(more)
     for place in others:
         # As for decoding members: minus the steps before this one.
-        held[place] = _prefill(engine, rank, step, place) - before
-    cached: list[int] = held  # type: ignore[assignment] # there is no None left
+        cached_tokens[place] = _prefill(engine, rank, step, place) - before
+    cached: list[int] = cached_tokens  # type: ignore[assignment] # there is no None left
     _add_up(rank, cached, step.scheduled, others)
 
 
@@ -220,14 +220,16 @@ def _look_into_windows(
     """Compute how much of the context, and how many pairs, are inside the window."""
     window, context, pairs = rank.window or 0, 0, 0
     if rank.chunked:
-        rank.window_context = sum(held % window for held in cached)
+        rank.window_context = sum(tokens % window for tokens in cached)
         both = zip(cached, scheduled, strict=True)
-        rank.window_pairs = sum(chunk_pairs(n, held, window) for held, n in both)
+        rank.window_pairs = sum(chunk_pairs(n, tokens, window) for tokens, n in both)
         return
-    for held, n in zip(cached, scheduled, strict=True):
-        context += min(held, window)
-        growing = min(max(window - held, 0), n)  # tokens whose window is not full
-        pairs += growing * held + growing * (growing + 1) // 2 + (n - growing) * window
+    for tokens, n in zip(cached, scheduled, strict=True):
+        context += min(tokens, window)
+        growing = min(max(window - tokens, 0), n)  # tokens whose window is not full
+        pairs += (
+            growing * tokens + growing * (growing + 1) // 2 + (n - growing) * window
+        )
     rank.window_context, rank.window_pairs = context, pairs
     rank.nearing = sorted(rank.steps + window - h - 1 for h in cached if h < window)
 
@@ -254,9 +256,9 @@ def _stop_decoding(
 ) -> RequestContext:
     """Return a request, which no longer counts as decoding."""
     request = _request(engine, ordinal)
-    held = rank.decoding.pop(ordinal, None)
-    if held is not None:
-        request.computed = held + steps
+    tokens = rank.decoding.pop(ordinal, None)
+    if tokens is not None:
+        request.computed = tokens + steps
         request.known_tokens = request.computed + 1  # the latest is not computed yet
     return request
 

@@ -171,9 +171,9 @@ class Gpu:
                 THROTTLES[name] for bit, name in BITS.items() if bits & bit
             ),
             throttled={
-                words: held
+                words: throttled_share
                 for name, words in THROTTLES.items()
-                if (held := _mean(sums, name)) is not None
+                if (throttled_share := _mean(sums, name)) is not None
             },
             memory_by_pid=self.memory_by_pid,
             timeline=line,

@@ -29,10 +29,10 @@ class RecentUse:
         self._kept_ns = kept_ns
 
     def add(self, sample: HostSample) -> None:
-        held = self.samples
-        held.append(sample)
-        while len(held) > 2 and held[1].t_ns <= sample.t_ns - self._kept_ns:
-            held.popleft()
+        samples = self.samples
+        samples.append(sample)
+        while len(samples) > 2 and samples[1].t_ns <= sample.t_ns - self._kept_ns:
+            samples.popleft()
 
     def restore(self, samples: Iterable[HostSample]) -> None:
         self.samples = deque(samples)

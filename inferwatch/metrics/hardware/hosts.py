@@ -340,11 +340,11 @@ class HostTracker:
 
     def lag(self, source: str, t_ns: int, lag_ns: int) -> None:
         """Add a server's worst event loop lag since its previous report."""
-        held = self._lags.get(source)
-        if held is None and len(self._lags) < MOST_SERVERS:
-            held = self._lags[source] = ServerLag()
-        if held is not None:
-            held.take(t_ns, lag_ns)
+        server_lag = self._lags.get(source)
+        if server_lag is None and len(self._lags) < MOST_SERVERS:
+            server_lag = self._lags[source] = ServerLag()
+        if server_lag is not None:
+            server_lag.take(t_ns, lag_ns)
 
     def lost(self, source: str) -> None:
         """Reset the lag of a lost server, or of all; a restarted one starts anew."""

@@ -178,11 +178,11 @@ class LoadBook:
 
     def send_lags_ns(self) -> Ints:
         """Return send lags that only the client caused, in nanoseconds."""
-        held = self.held_back()
+        delayed = self.held_back()
         lags = (
             each.sent_ns - each.intended_ns
             for each in self.records
-            if each.sent_ns is not None and each.index not in held
+            if each.sent_ns is not None and each.index not in delayed
         )
         return np.fromiter(lags, np.int64)
 

@@ -500,16 +500,16 @@ class ClientJudge:
             for each in wanted
             if each.first_token_ns is not None and each.sent_ns is not None
         ]
-        held: set[int] = set()
+        delayed: set[int] = set()
         if self._most is not None and in_flight + len(requests) >= self._most:
             room = self._most - in_flight
             if room < 1:
                 return [], waits
-            held = set(held_back(in_order(requests), room))
+            delayed = set(held_back(in_order(requests), room))
         lags = [
             each.sent_ns - each.intended_ns
             for each in in_order(wanted)
-            if each.sent_ns is not None and each.index not in held
+            if each.sent_ns is not None and each.index not in delayed
         ]
         return lags, waits
 

@@ -284,8 +284,8 @@ class RequestIndex:
     def _is_mapped(self, request: Request) -> bool:
         if request.ordinal is None:
             return True
-        held = self._by_ordinal.get(request.source)
-        return held is not None and held.get(request.ordinal) is request
+        members = self._by_ordinal.get(request.source)
+        return members is not None and members.get(request.ordinal) is request
 
     def _latest_ended(self, count: int) -> Iterator[Request]:
         for request, _ in zip(reversed(self._ended), range(count), strict=False):

@@ -149,11 +149,13 @@ class SlowLog:
         """Return the kept requests of a window that took at least ``least_s``."""
         since_ns = -1 if window.value is None else now_ns - window.value
         first = since_ns // NS_PER_S
-        kept = [held for second, held in self._lately.items() if second >= first]
+        kept = [
+            requests for second, requests in self._lately.items() if second >= first
+        ]
         if window.value is None:
             kept.append(self._before)
-        for held in kept:
-            for slow in reversed(held):
+        for requests in kept:
+            for slow in reversed(requests):
                 if slow.ttft_ns / NS_PER_S < least_s:
                     break
                 if slow.t_ns > since_ns:

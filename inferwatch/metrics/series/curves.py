@@ -114,17 +114,17 @@ class LevelCurve(msgspec.Struct, array_like=True):
         None without any.
         """
         times = [t_ns for t_ns, _ in self.changes]
-        held = [
+        spans = [
             (value, max(end_ns - t_ns, 0))
             for (t_ns, value), end_ns in zip(
                 self.changes, [*times[1:], now_ns], strict=False
             )
             if value is not None
         ]
-        whole_ns = sum(span_ns for _, span_ns in held)
+        whole_ns = sum(span_ns for _, span_ns in spans)
         if not whole_ns:
-            return held[-1][0] if held else None
-        return sum(value * span_ns for value, span_ns in held) / whole_ns
+            return spans[-1][0] if spans else None
+        return sum(value * span_ns for value, span_ns in spans) / whole_ns
 
 
 def thin(points: list[tuple[int, int, int]] | list[tuple[int, float | None]]) -> None:
@@ -182,15 +182,15 @@ class SessionBins(msgspec.Struct, array_like=True):
     def rows(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Return the start, count, sum and maximum of each bin."""
         rows = np.array(
-            [(i * self.bin_ns, *held) for i, held in self.bins.items()], np.int64
+            [(i * self.bin_ns, *values) for i, values in self.bins.items()], np.int64
         ).reshape(-1, 4)
         times, counts, sums, maxima = rows.T
         return times, counts, sums, maxima
 
     def _double(self) -> None:
         wide: dict[int, tuple[int, int, int]] = {}
-        for index, held in self.bins.items():
-            _merge(wide, index // 2, held)
+        for index, values in self.bins.items():
+            _merge(wide, index // 2, values)
         self.bins, self.bin_ns = wide, self.bin_ns * 2
 
 

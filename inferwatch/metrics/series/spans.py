@@ -51,8 +51,8 @@ class Level(msgspec.Struct):
         found: Floats = np.full((max(last - first + 1, 0), self.rows.shape[1]), empty)
         begin, end = max(first, self.first), min(last + 1, self.first + self.count)
         if begin < end:
-            held = self.rows[begin - self.first : end - self.first]
-            found[begin - first : end - first] = held
+            rows = self.rows[begin - self.first : end - self.first]
+            found[begin - first : end - first] = rows
         return found
 
     def _stretch(self, oldest: int, newest: int, empty: float) -> None:
@@ -99,8 +99,10 @@ class Spans:
                 self._put(rows[0], values, end_ns - begin_ns)
             elif len(rows):
                 edges = level.bin_ns * np.arange(last + 1 - len(rows), last + 2)
-                held = np.minimum(edges[1:], end_ns) - np.maximum(edges[:-1], begin_ns)
-                self._put(rows, values, held[:, None])
+                lengths = np.minimum(edges[1:], end_ns) - np.maximum(
+                    edges[:-1], begin_ns
+                )
+                self._put(rows, values, lengths[:, None])
 
     def over(self, now_ns: int, window: Window) -> Floats:
         """Return the reduction of all bins in the window that ends now."""
@@ -128,10 +130,10 @@ class Spans:
         found = np.full((grid.count, self._width), self.EMPTY)
         begin, end = max(first, level.first), min(last + 1, level.first + level.count)
         if begin < end:
-            held = level.rows[begin - level.first : end - level.first]
+            level_rows = level.rows[begin - level.first : end - level.first]
             places = (np.arange(begin, end) - first) // wide
             starts = np.flatnonzero(np.diff(places, prepend=-1))
-            found[places[starts]] = self.REDUCE.reduceat(held, starts, axis=0)
+            found[places[starts]] = self.REDUCE.reduceat(level_rows, starts, axis=0)
         return found
 
     @property
@@ -156,11 +158,11 @@ class Spans:
         for level, state in zip(self._levels.values(), saved.levels, strict=True):
             level.bin_ns, level.first, count, numbers = state
             content = b"".join(parts.get(number, bytes) for number in numbers)
-            held = np.frombuffer(content, np.float64).reshape(-1, self._width)
-            if len(held) != count or count > len(level.rows) or level.bin_ns <= 0:
+            rows = np.frombuffer(content, np.float64).reshape(-1, self._width)
+            if len(rows) != count or count > len(level.rows) or level.bin_ns <= 0:
                 raise msgspec.ValidationError("these are not the bins that were saved")
             level.count = count
-            level.rows[:count] = held
+            level.rows[:count] = rows
 
     def _level(self, bin_ns: int, columns: int) -> Level:
         rows = np.full((2 * columns, self._width), self.EMPTY)
@@ -175,9 +177,9 @@ class Spans:
                 return
             odd = level.first % 2
             pairs = (odd + level.count + 1) // 2
-            held = np.full((2 * pairs, self._width), self.EMPTY)
-            held[odd : odd + level.count] = level.rows[: level.count]
-            merged = self._together(held.reshape(pairs, 2, self._width), axis=1)
+            rows = np.full((2 * pairs, self._width), self.EMPTY)
+            rows[odd : odd + level.count] = level.rows[: level.count]
+            merged = self._together(rows.reshape(pairs, 2, self._width), axis=1)
             level.bin_ns *= 2
             level.first, level.count = level.first // 2, pairs
             level.rows[:pairs] = merged
@@ -215,9 +217,9 @@ def _chunks(level: Level, parts: Parts) -> list[int]:
     numbers = []
     for begin in cuts if level.count else ():
         until = min(begin - begin % CHUNK + CHUNK, end)
-        held = level.rows[begin - level.first : until - level.first]
+        rows = level.rows[begin - level.first : until - level.first]
         lasts = until - begin == CHUNK and until < end - CHUNK
-        numbers.append(parts.add(held.tobytes(), lasts=lasts))
+        numbers.append(parts.add(rows.tobytes(), lasts=lasts))
     return numbers
 
 

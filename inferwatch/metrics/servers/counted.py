@@ -65,10 +65,10 @@ class SampleMoments:
 
     def append(self, row: Floats) -> None:
         if self._end == len(self._rows):
-            held = self.rows
-            room = np.empty((2 * max(len(held), CHUNK), WIDTH))
-            room[: len(held)] = held
-            self._rows, self._first, self._end = room, 0, len(held)
+            rows = self.rows
+            room = np.empty((2 * max(len(rows), CHUNK), WIDTH))
+            room[: len(rows)] = rows
+            self._rows, self._first, self._end = room, 0, len(rows)
         self._rows[self._end] = row
         self._end += 1
 
@@ -387,10 +387,10 @@ class Counted:
             return None
         begins_ns = -1.0 if span_ns is None else rows[first, TIME]
         between = begins_ns, rows[-1, TIME]
-        held = self._increases.get(span_ns)
-        if held is None or held[0] != between:
-            held = self._increases[span_ns] = between, self._between(first, span_ns)
-        return held[1]
+        latest = self._increases.get(span_ns)
+        if latest is None or latest[0] != between:
+            latest = self._increases[span_ns] = between, self._between(first, span_ns)
+        return latest[1]
 
     def _first_within(self, now_ns: int, span_ns: int) -> int:
         """Return the first row inside the window.
@@ -554,10 +554,10 @@ class Increase:
 
     def histograms(self, key: str) -> list[Buckets]:
         """Return the new values of a histogram: several if its bounds changed."""
-        held = self._buckets.get(key)
-        if held is None:
-            held = self._buckets[key] = self._histograms(key)
-        return held
+        buckets = self._buckets.get(key)
+        if buckets is None:
+            buckets = self._buckets[key] = self._histograms(key)
+        return buckets
 
     def _histograms(self, key: str) -> list[Buckets]:
         found = []
@@ -579,9 +579,9 @@ def _widened(row: Floats, width: int, filled: float) -> Floats:
 
 def _packed(rows: Iterable[Floats]) -> bytes:
     """Compress rows, each as its difference from the one before."""
-    held = [*rows]
-    width = len(held[-1])
-    whole = np.array([_widened(each, width, 0.0) for each in held]).view(np.int64)
+    every = [*rows]
+    width = len(every[-1])
+    whole = np.array([_widened(each, width, 0.0) for each in every]).view(np.int64)
     whole[1:] ^= whole[:-1].copy()
     return zlib.compress(whole.tobytes(), 1)
 

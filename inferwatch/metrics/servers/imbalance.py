@@ -82,12 +82,12 @@ def _remarks(
 ) -> Mapping[Key, str]:
     """Return remarks, worst part first; none for servers like the others."""
     keys = [(each.source, each.rank) for each in group]
-    held = [steady.get(key, Steady()) for key in keys]
+    medians = [steady.get(key, Steady()) for key in keys]
     found: dict[Key, list[str]] = {key: [] for key in keys}
     for values, tell in (
-        ([each.waiting for each in held], _queue),
-        ([each.running for each in held], _idle),
-        ([each.kv_usage for each in held], _kv),
+        ([each.waiting for each in medians], _queue),
+        ([each.running for each in medians], _idle),
+        ([each.kv_usage for each in medians], _kv),
         ([_mean(each, "ttft_s", TTFT_LEAST) for each in group], _ttft),
         ([_mean(each, "itl_s", ITL_LEAST) for each in group], _itl),
     ):

@@ -299,10 +299,12 @@ class ScrapedServers:
                 each.round_trip_ns,
                 each.restarts_ns,
             )
-            for held in each.ranks:
-                rank = ScrapedRank(gauges=held.gauges, peak_usage=held.peak_usage)
-                rank.counted.restore(held.counted, parts)
-                server.ranks[held.rank, held.model] = rank
+            for saved_rank in each.ranks:
+                rank = ScrapedRank(
+                    gauges=saved_rank.gauges, peak_usage=saved_rank.peak_usage
+                )
+                rank.counted.restore(saved_rank.counted, parts)
+                server.ranks[saved_rank.rank, saved_rank.model] = rank
                 self._ranks += 1
         if saved.slo is not None:
             self.slo(saved.slo)

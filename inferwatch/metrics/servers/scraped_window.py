@@ -73,9 +73,9 @@ class ScrapedCharts:
         risen = _at(self._edges, rows)
         self._risen = _sum(self._risen, risen)
         followed = np.diff(risen[:, 0]) > 0
-        held = _gauges_in(self._edges, rows, followed)
-        self._told += ~np.isnan(held)
-        self._gauges = _sum(self._gauges, held)
+        gauges = _gauges_in(self._edges, rows, followed)
+        self._told += ~np.isnan(gauges)
+        self._gauges = _sum(self._gauges, gauges)
 
     @cached_property
     def _followed(self) -> Floats:
@@ -170,12 +170,12 @@ def _gauges_in(edges: Floats, rows: Floats, followed: Bools) -> Floats:
     end = np.searchsorted(times, edges[1:], "left")
     inside = end > first
     latest = np.maximum(end - 1, 0)
-    held: Floats = rows[latest][:, list(GAUGES)]
+    gauges: Floats = rows[latest][:, list(GAUGES)]
     starts = np.minimum(first, len(rows) - 1)
     highest = np.fmax.reduceat(rows[:, RUNNING:KV_USAGE], starts, axis=0)
-    held[inside, :2] = highest[inside]
-    held[~inside & ~followed] = np.nan
-    return held
+    gauges[inside, :2] = highest[inside]
+    gauges[~inside & ~followed] = np.nan
+    return gauges
 
 
 def _sum(one: Floats, other: Floats) -> Floats:
@@ -456,23 +456,23 @@ class ScrapedWindow:
 
     def steady(self) -> dict[Key, Steady]:
         span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
-        held: dict[Key, list[Floats]] = {}
+        by_rank: dict[Key, list[Floats]] = {}
         for server, name, rank, _ in self._ranks:
-            held.setdefault((server.source, name), []).append(rank.counted.recent)
+            by_rank.setdefault((server.source, name), []).append(rank.counted.recent)
         return {
             key: _steady(moments, self.now_ns - span_ns)
-            for key, moments in held.items()
+            for key, moments in by_rank.items()
         }
 
     def states(self) -> tuple[ServerState, ...]:
-        held: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
+        by_server: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
         for server, name, rank, increase in self._ranks:
-            by_rank = held.setdefault(server.source, {})
+            by_rank = by_server.setdefault(server.source, {})
             by_rank.setdefault(name, []).append((rank, increase))
         return tuple(
             self._state(server, name, ranks)
             for server in self.servers
-            for name, ranks in held.get(server.source, {"0": []}).items()
+            for name, ranks in by_server.get(server.source, {"0": []}).items()
         )
 
     def _state(

@@ -212,8 +212,8 @@ class StepCounters(Counters):
             return self.table
         whole, part = self.rows.parts_after(now_ns - window.value)
         if len(self._tables) > 2 * len(whole) + 8:
-            held = {id(block) for block in self.rows.blocks.latest}
-            self._tables = {key: t for key, t in self._tables.items() if key in held}
+            kept = {id(block) for block in self.rows.blocks.latest}
+            self._tables = {key: t for key, t in self._tables.items() if key in kept}
         tables = [self._table(block) for block in whole]
         if part.shape[1]:
             tables.append(_table(part[1:]))

@@ -73,9 +73,9 @@ class Rank(msgspec.Struct, array_like=True):
         limits = self.limits
         if limits is not None and step.start_ns < limits.t_ns:
             limits = limits_at(self.limits_told, step.start_ns)
-        held = in_place(limits).get("max_num_batched_tokens")
-        if held is not None:
-            return max(held, step.prefill_tokens + step.decode_tokens)
+        budget = in_place(limits).get("max_num_batched_tokens")
+        if budget is not None:
+            return max(budget, step.prefill_tokens + step.decode_tokens)
         return self.told.max_num_batched_tokens if self.told is not None else None
 
     def take_step(self, step: Step) -> None:
@@ -187,8 +187,8 @@ class Engines:
     def take_settings(self, settings: EngineSettings) -> None:
         """Add settings of a rank; a scrape reports fewer than the probe."""
         key = (settings.source, settings.rank)
-        if (held := self.settings.get(key)) is not None:
-            known = held.settings | settings.settings
+        if (earlier := self.settings.get(key)) is not None:
+            known = earlier.settings | settings.settings
             settings = msgspec.structs.replace(settings, settings=known)
         self.settings[key] = settings
 
@@ -284,10 +284,10 @@ class Engines:
 
     def rank(self, source: str, rank: int) -> Rank:
         key = (source, rank)
-        held = self.ranks.get(key)
-        if held is None:
-            held = self.ranks[key] = Rank()
-        return held
+        found = self.ranks.get(key)
+        if found is None:
+            found = self.ranks[key] = Rank()
+        return found
 
     @property
     def latest_step(self) -> Step | None:

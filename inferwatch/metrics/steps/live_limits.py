@@ -50,8 +50,8 @@ def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
 
 def under(info: EngineInfo, limits: LiveLimits | None) -> EngineInfo:
     """Return the info with lowered limits in place of those at start."""
-    held = in_place(limits)
-    return msgspec.structs.replace(info, **held) if held else info
+    lowered_limits = in_place(limits)
+    return msgspec.structs.replace(info, **lowered_limits) if lowered_limits else info
 
 
 def in_place(limits: LiveLimits | None) -> dict[str, int]:
@@ -67,8 +67,8 @@ def limits_at(limits: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
 
     ``limits`` are of one rank, by time.
     """
-    held = [each for each in limits if each.t_ns <= t_ns]
-    return held[-1] if held else next(iter(limits), None)
+    earlier = [each for each in limits if each.t_ns <= t_ns]
+    return earlier[-1] if earlier else next(iter(limits), None)
 
 
 def change_text(before: Values | None, now: LiveLimits) -> str | None:

@@ -263,7 +263,7 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
             for key, name in [found.get(member, ("", "unknown"))]
         ),
         kv_blocks=(blocks := _kv_blocks(readings, walked)),
-        kv_peak_blocks=max((held for _, held in blocks), default=None),
+        kv_peak_blocks=max((count for _, count in blocks), default=None),
         cached_tokens=cached,
         drafted_tokens=walked.drafted,
         accepted_tokens=walked.accepted,
@@ -431,15 +431,15 @@ def _kv_blocks(
     size = readings.engine.kv_block_tokens if readings.engine else None
     if not size:
         return ()
-    held: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     for t_ns, computed in walked.computed:
         blocks = -(-computed // size)
-        if not held or held[-1][1] != blocks:
-            held.append((t_ns, blocks))
+        if not counts or counts[-1][1] != blocks:
+            counts.append((t_ns, blocks))
     left_ns = readings.moment(EventKind.FINISHED, Vantage.ENGINE)
-    if held and not readings.live:
-        held.append((left_ns or readings.end_ns, 0))
-    return tuple(held)
+    if counts and not readings.live:
+        counts.append((left_ns or readings.end_ns, 0))
+    return tuple(counts)
 
 
 def _client(readings: RequestReadings) -> Parts:

@@ -108,8 +108,8 @@ def cause_lines(summary: Summary) -> list[str]:
     if memory is not None and memory["private_blocks"] is not None:
         private, shared = memory["private_blocks"], memory["shared_blocks"]
         waste = format_share(memory["waste_share"]).strip()
-        held = f"{private:,} private, {shared:,} shared now"
-        lines.append(labelled("KV blocks", f"{held}; {waste} of their room is waste"))
+        blocks = f"{private:,} private, {shared:,} shared now"
+        lines.append(labelled("KV blocks", f"{blocks}; {waste} of their room is waste"))
     if stalls:
         worst = format_duration(max(each["duration_s"] for each in stalls)).strip()
         text = f"{counted(len(stalls), 'stall')}, the longest {worst}"

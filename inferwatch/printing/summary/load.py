@@ -263,12 +263,12 @@ def _accounts(requests: Mapping[str, Any]) -> list[str]:
 
 def _rates(summary: Summary) -> str:
     rate = summary["rate"]
-    held = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
-    held += ", counted in conversations" if rate["of"] == "conversations" else ""
+    remarks = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
+    remarks += ", counted in conversations" if rate["of"] == "conversations" else ""
     drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
     as_asked = rate["asked"] is None or _rate(rate["asked"]) == drawn
     draws = "" if as_asked else f", {drawn}/s with this seed"
-    return f"{_asked(rate)}{draws}, sent {sent}/s{held}"
+    return f"{_asked(rate)}{draws}, sent {sent}/s{remarks}"
 
 
 def _asked(rate: Mapping[str, Any]) -> str:

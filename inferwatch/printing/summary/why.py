@@ -74,7 +74,7 @@ def story_json(story: RequestStory) -> dict[str, Any]:
     samples = ("t_ns", "hbm_share", "sm_active", "sm_clock_mhz")
     row["gpu"] = [dict(zip(samples, each, strict=True)) for each in row["gpu"]]
     blocks = row["kv_blocks"]
-    row["kv_blocks"] = [{"since_ns": t_ns, "blocks": held} for t_ns, held in blocks]
+    row["kv_blocks"] = [{"since_ns": t_ns, "blocks": count} for t_ns, count in blocks]
     return row
 
 

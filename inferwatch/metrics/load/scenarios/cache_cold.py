@@ -33,22 +33,22 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
     worth = event_mean(gains, signed=True)
     cold = event_mean(known_ns(ttft_ns, [cold for cold, _ in pairs]))
     warm = event_mean(known_ns(ttft_ns, [warm for _, warm in pairs]))
-    held = _held_share([warm for _, warm in pairs], evidence.trail)
+    share = _held_share([warm for _, warm in pairs], evidence.trail)
     numbers = {
         "pairs": len(pairs),
         "worth": worth.as_json(),
         "ttft_cold": cold.as_json(),
         "ttft_warm": warm.as_json(),
-        "cached_share_of_warm": held,
+        "cached_share_of_warm": share,
     }
     if worth.n < FEWEST_EVENTS:
         text = too_few("prompts that were asked twice", worth.n, book)
         return ScenarioFinding(name=NAME, sentence=text, numbers=numbers)
     means = f"TTFT p50 {short(cold.median_s)} cold, {short(warm.median_s)} warm"
     n = counted(worth.n, "prompt asked twice", "prompts asked twice")
-    if held is not None and held < MOSTLY:
+    if share is not None and share < MOSTLY:
         text = (
-            f"the prefix cache did not keep them: it held {held:.0%} of the warm "
+            f"the prefix cache did not keep them: it held {share:.0%} of the warm "
             f"prompts' tokens; {means} ({n})"
         )
     elif not worth.median_told_from_zero:
@@ -58,9 +58,9 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
         )
     else:
         text = f"a prefix-cache hit is worth {worth.median_text(n)} of TTFT: {means}"
-    if held is not None and held >= MOSTLY:
-        text += f"; the cache held {held:.0%} of the warm prompts' tokens"
-    elif held is None:
+    if share is not None and share >= MOSTLY:
+        text += f"; the cache held {share:.0%} of the warm prompts' tokens"
+    elif share is None:
         text += "; nobody told how much of them the cache held"
     return ScenarioFinding(name=NAME, sentence=text, numbers=numbers)
 
@@ -97,7 +97,7 @@ def _held_share(
     warm: Sequence[RequestRecord], trail: EngineTrail | None
 ) -> float | None:
     """Return the cached share of warm prompt tokens, 0-1; None if not reported."""
-    prompt_tokens = held = 0
+    prompt_tokens = cached_tokens = 0
     for record in warm if trail is not None else ():
         request = trail.request(record) if trail is not None else None
         if (
@@ -107,5 +107,5 @@ def _held_share(
         ):
             continue
         prompt_tokens += record.prompt_tokens
-        held += request.cached_tokens
-    return held / prompt_tokens if prompt_tokens else None
+        cached_tokens += request.cached_tokens
+    return cached_tokens / prompt_tokens if prompt_tokens else None

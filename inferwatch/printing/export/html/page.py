@@ -185,9 +185,9 @@ def _latencies(summary: Summary) -> Iterator[Block]:
 
 
 def _latency_table(heading: str, rows: Summary) -> Iterator[Block]:
-    held = [name for name in SHOWN if rows.get(name, {}).get("n")]
-    if held:
-        cells = (_latency(name, rows[name]) for name in held)
+    metrics = [name for name in SHOWN if rows.get(name, {}).get("n")]
+    if metrics:
+        cells = (_latency(name, rows[name]) for name in metrics)
         yield from headed_table(f"Latencies, {heading}", ("n", *COLUMNS), cells)
 
 
@@ -317,8 +317,8 @@ def _gpu(gpu: GpuState) -> Iterator[str]:
     yield _with_unit(gpu.power_w_mean, "W")
     yield _with_unit(gpu.power_limit_w, "W")
     yield _with_unit(None if gpu.energy_j is None else gpu.energy_j / 1e3, "kJ")
-    held = {why: share for why, share in gpu.throttled.items() if share}
-    text = ", ".join(f"{why} {format_share(share)}" for why, share in held.items())
+    shares = {why: share for why, share in gpu.throttled.items() if share}
+    text = ", ".join(f"{why} {format_share(share)}" for why, share in shares.items())
     yield text or ("no" if gpu.throttled else UNKNOWN)
     yield format_bytes(gpu.memory_used_bytes)
     yield gpu.via or UNKNOWN

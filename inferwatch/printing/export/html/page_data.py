@@ -67,12 +67,12 @@ class Distribution:
 
     def points(self) -> Points:
         """The upper edge of each non-empty cell, with the cumulative share."""
-        held = np.flatnonzero(self._cells)
-        if not held.size:
+        cells = np.flatnonzero(self._cells)
+        if not cells.size:
             return []
-        upto = np.cumsum(self._cells[held]) / self._cells.sum()
-        edges = np.exp2((held + 1) / PER_OCTAVE) / NS_PER_S
-        start = float(np.exp2(held[0] / PER_OCTAVE) / NS_PER_S)
+        upto = np.cumsum(self._cells[cells]) / self._cells.sum()
+        edges = np.exp2((cells + 1) / PER_OCTAVE) / NS_PER_S
+        start = float(np.exp2(cells[0] / PER_OCTAVE) / NS_PER_S)
         return [(start, 0.0), *zip(edges.tolist(), upto.tolist(), strict=True)]
 
 
@@ -178,12 +178,12 @@ class ClientColumns:
             )
         }
         for name, spreads in (("ttft", self.ttft), ("itl", self.itl)):
-            held = [spreads.get(i) for i in places]
+            columns = [spreads.get(i) for i in places]
             found[f"{name}_mean"] = tuple(
-                each.total_ns / each.n / NS_PER_S if each else None for each in held
+                each.total_ns / each.n / NS_PER_S if each else None for each in columns
             )
             found[f"{name}_max"] = tuple(
-                each.most_ns / NS_PER_S if each else None for each in held
+                each.most_ns / NS_PER_S if each else None for each in columns
             )
         return self.bin_ns, found
 

@@ -147,8 +147,8 @@ class HostTracks:
             _count(self._trace, pid, "CPU, cores", since_ns, cores)
             busy = _grew(before.busy_s, sample.busy_s, elapsed_s)
             _count(self._trace, pid, "busy cores", since_ns, {"all": busy})
-            held = _by_role(before, sample, elapsed_s, "throttled_s")
-            shares = {role: _pc(share) for role, share in held.items()}
+            throttled = _by_role(before, sample, elapsed_s, "throttled_s")
+            shares = {role: _pc(share) for role, share in throttled.items()}
             if any(shares.values()):
                 _count(self._trace, pid, "held back, % of time", since_ns, shares)
         queue: Numbers = {"threads": sample.run_queue}

@@ -170,8 +170,8 @@ class EngineTracks:
 
     def limits(self, limits: LiveLimits) -> None:
         rank = self._rank(limits.source, limits.rank)
-        held = dict(zip(LABELS.values(), values_of(limits), strict=True))
-        self._show(rank, "limits", limits.t_ns, held)
+        values = dict(zip(LABELS.values(), values_of(limits), strict=True))
+        self._show(rank, "limits", limits.t_ns, values)
 
     def totals(self, totals: Totals) -> None:
         """Write the queue's counters, which an idle engine reports as well."""

@@ -134,10 +134,10 @@ def distributions(pair: SessionPair) -> list[str]:
 
 def _chart(pair: SessionPair, of: str) -> str:
     sides = (pair.a, pair.b)
-    held = [_held(side, of) for side in sides]
-    most = max((each.n for runs in held for each in runs), default=0)
+    runs_of_sides = [_held(side, of) for side in sides]
+    most = max((each.n for runs in runs_of_sides for each in runs), default=0)
     shares = _Shares(TOP if most >= MANY else FEW_TOP)
-    curves = [[_quantiles(run, shares.drawn) for run in runs] for runs in held]
+    curves = [[_quantiles(run, shares.drawn) for run in runs] for runs in runs_of_sides]
     known = [each[each > 0] for runs in curves for each in runs]
     if not sum(map(len, known)):
         return ""
@@ -150,7 +150,7 @@ def _chart(pair: SessionPair, of: str) -> str:
         unit=metric.vantage,
         sides=[side.name for side in sides],
         shapes=[
-            *_hovered(pair, held, shares),
+            *_hovered(pair, runs_of_sides, shares),
             *_lines(curves, shares, across),
             *_marks(pair, results, shares, across),
         ],
@@ -219,14 +219,14 @@ def _marks(
 
 
 def _hovered(
-    pair: SessionPair, held: Sequence[Sequence[CountedValues]], shares: _Shares
+    pair: SessionPair, runs_of_sides: Sequence[Sequence[CountedValues]], shares: _Shares
 ) -> Iterator[str]:
     levels = [each for each in HOVERED if each <= shares.top + 1e-9]
     ys = [shares.y(each) for each in levels]
     ends = [1.0, *((above + below) / 2 for below, above in pairwise(ys)), 0.0]
     columns = [
         _together([_quantiles(run, levels) for run in runs]) if runs else None
-        for runs in held
+        for runs in runs_of_sides
     ]
     for place, level in enumerate(levels):
         values = [None if each is None else float(each[place]) for each in columns]

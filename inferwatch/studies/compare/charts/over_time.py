@@ -130,18 +130,18 @@ def _rates(of: Throughput, grid: _Grid) -> Floats:
 
 def _latency(pair: SessionPair, of: str, grid: _Grid) -> str:
     metric = next(each for each in KEYS.values() if each.of == of)
-    held = [
+    runs_of_sides = [
         [run for run in side.runs if of in run.counted and run.counted[of].n]
         for side in (pair.a, pair.b)
     ]
-    if metric.share is None or not all(held):
+    if metric.share is None or not all(runs_of_sides):
         return ""
-    least = min(run.counted[of].n for runs in held for run in runs)
+    least = min(run.counted[of].n for runs in runs_of_sides for run in runs)
     count = next((n for n in CHOICES if least / n >= LEAST_VALUES), CHOICES[-1])
     medians, tails = (
         [
             _mean([_quantile(run, of, share, count, grid) for run in runs])
-            for runs in held
+            for runs in runs_of_sides
         ]
         for share in (MEDIAN, TAIL)
     )

@@ -247,10 +247,10 @@ def check_limits(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
 
 
 def _changed(run: SessionNumbers) -> Iterator[str]:
-    held = run.conditions.limits
-    if len(held) < 2:
+    every = run.conditions.limits
+    if len(every) < 2:
         return
-    limits = [(name, limit_text(held, name)) for name in LIMITS]
+    limits = [(name, limit_text(every, name)) for name in LIMITS]
     moved = [f"{name} {text}" for name, text in limits if text and not text.isdecimal()]
     yield (
         f"Limits of {run.name} were changed while it was measured "

@@ -90,8 +90,8 @@ def _held(
 
 
 def _most_held(gpus: Sequence[GpuClocks]) -> tuple[str, float]:
-    held = [(why, share) for gpu in gpus for why, share in gpu.held.items()]
-    return max(held, key=lambda each: each[1], default=("", 0.0))
+    shares = [(why, share) for gpu in gpus for why, share in gpu.held.items()]
+    return max(shares, key=lambda each: each[1], default=("", 0.0))
 
 
 def check_host(a: ComparedSide, b: ComparedSide) -> QualityCheck:

@@ -123,7 +123,7 @@ class _GpuSpan:
         t_ns: int,
         clock_mhz: int | None,
         bits: int | None,
-        held: str,
+        throttled: str,
         heat_c: int | None,
     ) -> None:
         if clock_mhz is not None:
@@ -132,7 +132,9 @@ class _GpuSpan:
             self._bits[bits] += 1
         if heat_c is not None:
             self._hottest_c = max(self._hottest_c or heat_c, heat_c)
-        counted: dict[str, int] = msgspec.json.decode(held) if held != "{}" else {}
+        counted: dict[str, int] = (
+            msgspec.json.decode(throttled) if throttled != "{}" else {}
+        )
         for why, held_ns in counted.items():
             counter = self._counters.setdefault(why, _Counter(t_ns, held_ns))
             counter.told(t_ns, held_ns)

@@ -154,7 +154,7 @@ def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
         (session,),
     )
     own = {str(pid) for (pid,) in pids}
-    return {uuid for uuid, held in users if own & json.loads(held).keys()}
+    return {uuid for uuid, memory in users if own & json.loads(memory).keys()}
 
 
 def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:

@@ -24,8 +24,10 @@ def limits_held(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
 ) -> tuple[Values, ...]:
     """The limits in force in a span, in order; empty if they cannot be changed."""
-    held = [(seqs, tokens) for _, seqs, tokens, *_ in _rows(connection, session, span)]
-    return tuple(held[:1] + [now for was, now in pairwise(held) if now != was])
+    limits = [
+        (seqs, tokens) for _, seqs, tokens, *_ in _rows(connection, session, span)
+    ]
+    return tuple(limits[:1] + [now for was, now in pairwise(limits) if now != was])
 
 
 def limits_turned(
@@ -36,9 +38,9 @@ def limits_turned(
     A limit that was never lowered is in the engine's settings, as the user typed it.
     """
     rows = _rows(connection, session, span)
-    held = [(seqs, tokens) for _, seqs, tokens, *_ in rows]
+    limits = [(seqs, tokens) for _, seqs, tokens, *_ in rows]
     return {
-        name: limit_text(held, name) or ""
+        name: limit_text(limits, name) or ""
         for place, name in enumerate(LIMITS, 1)
         if any(row[place] < row[place + len(LIMITS)] for row in rows)
     }
@@ -60,9 +62,9 @@ def _rows(
     return [*(before[-1:] or rows[:1]), *inside]
 
 
-def limit_text(held: Sequence[Values], name: str) -> str | None:
+def limit_text(limits: Sequence[Values], name: str) -> str | None:
     """A limit as text: ``8``, or ``32 → 8`` if it changed."""
-    each = [values[LIMITS.index(name)] for values in held]
+    each = [values[LIMITS.index(name)] for values in limits]
     changed = each[:1] + [now for was, now in pairwise(each) if now != was]
     if len(changed) > MOST_NAMED:
         return f"{min(changed)}–{max(changed)}, changed {len(changed) - 1} times"

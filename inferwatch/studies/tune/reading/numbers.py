@@ -139,8 +139,8 @@ def engine_use(
 def _memory(connection: sqlite3.Connection, where: tuple[int, int, int]) -> int | None:
     """Peak memory of the engine's GPUs, or of its processes if there are none."""
     ours = engine_gpus(connection, where[0])
-    held = dict(connection.execute(GPU_MEMORY, where).fetchall())
-    sizes = [int(each) for uuid, each in held.items() if uuid in ours or not ours]
+    by_gpu = dict(connection.execute(GPU_MEMORY, where).fetchall())
+    sizes = [int(each) for uuid, each in by_gpu.items() if uuid in ours or not ours]
     if sizes:
         return sum(sizes)
     (most,) = connection.execute(PROCESS_MEMORY, where).fetchone()
@@ -184,8 +184,8 @@ def _client(result: LoadResult) -> Iterator[str]:
 
 
 def _clocks(gpus: tuple[GpuClocks, ...]) -> Iterator[str]:
-    held = [(share, why) for gpu in gpus for why, share in gpu.held.items()]
-    share, why = max(held, default=(0.0, ""))
+    shares = [(share, why) for gpu in gpus for why, share in gpu.held.items()]
+    share, why = max(shares, default=(0.0, ""))
     if share > HELD_TOLERANCE:
         yield f"GPU clocks were held down {share:.0%} of the time ({why})"
 
@@ -206,10 +206,10 @@ def _missing(gaps: RecordingGaps) -> Iterator[str]:
         yield f"the clock stepped by {stepped_s:+.1f} s"
 
 
-def _turned(held: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _turned(limits: Sequence[tuple[int, int]]) -> Iterator[str]:
     """A doubt if the limits were changed during the measurement."""
-    if len(held) > 1:
-        moved = (f"{name} {limit_text(held, name)}" for name in LIMITS)
+    if len(limits) > 1:
+        moved = (f"{name} {limit_text(limits, name)}" for name in LIMITS)
         yield f"limits were changed while it was measured ({', '.join(moved)})"
 
 
