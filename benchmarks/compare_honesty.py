@@ -331,7 +331,7 @@ def alarms(pair: SessionPair) -> int:
     return sum(len(pair.of(verdict)) for verdict in definite)
 
 
-def shown(
+def all_have(
     pair: SessionPair, verdict: MetricVerdict, metrics: Iterable[str] = tuple(KEYS)
 ) -> bool:
     """Whether all of these metrics have this verdict."""
@@ -359,7 +359,7 @@ class Truths:
 
     def __init__(self) -> None:
         self._covered: dict[str, list[bool]] = defaultdict(list)
-        self._said: dict[MetricVerdict, int] = defaultdict(int)
+        self._verdicts: dict[MetricVerdict, int] = defaultdict(int)
         self._alarms: list[bool] = []
 
     def add(self, pair: SessionPair) -> None:
@@ -367,19 +367,19 @@ class Truths:
         for key, hit in covers(pair).items():
             self._covered[KEYS[key].statistic or "rate"].append(hit)
         for each in pair.results:
-            self._said[each.verdict] += 1
+            self._verdicts[each.verdict] += 1
 
     def __str__(self) -> str:
         """Return the coverage by statistic, and the share of false alarms."""
         covered = ", ".join(
             f"{name} {np.mean(hits):.1%}" for name, hits in self._covered.items()
         )
-        rows = sum(self._said.values())
-        probably = sum(self._said[each] for each in PROBABLY) / rows
+        rows = sum(self._verdicts.values())
+        probably = sum(self._verdicts[each] for each in PROBABLY) / rows
         return (
             f"covered {covered}; a false alarm anywhere {np.mean(self._alarms):.1%}; "
             f"rows probably {probably:.1%}, cannot tell "
-            f"{self._said[MetricVerdict.OPEN] / rows:.1%}"
+            f"{self._verdicts[MetricVerdict.OPEN] / rows:.1%}"
         )
 
 
@@ -388,19 +388,19 @@ class Power:
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
-        self._said: dict[str, list[MetricVerdict]] = defaultdict(list)
+        self._verdicts: dict[str, list[MetricVerdict]] = defaultdict(list)
         self._any: list[bool] = []
 
     def add(self, pair: SessionPair) -> None:
         found = {each.metric.key: each.verdict for each in pair.results}
         for key in self._keys:
-            self._said[key].append(found.get(key, MetricVerdict.OPEN))
+            self._verdicts[key].append(found.get(key, MetricVerdict.OPEN))
         self._any.append(any(found.get(key) in OUTRIGHT for key in self._keys))
 
     def __str__(self) -> str:
         """Return the shares of definite and of probable verdicts by metric."""
         texts = []
-        for key, verdicts in self._said.items():
+        for key, verdicts in self._verdicts.items():
             outright = np.mean([each in OUTRIGHT for each in verdicts])
             probably = np.mean([each in PROBABLY for each in verdicts])
             texts.append(f"{key} {outright:.1%} (and probably {probably:.1%})")

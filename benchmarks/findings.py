@@ -35,7 +35,7 @@ def first_named(readings: Iterable[AnyReading], wanted: str) -> tuple[float, lis
     return float("inf"), [each.name for each in model.findings]
 
 
-def ever(readings: Iterable[AnyReading], name: str) -> bool:
+def is_ever_found(readings: Iterable[AnyReading], name: str) -> bool:
     """Return whether it was a finding at any tick."""
     return first_named(readings, name)[0] < float("inf")
 
@@ -71,7 +71,7 @@ def main() -> None:
         beside = ", ".join(name for name in names if name != fault.finding)
         mark = "ok " if good and after_s <= WITHIN_S else "NOT"
         print(f"{mark} {fault.finding:<22} {after_s:5.0f} s  {fault.what}  {beside}")
-    wrong = [each.what for each in NEARLY if ever(each.told(), each.finding)]
+    wrong = [each.what for each in NEARLY if is_ever_found(each.told(), each.finding)]
     print(f"{named} of {len(PLANTED)} named first, {LEAST_NAMED} wanted of 30")
     print(f"{len(wrong)} of {len(NEARLY)} near misses named: {wrong}")
     spent = tick_cost_ms()

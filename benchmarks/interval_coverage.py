@@ -62,7 +62,7 @@ class Cell:
         return self.covered / self.printed if self.printed else math.nan
 
     @property
-    def shown(self) -> float:
+    def printed_share(self) -> float:
         """The share of trials in which an interval was printed."""
         return self.printed / self.trials
 
@@ -140,7 +140,9 @@ def main(trials: int) -> int:
                 for each in found
                 if each.case.n == n and each.case.lognormal is lognormal
             ]
-            cells = (f"{100 * c.coverage:7.1f} / {100 * c.shown:5.1f}" for c in row)
+            cells = (
+                f"{100 * c.coverage:7.1f} / {100 * c.printed_share:5.1f}" for c in row
+            )
             print(f"{n:>6}" + "".join(cells))
     promised = [
         (each, name, cell)
@@ -149,10 +151,10 @@ def main(trials: int) -> int:
         if each.case.rho in PROMISED
     ]
     each, name, low = min(
-        (entry for entry in promised if entry[2].shown >= RARE),
+        (entry for entry in promised if entry[2].printed_share >= RARE),
         key=lambda entry: entry[2].coverage,
     )
-    rare = max(cell.missed for _, _, cell in promised if cell.shown < RARE)
+    rare = max(cell.missed for _, _, cell in promised if cell.printed_share < RARE)
     print(
         f"\nlowest up to rho {PROMISED[-1]}: {low.coverage:.1%}, {name} at "
         f"n = {each.case.n}, rho = {each.case.rho}"

@@ -84,7 +84,7 @@ class MadeUpEngine:
         self._next += 1
         self._live.append(number)
         prompt = round(random.lognormvariate(6, 1.5)) + 1
-        self._tell(
+        self._add_event(
             t_ns,
             EventKind.ARRIVED,
             number,
@@ -92,15 +92,17 @@ class MadeUpEngine:
             max_tokens=128,
             temperature=0.7,
         )
-        self._tell(t_ns + 1, EventKind.ADDED, number, prompt_tokens=prompt)
-        self._tell(t_ns + 2, EventKind.SCHEDULED, number, cached_tokens=prompt // 3)
+        self._add_event(t_ns + 1, EventKind.ADDED, number, prompt_tokens=prompt)
+        self._add_event(
+            t_ns + 2, EventKind.SCHEDULED, number, cached_tokens=prompt // 3
+        )
 
     def end(self, t_ns: int) -> None:
         """End the oldest request."""
         number = self._live.popleft()
-        self._tell(t_ns, EventKind.FIRST_TOKEN, number)
+        self._add_event(t_ns, EventKind.FIRST_TOKEN, number)
         for vantage in (Vantage.ENGINE, Vantage.FRONTEND):
-            self._tell(
+            self._add_event(
                 t_ns,
                 EventKind.FINISHED,
                 number,
@@ -139,7 +141,7 @@ class MadeUpEngine:
         )
         self.model.fold(made)
 
-    def _tell(
+    def _add_event(
         self,
         t_ns: int,
         kind: EventKind,
@@ -292,7 +294,7 @@ def measure(terminal: Terminal, key: str, times: int, random: Random) -> list[fl
     return took
 
 
-def told(name: str, took: Sequence[float]) -> str:
+def row_text(name: str, took: Sequence[float]) -> str:
     cuts = quantiles(took, n=100, method="inclusive")
     p50, p95, worst = (f"{each * 1e3:7.1f}" for each in (cuts[49], cuts[94], max(took)))
     over = "" if cuts[94] <= LIMIT_S else f"  over {LIMIT_S * 1e3:.0f} ms"
@@ -325,8 +327,8 @@ def main() -> None:
     for name, key in KEYS.items():
         took = measure(terminal, key, options.times, random)
         every += took
-        print(told(name, took), flush=True)
-    print(told("all", every))
+        print(row_text(name, took), flush=True)
+    print(row_text("all", every))
     terminal.child.sendcontrol("c")
     terminal.child.expect(pexpect.EOF, timeout=15)
     terminal.child.close()

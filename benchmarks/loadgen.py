@@ -83,7 +83,7 @@ CASES = (
 )
 
 
-class Told(NamedTuple):
+class Report(NamedTuple):
     """Latencies as a client reports them."""
 
     ttft_ns: Ns
@@ -91,7 +91,7 @@ class Told(NamedTuple):
     due_ns: Ns
     """TTFT from the due time."""
     itl_ns: Ns
-    said: str = ""
+    remark: str = ""
 
 
 class Truth(NamedTuple):
@@ -168,7 +168,7 @@ class CpuWatch:
         return float(end - begin)
 
 
-async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
+async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Report, CpuWatch]:
     """Run inferwatch's load generator, as the dashboard does."""
     plan = LoadPlan(
         run_id="bench",
@@ -193,7 +193,7 @@ async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Told, CpuWa
     await asyncio.sleep(0.2)
     await stream.close()
     await reading
-    return told(readings), cpu
+    return report_of(readings), cpu
 
 
 async def collect(stream: LoadStream, into: list[AnyReading]) -> None:
@@ -201,7 +201,7 @@ async def collect(stream: LoadStream, into: list[AnyReading]) -> None:
         into.extend(batch)
 
 
-def told(readings: list[AnyReading]) -> Told:
+def report_of(readings: list[AnyReading]) -> Report:
     records = [each for each in readings if isinstance(each, RequestRecord)]
     times = [each for each in readings if isinstance(each, TokenTimes)]
     samples = [each for each in readings if isinstance(each, ClientSample)]
@@ -214,11 +214,11 @@ def told(readings: list[AnyReading]) -> Told:
         for each in records
         if each.first_token_ns is not None and each.sent_ns is not None
     ]
-    return Told(
+    return Report(
         ttft_ns=np.array([first - sent for _, sent, first in seen]),
         due_ns=np.array([first - due for due, _, first in seen]),
         itl_ns=np.concatenate([np.array(each.gaps_ns, np.int64) for each in times]),
-        said=(
+        remark=(
             f"send lag p99 {send} ms, recv lag p50 {p50} p99 {p99} ms, "
             f"merged {whole.merged_reads}/{whole.reads}, kernel "
             f"{whole.kernel_stamps}/{whole.tokens}, failed {failed}"
@@ -236,7 +236,7 @@ main()
 """Runs vLLM's command; the CPU wheel is a distribution of another name."""
 
 
-async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
+async def vllm(case: Case, url: str, directory: Path) -> tuple[Report, CpuWatch]:
     """Run ``vllm bench serve`` with its OpenAI completions back end."""
     result = directory / "vllm.json"
     result.unlink(missing_ok=True)
@@ -263,11 +263,11 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
     gaps = [np.array(each) for each in answer["itls"] if each]
     ttft_ns = (np.array(answer["ttfts"]) * 1e9).astype(np.int64)
     return (
-        Told(
+        Report(
             ttft_ns=ttft_ns,
             due_ns=ttft_ns,  # it knows no other
             itl_ns=(np.concatenate(gaps) * 1e9).astype(np.int64),
-            said=f"completed {answer['completed']}, failed {answer.get('failed', 0)}",
+            remark=f"completed {answer['completed']}, failed {answer.get('failed', 0)}",
         ),
         cpu,
     )
@@ -275,7 +275,7 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
 
 async def guidellm(
     command: Path, case: Case, url: str, directory: Path
-) -> tuple[Told, CpuWatch]:
+) -> tuple[Report, CpuWatch]:
     """Run ``guidellm run`` in a virtual environment of its own."""
     result = directory / "guidellm.json"
     result.unlink(missing_ok=True)
@@ -304,7 +304,7 @@ async def guidellm(
 
 async def aiperf(
     command: Path, case: Case, url: str, directory: Path
-) -> tuple[Told, CpuWatch]:
+) -> tuple[Report, CpuWatch]:
     """Run ``aiperf profile`` in a virtual environment of its own."""
     folder, model = directory / "aiperf", tokenizer(directory / "model")
     shutil.rmtree(folder, ignore_errors=True)
@@ -326,7 +326,7 @@ async def aiperf(
     return from_result(folder / "profile_export.jsonl"), cpu
 
 
-def from_result(path: Path) -> Told:
+def from_result(path: Path) -> Report:
     """Read a tool's result file; without gaps, each request has its mean gap."""
     (run,) = read_results(path).runs
     answered = [each for each in run.requests if each.first_ns and not each.failure]
@@ -335,11 +335,11 @@ def from_result(path: Path) -> Told:
     gaps = [np.array(mean_gap(each)) for each in answered]
     if kept:
         gaps = [np.array(each.gaps_ns, np.int64) for each in answered]
-    return Told(
+    return Report(
         ttft_ns=np.array([(each.first_ns or 0) - each.sent_ns for each in answered]),
         due_ns=np.array([(each.first_ns or 0) - each.due_ns for each in answered]),
         itl_ns=np.concatenate(gaps).astype(np.int64),
-        said=f"failed {failed}; ITL: {'every gap' if kept else 'a mean a request'}",
+        remark=f"failed {failed}; ITL: {'every gap' if kept else 'a mean a request'}",
     )
 
 
@@ -386,10 +386,10 @@ async def watched(
 
 # The comparison.
 
-Client = Callable[[Case, str, Path], Awaitable[tuple[Told, CpuWatch]]]
+Client = Callable[[Case, str, Path], Awaitable[tuple[Report, CpuWatch]]]
 
 
-def errors_ms(report: Told, truth: Truth) -> dict[str, float]:
+def errors_ms(report: Report, truth: Truth) -> dict[str, float]:
     """Return by how much the client's latencies exceed the truth."""
     return {
         "TTFT mean": (report.ttft_ns.mean() - truth.ttft_ns.mean()) / 1e6,
@@ -418,7 +418,7 @@ async def measure(client: Client, case: Case, directory: Path) -> dict[str, Any]
         "arrivals/s": len(gaps) / gaps.sum() * 1e9,
         "CV": float(gaps.std() / gaps.mean()),
         "truth ITL p99": _p99_ms(truth.itl_ns),
-        "said": report.said,
+        "remark": report.remark,
     }
 
 
@@ -449,7 +449,7 @@ async def compare(case: Case, clients: dict[str, Client], rounds: int) -> None:
         middle = {column: median(run[column] for run in each) for column in COLUMNS}
         cells = (form.format(middle[column]) for column, form in COLUMNS.items())
         print(f"{name:12}" + "".join(f"{cell:>14}" for cell in cells))
-        print(f"{'':12}  {each[-1]['said']}")
+        print(f"{'':12}  {each[-1]['remark']}")
 
 
 def clients(arguments: argparse.Namespace) -> dict[str, Client]:

@@ -46,16 +46,16 @@ def main() -> None:
         os.environ["INFERWATCH_RUNTIME_DIR"] = directory
         answer_for_cpu_wheel()
         engine = boot(make(platformdirs.user_cache_path("inferwatch", appauthor=False)))
-        tell(engine, "nobody listens")
+        print_costs(engine, "nobody listens")
         with zmq.Context() as context, context.socket(zmq.SUB) as listener:
             listener.connect(f"ipc://{probe.start().speak(Role.CORE).path}")
             listener.subscribe(LIVE)
             time.sleep(2.0)
-            tell(engine, "somebody listens")
-        tell_control(engine)
+            print_costs(engine, "somebody listens")
+        print_control_costs(engine)
 
 
-def tell(engine: Vllm, whose: str) -> None:
+def print_costs(engine: Vllm, whose: str) -> None:
     """Measure all batch sizes, and print the costs."""
     rows = [measure(engine, f"{whose} {batch}", batch) for batch in BATCHES]
     print(whose)
@@ -73,7 +73,7 @@ def tell(engine: Vllm, whose: str) -> None:
     print(f"per further sequence {slope:.3f} µs; budget 10 µs, 25 µs, 0.3 µs")
 
 
-def tell_control(engine: Vllm) -> None:
+def print_control_costs(engine: Vllm) -> None:
     """Measure and print what lowered limits add."""
     control = probe.start()._control
     assert control is not None, "there is no control"  # noqa: S101 - or no sense

@@ -316,7 +316,7 @@ def opening_s(path: Path) -> float:
     return perf_counter() - began_s
 
 
-def told(name: str, took: list[tuple[float, float]]) -> float:
+def print_row(name: str, took: list[tuple[float, float]]) -> float:
     """Print a line, and return the largest CPU seconds."""
     wall, cpu = sorted(each for each, _ in took), sorted(each for _, each in took)
     p95 = wall[int(0.95 * (len(wall) - 1))]
@@ -348,7 +348,7 @@ def main() -> None:
         far = build(path)
         print(f"opening      median {median(opening_s(path) for _ in range(9)):.3f} s")
         worst_s = [
-            told(f"{name} {window.label:7}", better_of_two(path, window, moments))
+            print_row(f"{name} {window.label:7}", better_of_two(path, window, moments))
             for name, moments in (("seek,", anywhere(path)), ("far, ", far))
             for window in (Window.MINUTE, Window.FIVE_MINUTES, Window.SESSION)
         ]

@@ -171,7 +171,7 @@ class Ended:
     """
     best: bool
     """Whether its best is the true best, or negligibly worse."""
-    told: list[bool]
+    told_apart: list[bool]
     """For each point worse by FAR, whether it is told apart."""
     wrong: bool
     """Whether a point as good or better is told apart from its best."""
@@ -255,7 +255,7 @@ def judged(
     return Ended(
         right=right,
         best=near,
-        told=[
+        told_apart=[
             not each.is_best and not each.like_best
             for each in found
             if truths[each.point] < mine * (1 - FAR)
@@ -293,7 +293,7 @@ def summary(found: Sequence[Ended]) -> str:
         return float(np.mean(values))
 
     covered = [hit for each in found for hit in each.covered]
-    hits = [hit for each in found for hit in each.told] or [True]
+    hits = [hit for each in found for hit in each.told_apart] or [True]
     return (
         f"right {mean([e.right for e in found]):6.1%}  "
         f"true best {mean([e.best for e in found]):6.1%}  "

@@ -181,14 +181,14 @@ def verdict(compared: Differences) -> str:
         compared.large(ChangeSide.RESULT),
     )
     parts = [
-        _told("the traffic", traffic, known=compared.known(ChangeSide.TRAFFIC)),
+        _side_text("the traffic", traffic, known=compared.known(ChangeSide.TRAFFIC)),
         _server(compared),
-        _told("the result", result, known=compared.known(ChangeSide.RESULT)),
+        _side_text("the result", result, known=compared.known(ChangeSide.RESULT)),
     ]
     return "; ".join(parts)
 
 
-def _told(what: str, large: Sequence[ComparedNumber], *, known: bool) -> str:
+def _side_text(what: str, large: Sequence[ComparedNumber], *, known: bool) -> str:
     if not known:
         return f"{what} cannot be compared"
     if not large:

@@ -14,7 +14,7 @@ from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.engines import known_sum
 
-RESTART_TOLD_NS = 300_000_000_000
+RECENT_RESTART_NS = 300_000_000_000
 """How long after a restart it is shown."""
 FAR_APART = 0.1
 """Difference in KV usage from which ranks of one server differ, 0-1."""
@@ -115,7 +115,7 @@ def _server(states: Sequence[ServerState], place: int, now_ns: int) -> FleetServ
     state = states[0] if len(states) == 1 else _of_ranks(states)
     age_ns = None if state.last_ns is None else max(now_ns - state.last_ns, 0)
     ago_ns = None if state.restarted_ns is None else now_ns - state.restarted_ns
-    recent_ns = ago_ns if ago_ns is not None and ago_ns < RESTART_TOLD_NS else None
+    recent_ns = ago_ns if ago_ns is not None and ago_ns < RECENT_RESTART_NS else None
     return FleetServer(
         state=state,
         trouble=_trouble(state, recent_ns),

@@ -218,7 +218,7 @@ def headed_charts(
     return [PrintedHeading(heading, level), *sentences, Charts(figures=drawn)]
 
 
-def said_of(item: Item) -> str:
+def item_text(item: Item) -> str:
     return ": ".join(filter(None, (item.of, item.word, item.text)))
 
 

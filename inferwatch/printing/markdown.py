@@ -13,7 +13,7 @@ from inferwatch.printing.document import (
     PrintedHeading,
     Sentence,
     Table,
-    said_of,
+    item_text,
     text_of,
 )
 from inferwatch.visible import visible
@@ -86,7 +86,7 @@ def _sentence(each: Sentence) -> str:
 
 def _item(each: Item) -> str:
     doubt = "**!** " if each.is_doubt else ""
-    text = prose(said_of(each))
+    text = prose(item_text(each))
     if each.alarm:
         text = text.replace(each.alarm, f"**{each.alarm}**", 1)
     return f"- {doubt}{text}"

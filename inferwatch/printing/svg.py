@@ -206,7 +206,7 @@ def clock(t_s: float) -> str:
     return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
-def told_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
+def tooltip_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
     """The tooltip of a column: each name with its value."""
     pairs = zip(names, say(values), strict=True)
     return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in pairs)}"
@@ -278,7 +278,7 @@ class SvgTimeChart:
             column = [each.values[i] for each in self.series]
             if any(value is not None for value in column):
                 at = clock(self.start_s + i * self.column_s)
-                words = told_at(at, names, column, self.say)
+                words = tooltip_at(at, names, column, self.say)
                 yield stretch(i / count, (i + 1) / count, words)
 
     def _times(self) -> list[str]:

@@ -19,7 +19,7 @@ from inferwatch.printing.document import (
     PrintedRow,
     Sentence,
     Table,
-    said_of,
+    item_text,
     text_of,
 )
 from inferwatch.visible import visible
@@ -97,7 +97,7 @@ def block_lines(  # noqa: C901 - a case for each
         case Items(items=items):
             for each in items:
                 sign = "! " if each.is_doubt else ""
-                yield from wrapped(f"{sign}{said_of(each)}", width=width)
+                yield from wrapped(f"{sign}{item_text(each)}", width=width)
         case FactList(pairs=pairs):
             for name, value in pairs:
                 pair = f"{name}: {text_of(value)}"

@@ -49,13 +49,13 @@ class Wait(msgspec.Struct, array_like=True):
 
     def passed_over(self, account: QueueAccount) -> None:
         """Record that the first step after it was queued did not schedule it."""
-        self._came_before(account)
+        self._spend_until_step(account)
         self.account = account.spent_ns.copy()
 
     def taken(self, account: QueueAccount, cached_tokens: int) -> None:
         """Record that the latest step is the first to schedule the request."""
         if self.account is None:
-            self._came_before(account)
+            self._spend_until_step(account)
         else:
             self.spent_ns = self.so_far(account.spent_ns)
             self.upto_ns = self.added_ns + sum(self.spent_ns)
@@ -109,7 +109,7 @@ class Wait(msgspec.Struct, array_like=True):
         self.account = None
         self.step = NO_STEP if self.step is None else self.step
 
-    def _came_before(self, account: QueueAccount) -> None:
+    def _spend_until_step(self, account: QueueAccount) -> None:
         """Attribute the time up to the latest step to the step that ran until then.
 
         To an unknown cause where steps were missed.
@@ -148,7 +148,7 @@ def ttft_spent(
         spent_ns = wait.spent_ns.copy()
         api_ns = wait.added_ns - arrived_ns
         send_ns = 0 if first_ns is None else arrived_ns + ttft_ns - first_ns
-        held_ns = held_up(wait, tokenised_ns)
+        held_ns = step_wait_ns(wait, tokenised_ns)
         spent_ns[PLACE[Cause.API]] = api_ns - held_ns
         spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
         spent_ns[PLACE[Cause.SEND]] = send_ns
@@ -162,7 +162,7 @@ def ttft_spent(
     return spent_ns
 
 
-def held_up(wait: Wait, tokenised_ns: int | None) -> int:
+def step_wait_ns(wait: Wait, tokenised_ns: int | None) -> int:
     if tokenised_ns is None or wait.before is None:
         return 0
     start_ns, end_ns = wait.before

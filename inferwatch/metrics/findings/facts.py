@@ -19,7 +19,7 @@ from inferwatch.metrics.steps.live_limits import LABELS
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})
-TOLD_BY_INFO = {
+INFO_FIELDS = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
     "max_model_len": "max_model_len",
@@ -214,14 +214,14 @@ class Facts:
         there = self.around.gpus
         return tuple(g for g in there if g.info.uuid in uuids) if uuids else there
 
-    def told(self, name: str) -> Setting:
+    def setting(self, name: str) -> Setting:
         """Return a setting as the engine reports it.
 
         None if unknown or engines differ.
         """
         if name in self.settings:
             return self.settings[name]
-        place = TOLD_BY_INFO.get(name)
+        place = INFO_FIELDS.get(name)
         if place is None or not self.infos:
             return None
         values = {getattr(info, place) for info in self.infos}
@@ -246,7 +246,7 @@ class Facts:
         now, start = self.live(name) or (0, 0)
         if now < start:
             return f"{now:,} (a live limit, {start:,} at start)"
-        limit = self.told(name)
+        limit = self.setting(name)
         return f"{limit:,}" if isinstance(limit, int) else ""
 
     def flag(
@@ -264,7 +264,7 @@ class Facts:
         restart as long as it stays at or below its value at start.
         """
         live = self.live(name)
-        present = as_told(self.told(name))
+        present = setting_text(self.setting(name))
         if live is not None and live[0] < live[1]:
             present = f"{live[0]:,}, a live limit of ours; {live[1]:,} at start"
         if live is not None and (lower or live[0] < live[1]):
@@ -278,7 +278,7 @@ class Facts:
         )
 
 
-def as_told(value: Setting) -> str | None:
+def setting_text(value: Setting) -> str | None:
     """Return a setting as text for operators; None where it is unknown."""
     match value:
         case None:

@@ -103,7 +103,7 @@ class HostGaps(Diagnosis):
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         flags = []
-        if facts.told("enforce_eager") is True:
+        if facts.setting("enforce_eager") is True:
             flags.append(
                 facts.flag(
                     "enforce_eager",
@@ -111,7 +111,7 @@ class HostGaps(Diagnosis):
                     "less host work a step; ITL falls",
                 )
             )
-        if facts.told("async_scheduling") is not True:
+        if facts.setting("async_scheduling") is not True:
             flags.append(
                 facts.flag(
                     "async_scheduling",

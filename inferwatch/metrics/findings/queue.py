@@ -50,7 +50,7 @@ def waits(
     return FindingCost(share, f"{share:.0%} of the time to first tokens")
 
 
-def computes_fully(facts: Facts) -> bool:
+def is_compute_full(facts: Facts) -> bool:
     """Return whether compute is so busy that more tokens per step would not help."""
     limits = facts.limits
     values = [limits.measured_mfu] if limits else []
@@ -93,7 +93,7 @@ class BatchTooSmall(Diagnosis):
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        if blocks_short(facts) or computes_fully(facts):
+        if blocks_short(facts) or is_compute_full(facts):
             return None
         return waits(facts, Cause.QUEUE_SEQS, bound=(BoundBy.SEQS,))
 
@@ -135,7 +135,7 @@ class TokenBudget(Diagnosis):
     CAUSES = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        if computes_fully(facts):
+        if is_compute_full(facts):
             return None
         return waits(facts, *self.CAUSES, bound=(BoundBy.TOKENS,))
 

@@ -34,7 +34,7 @@ class Imbalance(Diagnosis):
     """Running requests / those of the fullest server, below which a server has room."""
 
     def __init__(self, facts_by_source: Mapping[str, Facts | None]) -> None:
-        self._told = {
+        self._facts = {
             source: facts for source, facts in facts_by_source.items() if facts
         }
 
@@ -43,10 +43,10 @@ class Imbalance(Diagnosis):
         full, idle = self._full(), self._idle()
         if not full or not idle:
             return None
-        waiting = sum(self._told[each].waiting or 0 for each in full)
+        waiting = sum(self._facts[each].waiting or 0 for each in full)
         if waiting < self.LEAST_WAITING * len(full):
             return None
-        running = sum(each.running or 0 for each in self._told.values())
+        running = sum(each.running or 0 for each in self._facts.values())
         share = waiting / (waiting + running)
         return FindingCost(
             share, f"{share:.0%} of all requests wait where they need not"
@@ -55,7 +55,7 @@ class Imbalance(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         del facts
         full, idle = self._full(), self._idle()
-        waiting = sum(self._told[each].waiting or 0 for each in full)
+        waiting = sum(self._facts[each].waiting or 0 for each in full)
         return (
             f"{waiting:,} wait at {_named(full)} while {_named(idle)} "
             f"{'has' if len(idle) == 1 else 'have'} room"
@@ -64,8 +64,8 @@ class Imbalance(Diagnosis):
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         return tuple(
             Evidence(
-                text=f"{source}: {self._told[source].waiting:,} waiting, "
-                f"{self._told[source].running:,} running",
+                text=f"{source}: {self._facts[source].waiting:,} waiting, "
+                f"{self._facts[source].running:,} running",
                 page="fleet",
                 t_ns=facts.now_ns,
             )
@@ -82,12 +82,12 @@ class Imbalance(Diagnosis):
         )
 
     def _most(self) -> int:
-        return max((each.running or 0 for each in self._told.values()), default=0)
+        return max((each.running or 0 for each in self._facts.values()), default=0)
 
     def _full(self) -> list[str]:
         return sorted(
             source
-            for source, each in self._told.items()
+            for source, each in self._facts.items()
             if (each.waiting or 0) >= self.LEAST_WAITING
         )
 
@@ -95,7 +95,7 @@ class Imbalance(Diagnosis):
         most = self._most()
         return sorted(
             source
-            for source, each in self._told.items()
+            for source, each in self._facts.items()
             if not each.waiting
             and each.running is not None
             and each.running < self.SPARE * most

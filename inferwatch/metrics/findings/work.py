@@ -131,7 +131,7 @@ class MemoryBound(Diagnosis):
 
     def _speculative(self, facts: Facts) -> tuple[Knob, ...]:
         """Return the flag for speculative decoding, unless it is already on."""
-        if facts.told("speculative_method") is not None:
+        if facts.setting("speculative_method") is not None:
             return ()
         return (
             Knob(

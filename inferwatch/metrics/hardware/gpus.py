@@ -139,7 +139,7 @@ class Gpu:
         averages = self._averages(reported)
         if averages:
             _put(rows, t_ns - (sample.span_ns or 1), averages)
-        for begin_ns, name, value in self._held(sample, reported):
+        for begin_ns, name, value in self._values(sample, reported):
             _put(rows, begin_ns, {name: value})
         for begin_ns, values in rows.items():
             if begin_ns < t_ns:
@@ -225,7 +225,7 @@ class Gpu:
                 found[f"{name}_bytes_per_s"] = sum(both)
         return found
 
-    def _held(
+    def _values(
         self, sample: GpuSample, values: Mapping[str, Any]
     ) -> Iterable[tuple[int, str, float]]:
         """Yield a sample's values: start of the time it holds for, channel, value."""

@@ -94,10 +94,10 @@ class LoadBook:
     @property
     def asked_per_s(self) -> float | None:
         """The mean target rate; None in a closed loop."""
-        rates = self._told()
+        rates = self._target_rates()
         if not rates or rates[-1][1] is None:
             return None
-        ends = [at_ns for at_ns, _ in rates[1:]] + [self._told_until(rates[-1][0])]
+        ends = [at_ns for at_ns, _ in rates[1:]] + [self._last_rate_until(rates[-1][0])]
         spans = [end - at for (at, _), end in zip(rates, ends, strict=True)]
         whole = sum(spans)
         if len(rates) == 1 or whole <= 0:
@@ -119,10 +119,10 @@ class LoadBook:
     @property
     def asked_range(self) -> tuple[float, float] | None:
         """Lowest and highest target rate; None if it never changed."""
-        rates = {rate for _, rate in self._told() if rate is not None}
+        rates = {rate for _, rate in self._target_rates() if rate is not None}
         return (min(rates), max(rates)) if len(rates) > 1 else None
 
-    def _told(self) -> list[tuple[int, float | None]]:
+    def _target_rates(self) -> list[tuple[int, float | None]]:
         """Return when each target rate began, and the rate, without the warm-up."""
         warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
         begin_ns = max(warm, default=0)
@@ -137,7 +137,7 @@ class LoadBook:
             if n + 1 == len(rates) or rates[n + 1][0] > begin_ns
         ]
 
-    def _told_until(self, at_least_ns: int) -> int:
+    def _last_rate_until(self, at_least_ns: int) -> int:
         """Return when the last target rate ended: at the drain, or the last event."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
         heard = [e.t_ns for e in self.events]

@@ -282,7 +282,7 @@ class ClientRun:
         self._began_ns: int | None = None
         self._judged = self._good = 0
         self._events: deque[LoadEvent] = deque(maxlen=MOST_EVENTS)
-        self._asked = LevelCurve()
+        self._target = LevelCurve()
         self._sent = RateCurve()
         self._unmatched: dict[str, TokenTimes | RequestRecord] = {}
         """Token times without a record yet, and records without token times."""
@@ -295,7 +295,7 @@ class ClientRun:
         self._began(event.t_ns)
         self._events.append(event)
         self.progress.event(event)
-        self._asked.tell(event.t_ns, self.progress.rate_per_s)
+        self._target.set_value(event.t_ns, self.progress.rate_per_s)
 
     def sample(self, sample: ClientSample, host: HostUse) -> None:
         """Fold one second of the generator's own measurements, with its host's use."""
@@ -343,7 +343,7 @@ class ClientRun:
             latencies=self._table(now_ns, timeline),
             events=tuple(self._events),
             timeline=timeline,
-            asked_mean_per_s=self._asked.mean(now_ns),
+            asked_mean_per_s=self._target.mean(now_ns),
             achieved_per_s=self._sent.over(None, now_ns),
             slo=", ".join(slos) or None,
             judged=self._judged,
@@ -358,7 +358,7 @@ class ClientRun:
             began_ns=self._began_ns,
             run=self.progress.saved(),
             events=list(self._events),
-            asked=self._asked,
+            asked=self._target,
             sent=self._sent,
             unmatched=list(self._unmatched.values()),
             judged=self._judged,
@@ -370,7 +370,7 @@ class ClientRun:
     def restored(cls, saved: SavedClientRun) -> Self:
         progress = RunProgress.restored(saved.run)
         run = cls(saved.number, progress, elsewhere=saved.elsewhere)
-        run._began_ns, run._asked, run._sent = saved.began_ns, saved.asked, saved.sent
+        run._began_ns, run._target, run._sent = saved.began_ns, saved.asked, saved.sent
         run._judged, run._good = saved.judged, saved.good
         run._events.extend(saved.events)
         run._unmatched = {each.external_id: each for each in saved.unmatched}
@@ -384,7 +384,7 @@ class ClientRun:
         return ClientTimeline(
             start_ns=grid.start_ns,
             bin_ns=grid.bin_ns,
-            asked_per_s=self._asked.columns(grid, now_ns),
+            asked_per_s=self._target.columns(grid, now_ns),
             sent_per_s=self._sent.columns(grid),
             ttft_mean_s=ttft[0],
             ttft_max_s=ttft[1],

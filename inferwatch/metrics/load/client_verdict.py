@@ -316,7 +316,7 @@ class ClientJudge:
         """Records since the last sample."""
         self._seconds: deque[EndedSecond] = deque(maxlen=SECONDS + 1)
         self._whole = WholeRun()
-        self._said = JudgedSecond()
+        self._latest = JudgedSecond()
 
     def record(self, record: RequestRecord) -> None:
         if record.phase is not Phase.WARMUP:
@@ -356,7 +356,7 @@ class ClientJudge:
             fresh=self._fresh,
             seconds=list(self._seconds),
             whole=self._whole,
-            said=self._said,
+            said=self._latest,
         )
 
     @classmethod
@@ -366,7 +366,7 @@ class ClientJudge:
         judge._records.extend(saved.requests)
         judge._fresh, judge._whole = saved.fresh, saved.whole
         judge._seconds.extend(saved.seconds)
-        judge._said = saved.said
+        judge._latest = saved.said
         return judge
 
     def quality(self, gaps: Samples, *, ended: bool) -> ClientQuality:
@@ -394,16 +394,18 @@ class ClientJudge:
         return found.why if found.state is ClientState.CLIENT_BOUND else None
 
     def _say(self, t_ns: int, evidence: ClientEvidence, host: HostUse) -> None:
-        verdict, before = judge(evidence), self._said
+        verdict, before = judge(evidence), self._latest
         if verdict.state is ClientState.CLIENT_BOUND:
             client = cpu_share(evidence.sample) if evidence.sample else None
             cause = host_text(host, client)
-            self._said = JudgedSecond(verdict.state, verdict.reasons, t_ns, cause)
+            self._latest = JudgedSecond(verdict.state, verdict.reasons, t_ns, cause)
         elif before.bound_ns is None or t_ns - before.bound_ns >= CALM_NS:
-            self._said = JudgedSecond(verdict.state, (), before.bound_ns, before.cause)
+            self._latest = JudgedSecond(
+                verdict.state, (), before.bound_ns, before.cause
+            )
 
     def _at_present(self) -> ClientVerdict:
-        latest = self._said
+        latest = self._latest
         bound = latest.state is ClientState.CLIENT_BOUND
         cause = latest.cause if bound else None
         return ClientVerdict(state=latest.state, reasons=latest.reasons, cause=cause)
@@ -422,7 +424,7 @@ class ClientJudge:
                 itl_p50_s=gaps.quantiles(whole.sample.t_ns, Window.SESSION).p50,
             )
         )
-        return replace(found, cause=self._said.cause if found.reasons else None)
+        return replace(found, cause=self._latest.cause if found.reasons else None)
 
     def _now(self, gaps: Samples) -> ClientEvidence:
         """Return the measurements of the last ten seconds."""

@@ -62,7 +62,7 @@ class CrossCheck:
         }
 
 
-def said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
+def disagreement(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
     """Return a sentence for a part of more than 2% of the whole; else nothing."""
     if not whole_s or abs(part_s) <= DISAGREE * whole_s:
         return ()
@@ -176,7 +176,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
         parts=dict(zip(PARTS, means, strict=True)),
         ttft_s=ttft_s,
         unexplained_s=backwards_s,
-        disagreements=said(
+        disagreements=disagreement(
             backwards_s, ttft_s, "of the TTFT is negative: clocks disagree"
         ),
     )
@@ -199,7 +199,9 @@ def check_means(
     client_s = mean_s(seen, "sent_ns", "first_token_ns")
     way_s = minus(client_s, server_s)
     if way_s is not None and client_s is not None and not apart:
-        apart = said(way_s, client_s, "of the client's TTFT is not in the server's")
+        apart = disagreement(
+            way_s, client_s, "of the client's TTFT is not in the server's"
+        )
     return CrossCheck(
         source="metrics",
         n=len(seen),
@@ -266,7 +268,7 @@ def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
     """Compare by the timings in answers; None without any."""
-    records = [each for each in (*book.warmup, *book.records) if _tells(each)]
+    records = [each for each in (*book.warmup, *book.records) if _has_timings(each)]
     if not records:
         return None
     means = _means(records)
@@ -289,13 +291,15 @@ def check_answers(
         ttft_s=mean_s(records, "intended_ns", "first_token_ns"),
         unexplained_s=left_s,
         disagreements=(
-            *said(left_s, client_s, f"of the client's TTFT is not in the {whose}'s"),
+            *disagreement(
+                left_s, client_s, f"of the client's TTFT is not in the {whose}'s"
+            ),
             *_decode(records, means),
         ),
     )
 
 
-def _tells(record: RequestRecord) -> bool:
+def _has_timings(record: RequestRecord) -> bool:
     return (
         record.first_token_ns is not None
         and record.server_queue_ns is not None
@@ -329,4 +333,4 @@ def _decode(records: Sequence[RequestRecord], means: _AnswerMeans) -> tuple[str,
         return ()
     apart_s = here_s - means.decode_s
     what = "longer" if apart_s > 0 else "shorter"
-    return said(apart_s, means.decode_s, f"{what} is the client's decode time")
+    return disagreement(apart_s, means.decode_s, f"{what} is the client's decode time")

@@ -16,7 +16,7 @@ from inferwatch.metrics.load.request_latencies import (
     tpot_ns,
     ttft_ns,
 )
-from inferwatch.metrics.requests.slo import Slo, untold
+from inferwatch.metrics.requests.slo import Slo, unreported
 from inferwatch.metrics.series.intervals import certain_of, share_interval
 
 
@@ -106,7 +106,7 @@ def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] |
     values = latencies(record, gaps_ns)
     first_ns, tokens = record.first_token_ns, record.output_tokens
     at_once = first_ns is not None and first_ns == record.last_token_ns
-    unknown = untold(values, single=at_once or (tokens is not None and tokens < 2))
+    unknown = unreported(values, single=at_once or (tokens is not None and tokens < 2))
     if tokens is not None:
         unknown.discard("tpot_s")  # all tokens came in the first chunk
     failed = record.failure not in {None, *BY_US}

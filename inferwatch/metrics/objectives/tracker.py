@@ -13,7 +13,13 @@ from inferwatch.metrics.requests.objectives import ALL, Objectives, parse_object
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
-from inferwatch.metrics.requests.slo import DEFAULT_SHARE, FAILED, METRICS, Slo, untold
+from inferwatch.metrics.requests.slo import (
+    DEFAULT_SHARE,
+    FAILED,
+    METRICS,
+    Slo,
+    unreported,
+)
 from inferwatch.metrics.series.samples import Counters
 from inferwatch.metrics.series.window import Window
 
@@ -30,7 +36,7 @@ def judged(request: Request, slo: Slo) -> list[str] | None:
     """
     values = _values(request)
     single = request.tokens is not None and request.tokens < 2
-    unknown = untold(values, single=single, all_gaps=request.trusted)
+    unknown = unreported(values, single=single, all_gaps=request.trusted)
     failed = request.outcome is RequestState.FAILED
     missed = slo.missed(values, unknown, failed=failed)
     cut_off = not failed and request.outcome is not RequestState.FINISHED
@@ -102,7 +108,7 @@ class SloTracker:
     ) -> None:
         self._requests = requests
         self._chosen = chosen
-        self._said: dict[str, WatchedSlo] = {}
+        self._by_source: dict[str, WatchedSlo] = {}
         """By source; those of the empty source were typed, and apply to all."""
         self._objectives: dict[str, Objectives] = {}
         self.totals = Counters(*COLUMNS)
@@ -130,13 +136,13 @@ class SloTracker:
         return self._chosen is None
 
     def _hold(self, slo: WatchedSlo) -> None:
-        self._said.pop(slo.source, None)
+        self._by_source.pop(slo.source, None)
         self._objectives.pop(slo.source, None)
         if not slo.slo.strip():
             return
         with suppress(UsageError):  # a damaged record, or one of a later version
             objectives = parse_objectives(slo.slo)
-            self._said[slo.source] = slo
+            self._by_source[slo.source] = slo
             self._objectives[slo.source] = objectives
             for name in objectives.classes:
                 self._class(name)
@@ -145,15 +151,15 @@ class SloTracker:
         """Judge an ended request, or wait until more is reported."""
         if not self._objectives or request.judged:
             return
-        both = request.ended_by_both or len(self._tellers(request)) == len(TELLERS)
-        if both and not request.must_wait(self._tellers(request)):
+        both = request.ended_by_both or len(self._reporters(request)) == len(TELLERS)
+        if both and not request.must_wait(self._reporters(request)):
             self._judge(request)
             return
         self._waiting[request] = None
         if len(self._waiting) > MOST_WAITING:
             self._judge(next(iter(self._waiting)))
 
-    def _tellers(self, request: Request) -> Collection[Vantage]:
+    def _reporters(self, request: Request) -> Collection[Vantage]:
         return self._requests.tellers.get(request.source, ())
 
     def give_up(self, source: str) -> None:
@@ -194,7 +200,7 @@ class SloTracker:
         """Judge old requests for which no further report is expected."""
         for request in [*self._waiting]:
             old = request.end_ns is None or request.end_ns <= until_ns
-            if old and not request.must_wait(self._tellers(request)):
+            if old and not request.must_wait(self._reporters(request)):
                 self._judge(request)
 
     def _met_lately(self, t_ns: int) -> bool | None:
@@ -270,7 +276,7 @@ class SloTracker:
     @property
     def said(self) -> tuple[WatchedSlo, ...]:
         """All objectives in force, for the Model of one server."""
-        return tuple(self._said.values())
+        return tuple(self._by_source.values())
 
     def state(
         self, now_ns: int, window: Window, covered_ns: int, source: str | None = None
@@ -278,7 +284,7 @@ class SloTracker:
         """Return the state of the objectives over a window; None without objectives."""
         if not self._objectives:
             return None
-        objectives, text = self._shown(source)
+        objectives, text = self._chosen_objectives(source)
         sums = self.totals.over(now_ns, window).sums
         whole = self.totals.over(now_ns, Window.SESSION).sums
         judged_n, good = sums["judged"], sums["good"]
@@ -301,7 +307,7 @@ class SloTracker:
             classes=tuple(self._classes(objectives, now_ns, window)),
         )
 
-    def _shown(self, source: str | None) -> tuple[list[Objectives], str]:
+    def _chosen_objectives(self, source: str | None) -> tuple[list[Objectives], str]:
         typed = self._objectives.get(ALL) or self._objectives.get(source or ALL)
         several = [typed] if typed is not None else [*self._objectives.values()]
         texts = dict.fromkeys(each.limits for each in several)
@@ -343,7 +349,7 @@ class SloTracker:
     def saved(self) -> SavedSlo:
         """Return the state that checkpoints keep; counters are saved apart."""
         return SavedSlo(
-            said=[*self._said.values()],
+            said=[*self._by_source.values()],
             classes=[*self.classes],
             minutes=[(minute, n, ok) for minute, (n, ok) in self._minutes.items()],
             missed_since_ns=self.missed_since_ns,

@@ -22,7 +22,12 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
-from inferwatch.metrics.causes.first_token import Wait, held_up, parts_of, ttft_spent
+from inferwatch.metrics.causes.first_token import (
+    Wait,
+    parts_of,
+    step_wait_ns,
+    ttft_spent,
+)
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
 from inferwatch.metrics.requests.request_row import (
     RequestRow,
@@ -212,7 +217,7 @@ class Request:
         """Return time by cause, including the time before the engine where known."""
         spent_ns = spent_ns.copy()
         if self.wait is not None and self.arrived_ns is not None:
-            held_ns = held_up(self.wait, self.tokenised_ns)
+            held_ns = step_wait_ns(self.wait, self.tokenised_ns)
             spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
             spent_ns[PLACE[Cause.API]] = self.wait.added_ns - self.arrived_ns - held_ns
         return spent_ns
@@ -282,7 +287,7 @@ class Request:
         return round(decode_ns / (tokens - 1))
 
     @property
-    def _engine_told_all(self) -> bool:
+    def _engine_reported_all(self) -> bool:
         """Whether the engine reported the end and every token before it."""
         return self.engine_ended and not (
             self.trusted and self.output_tokens < (self.reported_tokens or 0)
@@ -304,7 +309,7 @@ class Request:
         if Vantage.FRONTEND in tellers and not self.front_ended:
             return True
         proper = self.outcome is RequestState.FINISHED
-        return proper and Vantage.ENGINE in tellers and not self._engine_told_all
+        return proper and Vantage.ENGINE in tellers and not self._engine_reported_all
 
     def _tokens_of_row(self, state: RequestState, *, by_engine: bool) -> int | None:
         """Return the output tokens that fit the state.

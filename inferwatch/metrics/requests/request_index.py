@@ -110,7 +110,7 @@ class RequestIndex:
         self.members(source)[ordinal] = request
         return request
 
-    def hear(self, source: str, vantage: Vantage) -> None:
+    def add_reporter(self, source: str, vantage: Vantage) -> None:
         """Record that a process reports on requests, so that rows wait for it."""
         tellers = self.tellers.setdefault(source, [])
         if vantage not in tellers:
@@ -168,7 +168,7 @@ class RequestIndex:
             else:
                 self._remember(oldest)
 
-    def tell(self, request: Request) -> None:
+    def add_ended(self, request: Request) -> None:
         """Add a request that was first reported after it had ended."""
         self._seen += 1
         if request.external_id is not None:

@@ -133,7 +133,7 @@ class RequestTracker:
         request = self._requests.named(
             event.source, event.request_id, event.ordinal, event.t_ns
         )
-        self._requests.hear(event.source, event.vantage)
+        self._requests.add_reporter(event.source, event.vantage)
         request.learn(event)
         if event.external_id is not None:
             self._requests.called(request, event.external_id)

@@ -60,13 +60,13 @@ class Slo:
     limits: tuple[Limit, ...]
 
     def missed(
-        self, values: Mapping[str, float], untold: Collection[str], *, failed: bool
+        self, values: Mapping[str, float], unreported: Collection[str], *, failed: bool
     ) -> list[str] | None:
         """Return the metrics whose limits are missed, plus ``failed`` if it failed.
 
-        One missed limit decides. Otherwise None where a limit is on a metric in
-        ``untold``. A metric that the request does not have, such as gaps of a single
-        token, misses no limit.
+        One missed limit decides. Otherwise None where a limit is on an ``unreported``
+        metric. A metric that the request does not have, such as gaps of a single token,
+        misses no limit.
         """
         missed = [
             limit.metric
@@ -75,7 +75,7 @@ class Slo:
         ]
         if failed:
             missed.append(FAILED)
-        if not missed and any(limit.metric in untold for limit in self.limits):
+        if not missed and any(limit.metric in unreported for limit in self.limits):
             return None
         return missed
 
@@ -83,7 +83,7 @@ class Slo:
         return " ".join(map(str, self.limits))
 
 
-def untold(
+def unreported(
     values: Mapping[str, float], *, single: bool, all_gaps: bool = True
 ) -> set[str]:
     """Return the metrics that an answered request has but that were not reported.

@@ -84,20 +84,20 @@ def _remarks(
     keys = [(each.source, each.rank) for each in group]
     medians = [steady.get(key, Steady()) for key in keys]
     found: dict[Key, list[str]] = {key: [] for key in keys}
-    for values, tell in (
+    for values, remark_on in (
         ([each.waiting for each in medians], _queue),
         ([each.running for each in medians], _idle),
         ([each.kv_usage for each in medians], _kv),
         ([_mean(each, "ttft_s", TTFT_LEAST) for each in group], _ttft),
         ([_mean(each, "itl_s", ITL_LEAST) for each in group], _itl),
     ):
-        for key, remark in zip(keys, _told(values, tell), strict=True):
+        for key, remark in zip(keys, _compared(values, remark_on), strict=True):
             found[key] += [remark] if remark else []
     return {key: ", ".join(remark) for key, remark in found.items() if remark}
 
 
-def _told(
-    values: Sequence[float | None], tell: Callable[[float, float], str]
+def _compared(
+    values: Sequence[float | None], remark_on: Callable[[float, float], str]
 ) -> Iterable[str]:
     """Yield a remark on each value far from the median; of two, from the other."""
     known = [each for each in values if each is not None]
@@ -106,7 +106,7 @@ def _told(
         if value is None or len(known) < 2:
             yield ""
         else:
-            yield tell(value, usual if len(known) > 2 else sum(known) - value)
+            yield remark_on(value, usual if len(known) > 2 else sum(known) - value)
 
 
 def _mean(state: ServerState, metric: str, least: int) -> float | None:

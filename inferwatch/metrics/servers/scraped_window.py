@@ -63,7 +63,7 @@ class ScrapedCharts:
         self._edges = grid.edges_ns().astype(np.float64)
         self._risen = np.full((grid.count + 1, WIDTH - FOLLOWED), np.nan)
         self._gauges = np.full((grid.count, len(GAUGES)), np.nan)
-        self._told = np.zeros((grid.count, len(GAUGES)))
+        self._exporters = np.zeros((grid.count, len(GAUGES)))
         """Number of ranks that export each gauge, by bin."""
         for rank in ranks:
             if len(rank):
@@ -74,7 +74,7 @@ class ScrapedCharts:
         self._risen = _sum(self._risen, risen)
         followed = np.diff(risen[:, 0]) > 0
         gauges = _gauges_in(self._edges, rows, followed)
-        self._told += ~np.isnan(gauges)
+        self._exporters += ~np.isnan(gauges)
         self._gauges = _sum(self._gauges, gauges)
 
     @cached_property
@@ -109,7 +109,7 @@ class ScrapedCharts:
         end_ns = grid.start_ns + grid.bin_ns * grid.count
         running, waiting, usage = self._gauges.T
         with np.errstate(invalid="ignore", divide="ignore"):
-            usage = usage / self._told[:, 2]
+            usage = usage / self._exporters[:, 2]
         unknown: tuple[None, ...] = (None,) * grid.count
         return Timeline(
             start_ns=grid.start_ns,

@@ -172,7 +172,7 @@ class Engines:
         for key in [key for key, rank in self.ranks.items() if rank.lost]:
             del self.ranks[key]
             self.endpoints.pop(key[0], None)
-            self._forget_told(key[0])
+            self._forget_reports(key[0])
         self.rank(info.source, info.rank).take_info(info)
 
     def take_config(self, config: ModelConfig) -> None:
@@ -315,7 +315,7 @@ class Engines:
         used, cached, free = zip(*(r.kv for r in self.ranks.values()), strict=True)
         return known_sum(used), known_sum(cached), known_sum(free)
 
-    def _forget_told(self, source: str) -> None:
+    def _forget_reports(self, source: str) -> None:
         """Forget what an engine reported, as another one started."""
         _without(self.configs, source)
         _without(self.settings, source)

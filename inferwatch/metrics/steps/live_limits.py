@@ -99,7 +99,7 @@ class LimitChanges:
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int], Values] = {}
-        self._said: tuple[str, int] | None = None
+        self._latest: tuple[str, int] | None = None
 
     def said(self, limits: LiveLimits) -> str | None:
         """Return what changed; None if it was already reported."""
@@ -108,7 +108,7 @@ class LimitChanges:
         self._before[of] = values_of(limits)
         if text is None:
             return None
-        before, self._said = self._said, (text, limits.t_ns)
+        before, self._latest = self._latest, (text, limits.t_ns)
         if before is None or before[0] != text:
             return text
         return text if limits.t_ns - before[1] >= TOGETHER_NS else None

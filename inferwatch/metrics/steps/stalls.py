@@ -65,9 +65,9 @@ class StarvedRank(msgspec.Struct, array_like=True):
 class Starved:
     """Finds starved requests; reports each when it ends, or while it goes on."""
 
-    def __init__(self, requests: RequestIndex, tell: Callable[[Stall], None]) -> None:
+    def __init__(self, requests: RequestIndex, report: Callable[[Stall], None]) -> None:
         self._requests = requests
-        self._tell = tell
+        self._report = report
 
     def event(self, rank: StarvedRank, event: RequestEvent) -> None:
         """Update the queue when a request arrives, is scheduled, or leaves."""
@@ -87,7 +87,7 @@ class Starved:
                 passed.latest_ns = event.t_ns
         gone = waiting.pop(ordinal, None)
         if gone is not None and _starves(gone):
-            self._tell(self._queued(event.source, ordinal, gone, event.t_ns))
+            self._report(self._queued(event.source, ordinal, gone, event.t_ns))
 
     def step(self, rank: StarvedRank, step: Step, before: Step | None) -> None:
         """Check a step with fewer requests than are running, or the step after one."""
@@ -97,7 +97,7 @@ class Starved:
             if ordinal in now or not self._decodes(step, ordinal):
                 del absent[ordinal]
                 if _stands_still(absence):
-                    self._tell(self._left_out(step.source, ordinal, absence))
+                    self._report(self._left_out(step.source, ordinal, absence))
                 continue
             _count(absence, step)
         if before is None or step.running <= len(step.members):

@@ -203,7 +203,7 @@ def _queue_kind(cause: Cause, *, transferred: bool) -> SpanKind:
     return SpanKind.TRANSFER if deferred and transferred else SpanKind.QUEUE
 
 
-MOST_TOLD_STEPS = 5_000
+MOST_STEPS = 5_000
 MOST_COMPANIONS = 100
 MOST_SAMPLES = 1_000
 """Largest number of GPU samples."""
@@ -295,7 +295,7 @@ def _spikes(
     return tuple(sorted(every, key=lambda each: each.t_ns))
 
 
-class NowhereTold:
+class DiscardedResults:
     """Discards latencies and outcomes, which only the row of a request needs."""
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
@@ -310,7 +310,7 @@ class NowhereTold:
 
 def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:
     """Return the row that a Model with only these readings would have."""
-    index, nowhere = RequestIndex(), NowhereTold()
+    index, nowhere = RequestIndex(), DiscardedResults()
     tracker = RequestTracker(index, nowhere, nowhere)
     _follow(tracker, index, readings, walked)
     lost = [each for each in readings.losses if each.kind is NoteKind.LOST]
@@ -394,7 +394,7 @@ def _steps(walked: RequestWalk) -> tuple[StoryStep, ...]:
             running=each.step.running,
             waiting=each.step.waiting,
         )
-        for each in walked.own[-MOST_TOLD_STEPS:]
+        for each in walked.own[-MOST_STEPS:]
     )
 
 

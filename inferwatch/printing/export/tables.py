@@ -83,14 +83,14 @@ def request_causes(recording: Recording) -> Iterator[tuple[Any, ...]]:
         StorageError: the recording is damaged.
     """
     try:
-        yield from _told(recording)
+        yield from _cause_rows(recording)
     except UNREADABLE as error:
         raise StorageError(
             f"the record is damaged: why requests were late cannot be told; {RECOVER}"
         ) from error
 
 
-def _told(recording: Recording) -> Iterator[tuple[Any, ...]]:
+def _cause_rows(recording: Recording) -> Iterator[tuple[Any, ...]]:
     model, ended = Model(), 0
     known: dict[str, RequestRow] = {}
     for reading in recording.readings():

@@ -268,10 +268,10 @@ def _rates(summary: Summary) -> str:
     drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
     as_asked = rate["asked"] is None or _rate(rate["asked"]) == drawn
     draws = "" if as_asked else f", {drawn}/s with this seed"
-    return f"{_asked(rate)}{draws}, sent {sent}/s{remarks}"
+    return f"{_target_text(rate)}{draws}, sent {sent}/s{remarks}"
 
 
-def _asked(rate: Mapping[str, Any]) -> str:
+def _target_text(rate: Mapping[str, Any]) -> str:
     why = ", changed during the run" if rate["changed"] else " over time"
     if rate["asked"] is None:
         low, high = rate["users"] or (None, None)

@@ -63,14 +63,14 @@ def spending_lines(summary: Summary) -> list[str]:
     if spending is None:
         return []
     prices = [
-        f"{spending['currency']}{_said(spending, each)}"
+        f"{spending['currency']}{_figure_text(spending, each)}"
         for each in numbers(
             Spending.per_mtok, Spending.per_mtok_good, Spending.per_hour
         )
         if spending[each.name] is not None
     ]
     energy = [
-        _said(spending, each)
+        _figure_text(spending, each)
         for each in numbers(
             Spending.joules_per_prefill_token, Spending.joules_per_decode_token
         )
@@ -85,7 +85,7 @@ def spending_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _said(spending: Summary, number: Number) -> str:
+def _figure_text(spending: Summary, number: Number) -> str:
     return f"{format_figure(spending[number.name]).strip()} {number.label}"
 
 

@@ -42,8 +42,8 @@ from inferwatch.studies.compare.printed import (
     TONES,
     Results,
     of_many,
+    open_reason,
     sentences,
-    would_tell,
 )
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
@@ -350,7 +350,7 @@ def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Pri
             span_text(result.ratio_span),
             Cell(markup=forest(axis, result)),
         ],
-        notes=[*places, *would_tell(result, pair, "in each")],
+        notes=[*places, *open_reason(result, pair, "in each")],
     )
 
 

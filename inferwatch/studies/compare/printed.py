@@ -205,10 +205,10 @@ def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[
             yield place.sentence
     if text := too_small(result, matters):
         yield text
-    yield from would_tell(result, pair, "a side")
+    yield from open_reason(result, pair, "a side")
 
 
-def would_tell(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
+def open_reason(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
         would = f"{more} {of} would tell" if more else None
@@ -314,8 +314,8 @@ def _shown(comparison: Comparison, pair: SessionPair) -> Iterator[Block]:
     probable = next((v for v in PROBABLE if v in found), None)
     if probable:
         why = meaning(probable, comparison.rules.matters)
-        said_of = f"probably: {why}; the others hold over all rows together."
-        yield Sentence(text=said_of, is_aside=True)
+        note = f"probably: {why}; the others hold over all rows together."
+        yield Sentence(text=note, is_aside=True)
 
 
 def _places(pair: SessionPair) -> Iterator[str]:

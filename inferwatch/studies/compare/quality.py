@@ -66,6 +66,6 @@ def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
     """What is unknown, as ``not recorded: clocks, host; cannot tell: drift``."""
     unknown = [each for each in checks if each.quality is Quality.UNKNOWN]
     absent = [each.subject for each in unknown if NOT_RECORDED in each.sentence.lower()]
-    untold = [each.subject for each in unknown if each.subject not in absent]
-    parts = ((NOT_RECORDED, absent), ("cannot tell", untold))
+    undecided = [each.subject for each in unknown if each.subject not in absent]
+    parts = ((NOT_RECORDED, absent), ("cannot tell", undecided))
     return "; ".join(f"{text}: {', '.join(n)}" for text, n in parts if n) or None

@@ -31,7 +31,7 @@ from inferwatch.studies.compare.reading.configuration import (
     differing,
 )
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
-from inferwatch.studies.compare.runs.matching import NOT_TOLD, OTHER_REQUESTS
+from inferwatch.studies.compare.runs.matching import NO_PLAN_KNOWN, OTHER_REQUESTS
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.statistics.significance import Interval
 from inferwatch.studies.compare.verdicts import MetricVerdict
@@ -148,7 +148,7 @@ def sentence(pair: SessionPair) -> str:
     if pair.void:
         return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
     load = "; all of it at another load" if at_another_load(pair) else ""
-    return f"{names}: {_said(pair)}{load}"
+    return f"{names}: {_verdicts_text(pair)}{load}"
 
 
 def at_another_load(pair: SessionPair) -> bool:
@@ -156,7 +156,7 @@ def at_another_load(pair: SessionPair) -> bool:
     return any(check.subject == LOAD.strip() for check in doubts(pair.quality))
 
 
-def _said(pair: SessionPair) -> str:
+def _verdicts_text(pair: SessionPair) -> str:
     all_of = len(pair.results)
     counts = {each: len(pair.of(each)) for each in MetricVerdict}
     for verdict, word in (
@@ -194,7 +194,7 @@ def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
 def _named(found: Sequence[MetricResult]) -> str:
     """The largest change of each metric name, headline metrics first."""
     first: dict[str, MetricResult] = {}
-    for each in sorted(found, key=_asked_first):
+    for each in sorted(found, key=_headline_first):
         first.setdefault(each.metric.name, each)
     named = list(first.values())[:MOST_NAMED]
     texts = [f"{whose(each)} {_change(each)}" for each in named]
@@ -208,7 +208,7 @@ def _change(result: MetricResult) -> str:
     return change if spread == f"{change} … {change}" else f"{change} ({spread})"
 
 
-def _asked_first(result: MetricResult) -> tuple[float, float]:
+def _headline_first(result: MetricResult) -> tuple[float, float]:
     """Sort key: headline metrics first, then the largest change."""
     ratio = result.ratio
     change = abs(math.log(ratio)) if ratio else math.inf
@@ -258,7 +258,7 @@ def pairing_sentence(pair: SessionPair) -> str:
             "and answered by both"
         )
     why = pair.unpaired_because or OTHER_REQUESTS
-    repeating = why == OTHER_REQUESTS or why.startswith(NOT_TOLD)
+    repeating = why == OTHER_REQUESTS or why.startswith(NO_PLAN_KNOWN)
     again = _again(pair.a.first) if repeating else ""
     return f"not paired ({why_unpaired(pair)}){again}"
 

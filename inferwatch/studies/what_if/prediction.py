@@ -416,7 +416,7 @@ def predict(
         closed_loop=bool(run.loops),
         notes=run.notes,
     )
-    return replace(answer, untold=_untold(figures, answer.is_near))
+    return replace(answer, untold=_unpredicted(figures, answer.is_near))
 
 
 class _Simulator:
@@ -468,7 +468,7 @@ def _at(quantiles: Quantiles, percent: str) -> float | None:
     return value
 
 
-def _untold(
+def _unpredicted(
     figures: Sequence[QuantileCheck], near: Callable[[QuantileCheck], bool]
 ) -> dict[str, str]:
     """Numbers whose self-check error is too large, with the reason."""

@@ -65,7 +65,7 @@ def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
     hung = [each for each in book.records if each.failure == HUNG_UP]
     numbers: dict[str, Any] = {"hung_up": len(hung), **_stayed(book)}
     if len(hung) < FEWEST_EVENTS:
-        return _told(too_few("clients that hung up", len(hung), book), numbers)
+        return _finding(too_few("clients that hung up", len(hung), book), numbers)
     ends = _ends(hung, evidence.trail) if evidence.trail is not None else None
     if ends is not None and ends.known >= FEWEST_EVENTS:
         numbers |= {
@@ -75,13 +75,13 @@ def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
             "end_unknown": ends.unknown,
             "tokens_after_hang_up_mean": ends.tokens_after,
         }
-        return _told(f"{_by_engine(ends)}; {_who_stayed(numbers)}", numbers)
+        return _finding(f"{_by_engine(ends)}; {_who_stayed(numbers)}", numbers)
     wasted = _wasted_share(evidence, hung)
     numbers["unread_tokens_made_share"] = wasted
-    return _told(f"{_by_counters(wasted)}; {_who_stayed(numbers)}", numbers)
+    return _finding(f"{_by_counters(wasted)}; {_who_stayed(numbers)}", numbers)
 
 
-def _told(sentence: str, numbers: dict[str, Any]) -> ScenarioFinding:
+def _finding(sentence: str, numbers: dict[str, Any]) -> ScenarioFinding:
     return ScenarioFinding(name=NAME, sentence=sentence, numbers=numbers)
 
 

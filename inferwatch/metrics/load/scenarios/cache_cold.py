@@ -33,7 +33,7 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
     worth = event_mean(gains, signed=True)
     cold = event_mean(known_ns(ttft_ns, [cold for cold, _ in pairs]))
     warm = event_mean(known_ns(ttft_ns, [warm for _, warm in pairs]))
-    share = _held_share([warm for _, warm in pairs], evidence.trail)
+    share = _cached_share([warm for _, warm in pairs], evidence.trail)
     numbers = {
         "pairs": len(pairs),
         "worth": worth.as_json(),
@@ -51,7 +51,7 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
             f"the prefix cache did not keep them: it held {share:.0%} of the warm "
             f"prompts' tokens; {means} ({n})"
         )
-    elif not worth.median_told_from_zero:
+    elif not worth.median_excludes_zero:
         text = (
             "a prefix-cache hit is worth nothing that can be told: "
             f"{worth.median_text(n)} of TTFT; {means}"
@@ -93,7 +93,7 @@ def _ttfts(pair: Pair) -> tuple[int | None, int | None]:
     return ttft_ns(cold), ttft_ns(warm)
 
 
-def _held_share(
+def _cached_share(
     warm: Sequence[RequestRecord], trail: EngineTrail | None
 ) -> float | None:
     """Return the cached share of warm prompt tokens, 0-1; None if not reported."""

@@ -58,7 +58,7 @@ class EngineTrail:
         self._requests: dict[tuple[str, str], EngineRequest] = {}
         self._named: dict[str, EngineRequest] = {}
         """Requests by the client's id."""
-        self._came: dict[tuple[str, int], array[int]] = {}
+        self._token_ends: dict[tuple[str, int], array[int]] = {}
         """By source and ordinal: end of each step with tokens, and how many,
         alternating.
         """
@@ -82,7 +82,7 @@ class EngineTrail:
     def tokens_of(self, request: EngineRequest) -> list[tuple[int, int]]:
         """Return the end of each step with tokens of a request, and how many."""
         source = self._sources.get(id(request), "")
-        flat = self._came.get((source, request.ordinal or 0), array("q"))
+        flat = self._token_ends.get((source, request.ordinal or 0), array("q"))
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def _event(self, event: RequestEvent) -> None:
@@ -110,7 +110,7 @@ class EngineTrail:
         self.waiting.append(step.waiting)
         for ordinal, tokens in zip(step.members, step.produced, strict=False):
             if tokens:
-                came = self._came.setdefault((step.source, ordinal), array("q"))
+                came = self._token_ends.setdefault((step.source, ordinal), array("q"))
                 came.extend((step.end_ns, tokens))
 
 
@@ -156,11 +156,11 @@ class EventMean:
     worst_s: float | None = None
 
     @property
-    def told_from_zero(self) -> bool:
+    def excludes_zero(self) -> bool:
         return _leaves_out_zero(self.ci95)
 
     @property
-    def median_told_from_zero(self) -> bool:
+    def median_excludes_zero(self) -> bool:
         return _leaves_out_zero(self.median_ci95)
 
     def text(self, of: str) -> str:

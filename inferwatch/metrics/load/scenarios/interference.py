@@ -90,7 +90,7 @@ def _sentence(numbers: dict[str, Any], costs: EventMean) -> str:
     tokens = numbers["long_prompt_tokens_mean"]
     size = f" of {tokens:,.0f} tokens" if tokens is not None else ""
     prompts = counted(costs.n, "long prompt")
-    if not costs.told_from_zero:
+    if not costs.excludes_zero:
         text = (
             f"a long prompt{size} costs the chats beside it nothing that can be told: "
             f"{costs.text(prompts)} each"

@@ -188,7 +188,7 @@ class EngineTracks:
 
     def close(self) -> None:
         for rank in self._ranks.values():
-            self._tell_rate(rank)
+            self._write_rate(rank)
             if rank.end_ns is not None:
                 self._show(rank, "batch", rank.end_ns, {"prefill": 0, "decode": 0})
 
@@ -213,12 +213,12 @@ class EngineTracks:
     def _count(self, rank: RankTracks, step: Step) -> None:
         second = step.end_ns // RATE_NS
         if second != rank.second:
-            self._tell_rate(rank)
+            self._write_rate(rank)
             rank.second, rank.tokens = second, {"output": 0, "prefill": 0}
         rank.tokens["output"] += step.output_tokens
         rank.tokens["prefill"] += step.prefill_tokens
 
-    def _tell_rate(self, rank: RankTracks) -> None:
+    def _write_rate(self, rank: RankTracks) -> None:
         """Write the token rate of the past second, then zero."""
         if rank.second is not None:
             start_ns = rank.second * RATE_NS

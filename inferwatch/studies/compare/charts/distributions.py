@@ -134,7 +134,7 @@ def distributions(pair: SessionPair) -> list[str]:
 
 def _chart(pair: SessionPair, of: str) -> str:
     sides = (pair.a, pair.b)
-    runs_of_sides = [_held(side, of) for side in sides]
+    runs_of_sides = [_runs_with(side, of) for side in sides]
     most = max((each.n for runs in runs_of_sides for each in runs), default=0)
     shares = _Shares(TOP if most >= MANY else FEW_TOP)
     curves = [[_quantiles(run, shares.drawn) for run in runs] for runs in runs_of_sides]
@@ -156,11 +156,11 @@ def _chart(pair: SessionPair, of: str) -> str:
         ],
         x_ticks=across.ticks(),
         y_ticks=shares.ticks(),
-        below="".join(_told(results)),
+        below="".join(_marks_table(results)),
     ).html()
 
 
-def _held(side: ComparedSide, of: str) -> list[CountedValues]:
+def _runs_with(side: ComparedSide, of: str) -> list[CountedValues]:
     return [r.counted[of] for r in side.runs if of in r.counted and r.counted[of].n]
 
 
@@ -240,7 +240,7 @@ def _hovered(
         yield band(ends[place + 1], ends[place], words)
 
 
-def _told(results: Sequence[MetricResult]) -> Iterator[str]:
+def _marks_table(results: Sequence[MetricResult]) -> Iterator[str]:
     rows = [each for each in results if each.metric.share is not None]
     if not rows:
         return

@@ -19,7 +19,7 @@ from inferwatch.printing.svg import (
     heights,
     nice,
     stretch,
-    told_at,
+    tooltip_at,
 )
 from inferwatch.studies.compare.comparison import SessionPair
 from inferwatch.studies.compare.metrics import KEYS
@@ -245,5 +245,5 @@ def _hovered(
     for place, moment_s in enumerate(grid.edges[:-1].tolist()):
         values = [_known(each[place]) for each in sides]
         if any(each is not None for each in values):
-            words = told_at(grid.time(moment_s), names, values, say)
+            words = tooltip_at(grid.time(moment_s), names, values, say)
             yield stretch(place / COLUMNS, (place + 1) / COLUMNS, words)

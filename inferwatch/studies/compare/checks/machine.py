@@ -28,12 +28,12 @@ def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
         return None
     if not before or not after:
         return judged("clocks", [], None)
-    doubts = [*_median(a, before, b, after), *_held(a, before, b, after)]
+    doubts = [*_median(a, before, b, after), *_throttling(a, before, b, after)]
     mhz = [_slowest(each) for each in (before, after)]
     good = "The clocks of GPUs were not held down."
     if None not in mhz:
         good = f"GPU clocks were alike: {mhz[0]:,} and {mhz[1]:,} MHz."
-    shares = [_most_held(each) for each in (before, after)]
+    shares = [_most_throttled(each) for each in (before, after)]
     if min(share for _, share in shares) > HELD_TOLERANCE:
         figures = " and ".join(f"{share:.0%}" for _, share in shares)
         good = (
@@ -70,7 +70,7 @@ def _median(
         )
 
 
-def _held(
+def _throttling(
     a: ComparedSide,
     before: Sequence[GpuClocks],
     b: ComparedSide,
@@ -78,8 +78,8 @@ def _held(
 ) -> Iterator[str]:
     """Doubts about a side throttled more than the other, or by heat or power."""
     for side, gpus, others in ((a, before, after), (b, after, before)):
-        why, share = _most_held(gpus)
-        apart = share - _most_held(others)[1]
+        why, share = _most_throttled(gpus)
+        apart = share - _most_throttled(others)[1]
         if share > HELD_TOLERANCE and (apart > HELD_TOLERANCE or why in HEAT):
             hottest = max((g.hottest_c or 0 for g in gpus), default=0)
             heat = f"; up to {hottest} °C" if hottest and "thermal" in why else ""
@@ -89,7 +89,7 @@ def _held(
             )
 
 
-def _most_held(gpus: Sequence[GpuClocks]) -> tuple[str, float]:
+def _most_throttled(gpus: Sequence[GpuClocks]) -> tuple[str, float]:
     shares = [(why, share) for gpu in gpus for why, share in gpu.held.items()]
     return max(shares, key=lambda each: each[1], default=("", 0.0))
 

@@ -96,7 +96,7 @@ class _Counter:
     seen_ns: int = 0
     risen: float = 0.0
 
-    def told(self, t_ns: int, value: float) -> None:
+    def update(self, t_ns: int, value: float) -> None:
         if t_ns <= self.t_ns:
             return
         if value >= self.value:
@@ -137,7 +137,7 @@ class _GpuSpan:
         )
         for why, held_ns in counted.items():
             counter = self._counters.setdefault(why, _Counter(t_ns, held_ns))
-            counter.told(t_ns, held_ns)
+            counter.update(t_ns, held_ns)
 
     def clocks(self) -> GpuClocks:
         return GpuClocks(
@@ -206,16 +206,16 @@ class _HostSpan:
         self._cores = cores or self._cores
         if busy_s is not None:
             self._busy = self._busy or _Counter(t_ns, busy_s)
-            self._busy.told(t_ns, busy_s)
+            self._busy.update(t_ns, busy_s)
 
     def process(
         self, t_ns: int, pid: int, role: str, cpu_s: float, held_s: float | None
     ) -> None:
         self._roles[pid] = role
-        self._own.setdefault(pid, _Counter(t_ns, cpu_s)).told(t_ns, cpu_s)
+        self._own.setdefault(pid, _Counter(t_ns, cpu_s)).update(t_ns, cpu_s)
         if held_s is not None:
             held_ns = held_s * NS_PER_S
-            self._held.setdefault(pid, _Counter(t_ns, held_ns)).told(t_ns, held_ns)
+            self._held.setdefault(pid, _Counter(t_ns, held_ns)).update(t_ns, held_ns)
 
     def load(self, name: str, hardware: str | None) -> HostLoad:
         others = None

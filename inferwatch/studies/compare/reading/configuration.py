@@ -24,7 +24,7 @@ CACHE_SALT = "cache_salt"
 LOAD = "load "
 FLAG = "flag "
 """Prefix of engine settings, named as vLLM's flags."""
-TOLD_ANYWAY = {
+REPEATED_FLAGS = {
     *ENGINE_FIELDS,
     "block_size",
     "data_parallel_size",
@@ -68,15 +68,15 @@ def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
         values = tuple(known.get(name) for known in each)
         if name.startswith(FLAG) and len(set(values) - {None}) < 2:
             continue  # recordings of version 9 and earlier have no flags
-        if len(set(values)) > 1 and not _as_ever_or_unknown(name, values):
+        if len(set(values)) > 1 and not _is_default_or_unknown(name, values):
             found.append(DifferingSetting(name=name, values=values))
     return found
 
 
-def _as_ever_or_unknown(name: str, values: Sequence[str | None]) -> bool:
+def _is_default_or_unknown(name: str, values: Sequence[str | None]) -> bool:
     """Whether all sessions that know this load setting have its default."""
     field = name.removeprefix(LOAD)
-    ever = _text(_as_ever().get(field)) if field != name else None
+    ever = _text(_plan_defaults().get(field)) if field != name else None
     return ever is not None and set(values) == {None, ever}
 
 
@@ -112,7 +112,7 @@ def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None
     return {
         f"{FLAG}{name}": "none" if value is None else _text(value)
         for name, value in flags.items()
-        if name not in TOLD_ANYWAY
+        if name not in REPEATED_FLAGS
     }
 
 
@@ -204,7 +204,7 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
     if not isinstance(plan, dict):
         return {}
     if row.imported_from is None:
-        plan = _as_ever() | plan
+        plan = _plan_defaults() | plan
     body = plan.get("extra_body")
     if isinstance(body, dict):  # each trial of a tune has its own salt
         plan["extra_body"] = {k: v for k, v in body.items() if k != CACHE_SALT}
@@ -216,7 +216,7 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
 
 
 @cache
-def _as_ever() -> dict[str, object]:
+def _plan_defaults() -> dict[str, object]:
     """The default of each field of a load plan."""
     defaults = {
         each.encode_name: msgspec.to_builtins(_default(each))

@@ -12,7 +12,7 @@ import numpy as np
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.load.goodput import missed_by
-from inferwatch.metrics.requests.slo import Slo, untold
+from inferwatch.metrics.requests.slo import Slo, unreported
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.studies.compare.reading.requests import (
     PROPER,
@@ -57,7 +57,7 @@ def server_goodput(
         }
         count = int(counts[row])
         known = count != UNKNOWN
-        unknown = untold(
+        unknown = unreported(
             values, single=known and count < 2, all_gaps=known and seen[row] >= count
         )
         slo = objectives.get(classes[row], objectives[""])

@@ -40,7 +40,7 @@ T, SPAN, HBM, SM, POWER, ENERGY = range(len(COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _BinnedAmounts:
     """A quantity of one or all GPUs per bin, and how many seconds of it are known."""
 
     amounts: Floats
@@ -127,7 +127,7 @@ def tokens_over(
     return tokens
 
 
-def _mean(binned: _Told, scale: float = 1.0) -> RatioSums:
+def _mean(binned: _BinnedAmounts, scale: float = 1.0) -> RatioSums:
     return RatioSums(above=binned.amounts * scale, below=binned.seconds, n=binned.n)
 
 
@@ -149,7 +149,7 @@ def _samples(
 
 def _scraped(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
-) -> _Told | None:
+) -> _BinnedAmounts | None:
     """Output tokens per bin from the servers' counters, where no steps are recorded."""
     rows = connection.execute(
         "SELECT source, rank, model, t_ns, output_tokens FROM engine_samples "
@@ -165,7 +165,7 @@ def _scraped(
     return _together([_risen(each, span) for each in counters], every=False)
 
 
-def _risen(counted: Floats, span: ComparedSpan) -> _Told:
+def _risen(counted: Floats, span: ComparedSpan) -> _BinnedAmounts:
     """Increases of a counter, spread over bins; restarts of the counter are skipped."""
     starts, ends, rise = counted[:-1, 0], counted[1:, 0], np.diff(counted[:, 1])
     goes_on = (rise >= 0) & (ends > starts)
@@ -173,7 +173,7 @@ def _risen(counted: Floats, span: ComparedSpan) -> _Told:
     return _spread(starts, ends, rise / (ends - starts) * NS_PER_S, span)
 
 
-def _together(gpus: Sequence[_Told], *, every: bool) -> _Told | None:
+def _together(gpus: Sequence[_BinnedAmounts], *, every: bool) -> _BinnedAmounts | None:
     """The sum over GPUs, for the time in which each of them was measured.
 
     None if there is no such time, or if ``every`` GPU is needed and one was not
@@ -190,10 +190,10 @@ def _together(gpus: Sequence[_Told], *, every: bool) -> _Told | None:
         amounts += one.amounts * share
     if not seconds.any():
         return None
-    return _Told(amounts, seconds, min(one.n for one in each), len(each))
+    return _BinnedAmounts(amounts, seconds, min(one.n for one in each), len(each))
 
 
-def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
+def _averages(rows: Floats, column: int, span: ComparedSpan) -> _BinnedAmounts:
     """Averages, each spread over the time that its sample covers."""
     known = rows[np.isfinite(rows[:, column]) & (rows[:, SPAN] > 0)]
     ends = known[:, T]
@@ -202,7 +202,7 @@ def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
     return _spread(starts, ends, known[:, column], span)
 
 
-def _energy(rows: Floats, span: ComparedSpan) -> _Told:
+def _energy(rows: Floats, span: ComparedSpan) -> _BinnedAmounts:
     """Joules, from the energy counter if there is one, else from the power readings."""
     counted = rows[np.isfinite(rows[:, ENERGY])][:, [T, ENERGY]]
     if len(counted):
@@ -216,7 +216,7 @@ def _energy(rows: Floats, span: ComparedSpan) -> _Told:
 
 def _spread(
     starts_ns: Floats, ends_ns: Floats, per_s: Floats, span: ComparedSpan
-) -> _Told:
+) -> _BinnedAmounts:
     """Rates over time ranges that do not overlap, as amounts per bin."""
     lasted_s = (ends_ns - starts_ns) / NS_PER_S
     edges = np.linspace(span.start_ns, span.end_ns, BINS + 1)
@@ -227,4 +227,6 @@ def _spread(
         return np.diff(np.interp(edges, at_ns, upto)) if len(upto) else np.zeros(BINS)
 
     inside = (ends_ns > span.start_ns) & (starts_ns < span.end_ns)
-    return _Told(in_bins(per_s * lasted_s), in_bins(lasted_s), int(inside.sum()))
+    return _BinnedAmounts(
+        in_bins(per_s * lasted_s), in_bins(lasted_s), int(inside.sum())
+    )

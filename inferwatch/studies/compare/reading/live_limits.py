@@ -10,7 +10,7 @@ MOST_NAMED = 4
 LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 """In the order of the values in ``Values``, named as vLLM's flags."""
 Values = tuple[int, int]
-TOLD = """
+REPORTS = """
 SELECT t_ns, max_num_seqs, max_num_batched_tokens, start_max_num_seqs,
        start_max_num_batched_tokens FROM live_limits
 WHERE session = ?1 AND (source, rank) = (
@@ -54,7 +54,7 @@ def _rows(
     An engine reports its limits when it starts or is first watched, so the first report
     also holds for the time before it.
     """
-    rows: list[tuple[int, ...]] = connection.execute(TOLD, (session,)).fetchall()
+    rows: list[tuple[int, ...]] = connection.execute(REPORTS, (session,)).fetchall()
     if span is None:
         return rows
     before = [row for row in rows if row[0] <= span.start_ns]

@@ -38,7 +38,7 @@ ASKED = (
     "SELECT ordinal, external_id, coalesce(class_name, ''), coalesce(turn, 0) "
     "FROM client_requests WHERE session = ? AND phase != 'warmup'"
 )
-TOLD = (
+HAS_KINDS = (
     "SELECT max(class_name IS NOT NULL), max(coalesce(turn, 0)) > 1 "
     "FROM client_requests WHERE session = ?"
 )
@@ -137,7 +137,7 @@ class KindReader:
         self._by_name: dict[str, tuple[int, int]] = {}
         self._names = [""]
         # Most sessions have no classes or turns, so nothing is read.
-        if any(connection.execute(TOLD, (session,)).fetchone()):
+        if any(connection.execute(HAS_KINDS, (session,)).fetchone()):
             self._read()
 
     def _read(self) -> None:

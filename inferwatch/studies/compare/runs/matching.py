@@ -14,7 +14,7 @@ from inferwatch.studies.compare.reading.span import SpanChoice
 
 OTHER_PART = "other parts of each were asked for"
 OTHER_REQUESTS = "they were not sent the same requests at the same times"
-NOT_TOLD = "no load generator told what"
+NO_PLAN_KNOWN = "no load generator told what"
 NOTHING_SHARED = "no request is in the compared part of all"
 
 
@@ -66,7 +66,7 @@ def _why_not(runs: Sequence[SurveyedRun]) -> str | None:
         return OTHER_PART
     for run in runs:
         if run.survey.loads == 0:
-            return f"{NOT_TOLD} {run.name} was sent"
+            return f"{NO_PLAN_KNOWN} {run.name} was sent"
         if run.survey.loads > 1:
             return f"{run.name} holds {run.survey.loads} load runs"
         if run.survey.closed:

@@ -277,7 +277,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
             raise UsageError(f"session {session_id} has no requests of a load")
         search = _search(runs) if len(runs) > 1 else None
         knee = search.highest_held if search else None
-        run = _told_of(runs, knee)
+        run = _representative(runs, knee)
         span = _span_of(run.book)
         engine = engine_use(connection, session, span)
         found = _numbers(
@@ -315,7 +315,7 @@ def _numbers(
     doubts: tuple[str, ...],
 ) -> TrialNumbers:
     result, goodput = run.result, run.result.goodput
-    judged = goodput is not None and _is_asked(slos)
+    judged = goodput is not None and _has_objectives(slos)
     return TrialNumbers(
         requests=result.sent,
         failed=result.failed,
@@ -375,7 +375,7 @@ def _search(runs: Sequence[_LoadRun]) -> RateSearch:
     return search
 
 
-def _told_of(runs: Sequence[_LoadRun], knee: float | None) -> _LoadRun:
+def _representative(runs: Sequence[_LoadRun], knee: float | None) -> _LoadRun:
     """The run of a rate search that represents it: the last run at the knee.
 
     If no rate met the objectives, the run with the lowest rate.
@@ -427,6 +427,6 @@ def _good_tokens(
     return 0 if missed else None if missed is None else record.output_tokens
 
 
-def _is_asked(slos: PlanObjectives) -> bool:
+def _has_objectives(slos: PlanObjectives) -> bool:
     """Whether any objectives were given."""
     return bool((slos.slo and slos.slo.limits) or slos.classes)

@@ -89,8 +89,8 @@ def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
         settings=tuple(visible(values_text(each.point)) for each in rows),
         columns=tuple(_columns(result, plan, rows)),
         others=tuple((values_text(e.point), *_outcome(e)) for e in others),
-        doubts=tuple(_said((e.point, d) for e in rows for d in _kinds(e.doubts))),
-        answers=tuple(_said((e.point, e.answers) for e in rows if e.answers)),
+        doubts=tuple(_merged((e.point, d) for e in rows for d in _kinds(e.doubts))),
+        answers=tuple(_merged((e.point, e.answers) for e in rows if e.answers)),
     )
 
 
@@ -120,12 +120,12 @@ def _kinds(doubts: Sequence[str]) -> Iterator[str]:
         yield f"{first} (and {len(alike)} more alike)" if alike else first
 
 
-def _said(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
+def _merged(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
     """Merge settings for which the same is said."""
-    whose: dict[str, list[Point]] = {}
+    by_sentence: dict[str, list[Point]] = {}
     for point, sentence in each:
-        whose.setdefault(sentence, []).append(point)
-    for sentence, points in whose.items():
+        by_sentence.setdefault(sentence, []).append(point)
+    for sentence, points in by_sentence.items():
         yield ", ".join(map(values_text, points)), sentence
 
 

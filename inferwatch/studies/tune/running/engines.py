@@ -303,7 +303,7 @@ class OwnEngines:
         config = self._config(start)
         try:
             check(config)
-            self._engine = await self._start_engine(config, self._heard)
+            self._engine = await self._start_engine(config, self._on_note)
         except EngineDiedError as error:
             why = " ".join(str(error).split("\n", 1)[0].split())[:MOST_CAUSE]
             self._failed[start] = why
@@ -333,7 +333,7 @@ class OwnEngines:
         if engine is not None:
             await engine.stop()
 
-    def _heard(self, note: Note) -> None:
+    def _on_note(self, note: Note) -> None:
         if note.kind is NoteKind.HOST:
             self._news.say(note.text)
 

@@ -185,7 +185,7 @@ class _Judge:
         slo: Slo | None,
     ) -> None:
         self._goal, self._best, self._base = goal, best, base
-        self._told, self._slo = what_if, slo
+        self._what_if, self._slo = what_if, slo
 
     def why_not(self, predicted: Prediction) -> str | None:
         """Why the point cannot win; None if it may or if that is unknown."""
@@ -202,7 +202,7 @@ class _Judge:
         return None
 
     def _of_tokens(self, outcome: Outcome, score: float) -> str | None:
-        was = self._told.simulated.output_tokens_per_s
+        was = self._what_if.simulated.output_tokens_per_s
         ratio, error = _ratio(outcome.output_tokens_per_s, was), self._rate_error()
         if ratio is None or error is None:
             return None
@@ -217,7 +217,7 @@ class _Judge:
     def _of_latency(
         self, outcome: Outcome, score: float, predicted: Prediction
     ) -> str | None:
-        was = self._told.simulated.latencies["ttft_s"].p99
+        was = self._what_if.simulated.latencies["ttft_s"].p99
         ratio = _ratio(outcome.latencies["ttft_s"].p99, was)
         error = self._error("ttft_s", "p99", predicted)
         if ratio is None or error is None:
@@ -255,7 +255,7 @@ class _Judge:
     def _most_per_s(self, outcome: Outcome) -> float | None:
         """The upper bound of requests per second, good or not."""
         numbers, error = self._base.numbers, self._rate_error()
-        ratio = _ratio(outcome.requests_per_s, self._told.simulated.requests_per_s)
+        ratio = _ratio(outcome.requests_per_s, self._what_if.simulated.requests_per_s)
         if numbers is None or not numbers.requests_per_s or error is None:
             return None
         return numbers.requests_per_s * max(ratio or 1.0, 1.0) * (1 + error)
@@ -273,17 +273,17 @@ class _Judge:
 
     def _rate_error(self) -> float | None:
         """Three times the self-check's error; None if the model proves wrong."""
-        was = self._told.measured.output_tokens_per_s
-        ratio = _ratio(self._told.simulated.output_tokens_per_s, was)
+        was = self._what_if.measured.output_tokens_per_s
+        ratio = _ratio(self._what_if.simulated.output_tokens_per_s, was)
         if ratio is None or abs(ratio - 1) > MOST_RATE_ERROR:
             return None
-        return TIMES_ERROR * max(abs(ratio - 1), self._told.step_error, LEAST_ERROR)
+        return TIMES_ERROR * max(abs(ratio - 1), self._what_if.step_error, LEAST_ERROR)
 
     def _error(self, metric: str, percent: str, predicted: Prediction) -> float | None:
         """Relative error of a latency, including its sensitivity to step times."""
         name = f"{metric} {percent}"
-        missed = self._told.error_of(metric, percent)
-        if missed is None or name in self._told.untold:
+        missed = self._what_if.error_of(metric, percent)
+        if missed is None or name in self._what_if.untold:
             return None
         hangs = abs(predicted.unsure.get(name, 0.0))
         error = TIMES_ERROR * max(abs(missed), hangs, LEAST_ERROR)

@@ -132,11 +132,11 @@ class _Race:
         wanted = self._leaders() if self._time_is_short() else self._wanted()
         here = [point for point in wanted if self._reaches(point)]
         if (why := self._why_present(wanted, here)) is not None:
-            return self._told(self._present, f"the present setting {why}")
+            return self._next_trial(self._present, f"the present setting {why}")
         if not wanted:
             return None
         point = min(here or self._while_here() or wanted, key=self._order)
-        return self._told(point, self._why(point)) if self._pays(point) else None
+        return self._next_trial(point, self._why(point)) if self._pays(point) else None
 
     def left(self) -> tuple[int, int]:
         """Estimated trials and starts left, if rivals drop out as they usually do."""
@@ -344,7 +344,7 @@ class _Race:
         text = f"{self._rules.seed} {attempts} {point.text}"
         return attempts, blake2b(text.encode(), digest_size=8).digest()
 
-    def _told(self, point: Point, why: str) -> NextTrial:
+    def _next_trial(self, point: Point, why: str) -> NextTrial:
         return NextTrial(point=point, repeat=self._attempts[point], why=why)
 
     def _why(self, point: Point) -> str:

@@ -301,7 +301,7 @@ def _standing(
         ratio_to_present=None if present is None else fit.ratio(place, present),
         against_present=None
         if present is None
-        else fit.told_ratio_span(place, present),
+        else fit.visible_ratio_span(place, present),
         beats_present=present is not None and fit.is_surely_worse(present, place),
         ratio_to_best=fit.ratio(place, best),
         against_best=against_best,
@@ -417,7 +417,7 @@ class _Fit:
         error = math.sqrt(float(self._spread[place, place])) if self.freedom else None
         if own is not None:
             error = max(error or 0.0, own)
-        reach = t_beyond(ALPHA, self._told_by(place))
+        reach = t_beyond(ALPHA, self._freedom_of(place))
         return self._around(float(self.means[place]), error, reach)
 
     def ratio(self, place: int, other: int) -> float | None:
@@ -439,7 +439,7 @@ class _Fit:
         away[place], away[other] = 1.0, -1.0
         error = math.sqrt(max(float(away @ self._spread @ away), 0.0))
         found = error if self.freedom else self._own_of_both(place, other)
-        freedom = self._told_by(place, other)
+        freedom = self._freedom_of(place, other)
         reach = (
             range_beyond(APART, len(self.points), freedom) / math.sqrt(2)
             if for_all
@@ -447,7 +447,7 @@ class _Fit:
         )
         return self._around(float(away @ self.means), found, reach)
 
-    def told_ratio_span(self, place: int, other: int) -> Interval | None:
+    def visible_ratio_span(self, place: int, other: int) -> Interval | None:
         """The interval to show; None if one of the points hardly works."""
         far = place != other and self._far & {place, other}
         return None if far else self.ratio_span(place, other)
@@ -471,7 +471,7 @@ class _Fit:
         own = self._own[place], self._own[other]
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
-    def _told_by(self, place: int, other: int | None = None) -> float:
+    def _freedom_of(self, place: int, other: int | None = None) -> float:
         """Degrees of freedom of a level, or of a difference (Welch)."""
         if not self.freedom:
             return FARTHEST_FREEDOM
