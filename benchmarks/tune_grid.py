@@ -231,7 +231,7 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
 
 
 async def pairs(database: Path, arguments: argparse.Namespace) -> None:
-    """Measure the cap set live and by a restart, each on its own engine, at random."""
+    """Measure the cap set live and by a restart, each on its own engine, in turns."""
     load = LoadPlan(
         run_id="",
         model="",

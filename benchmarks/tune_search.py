@@ -43,7 +43,7 @@ Surface = Callable[[Sequence[float]], float]
 
 
 def peak(at: Sequence[float]) -> float:
-    """Highest in the middle, slightly beside a point."""
+    """Highest near the middle, slightly beside a point."""
     return 100 * float(np.exp(-sum((2 * (x - 0.47)) ** 2 for x in at)))
 
 
@@ -70,7 +70,7 @@ def cliff(at: Sequence[float]) -> float:
 
 
 def flat(at: Sequence[float]) -> float:
-    """The same everywhere."""
+    """Constant: all settings are equally good."""
     return 100.0 + 0.0 * len(at)
 
 

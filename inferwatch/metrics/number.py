@@ -68,7 +68,7 @@ class FlowColumn(StrEnum):
 class FlowFact:
     """How the flow on Overview shows a number; the first number of a column is bold.
 
-    Those of a column are in the order of their fields.
+    A column's numbers are in the order of their fields.
     """
 
     column: FlowColumn

@@ -96,7 +96,7 @@ class RankBlocks:
 
     @property
     def standing(self) -> int:
-        """Total blocks held; blocks that several requests share count once for each."""
+        """Total length of the holders' block lists, which repeat shared blocks."""
         return self._standing
 
     def forget(self) -> None:

@@ -223,7 +223,7 @@ class Room:
 
 @piece("memory", Vantage.ENGINE)
 class Memory:
-    """Which requests hold the KV cache, by the latest block map or over the window."""
+    """Requests that hold the KV cache, by the latest block map or over the window."""
 
     map_age_s: Annotated[
         float | None,

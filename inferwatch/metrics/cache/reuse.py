@@ -120,7 +120,7 @@ class SavedReuse(msgspec.Struct, array_like=True):
 
 
 class RankReuse:
-    """When blocks of one rank's cache were last used; hashes are cut to 32 bits."""
+    """The last use of each block of one rank's cache; hashes are cut to 32 bits."""
 
     def __init__(self, one_in: int, pool: int) -> None:
         self.one_in = one_in

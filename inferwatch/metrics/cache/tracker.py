@@ -52,7 +52,7 @@ class MemoryMoment:
 
 
 class MemoryTracker:
-    """Folds block maps and prompts; shows who holds KV blocks and how they grow."""
+    """Folds block maps and prompts; shows which requests hold KV blocks, and growth."""
 
     def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines

@@ -20,7 +20,7 @@ HELD_DOWN = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 
 
 class SavedClock(msgspec.Struct, array_like=True):
-    """One GPU: time of the latest sample, recent clocks, and why they are throttled."""
+    """One GPU's latest sample time, recent clocks, and reasons for throttling."""
 
     t_ns: int
     mhz: list[int]

@@ -55,7 +55,7 @@ class Diagnosis(ABC):
 
     @abstractmethod
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Return what may be done about it; knobs that need no restart come first."""
+        """Return what to do about it; knobs that need no restart come first."""
 
     def judge(self, facts: Facts) -> FindingCost | None:
         """Return the cost as in ``holds``, scaled by the share of missed objectives."""

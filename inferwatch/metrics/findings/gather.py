@@ -82,7 +82,7 @@ class JudgedMoment:
 
 
 def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
-    """Return the facts of one tick; takes about a millisecond."""
+    """Return the facts of one tick, which takes about a millisecond."""
     now_ns, began_ns = moment.now_ns, moment.began_ns
     engines = sources.engines
     work = scheduler_state(now_ns, engines, sources.requests)

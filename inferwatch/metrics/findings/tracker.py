@@ -40,7 +40,7 @@ class Watched(msgspec.Struct, array_like=True):
         return self.held[0][0] - self.held[0][1]
 
     def lasts(self, lasting: Lasting) -> bool:
-        """Return whether it has held long enough to become a finding."""
+        """Return whether the diagnosis has held long enough to become a finding."""
         held_ns = sum(length for _, length in self.held)
         return bool(self.held) and held_ns >= lasting.least_s * NS_PER_S
 

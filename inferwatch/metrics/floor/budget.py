@@ -87,7 +87,7 @@ class Budget:
 
     @property
     def max_requests(self) -> float | None:
-        """How many requests of the present mix fit into the KV caches of all ranks."""
+        """How many requests like the present ones fit into all KV caches."""
         shape = self.needs.shape if self.needs is not None else None
         capacity, each = self._capacity_bytes(), self._request_bytes(shape)
         return capacity / each if capacity is not None and each else None

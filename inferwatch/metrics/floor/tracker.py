@@ -110,11 +110,11 @@ class FloorTracker:
         self._worst: Worst | None = None
 
     def config(self, config: ModelConfig) -> None:
-        """Set a rank's model configuration; Engines must have taken it before."""
+        """Set a rank's model configuration, after Engines has taken it."""
         self._look_at((config.source, config.rank))
 
     def info(self, info: EngineInfo) -> None:
-        """Set the info of an engine; Engines and traffic must have taken it before."""
+        """Set the info of an engine, after Engines and traffic have taken it."""
         self._look_at((info.source, info.rank))
 
     def changed(self) -> None:

@@ -15,7 +15,7 @@ LEFT_OUT = (
 
 
 class Bound(StrEnum):
-    """What the floor of a step is bound by."""
+    """What sets the floor of a step: memory or compute."""
 
     MEMORY = "memory"
     COMPUTE = "compute"

@@ -228,7 +228,7 @@ class Gpu:
     def _values(
         self, sample: GpuSample, values: Mapping[str, Any]
     ) -> Iterable[tuple[int, str, float]]:
-        """Yield a sample's values: start of the time it holds for, channel, value."""
+        """Yield a sample's values: start of the covered time, channel, value."""
         t_ns = sample.t_ns
         longest_ns = max(HELD_NS, sample.span_ns or 0)
         for name in MOMENTS:
@@ -255,7 +255,7 @@ class Gpu:
                 yield since_ns, name, float(bool(seen[name]))
 
     def _since(self, name: str, t_ns: int, longest_ns: int) -> int:
-        """Return the start of the time that a value stands for."""
+        """Return the start of the time that a value covers."""
         before_ns = self._read_ns.get(name, t_ns - 1)
         self._read_ns[name] = max(before_ns, t_ns)
         return max(before_ns, t_ns - longest_ns)
@@ -280,7 +280,7 @@ class GpuTracker:
         """Why there is no GPU to measure."""
 
     def info(self, info: GpuInfo) -> None:
-        """Set the info of a GPU, or why there is none."""
+        """Set the info of a GPU, or the reason why there is none."""
         if info.uuid is None:
             if not self._gpus:
                 self.absent_because = info.absent_because

@@ -106,7 +106,7 @@ class CostTracker:
         self._hosts.add(sample)
 
     def totals(self, totals: Totals) -> None:
-        """Set the totals of a probe; front ends report no steps and are left out."""
+        """Set the totals of a probe, without front ends, which report no steps."""
         if totals.steps:
             self._totals[totals.source, totals.rank] = totals
 

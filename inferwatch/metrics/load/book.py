@@ -207,7 +207,7 @@ class Timed(Protocol):
 
     @property
     def end_ns(self) -> int | None:
-        """When it ended; None where not known."""
+        """When the request ended; None where unknown."""
         ...
 
 

@@ -239,7 +239,7 @@ class ClientView:
 
     @property
     def runs(self) -> tuple["ClientView", ...]:
-        """This run and the others, by start."""
+        """This run and the other runs, by start."""
         return tuple(sorted((self, *self.others), key=lambda each: each.number))
 
 

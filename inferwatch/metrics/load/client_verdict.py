@@ -158,7 +158,7 @@ def cpu_share(sample: ClientSample) -> float | None:
 
 
 def merged_share(sample: ClientSample) -> float | None:
-    """Return reads that held chunks of several tokens / all reads; None without any."""
+    """Return the share of reads with chunks of several tokens; None without reads."""
     return sample.merged_reads / sample.reads if sample.reads else None
 
 
@@ -219,7 +219,7 @@ MOST_KEPT = 2_048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuality:
-    """How well the client keeps up now, as screens show it; None where unknown."""
+    """Whether the client keeps up now, as screens show it; None where unknown."""
 
     verdict: ClientVerdict = field(default_factory=ClientVerdict)
     send_lag_p99_s: float | None = None

@@ -329,7 +329,7 @@ class RunProgress:
     def _hold(self, sample: ClientSample, *, warming_up: bool) -> None:
         """Count requests that the cap on requests in flight held back.
 
-        Those of the warm-up are left out.
+        Those of the warm-up are not counted.
         """
         if sample.final:
             self._sends = sample.sends

@@ -604,7 +604,7 @@ class Model:
         return found
 
     def _knows(self, source: str | None) -> bool:
-        """Return whether the server exists, and everything here is of it."""
+        """Return whether the server is the only one of this Model, or a scraped one."""
         return source in {self._servers.only, *self._scraped.servers}
 
     def _columns(
@@ -680,7 +680,7 @@ class Model:
     def _of_ranks(
         self, state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
     ) -> ServerState:
-        """Return a server's state; where it is shown alone, with its best source."""
+        """Return a server's state; shown alone, it has its best source."""
         alone = snapshot.shown_source or snapshot.server
         via = better.get(state.source) if alone else None
         return replace(state, via=via) if via else state

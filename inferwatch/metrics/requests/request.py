@@ -183,7 +183,7 @@ class Request:
         return sequence_of(self.request_id or "", self.external_id)
 
     def advance(self, stage: RequestState) -> None:
-        """Set the stage, unless it is further already."""
+        """Set the stage, unless the present one is later."""
         if ORDER[stage] > ORDER.get(self.stage, len(ORDER)):
             self.stage = stage
 
@@ -223,7 +223,7 @@ class Request:
         return spent_ns
 
     def explain(self) -> None:
-        """Set its TTFT by cause once front end and engine reported the first token."""
+        """Set the TTFT by cause once front end and engine reported the first token."""
         known = self.ttft_ns is not None and self.first_ns is not None
         if known and self.ttft_spent_ns is None:
             self.ttft_spent_ns, self.wait = self.spent_ns, None

@@ -198,7 +198,7 @@ class RequestIndex:
                     self._remember(request)
 
     def restart(self, source: str) -> None:
-        """Expect no reports of a lost engine; a restarted one counts ordinals anew."""
+        """Expect no reports of a lost engine, whose ordinals are then reused."""
         self._await_nobody(source)
         for request in list(self._remembered):
             if source in {"", request.source}:
@@ -219,7 +219,7 @@ class RequestIndex:
 
     @property
     def evicted(self) -> int:
-        """Number of requests seen that no longer have a row."""
+        """Number of known requests that no longer have a row."""
         named = sum(each.request_id is not None for each in self.live)
         return self._seen - min(named + len(self._ended), MOST_ROWS)
 

@@ -45,7 +45,7 @@ class Slow(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Where the TTFTs of a window went."""
+    """The TTFTs of a window by cause."""
 
     n: int
     ttft_ns: int
@@ -77,7 +77,7 @@ class SlowLog:
         """The latest second."""
 
     def add(self, request: Request, t_ns: int) -> None:
-        """Add a request whose first token came."""
+        """Add a request at its first token."""
         ttft_ns, spent_ns = request.ttft_ns, request.spent_ns
         if ttft_ns is None or spent_ns is None:
             return
@@ -113,7 +113,7 @@ class SlowLog:
         return _grouped(found, ttft.n, is_p99=is_p99) if found else None
 
     def spent(self, now_ns: int, window: Window) -> Spent:
-        """Return where the TTFTs of a window went, for the requests that are kept."""
+        """Return the TTFTs of a window by cause, for the requests that are kept."""
         found = list(self._from(now_ns, window, 0.0))
         if not found:
             return Spent(0, 0, {}, {})

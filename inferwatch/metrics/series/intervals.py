@@ -116,10 +116,7 @@ class EffectiveSize:
 
     @property
     def certain(self) -> float:
-        """A lower effective number, as it is itself an estimate.
-
-        Widens a mean's interval.
-        """
+        """A lower bound of ``independent``, by which a mean's interval is widened."""
         return self.independent * (Z / self.t) ** 2
 
 

@@ -145,7 +145,7 @@ class CountTable:
         return self._cell
 
     def defer(self, deferred: DeferredCounts) -> None:
-        """Set counts that are fetched when quantiles are first needed."""
+        """Set a function that fetches the counts when quantiles are first needed."""
         self._deferred = deferred
 
     def add_counts(self, counts: CellCounts) -> None:

@@ -131,7 +131,7 @@ class RecentRows:
         return count, sums.sum(axis=0), maxima.max(axis=0)
 
     def parts_after(self, t_ns: int) -> tuple[list[Block], Ints]:
-        """Return the blocks entirely after a moment, and single rows of the others."""
+        """Return the blocks entirely after a moment, and later rows of other blocks."""
         whole = [block for block in self._blocks if block.first_ns > t_ns]
         edge = [b.columns for b in self._blocks if b.first_ns <= t_ns < b.last_ns]
         rest = np.concatenate([*edge, self._open_columns()], axis=1)

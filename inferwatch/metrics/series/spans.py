@@ -72,7 +72,7 @@ class SavedSpans(msgspec.Struct, array_like=True):
 
 
 class Spans:
-    """Sums over time: each value weighted by how long it held."""
+    """Sums over time: each value weighted by how long it applied."""
 
     EMPTY = 0.0
     REDUCE: ClassVar[np.ufunc] = np.add
@@ -86,7 +86,7 @@ class Spans:
         self._levels[Window.SESSION] = self._level(SESSION_FINEST_NS, MOST_COLUMNS // 2)
 
     def add(self, begin_ns: int, end_ns: int, values: Floats) -> None:
-        """Add values that held from one moment to another."""
+        """Add values that applied from one moment to another."""
         begin_ns = max(begin_ns, end_ns - LONGEST_NS)
         if not -FARTHEST_NS < begin_ns < end_ns < FARTHEST_NS:
             return

@@ -445,7 +445,7 @@ class Counted:
 
     @property
     def keys(self) -> set[str]:
-        """Names of all histograms seen."""
+        """Names of all histograms in the samples so far."""
         return {*self._groups}
 
     # Checkpoints.

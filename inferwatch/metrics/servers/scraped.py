@@ -144,7 +144,7 @@ class ScrapedServer:
 
     @property
     def via(self) -> Via:
-        """How its samples are obtained."""
+        """The way in which its samples are obtained."""
         ours = any(not each.by_prometheus for each in self.gauges)
         return Via.SCRAPE if ours or not self.gauges else Via.PROMETHEUS
 

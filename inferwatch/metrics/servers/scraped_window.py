@@ -366,7 +366,7 @@ class ScrapedWindow:
         )
 
     def advice(self, probed: Collection[str]) -> tuple[str, ...]:
-        """Return how to learn more, each once; servers in ``probed`` need no advice."""
+        """Return advice on how to measure more; servers in ``probed`` need none."""
         infos = (s.info for s in self.servers if s.info and s.source not in probed)
         return tuple(dict.fromkeys(each for info in infos for each in info.advice))
 
@@ -536,7 +536,7 @@ def _rows(
     limits: Mapping[str, Limit] | None = None,
     charts: ScrapedCharts | None = None,
 ) -> tuple[Latency, ...]:
-    """Return one row for each histogram in ``told``, even if it is empty."""
+    """Return one row for each of ``keys`` in ``exported``, even if it is empty."""
     return tuple(
         _row(
             key,

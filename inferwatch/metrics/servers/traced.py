@@ -38,7 +38,7 @@ class SavedTraces(msgspec.Struct, array_like=True):
 
 
 class Traces:
-    """Takes requests from traces, and knows which servers send them."""
+    """Folds requests from traces, and knows which servers send traces."""
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ class Rank(msgspec.Struct, array_like=True):
         self._waits(step.waiting, step.start_ns)
 
     def take_totals(self, totals: Totals) -> None:
-        """Set the totals, which are reported even without steps."""
+        """Set the totals, which are reported even when no step runs."""
         self.totals = totals
         if totals.waiting is not None:
             self._waits(totals.waiting, totals.t_ns)
@@ -168,7 +168,7 @@ class Engines:
         """By source, which is empty for the host of inferwatch."""
 
     def take_info(self, info: EngineInfo) -> None:
-        """Set the info of a rank, and drop engines lost before it."""
+        """Set the info of a rank, and drop engines that were lost earlier."""
         for key in [key for key, rank in self.ranks.items() if rank.lost]:
             del self.ranks[key]
             self.endpoints.pop(key[0], None)
@@ -234,7 +234,7 @@ class Engines:
         return self._kv_changed()
 
     def take_totals(self, totals: Totals) -> None:
-        """Set the totals of an EngineCore; those of front ends count other things."""
+        """Set the totals of an EngineCore; front ends' totals are of other things."""
         if totals.running is not None or totals.kv_used_blocks is not None:
             self.rank(totals.source, totals.rank).take_totals(totals)
             self._kv_changed()

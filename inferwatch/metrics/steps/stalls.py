@@ -63,7 +63,7 @@ class StarvedRank(msgspec.Struct, array_like=True):
 
 
 class Starved:
-    """Finds starved requests; reports each when it ends, or while it goes on."""
+    """Finds starved requests, and reports each when it ends or while it lasts."""
 
     def __init__(self, requests: RequestIndex, report: Callable[[Stall], None]) -> None:
         self._requests = requests

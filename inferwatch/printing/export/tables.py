@@ -215,7 +215,7 @@ def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
 def _load_runs(recording: Recording) -> ExportTable:
     """Each load run in one row: client verdict, counts and latencies.
 
-    Always for the whole run, as the verdict is.
+    All are of the whole run, as the verdict is.
     """
     latencies = [
         (metric, statistic) for metric in RUN_LATENCIES for statistic in RUN_STATISTICS

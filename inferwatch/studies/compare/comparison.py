@@ -330,7 +330,7 @@ class _Pairing:
         return found if found.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:
-        """Length of the shorter session in autocorrelation times, or of the ratio."""
+        """Length of the shorter session, or of paired ratios, in memories."""
         if metric.key not in self._long:
             self._long[metric.key] = self._measured_memories(metric)
         return self._long[metric.key]
@@ -454,7 +454,7 @@ class _Pairing:
         return self._more(max(metric.least_n / n, self._too_short(metric)))
 
     def _more(self, times: float) -> int | None:
-        """How many more requests make ``times`` as many; None if out of reach."""
+        """How many more requests make ``times`` as many; None if that is too many."""
         if times > MOST_TIMES:
             return None
         return _round_up(self._requests * (times - 1))

@@ -267,7 +267,7 @@ MOST_SETTINGS = 30
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """The comparison as Markdown: first the changes, then the rest, as room allows."""
+    """The comparison as Markdown: first the changes, then other rows as room allows."""
     blocks: list[Block] = [
         PrintedHeading(f"inferwatch compare: {_headline(comparison)}", level=3)
     ]

@@ -63,7 +63,7 @@ def void(checks: Iterable[QualityCheck]) -> str | None:
 
 
 def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
-    """What is unknown, as ``not recorded: clocks, host; cannot tell: drift``."""
+    """The unknown subjects: ``not recorded: clocks, host; cannot tell: drift``."""
     unknown = [each for each in checks if each.quality is Quality.UNKNOWN]
     absent = [each.subject for each in unknown if NOT_RECORDED in each.sentence.lower()]
     undecided = [each.subject for each in unknown if each.subject not in absent]

@@ -136,7 +136,7 @@ def more_text(result: MetricResult, pair: SessionPair) -> str | None:
 
 
 def title(result: MetricResult) -> str:
-    """For example ``TTFT p99`` or ``tokens/s``."""
+    """The row's title, such as ``TTFT p99`` or ``tokens/s``."""
     if result.metric.statistic is None:
         return result.metric.name
     return f"{result.metric.name} {result.metric.statistic}"
@@ -182,7 +182,7 @@ def _verdicts_text(pair: SessionPair) -> str:
 
 
 def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
-    """Say "nothing better" or "nothing worse", but only beside its opposite."""
+    """Say "nothing better" or "nothing worse", if there is only the opposite."""
     worse = counts[MetricVerdict.WORSE], counts[MetricVerdict.PROBABLY_WORSE]
     better = counts[MetricVerdict.BETTER], counts[MetricVerdict.PROBABLY_BETTER]
     if worse[0] and not any(better):
@@ -216,7 +216,7 @@ def _headline_first(result: MetricResult) -> tuple[float, float]:
 
 
 def whose(result: MetricResult) -> str:
-    """For example ``client TTFT p99``; server metrics have no prefix."""
+    """The title with its vantage, such as ``client TTFT p99``; none for the server."""
     client = result.metric.vantage is Vantage.CLIENT
     return f"{'client ' if client else ''}{title(result)}"
 

@@ -235,7 +235,7 @@ class AnswerDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerComparison:
-    """A setting's answers against the present's, and the present's against itself."""
+    """A setting's answers compared with the present's, and these with each other."""
 
     by_tokens: bool
     against: AnswerDifference

@@ -45,7 +45,7 @@ class Point:
 
     @property
     def text(self) -> str:
-        """For example ``max-num-seqs 16 · max-num-batched-tokens 512``."""
+        """The setting as text: ``max-num-seqs 16 · max-num-batched-tokens 512``."""
         return " · ".join(f"{flag} {value}" for flag, value in self.flags)
 
     @property

@@ -128,7 +128,7 @@ class ScenarioEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFinding:
-    """What a run of a scenario found."""
+    """The result of a scenario's run: a sentence and its numbers."""
 
     name: str
     sentence: str

@@ -74,7 +74,7 @@ def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
 
 
 def _is_default_or_unknown(name: str, values: Sequence[str | None]) -> bool:
-    """Whether all sessions that know this load setting have its default."""
+    """Whether all sessions with a known value of this load setting have its default."""
     field = name.removeprefix(LOAD)
     ever = _text(_plan_defaults().get(field)) if field != name else None
     return ever is not None and set(values) == {None, ever}

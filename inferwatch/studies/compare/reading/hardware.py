@@ -94,7 +94,7 @@ def gpu_sums(
 def gpu_means(
     connection: sqlite3.Connection, session: int, duration_ns: int
 ) -> dict[str, float]:
-    """The same means over a whole session, including its warm-up."""
+    """Means of the GPUs over a whole session, including its warm-up."""
     first = "SELECT 1 FROM gpu_samples WHERE session = ? LIMIT 1"
     if connection.execute(first, (session,)).fetchone() is None:
         return {}  # reading many steps would be of no use

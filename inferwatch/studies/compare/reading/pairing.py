@@ -104,7 +104,7 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
 
 
 def _late(first: PlannedRequests, other: PlannedRequests) -> int:
-    """How much later the other's schedule is, if it is the same schedule.
+    """The likeliest delay of the other's schedule, if both are the same.
 
     Either may begin with requests that the other lacks: a load that repeats a session
     does not know requests that were never answered.

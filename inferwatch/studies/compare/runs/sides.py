@@ -311,7 +311,7 @@ class _Finder:
         return _Word([FoundSession(database, row) for row in reversed(found)], tag)
 
     def _folder(self, folder: Path, word: str) -> _Word:
-        """All runs in a folder; an error if a session has that name as well."""
+        """All runs in a folder; an error if a session has the folder's name."""
         if "/" not in word and self._is_named(word):
             raise UsageError(
                 f"{word} is a session of {self._database} and a directory: write "

@@ -358,7 +358,7 @@ class PlaceFinder:
         unclear: Sequence[JudgedMetric] = (),
         matters: float = 0.0,
     ) -> Iterator[ChangedPart]:
-        """At most one part for each metric.
+        """Yield the part in which each metric changed most, if any.
 
         Args:
             changed: Metrics with a certain or probable difference.
@@ -451,7 +451,7 @@ class PlaceFinder:
     def _best(
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, KindPart, Split] | None:
-        """The part that stands out most among those that explain the change."""
+        """The most distinct part of those that explain the change."""
         found = table.explaining(metric, groups, MOST)
         if not found:
             return None

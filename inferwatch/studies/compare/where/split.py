@@ -97,7 +97,7 @@ NEXT_TO_NOTHING = 0.05
 def across(
     split: Split, draws: tuple[Draws, Draws], long: float, *, paired: bool
 ) -> Judged:
-    """Judge a part that lies at the same times as the rest: both share their draws."""
+    """Judge a part that has the same times as the rest: both share their draws."""
     measure, (draws_a, draws_b) = split.measure, draws
     drawn = [
         measure.drawn(rows, each)

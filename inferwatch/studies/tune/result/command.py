@@ -34,7 +34,7 @@ def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
 
 
 def flags_line(point: Point) -> str:
-    """The flags alone, for servers that are started in another way."""
+    """The flags only, for servers that are started in another way."""
     return shlex.join(point.command_flags)
 
 

@@ -407,7 +407,7 @@ def _leads(
 def _in_order(
     results: Sequence[PointResult], best: Point | None, goal: Goal
 ) -> tuple[PointResult, ...]:
-    """The best setting, the others with a score by rank, then the rest."""
+    """The best setting, then other settings with a score by rank, then all others."""
     sign = 1 if goal.lower_is_better else -1
     scored = [each for each in results if each.score is not None]
     scored.sort(key=lambda each: (each.point != best, sign * (each.score or 0.0)))

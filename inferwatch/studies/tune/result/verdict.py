@@ -121,7 +121,7 @@ def _too_few(repeats: int) -> str:
 
 
 def _gain(ratio: float | None, goal: Goal) -> float:
-    """The relative improvement; positive if lower is better and it is lower."""
+    """The relative change of the score; positive if it is better."""
     if ratio is None:
         return 0.0
     return 1 - ratio if goal.lower_is_better else ratio - 1

@@ -84,7 +84,7 @@ def next_trial(
     trials: Sequence[Trial],
     life: EngineLife | None,
 ) -> NextTrial | None:
-    """The next trial; None if more trials would tell nothing new.
+    """The next trial; None if more trials would show nothing new.
 
     Depends only on earlier trials, so a tune that was killed continues where it was.
     ``life`` is the running engine, which helps to avoid restarts.

@@ -204,7 +204,7 @@ def neighbours(space: Space, point: Point) -> frozenset[Point]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """What was measured of one point."""
+    """The trials of one point, and why it is out of the race."""
 
     point: Point
     values: tuple[tuple[int, int, float, float | None], ...] = ()
@@ -448,7 +448,7 @@ class _Fit:
         return self._around(float(away @ self.means), found, reach)
 
     def visible_ratio_span(self, place: int, other: int) -> Interval | None:
-        """The interval to show; None if one of the points hardly works."""
+        """The interval to show; None if a point's score is far below the best."""
         far = place != other and self._far & {place, other}
         return None if far else self.ratio_span(place, other)
 
