@@ -56,21 +56,21 @@ def main() -> None:
             f"{BLOCKS - 1 - free:,} of {BLOCKS:,} blocks held by {SEQUENCES} requests "
             f"after {time.monotonic() - began_s:.0f} s"
         )
-        taken, channel = Taken(), probe.start().speak(Role.CORE)
-        alone: list[tuple[float, float]] = []
-        heard: list[tuple[float, float]] = []
+        timer, channel = Taken(), probe.start().speak(Role.CORE)
+        unsubscribed: list[tuple[float, float]] = []
+        subscribed: list[tuple[float, float]] = []
         maps: list[BlockMap] = []
         for _ in range(TURNS):
-            alone += measure(core)
+            unsubscribed += measure(core)
             listener = Listener(channel)
-            heard += measure(core)
+            subscribed += measure(core)
             maps += listener.maps()
             listener.close()
-    report("nobody listens", alone)
-    report("somebody listens", heard)
+    report("nobody listens", unsubscribed)
+    report("somebody listens", subscribed)
     changes = [each for each in maps if not each.whole]
     print(f"{len(maps)} maps told, {len(maps) - len(changes)} of them whole")
-    costs = sorted(taken.costs_us)
+    costs = sorted(timer.costs_us)
     print(
         f"keeping a moment: median {statistics.median(costs):.1f} µs, "
         f"worst of {len(costs)} {costs[-1]:.1f} µs; budget 100 µs"

@@ -96,12 +96,12 @@ class Traffic:
 
 def moved(random: np.random.Generator, requests: int, keep: float) -> dict[str, Floats]:
     """Return each request's deviation from the median of each latency; variance 1."""
-    shared, *alone = autoregression(random, (len(MEDIANS_S) + 2, requests), keep)
+    shared, *own_series = autoregression(random, (len(MEDIANS_S) + 2, requests), keep)
     found = {
         name: np.sqrt(SHARED) * shared + np.sqrt(1 - SHARED) * own
-        for name, own in zip(MEDIANS_S, alone, strict=False)
+        for name, own in zip(MEDIANS_S, own_series, strict=False)
     }
-    return found | {"tokens": alone[-1]}
+    return found | {"tokens": own_series[-1]}
 
 
 class Simulated:
@@ -445,8 +445,8 @@ def _truths() -> list[Cell]:
         make = partial(kind, requests=2_000, memory=9, world=World(bursty=True))
         found.append(Cell(f"{kind.__name__} 2000 memory 9 bursty", make))
     found.append(Cell("two 60 memory 3", partial(two, requests=60, memory=3)))
-    alone = partial(paired, requests=1_000, memory=3, world=World(drift=DRIFT))
-    found.append(Cell("one run a side, drift", alone))
+    single = partial(paired, requests=1_000, memory=3, world=World(drift=DRIFT))
+    found.append(Cell("one run a side, drift", single))
     runs = partial(repeated, requests=1_000, memory=3)
     for world, name in (
         (World(), "three runs a side"),

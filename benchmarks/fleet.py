@@ -139,12 +139,12 @@ class Program:
         drawn, until = b"", time.monotonic() + seconds
         while time.monotonic() < until:
             try:
-                taken = self.child.read_nonblocking(65536, timeout=0.2)
+                chunk = self.child.read_nonblocking(65536, timeout=0.2)
             except pexpect.TIMEOUT:
                 continue
-            queries = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
+            queries = (drawn[-len(QUESTION) + 1 :] + chunk).count(QUESTION)
             os.write(self.child.child_fd, ANSWER * queries)
-            drawn += taken
+            drawn += chunk
         return drawn
 
     def share(self, seconds: float) -> Share:

@@ -221,9 +221,9 @@ def child(options: argparse.Namespace) -> None:
 
     async def counted(app: App[Any], action: Any, *others: Any) -> bool:  # noqa: ANN401 - as Textual calls it
         nonlocal acted
-        did = await run_action(app, action, *others)
+        result = await run_action(app, action, *others)
         acted += 1
-        return did
+        return result
 
     def marked(driver: TerminalDriver) -> str:
         return f"{drawn(driver)}\x1b]777;{acted}\x07"
@@ -264,14 +264,14 @@ class Terminal:
         while (left_s := end_s - time.monotonic()) > 0:
             if not select.select([fd], [], [], left_s)[0]:
                 continue
-            taken = os.read(fd, 65536)
+            chunk = os.read(fd, 65536)
             now_s = time.monotonic()
-            queries = (self._tail[-len(QUESTION) + 1 :] + taken).count(QUESTION)
+            queries = (self._tail[-len(QUESTION) + 1 :] + chunk).count(QUESTION)
             if queries:
                 os.write(fd, ANSWER * queries)
-            for found in MARK.finditer(self._tail + taken):
+            for found in MARK.finditer(self._tail + chunk):
                 self.acted = int(found[1])
-            self._tail = taken[-32:]
+            self._tail = chunk[-32:]
             if until is not None and self.acted >= until:
                 return now_s
         return None

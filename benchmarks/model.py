@@ -89,7 +89,7 @@ def readings(load: Load) -> Iterator[AnyReading]:
     yield EngineInfo(
         source=ENGINE, t_ns=0, pid=1, model="m", vllm_version="0", num_kv_blocks=4096
     )
-    apart = max(STEPS_PER_REQUEST // load.batch, 1)
+    steps_between = max(STEPS_PER_REQUEST // load.batch, 1)
     at_once = max(load.batch // STEPS_PER_REQUEST, 1)
     alive: list[tuple[int, int]] = []
     end_ns, ordinal = 0, 0
@@ -100,7 +100,7 @@ def readings(load: Load) -> Iterator[AnyReading]:
         new = 0
         while alive and alive[0][1] <= index:
             yield from died(start_ns, alive.pop(0)[0])
-        if index % apart == 0:
+        if index % steps_between == 0:
             while new < at_once and len(alive) < load.batch:
                 yield from born(start_ns, ordinal)
                 alive.append((ordinal, index + STEPS_PER_REQUEST))

@@ -86,14 +86,14 @@ class FleetAnswers:
         _, names, rest = query.split('"', 2)
         pattern = re.compile(names)
         span_s = float(rest.rpartition("[")[2].removesuffix("ms]")) / 1000
-        wanted = [each for each in self._samples if pattern.fullmatch(each[0])]
+        samples = [each for each in self._samples if pattern.fullmatch(each[0])]
         for number in range(self._engines):
             last_s = NOW_S - INTERVAL_S * number / self._engines
             stamps = [last_s - INTERVAL_S * back for back in range(100, -1, -1)]
             within = [each for each in stamps if NOW_S - each < span_s]
             target = {"instance": f"10.0.{number // 256}.{number % 256}:8000"}
             target |= {"job": "vllm", "namespace": "prod", "pod": f"vllm-{number:05}"}
-            for name, labels, value in wanted if within else ():
+            for name, labels, value in samples if within else ():
                 metric = dict(sorted({"__name__": name, **labels, **target}.items()))
                 points = [[round(stamp, 3), value] for stamp in within]
                 yield {"metric": metric, "values": points}

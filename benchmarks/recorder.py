@@ -50,18 +50,18 @@ class Engine:
         self._now_ns = 0
 
     def run(self, seconds: int) -> Iterator[AnyReading]:
-        wanted = self._slots[0]
+        batch = self._slots[0]
         for number in range(seconds * STEPS_PER_S):
             if number % 400 == 0:
-                wanted = self._random.choice(self._slots)
-            new = self._arrivals(wanted)
+                batch = self._random.choice(self._slots)
+            new = self._arrivals(batch)
             for member in new:
                 yield from self._events(member, "arrived", "added", "scheduled")
             yield self._step(number, new)
             yield from self._after(new)
 
-    def _arrivals(self, wanted: int) -> list[int]:
-        if len(self._left) >= wanted or self._random.random() > 0.5:
+    def _arrivals(self, batch: int) -> list[int]:
+        if len(self._left) >= batch or self._random.random() > 0.5:
             return []
         self._requests += 1
         return [self._requests]

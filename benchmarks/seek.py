@@ -70,19 +70,19 @@ class Engine:
 
     def run(self, steps: int) -> Iterator[AnyReading]:
         """Yield readings in order of receipt; all requests end with the last step."""
-        wanted = 25
+        batch = 25
         for number in range(steps):
             if number % 400 == 0:
-                wanted = self._random.randint(22, 28)
-            new = self._arrivals(wanted)
+                batch = self._random.randint(22, 28)
+            new = self._arrivals(batch)
             for member in new:
                 yield from self._come(member)
             step = self._step(number, new)
             yield step
             yield from self._after(new, last=number == steps - 1)
 
-    def _arrivals(self, wanted: int) -> list[int]:
-        if len(self._left) >= wanted or self._random.random() > 0.5:
+    def _arrivals(self, batch: int) -> list[int]:
+        if len(self._left) >= batch or self._random.random() > 0.5:
             return []
         self._requests += 1
         return [self._requests]

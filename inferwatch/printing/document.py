@@ -212,10 +212,10 @@ def headed_charts(
     heading: str, figures: Iterable[str], about: str = "", level: int = 2
 ) -> list[Block]:
     """Charts under a heading; empty if none could be drawn."""
-    if not (drawn := [each for each in figures if each]):
+    if not (charts := [each for each in figures if each]):
         return []
     sentences = [Sentence(text=about, tone="about")] if about else []
-    return [PrintedHeading(heading, level), *sentences, Charts(figures=drawn)]
+    return [PrintedHeading(heading, level), *sentences, Charts(figures=charts)]
 
 
 def item_text(item: Item) -> str:

@@ -65,8 +65,8 @@ def block_markdown(block: Block) -> str:  # noqa: C901, PLR0911 - a case for eac
         case Table():
             return _table(block)
         case Plot(rows=rows):
-            drawn = ("".join(text for text, _ in row).rstrip() for row in rows)
-            return _fenced("\n".join(drawn)) if rows else ""
+            lines = ("".join(text for text, _ in row).rstrip() for row in rows)
+            return _fenced("\n".join(lines)) if rows else ""
         case Code(text=text, language=language):
             return _fenced(text, language)
         case Folded(summary=summary, blocks=blocks):

@@ -67,16 +67,16 @@ class Figure:
         title = as_html(self.title)
         ruled = rules(self.x_ticks if self.is_tall else (), self.y_ticks)
         ys = "".join(label(tick, "top") for tick in self.y_ticks)
-        drawn = svg([*ruled, *self.shapes], title)
+        chart = svg([*ruled, *self.shapes], title)
         if self.over:
-            drawn = f'<div class="field">{drawn}{self.over}</div>'
+            chart = f'<div class="field">{chart}{self.over}</div>'
         kind = f' class="{self.kind}"' if self.kind else ""
         return (
             f"<figure{kind}><figcaption><b>{title}</b> "
             f'<span class="unit">{as_html(self.unit)}</span>{self._keys()}'
             f"</figcaption>{self._sides()}"
             f'<div class="plot{" axes" * self.is_tall}"><div class="ys">{ys}</div>'
-            f"{drawn}"
+            f"{chart}"
             f'<div class="xs">{axis_labels(self.x_ticks)}</div></div>{self.below}'
             "</figure>"
         )

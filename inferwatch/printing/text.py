@@ -62,8 +62,8 @@ def plain(text: str, tone: str) -> str:
 
 def painter() -> Paint:
     """Return a function that colours text, if stdout is a terminal without NO_COLOR."""
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return coloured if wanted else plain
+    has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return coloured if has_colour else plain
 
 
 def coloured(text: str, tone: str) -> str:

@@ -325,9 +325,11 @@ class UnstablePrefix(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        looked = facts.steps_minute.sums.get("prefix_queries", 0)
+        queries = facts.steps_minute.sums.get("prefix_queries", 0)
         found = facts.steps_minute.sums.get("prefix_hits", 0)
-        text = f"{looked:,} prompt tokens looked up in the last minute, {found:,} found"
+        text = (
+            f"{queries:,} prompt tokens looked up in the last minute, {found:,} found"
+        )
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:

@@ -140,8 +140,8 @@ class LoadBook:
     def _last_rate_until(self, at_least_ns: int) -> int:
         """Return when the last target rate ended: at the drain, or the last event."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
-        heard = [e.t_ns for e in self.events]
-        return max(ended[-1] if ended else max(heard), at_least_ns)
+        times_ns = [e.t_ns for e in self.events]
+        return max(ended[-1] if ended else max(times_ns), at_least_ns)
 
     @property
     def span_s(self) -> float | None:

@@ -490,7 +490,7 @@ class ClientJudge:
         self._whole.waits.add(waits)
 
     def _delays(
-        self, wanted: list[SentRequest], requests: list[SentRequest], in_flight: int
+        self, chosen: list[SentRequest], requests: list[SentRequest], in_flight: int
     ) -> tuple[list[int], list[int]]:
         """Return send lags that only the client caused, and waits for first tokens.
 
@@ -499,7 +499,7 @@ class ClientJudge:
         """
         waits = [
             each.first_token_ns - each.sent_ns
-            for each in wanted
+            for each in chosen
             if each.first_token_ns is not None and each.sent_ns is not None
         ]
         delayed: set[int] = set()
@@ -510,7 +510,7 @@ class ClientJudge:
             delayed = set(held_back(in_order(requests), room))
         lags = [
             each.sent_ns - each.intended_ns
-            for each in in_order(wanted)
+            for each in in_order(chosen)
             if each.sent_ns is not None and each.index not in delayed
         ]
         return lags, waits

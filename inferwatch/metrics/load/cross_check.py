@@ -191,15 +191,15 @@ def check_means(
     seen = [each for each in all_records if each.first_token_ns is not None]
     if not count or not seen:
         return None
-    apart = _counts_disagree(all_records, len(seen), count, before, after)
+    disagreements = _counts_disagree(all_records, len(seen), count, before, after)
     server_s = mean(before, after, "time_to_first_token_seconds")
     queue_s = mean(before, after, "request_queue_time_seconds")
     prefill_s = mean(before, after, "request_prefill_time_seconds")
     lag_s = mean_s(seen, "intended_ns", "sent_ns")
     client_s = mean_s(seen, "sent_ns", "first_token_ns")
     way_s = minus(client_s, server_s)
-    if way_s is not None and client_s is not None and not apart:
-        apart = disagreement(
+    if way_s is not None and client_s is not None and not disagreements:
+        disagreements = disagreement(
             way_s, client_s, "of the client's TTFT is not in the server's"
         )
     return CrossCheck(
@@ -215,7 +215,7 @@ def check_means(
         },
         ttft_s=mean_s(seen, "intended_ns", "first_token_ns"),
         unexplained_s=way_s,
-        disagreements=apart,
+        disagreements=disagreements,
         hint=HINT,
     )
 

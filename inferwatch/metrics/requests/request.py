@@ -336,7 +336,7 @@ class Request:
         tokens = self._tokens_of_row(state, by_engine=by_engine)
         exact = tokens if self.trusted or not state.live else None
         has_token = tokens != 0
-        cause, parts = self._cause(told=by_engine and has_token)
+        cause, parts = self._cause(reported=by_engine and has_token)
         return RequestRow(
             key=self.key,
             request_id=self.request_id or "",
@@ -371,12 +371,12 @@ class Request:
             missed=None if state.live or self.missed is None else tuple(self.missed),
         )
 
-    def _cause(self, *, told: bool) -> tuple[Cause | None, Parts]:
+    def _cause(self, *, reported: bool) -> tuple[Cause | None, Parts]:
         """Return the largest part of its TTFT, or of its wait so far, and all parts.
 
         TTFT is split only where both front end and engine report.
         """
-        spent_ns = self.spent_ns if told else None
+        spent_ns = self.spent_ns if reported else None
         if spent_ns is None:
             return self.waited_for, ()
         return largest(spent_ns), parts_of(spent_ns)

@@ -84,22 +84,24 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
     )
-    was = before or Gauges(t_ns=t_ns)
+    earlier = before or Gauges(t_ns=t_ns)
     if now.waiting:
-        now.waiting_since_ns = was.waiting_since_ns or t_ns
-        now.calm_since_ns = was.calm_since_ns
+        now.waiting_since_ns = earlier.waiting_since_ns or t_ns
+        now.calm_since_ns = earlier.calm_since_ns
     else:
-        calm = before is not None and not was.waiting
-        now.calm_since_ns = was.calm_since_ns if calm else t_ns
+        calm = before is not None and not earlier.waiting
+        now.calm_since_ns = earlier.calm_since_ns if calm else t_ns
     if now.work:
-        now.busy_since_ns = was.busy_since_ns if was.busy_since_ns is not None else t_ns
+        now.busy_since_ns = (
+            earlier.busy_since_ns if earlier.busy_since_ns is not None else t_ns
+        )
     else:
-        idle_ns = was.idle_since_ns
+        idle_ns = earlier.idle_since_ns
         now.idle_since_ns = t_ns if idle_ns is None else idle_ns
     tokens = counted.just_added("output_tokens")
-    now.token_ns = t_ns if tokens else was.token_ns
-    got_on = bool(counted.added.any()) or not was.work
-    now.progress_ns = t_ns if got_on else was.progress_ns
+    now.token_ns = t_ns if tokens else earlier.token_ns
+    got_on = bool(counted.added.any()) or not earlier.work
+    now.progress_ns = t_ns if got_on else earlier.progress_ns
     return now
 
 

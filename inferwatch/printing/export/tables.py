@@ -191,8 +191,8 @@ def tables(
     if what is SessionPart.REQUESTS:  # from a probe or from traces
         found = [each for each in found if any(each.rows())] or found[:1]
     for table, unpacked in _unpacked():
-        wanted = token_times or not unpacked.on_request
-        if wanted and what in {SessionPart.ALL, table.part}:
+        is_wanted = token_times or not unpacked.on_request
+        if is_wanted and what in {SessionPart.ALL, table.part}:
             found.append(_taken_apart(recording, table, unpacked, span))
     if what in {SessionPart.ALL, SessionPart.CLIENT}:
         found.append(_load_runs(recording))

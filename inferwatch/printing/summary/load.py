@@ -265,9 +265,9 @@ def _rates(summary: Summary) -> str:
     rate = summary["rate"]
     remarks = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
     remarks += ", counted in conversations" if rate["of"] == "conversations" else ""
-    drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
-    as_asked = rate["asked"] is None or _rate(rate["asked"]) == drawn
-    draws = "" if as_asked else f", {drawn}/s with this seed"
+    scheduled, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
+    as_asked = rate["asked"] is None or _rate(rate["asked"]) == scheduled
+    draws = "" if as_asked else f", {scheduled}/s with this seed"
     return f"{_target_text(rate)}{draws}, sent {sent}/s{remarks}"
 
 

@@ -148,10 +148,10 @@ class SessionPair:
                 "these intervals"
             )
         counts = f"{len(self.a.runs)} runs against {len(self.b.runs)}"
-        alone = next((e for e in (self.a, self.b) if not e.is_repeated), None)
-        if alone is None:
+        single = next((e for e in (self.a, self.b) if not e.is_repeated), None)
+        if single is None:
             return f"{counts}: what differs between runs is in these intervals"
-        return f"{counts}: how much {alone.name} varies is taken from the other's runs"
+        return f"{counts}: how much {single.name} varies is taken from the other's runs"
 
     @property
     def void(self) -> str | None:
@@ -196,9 +196,9 @@ class Comparison:
 
 
 def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison:
-    drawn = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
-    pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
-    members = [each for pair in pairs for each in pair.members(drawn)]
+    drawings = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
+    pairs = [_Pairing(drawings[0], other, rules) for other in drawings[1:]]
+    members = [each for pair in pairs for each in pair.members(drawings)]
     adjusted = iter(family.adjusted(members, rules.seed))
     return Comparison(
         sides=tuple(sides),
@@ -283,10 +283,10 @@ class _Pairing:
         self.judged = [each for each in self._known if self._why_not(each) is None]
         self._found = {each.key: self._difference(each) for each in self.judged}
 
-    def members(self, drawn: Sequence[_Drawing]) -> Iterator[family.FamilyMember]:
+    def members(self, drawings: Sequence[_Drawing]) -> Iterator[family.FamilyMember]:
         for metric in self.judged:
             a, b = self._first.parts(metric), self._other.parts(metric)
-            parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawn]
+            parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawings]
             if self._paired:
                 parts[0] = b - a
             else:
@@ -325,8 +325,8 @@ class _Pairing:
             return None
         if self._too_few(nearer):
             return None
-        apart = self._between(*((metric, nearer) if b > a else (nearer, metric)))
-        found = TailDifference((a, b), apart)
+        difference = self._between(*((metric, nearer) if b > a else (nearer, metric)))
+        found = TailDifference((a, b), difference)
         return found if found.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:

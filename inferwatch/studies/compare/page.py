@@ -321,14 +321,14 @@ def _group(
     pair: SessionPair, verdict: MetricVerdict, results: Results, axis: ForestAxis
 ) -> RowGroup:
     """The rows of one verdict, with the axis labels above them."""
-    drawn = any(each.ratio_span is not None for each in results)
+    has_changes = any(each.ratio_span is not None for each in results)
     is_open = verdict is MetricVerdict.OPEN
     return RowGroup(
         rows=[_drawn_row(pair, each, axis) for each in results],
         head="" if is_open else of_many(verdict, results),
         about=meaning(verdict, axis.matters),
         tone=TONES[verdict],
-        marks=axis_labels(axis.ticks()) if drawn else "",
+        marks=axis_labels(axis.ticks()) if has_changes else "",
     )
 
 

@@ -136,21 +136,21 @@ async def ask_answers(
     ) as client:
         try:
             prompts = await _accepted(client, model, prompts)
-            alone = [await _ask(client, model, each) for each in prompts]
+            one_by_one = [await _ask(client, model, each) for each in prompts]
             together = await asyncio.gather(
                 *(_ask(client, model, each) for each in prompts)
             )
         except UNTOLD_S as error:
             why = str(error) or type(error).__name__
             raise SourceError(f"the answers cannot be compared: {why}") from error
-    by_tokens = all(each.token_ids is not None for each in (*alone, *together))
+    by_tokens = all(each.token_ids is not None for each in (*one_by_one, *together))
     return AnswerHashes(
         source=source,
         t_ns=monotonic_ns(),
         model=model,
         asked=_number(sha256(repr((ANSWER_TOKENS, by_tokens, prompts)).encode())),
         by_tokens=by_tokens,
-        alone=[_chain(each, by_tokens=by_tokens) for each in alone],
+        alone=[_chain(each, by_tokens=by_tokens) for each in one_by_one],
         together=[_chain(each, by_tokens=by_tokens) for each in together],
     )
 

@@ -396,17 +396,17 @@ def predict(
             f"takes {FEWEST_REQUESTS} to say how well they can be predicted"
         )
     cost = StepCost(run.steps)
-    was = measured_outcome(run)
+    measured = measured_outcome(run)
     simulator = _Simulator(run, cost, progress)
     variation = MachineVariation(cost, run.steps)
     result, _ = simulator.simulate(run.setting, variation)
     as_was = simulated_outcome(run, result, run.setting.kv_blocks)
-    figures = tuple(_figures(was, as_was))
+    figures = tuple(_figures(measured, as_was))
     if machine is not None:
         variation = MachineVariation(cost, machine)
     answer = WhatIf(
         setting=run.setting,
-        measured=was,
+        measured=measured,
         simulated=as_was,
         step_error=cost.error,
         near_s=cost.typical_ns / 2e9,
@@ -445,11 +445,11 @@ class _Simulator:
         return scheduler.result, costs.beyond_ns
 
 
-def _figures(was: Outcome, as_was: Outcome) -> list[QuantileCheck]:
+def _figures(measured: Outcome, as_was: Outcome) -> list[QuantileCheck]:
     checks = []
     for metric in LATENCIES:
         for percent in MOST_ERROR:
-            before = _at(was.latencies[metric], percent)
+            before = _at(measured.latencies[metric], percent)
             after = _at(as_was.latencies[metric], percent)
             if before is not None and after is not None:
                 checks.append(

@@ -226,14 +226,14 @@ def gather(recording: Recording) -> PageData:
         if (text := changes.said(change)) is not None:
             limits.append((change.t_ns, text))
 
-    heard = _listeners(tracker, client) | {
+    listeners = _listeners(tracker, client) | {
         LoadPlanned: plans.append,
         LiveLimits: changed,
     }
     for reading in recording.readings():
         model.fold(reading)
-        if hear := heard.get(type(reading)):
-            hear(reading)
+        if listener := listeners.get(type(reading)):
+            listener(reading)
     now_ns = recording.session.duration_ns
     return PageData(
         snapshot=model.snapshot(now_ns, SnapshotQuery(Window.SESSION, client=True)),

@@ -167,8 +167,8 @@ def _quantile(
     known = (at >= 0) & (at < count)
     known[known] = np.isfinite(found[at[known]])
     finite = np.isfinite(found)
-    drawn = np.interp(grid.middles, middles[finite], found[finite])
-    return np.where(known, drawn, np.nan)
+    line = np.interp(grid.middles, middles[finite], found[finite])
+    return np.where(known, line, np.nan)
 
 
 def _of_stretch(values: CountedValues, counts: Ints, share: float) -> float:
@@ -201,8 +201,8 @@ class _Lines:
 
     def chart(self, pair: SessionPair, grid: _Grid) -> str:
         """The chart as HTML; empty if no value is known."""
-        drawn = [*self.thick, *self.thin]
-        known = np.concatenate([each[np.isfinite(each)] for each in drawn])
+        lines = [*self.thick, *self.thin]
+        known = np.concatenate([each[np.isfinite(each)] for each in lines])
         if not known.size:
             return ""
         top = nice(float(known.max()) * HEADROOM)

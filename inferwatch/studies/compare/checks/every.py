@@ -172,11 +172,11 @@ def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
 
 
 def _both(
-    did: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
+    verb: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
 ) -> str | None:
     """A sentence on the value in all runs; None if it is unknown for any run."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
-    return f"Both {did} {', '.join(values)}." if None not in set(every) else None
+    return f"Both {verb} {', '.join(values)}." if None not in set(every) else None
 
 
 MOST_NAMED = 3

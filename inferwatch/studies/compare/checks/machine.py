@@ -62,10 +62,10 @@ def _median(
     b: ComparedSide,
     after: Sequence[GpuClocks],
 ) -> Iterator[str]:
-    was, now = _slowest(before), _slowest(after)
-    if was and now and abs(now / was - 1) > CLOCK_TOLERANCE:
+    old, now = _slowest(before), _slowest(after)
+    if old and now and abs(now / old - 1) > CLOCK_TOLERANCE:
         yield (
-            f"GPU clocks differ by {abs(now / was - 1):.0%}: {was:,} MHz in {a.name}, "
+            f"GPU clocks differ by {abs(now / old - 1):.0%}: {old:,} MHz in {a.name}, "
             f"{now:,} MHz in {b.name} (medians); nvidia-smi -lgc fixes them."
         )
 
@@ -79,8 +79,8 @@ def _throttling(
     """Doubts about a side throttled more than the other, or by heat or power."""
     for side, gpus, others in ((a, before, after), (b, after, before)):
         why, share = _most_throttled(gpus)
-        apart = share - _most_throttled(others)[1]
-        if share > HELD_TOLERANCE and (apart > HELD_TOLERANCE or why in HEAT):
+        difference = share - _most_throttled(others)[1]
+        if share > HELD_TOLERANCE and (difference > HELD_TOLERANCE or why in HEAT):
             hottest = max((g.hottest_c or 0 for g in gpus), default=0)
             heat = f"; up to {hottest} °C" if hottest and "thermal" in why else ""
             yield (

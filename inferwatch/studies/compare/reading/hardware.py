@@ -207,10 +207,10 @@ def _energy(rows: Floats, span: ComparedSpan) -> _BinnedAmounts:
     counted = rows[np.isfinite(rows[:, ENERGY])][:, [T, ENERGY]]
     if len(counted):
         return _risen(counted / (1.0, 1e3), span)
-    drawn = rows[np.isfinite(rows[:, POWER])]
-    starts, ends = drawn[:-1, T], drawn[1:, T]
+    known_rows = rows[np.isfinite(rows[:, POWER])]
+    starts, ends = known_rows[:-1, T], known_rows[1:, T]
     near = (ends > starts) & (ends - starts <= LONGEST_NS)
-    mean_w = (drawn[:-1, POWER] + drawn[1:, POWER]) / 2
+    mean_w = (known_rows[:-1, POWER] + known_rows[1:, POWER]) / 2
     return _spread(starts[near], ends[near], mean_w[near], span)
 
 

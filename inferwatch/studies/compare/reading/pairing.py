@@ -109,9 +109,9 @@ def _late(first: PlannedRequests, other: PlannedRequests) -> int:
     Either may begin with requests that the other lacks: a load that repeats a session
     does not know requests that were never answered.
     """
-    due, tried = first.due_ns, other.due_ns[:TRIED]
-    candidates = [*(tried[0] - due[:FIRST]), *(tried[:FIRST] - due[0])]
-    met = [_near(due, tried - late).mean() for late in candidates]
+    due, starts = first.due_ns, other.due_ns[:TRIED]
+    candidates = [*(starts[0] - due[:FIRST]), *(starts[:FIRST] - due[0])]
+    met = [_near(due, starts - late).mean() for late in candidates]
     return int(candidates[int(np.argmax(met))])
 
 

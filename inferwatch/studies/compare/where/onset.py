@@ -86,13 +86,16 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
     together = leaning.reshape(blocks, each).sum(axis=1)
     random = np.random.default_rng((seed, blocks))
     reached = _most(together[None, :])[0] * (1 - 1e-9)
-    tried = beyond = 0
+    orders_tried = beyond = 0
     for orders in (FEW_ORDERS, ORDERS - FEW_ORDERS):
         some = random.permuted(np.tile(together, (orders, 1)), axis=1)
-        tried, beyond = tried + orders, beyond + int((_most(some) >= reached).sum())
+        orders_tried, beyond = (
+            orders_tried + orders,
+            beyond + int((_most(some) >= reached).sum()),
+        )
         if beyond > MOST_BEYOND:
             break  # more orders would not change that it does not stand out
-    return Onset(begin, end, blocks, (beyond + 1) / (tried + 1))
+    return Onset(begin, end, blocks, (beyond + 1) / (orders_tried + 1))
 
 
 def _first(log_ratios: Floats) -> tuple[int, int]:
@@ -101,8 +104,8 @@ def _first(log_ratios: Floats) -> tuple[int, int]:
     if not known.any():
         return 0, FIRST_LEAST
     level = log_ratios[known].mean()
-    apart = np.where(known, log_ratios - level, 0.0)
-    return _best(apart.reshape(PIECES, -1).sum(axis=1), FIRST_LEAST, 1.0)
+    deviations = np.where(known, log_ratios - level, 0.0)
+    return _best(deviations.reshape(PIECES, -1).sum(axis=1), FIRST_LEAST, 1.0)
 
 
 def _levelled(log_ratios: Floats, begin: int, end: int) -> Floats:
@@ -126,8 +129,8 @@ def _stretches(length: int, least: int) -> tuple[Ints, Ints]:
 def _standing(upto: Floats, begin: Ints, end: Ints, length: int) -> Floats:
     """How far the sum of each period is from its expectation."""
     size = end - begin
-    apart = upto[..., end] - upto[..., begin] - upto[..., -1:] * (size / length)
-    return np.asarray(np.abs(apart) / np.sqrt(size * (length - size) / length))
+    deviation = upto[..., end] - upto[..., begin] - upto[..., -1:] * (size / length)
+    return np.asarray(np.abs(deviation) / np.sqrt(size * (length - size) / length))
 
 
 def _upto(values: Floats) -> Floats:

@@ -437,14 +437,14 @@ class PlaceFinder:
         table = self._table(metric.of, stretch)
         if table is None or not table.groups:
             return None
-        looked = sum(len(each.parts) for each in table.groups)
-        tried = [self._best(metric, table, groups) for groups in table.groups]
-        found = [each for each in tried if each is not None]
+        parts = sum(len(each.parts) for each in table.groups)
+        best_parts = [self._best(metric, table, groups) for groups in table.groups]
+        found = [each for each in best_parts if each is not None]
         found.sort(key=lambda each: each[0], reverse=True)
         for _, groups, part, split in found:
             judged = self._judge(split, table)
             beyond = abs(judged.change) > metric.negligible
-            if beyond and judged.is_apart(alpha / looked):
+            if beyond and judged.is_apart(alpha / parts):
                 return place_of(metric, groups.cut, part.name, judged)
         return None
 

@@ -99,7 +99,7 @@ def across(
 ) -> Judged:
     """Judge a part that has the same times as the rest: both share their draws."""
     measure, (draws_a, draws_b) = split.measure, draws
-    drawn = [
+    draws_of = [
         measure.drawn(rows, each)
         for rows, each in (
             (split.part_a, draws_a),
@@ -114,7 +114,7 @@ def across(
     ]
     found = [
         Resampled(value, each, draws_a.blocks, left_over(long, draws_a.blocks))
-        for value, each in zip(values, drawn, strict=True)
+        for value, each in zip(values, draws_of, strict=True)
     ]
     part_a, part_b, rest_a, rest_b = found
     return Judged(
@@ -150,9 +150,9 @@ def in_turn(
 
 def _over(above: Resampled, below: Resampled) -> Resampled:
     with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = above.draws / below.draws
+        ratios = above.draws / below.draws
     ratio = above.value / below.value if below.value else math.nan
-    return Resampled(ratio, drawn, above.blocks, max(above.left_over, below.left_over))
+    return Resampled(ratio, ratios, above.blocks, max(above.left_over, below.left_over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +168,11 @@ class GroupChange:
     ) -> "GroupChange":
         """The change of one group; its variance comes from a jackknife over blocks."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = [
+            log_values = [
                 np.log(measure.drawn(rows, Draws.each_left_out(len(rows))))
                 for rows in (a, b)
             ]
-            parts = [drawn[1] - drawn[0]] if paired else drawn
+            parts = [log_values[1] - log_values[0]] if paired else log_values
         spread = sum((len(each) - 1) * float(each.var()) for each in parts)
         found = _log(measure.of(b), measure.of(a))
         if not math.isfinite(found) or not math.isfinite(spread):
@@ -195,5 +195,5 @@ def standing_out(changes: Sequence[GroupChange], part: Sequence[int]) -> float:
             return 0.0
         weights.append(weight)
         means.append(sum(each.log_ratio * each.weight for each in groups) / weight)
-    apart = (means[0] - means[1]) ** 2
-    return apart * weights[0] * weights[1] / sum(weights)
+    variance = (means[0] - means[1]) ** 2
+    return variance * weights[0] * weights[1] / sum(weights)

@@ -214,10 +214,10 @@ def _table(table: ResultTable, room: int) -> Iterator[Block]:
     if not table.marks:
         return
     setting = max(len("setting"), *map(len, table.settings))
-    columns, alone = _fitting(table, room - MARK - SIGN, setting)
+    columns, own_lines = _fitting(table, room - MARK - SIGN, setting)
     head, first = (
         ("", MARK + SIGN)
-        if alone
+        if own_lines
         else (f"{'':{MARK + SIGN}}setting", MARK + SIGN + setting)
     )
     rows = []
@@ -225,7 +225,7 @@ def _table(table: ResultTable, room: int) -> Iterator[Block]:
         sign = table.signs[n]
         name = f"{mark:<{MARK}}{sign:<{SIGN}}{table.settings[n]}"
         cells = [column.texts[n].strip() for column in columns]
-        lines = [[name], ["", *cells]] if alone else [[name, *cells]]
+        lines = [[name], ["", *cells]] if own_lines else [[name, *cells]]
         rows += [PrintedRow(cells=line, tone=_style(sign)) for line in lines]
     yield Sentence(text=f"setting: {table.flags}")
     yield Table(
@@ -243,8 +243,8 @@ def _fitting(
 ) -> tuple[list[ResultColumn], bool]:
     """The columns that fit, and whether settings need lines of their own."""
     left = room - sum(_width(each) for each in table.columns if each.needed)
-    alone = left < setting
-    left -= 0 if alone else setting
+    own_lines = left < setting
+    left -= 0 if own_lines else setting
     columns = []
     for each in table.columns:
         if not each.needed:
@@ -252,7 +252,7 @@ def _fitting(
                 continue
             left -= _width(each)
         columns.append(each)
-    return columns, alone
+    return columns, own_lines
 
 
 def _width(column: ResultColumn) -> int:
@@ -389,8 +389,8 @@ def _page(
         yield Code(text=line, kind="command")
     if items := [Item(text=each) for each in _follows(result)]:
         yield Items(items=items, kind="follows")
-    drawn = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
-    yield from headed_charts("Throughput against p99", drawn, ABOUT)
+    figures = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
+    yield from headed_charts("Throughput against p99", figures, ABOUT)
     if table.marks:
         yield PageSection(kind="settings-table", blocks=[*_settings(table)])
     if notes := [*_notes(table)]:

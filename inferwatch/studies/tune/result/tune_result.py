@@ -107,8 +107,10 @@ def _cost(
     """The cost as text: ``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
     if one.against_present is None or one.against_present[0] <= 1 + matters / 2:
         return None
-    now, was = (text.strip() for text in quantity.texts([one.score, present.score]))
-    return f"{quantity.name} {short_span(one.against_present)} ({now} instead of {was})"
+    now, before = (text.strip() for text in quantity.texts([one.score, present.score]))
+    return (
+        f"{quantity.name} {short_span(one.against_present)} ({now} instead of {before})"
+    )
 
 
 def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
@@ -240,8 +242,8 @@ def result_of(
 ) -> TuneResult:
     """The result so far; ``plan`` provides the load and the command."""
     found = standings(space, rules, trials)
-    beside = _Beside.of(space, rules, trials, found)
-    results = [_of_point(each, rules, trials, beside) for each in found]
+    others = _Beside.of(space, rules, trials, found)
+    results = [_of_point(each, rules, trials, others) for each in found]
     best = next((each.point for each in found if each.is_best), None)
     points = _in_order(_with_frontiers(results), best, rules.goal)
     by_point = {each.point: each for each in points}
@@ -252,8 +254,8 @@ def result_of(
         verdict=verdict_of(space, rules, found, plan),
         binds=binds_of(space, trials, best) if best is not None else None,
         costs=(
-            *_other_answers(best, beside.answers),
-            *beside.costs(rules, best, space.present),
+            *_other_answers(best, others.answers),
+            *others.costs(rules, best, space.present),
         ),
         command=_command(best, plan),
     )
@@ -326,7 +328,7 @@ def _of_point(
     standing: PointStanding,
     rules: SearchRules,
     trials: Sequence[Trial],
-    beside: _Beside,
+    others: _Beside,
 ) -> PointResult:
     point = standing.point
     own = [each for each in trials if each.point == point]
@@ -335,9 +337,9 @@ def _of_point(
     known = [each for each in shares if each is not None]
     tokens, ttft, tpot = (
         each[point]
-        for each in (beside.tokens, beside.quantities[TTFT], beside.quantities[TPOT])
+        for each in (others.tokens, others.quantities[TTFT], others.quantities[TPOT])
     )
-    answers = beside.answers.get(point)
+    answers = others.answers.get(point)
     outcome, cause = TrialOutcome.MEASURED, None
     if standing.score is None and odd:
         outcome, cause = odd[-1].record.outcome, odd[-1].record.cause

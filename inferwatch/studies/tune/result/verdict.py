@@ -37,8 +37,8 @@ def verdict_of(
     """
     best = next((each for each in found if each.is_best), None)
     if best is None:
-        tried = [each.dropped for each in found if each.dropped]
-        return "no setting could be measured" if tried else NOTHING_YET
+        dropped = [each.dropped for each in found if each.dropped]
+        return "no setting could be measured" if dropped else NOTHING_YET
     present = next((each for each in found if each.point == space.present), None)
     if best == present and sum(each.score is not None for each in found) == 1:
         return f"only the present setting ({values_text(best.point)}) has a number"
@@ -64,9 +64,9 @@ def _unsure(
     elif best.span is not None and len(others) > 1 and len(like) == len(others):
         yield f"nothing was told apart among all {len(others) + 1} that were measured"
     elif best.span is not None:
-        beside = [each.point for each in like if each != present]
-        if beside:
-            yield f"not told apart from {_names(beside)}"
+        points = [each.point for each in like if each != present]
+        if points:
+            yield f"not told apart from {_names(points)}"
     doubted = [each for each in (best, present) if each is not None and each.doubts]
     if doubted:
         kind, _, _ = doubted[0].doubts[0].partition(":")  # the rest is shown below
@@ -150,8 +150,8 @@ def _names(points: Iterable[Point]) -> str:
     """Settings by name; with a single varied flag, its name comes once."""
     every = list(points)
     texts = [every[0].text]
-    alone = len(every[0].flags) == 1
-    texts += [values_text(each) if alone else each.text for each in every[1:]]
+    is_single = len(every[0].flags) == 1
+    texts += [values_text(each) if is_single else each.text for each in every[1:]]
     more = len(texts) - MOST_NAMES
     if more > 0:
         return f"{', '.join(texts[:MOST_NAMES])} and {counted(more, 'other')}"

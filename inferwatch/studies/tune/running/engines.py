@@ -146,11 +146,11 @@ class LimitTurner:
         now = await self._look()
         values = now.max_num_seqs, now.max_num_batched_tokens
         are = dict(zip(LIVE_FLAGS, values, strict=True))
-        wanted = {f: point.value(f) or value for f, value in self.start.items()}
-        changed = {f: int(v) for f, v in wanted.items() if int(v) != are[f]}
+        limits = {f: point.value(f) or value for f, value in self.start.items()}
+        changed = {f: int(v) for f, v in limits.items() if int(v) != are[f]}
         if not changed:
             return
-        if wanted == self.start:
+        if limits == self.start:
             await self._control.reset()
         else:
             wait_s = self._changed_s + BETWEEN_CHANGES_S + MARGIN_S - monotonic()

@@ -160,8 +160,8 @@ def _is_of(setting: SchedulerSetting, point: Point) -> bool:
 
 def _change(base: Point, point: Point) -> SettingChange | None:
     """The change to predict; None if the model does not know one of the flags."""
-    was, wanted = dict(base.flags), dict(point.flags)
-    differs = {flag: v for flag, v in wanted.items() if was.get(flag) != v}
+    old, new = dict(base.flags), dict(point.flags)
+    differs = {flag: v for flag, v in new.items() if old.get(flag) != v}
     numbers = {flag: int(v) for flag, v in differs.items() if v.isdecimal()}
     if not differs or set(differs) - set(PREDICTED) or len(numbers) < len(differs):
         return None
@@ -202,8 +202,11 @@ class _Judge:
         return None
 
     def _of_tokens(self, outcome: Outcome, score: float) -> str | None:
-        was = self._what_if.simulated.output_tokens_per_s
-        ratio, error = _ratio(outcome.output_tokens_per_s, was), self._rate_error()
+        simulated = self._what_if.simulated.output_tokens_per_s
+        ratio, error = (
+            _ratio(outcome.output_tokens_per_s, simulated),
+            self._rate_error(),
+        )
         if ratio is None or error is None:
             return None
         at = score * ratio
@@ -217,8 +220,8 @@ class _Judge:
     def _of_latency(
         self, outcome: Outcome, score: float, predicted: Prediction
     ) -> str | None:
-        was = self._what_if.simulated.latencies["ttft_s"].p99
-        ratio = _ratio(outcome.latencies["ttft_s"].p99, was)
+        simulated_s = self._what_if.simulated.latencies["ttft_s"].p99
+        ratio = _ratio(outcome.latencies["ttft_s"].p99, simulated_s)
         error = self._error("ttft_s", "p99", predicted)
         if ratio is None or error is None:
             return None
@@ -273,8 +276,8 @@ class _Judge:
 
     def _rate_error(self) -> float | None:
         """Three times the self-check's error; None if the model proves wrong."""
-        was = self._what_if.measured.output_tokens_per_s
-        ratio = _ratio(self._what_if.simulated.output_tokens_per_s, was)
+        measured = self._what_if.measured.output_tokens_per_s
+        ratio = _ratio(self._what_if.simulated.output_tokens_per_s, measured)
         if ratio is None or abs(ratio - 1) > MOST_RATE_ERROR:
             return None
         return TIMES_ERROR * max(abs(ratio - 1), self._what_if.step_error, LEAST_ERROR)

@@ -225,11 +225,11 @@ class _Race:
         The interval shrinks with the square root of the trials, and even HOPE times the
         measured difference would still be inside it.
         """
-        tried = self._attempts[each.point]
-        if tried < SEEN or each.against_best is None or not each.ratio_to_best:
+        attempts = self._attempts[each.point]
+        if attempts < SEEN or each.against_best is None or not each.ratio_to_best:
             return False
         low, high = each.against_best
-        reach = log(high / low) / 2 * sqrt(tried / self._rules.repeats)
+        reach = log(high / low) / 2 * sqrt(attempts / self._rules.repeats)
         return abs(log(each.ratio_to_best)) * HOPE < reach
 
     def _leaders(self) -> list[Point]:

@@ -165,11 +165,13 @@ def standings(
     if fit is None:
         return tuple(_unscored(each) for each in counts.values())
     settled = all(e.values or e.out or e.left_out for e in counts.values())
-    beside = neighbours(space, fit.points[fit.best]) if settled else frozenset()
+    neighbours_of_best = (
+        neighbours(space, fit.points[fit.best]) if settled else frozenset()
+    )
     return tuple(
         _standing(space, rules, each, fit)
         if each.values
-        else _unscored(each, beside=each.point in beside)
+        else _unscored(each, beside=each.point in neighbours_of_best)
         for each in counts.values()
     )
 
@@ -284,13 +286,13 @@ def _standing(
     place, best = fit.places[count.point], fit.best
     present = fit.places.get(space.present)
     against_best = fit.ratio_span(place, best, for_all=True)
-    apart = place != best and against_best is not None and fit.is_worse(against_best)
+    is_worse = place != best and against_best is not None and fit.is_worse(against_best)
     dropped = count.out
     few = len(count.values) < FEWEST_BESIDE_BEST and count.point in neighbours(
         space, fit.points[best]
     )
-    far = apart and fit.is_worse(against_best or (1.0, 1.0), BAD_LUCK)
-    if dropped is None and apart and (far or not few):
+    far = is_worse and fit.is_worse(against_best or (1.0, 1.0), BAD_LUCK)
+    if dropped is None and is_worse and (far or not few):
         low, high = sorted(1 - end for end in against_best or ())
         dropped = _below(fit, low, high)
     return PointStanding(
@@ -306,7 +308,7 @@ def _standing(
         ratio_to_best=fit.ratio(place, best),
         against_best=against_best,
         is_best=place == best,
-        like_best=place != best and not apart,
+        like_best=place != best and not is_worse,
         close_to_best=place != best and fit.is_within(place, best, rules.matters),
         alive=dropped is None,
         dropped=dropped,
