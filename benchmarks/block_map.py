@@ -149,12 +149,12 @@ class Listener:
 
     def maps(self) -> list[BlockMap]:
         """Return the block maps received so far."""
-        found: list[BlockMap] = []
+        maps: list[BlockMap] = []
         while self._socket.poll(300):
             topic, message = self._socket.recv_multipart()
             if topic == LIVE:
-                found += [r for r in unpack(message)[1] if isinstance(r, BlockMap)]
-        return found
+                maps += [r for r in unpack(message)[1] if isinstance(r, BlockMap)]
+        return maps
 
 
 def hooks() -> Mapping[str, Hook]:

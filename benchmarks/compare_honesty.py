@@ -97,11 +97,11 @@ class Traffic:
 def moved(random: np.random.Generator, requests: int, keep: float) -> dict[str, Floats]:
     """Return each request's deviation from the median of each latency; variance 1."""
     shared, *own_series = autoregression(random, (len(MEDIANS_S) + 2, requests), keep)
-    found = {
+    deviations = {
         name: np.sqrt(SHARED) * shared + np.sqrt(1 - SHARED) * own
         for name, own in zip(MEDIANS_S, own_series, strict=False)
     }
-    return found | {"tokens": own_series[-1]}
+    return deviations | {"tokens": own_series[-1]}
 
 
 class Simulated:
@@ -336,8 +336,8 @@ def all_have(
 ) -> bool:
     """Whether all of these metrics have this verdict."""
     wanted = set(metrics)
-    found = [each for each in pair.results if each.metric.key in wanted]
-    return all(each.verdict is verdict for each in found)
+    results = [each for each in pair.results if each.metric.key in wanted]
+    return all(each.verdict is verdict for each in results)
 
 
 TTFT = ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "ttft_mean_s")
@@ -392,10 +392,10 @@ class Power:
         self._any: list[bool] = []
 
     def add(self, pair: SessionPair) -> None:
-        found = {each.metric.key: each.verdict for each in pair.results}
+        verdicts = {each.metric.key: each.verdict for each in pair.results}
         for key in self._keys:
-            self._verdicts[key].append(found.get(key, MetricVerdict.OPEN))
-        self._any.append(any(found.get(key) in OUTRIGHT for key in self._keys))
+            self._verdicts[key].append(verdicts.get(key, MetricVerdict.OPEN))
+        self._any.append(any(verdicts.get(key) in OUTRIGHT for key in self._keys))
 
     def __str__(self) -> str:
         """Return the shares of definite and of probable verdicts by metric."""
@@ -434,19 +434,19 @@ def cells() -> list[Cell]:
 
 
 def _truths() -> list[Cell]:
-    found = []
+    cells_of = []
     sizes = (2_000, 1), (1_000, 3), (2_000, 9), (4_000, 39), (10_000, 199)
     for requests, memory in sizes:
         for kind in (two, paired):
             name = f"{kind.__name__} {requests} memory {memory}"
             make = partial(kind, requests=requests, memory=memory)
-            found.append(Cell(name, make))
+            cells_of.append(Cell(name, make))
     for kind in (two, paired):
         make = partial(kind, requests=2_000, memory=9, world=World(bursty=True))
-        found.append(Cell(f"{kind.__name__} 2000 memory 9 bursty", make))
-    found.append(Cell("two 60 memory 3", partial(two, requests=60, memory=3)))
+        cells_of.append(Cell(f"{kind.__name__} 2000 memory 9 bursty", make))
+    cells_of.append(Cell("two 60 memory 3", partial(two, requests=60, memory=3)))
     single = partial(paired, requests=1_000, memory=3, world=World(drift=DRIFT))
-    found.append(Cell("one run a side, drift", single))
+    cells_of.append(Cell("one run a side, drift", single))
     runs = partial(repeated, requests=1_000, memory=3)
     for world, name in (
         (World(), "three runs a side"),
@@ -454,27 +454,27 @@ def _truths() -> list[Cell]:
         (World(drift=DRIFT, runs=(5, 5)), "five runs a side, drift"),
         (World(drift=DRIFT, runs=(1, 3)), "one run and three, drift"),
     ):
-        found.append(Cell(name, partial(runs, world=world)))
-    return found
+        cells_of.append(Cell(name, partial(runs, world=world)))
+    return cells_of
 
 
 def _powers() -> list[Cell]:
     tpot = "tpot_p50_s", "tpot_mean_s", "tpot_p99_s"
     times = {"tpot_s": 1.10, "itl_s": 1.10}
-    found = []
+    cells_of = []
     for kind in (two, paired):
         slower = partial(kind, requests=1_000, memory=3, times=times)
         tail = partial(kind, requests=5_000, memory=3, times={"ttft_s": 1.20})
         name = kind.__name__
-        found += [
+        cells_of += [
             Cell(f"{name}: TPOT +10%", slower, Power(*tpot)),
             Cell(f"{name}: TTFT +20%", tail, Power("ttft_p99_s")),
         ]
     for runs, name in (((3, 3), "three"), ((5, 5), "five")):
         world = World(drift=DRIFT, runs=runs)
         slower = partial(repeated, requests=1_000, memory=3, times=times, world=world)
-        found.append(Cell(f"{name} runs, drift: TPOT +10%", slower, Power(*tpot)))
-    return found
+        cells_of.append(Cell(f"{name} runs, drift: TPOT +10%", slower, Power(*tpot)))
+    return cells_of
 
 
 def main() -> None:

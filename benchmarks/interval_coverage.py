@@ -94,11 +94,11 @@ class Case:
     def truths(self) -> Mapping[str, float]:
         """Return the true statistics of the distribution."""
         normal = NormalDist(sigma=SPREAD if self.lognormal else 1.0)
-        found = {name: normal.inv_cdf(p / 100) for name, p in PERCENTS.items()}
+        percentiles = {name: normal.inv_cdf(p / 100) for name, p in PERCENTS.items()}
         if not self.lognormal:
-            return {"mean": 0.0, **found}
-        found = {name: math.exp(value) for name, value in found.items()}
-        return {"mean": math.exp(SPREAD**2 / 2), **found}
+            return {"mean": 0.0, **percentiles}
+        percentiles = {name: math.exp(value) for name, value in percentiles.items()}
+        return {"mean": math.exp(SPREAD**2 / 2), **percentiles}
 
 
 @dataclass(slots=True)
@@ -113,12 +113,12 @@ class Coverage:
 
 def covered(case: Case) -> Coverage:
     """Simulate all trials of a case, and count the intervals."""
-    found, truths = Coverage(case), case.truths()
+    coverage, truths = Coverage(case), case.truths()
     for values in case.draw():
         printed = intervals(values)
-        for name, cell in found.cells.items():
+        for name, cell in coverage.cells.items():
             cell.count(printed[name], truths[name])
-    return found
+    return coverage
 
 
 def main(trials: int) -> int:
@@ -130,14 +130,14 @@ def main(trials: int) -> int:
             make(n=n, rho=rho, lognormal=kind)
             for kind, n, rho in product(kinds.values(), LENGTHS, RHOS)
         ]
-        found = list(pool.map(covered, cases))
+        coverages = list(pool.map(covered, cases))
     print(f"{trials} trials a cell: covered / printed, in percent")
     for (kind, lognormal), name in product(kinds.items(), STATISTICS):
         print(f"\n{name}, {kind}\n{'n':>6}" + "".join(f"{r:>15}" for r in RHOS))
         for n in LENGTHS:
             row = [
                 each.cells[name]
-                for each in found
+                for each in coverages
                 if each.case.n == n and each.case.lognormal is lognormal
             ]
             cells = (
@@ -146,7 +146,7 @@ def main(trials: int) -> int:
             print(f"{n:>6}" + "".join(cells))
     promised = [
         (each, name, cell)
-        for each in found
+        for each in coverages
         for name, cell in each.cells.items()
         if each.case.rho in PROMISED
     ]

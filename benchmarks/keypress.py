@@ -269,8 +269,8 @@ class Terminal:
             queries = (self._tail[-len(QUESTION) + 1 :] + chunk).count(QUESTION)
             if queries:
                 os.write(fd, ANSWER * queries)
-            for found in MARK.finditer(self._tail + chunk):
-                self.acted = int(found[1])
+            for match in MARK.finditer(self._tail + chunk):
+                self.acted = int(match[1])
             self._tail = chunk[-32:]
             if until is not None and self.acted >= until:
                 return now_s

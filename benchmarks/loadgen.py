@@ -454,16 +454,16 @@ async def compare(case: Case, clients: dict[str, Client], rounds: int) -> None:
 
 def clients(arguments: argparse.Namespace) -> dict[str, Client]:
     """Return inferwatch and the available peers."""
-    found: dict[str, Client] = {"inferwatch": inferwatch}
+    by_name: dict[str, Client] = {"inferwatch": inferwatch}
     if arguments.no_peers:
-        return found
+        return by_name
     if importlib.util.find_spec("vllm"):
-        found["vllm bench"] = vllm
+        by_name["vllm bench"] = vllm
     if arguments.guidellm:
-        found["guidellm"] = partial(guidellm, arguments.guidellm)
+        by_name["guidellm"] = partial(guidellm, arguments.guidellm)
     if arguments.aiperf:
-        found["aiperf"] = partial(aiperf, arguments.aiperf)
-    return found
+        by_name["aiperf"] = partial(aiperf, arguments.aiperf)
+    return by_name
 
 
 def main() -> None:
@@ -475,10 +475,10 @@ def main() -> None:
     parser.add_argument("--aiperf", type=Path, help="its command")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {SERVER_CORE})  # what we do ourselves is not the client's
-    found = clients(arguments)
+    chosen = clients(arguments)
     for case in CASES:
         if not arguments.only or arguments.only in case.name:
-            asyncio.run(compare(case, found, arguments.rounds))
+            asyncio.run(compare(case, chosen, arguments.rounds))
 
 
 if __name__ == "__main__":

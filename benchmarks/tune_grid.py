@@ -108,13 +108,13 @@ async def objectives(database: Path, load: LoadPlan) -> str:
     """Return limits half-way between the latencies of neighbouring values."""
     load = msgspec.structs.replace(load, warmup_s=1.0, duration_s=LOOK_S)
     bench = Bench(database, plan_of(LOOK, (), load))
-    found = {}
+    numbers = {}
     for value in (2 * MIDDLE, MIDDLE, MIDDLE // 2):
-        _, found[value] = await bench.measure(value, PRESENT)
+        _, numbers[value] = await bench.measure(value, PRESENT)
     await bench.engines.close()
-    tpot = {value: p50(each, "tpot_s") for value, each in found.items()}
-    ttft = {value: p50(each, "ttft_s") for value, each in found.items()}
-    for value in found:
+    tpot = {value: p50(each, "tpot_s") for value, each in numbers.items()}
+    ttft = {value: p50(each, "ttft_s") for value, each in numbers.items()}
+    for value in numbers:
         print(
             f"  {value:>3} at once: TTFT {ttft[value] * 1e3:6.0f} ms, "
             f"TPOT {tpot[value] * 1e3:5.1f} ms"
@@ -140,13 +140,13 @@ async def grid(
 ) -> dict[str, list[float]]:
     """Return the goodput of each trial, on engines started with the measured value."""
     bench = Bench(database, plan)
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for value, trials in rounds:
         for _ in range(trials):
             _, numbers = await bench.measure(value, value)
-            found.setdefault(value, []).append(numbers.goodput_per_s or 0.0)
+            scores.setdefault(value, []).append(numbers.goodput_per_s or 0.0)
         await bench.engines.renew()
-    return found
+    return scores
 
 
 def rounds_of(
@@ -278,14 +278,14 @@ def compared(database: Path) -> bool:
 
 def verdicts(comparison: object) -> set[str]:
     """Return all verdicts in a comparison's JSON."""
-    found: set[str] = set()
+    every: set[str] = set()
     if isinstance(comparison, dict):
         for name, value in comparison.items():
-            found |= {value} if name == "verdict" else verdicts(value)
+            every |= {value} if name == "verdict" else verdicts(value)
     elif isinstance(comparison, list):
         for each in comparison:
-            found |= verdicts(each)
-    return found
+            every |= verdicts(each)
+    return every
 
 
 def main() -> int:

@@ -231,23 +231,23 @@ def judged(
 ) -> Ended:
     """Compare the result of a tune with the truth."""
     truths = world.truths(space)
-    found = standings(space, rules, trials)
-    best = next(each for each in found if each.is_best)
+    ranking = standings(space, rules, trials)
+    best = next(each for each in ranking if each.is_best)
     top = max(truths.values())
     mine = truths[best.point]
     near = mine >= top * (1 - rules.matters)
-    alike = {each.point for each in found if each.like_best}
+    alike = {each.point for each in ranking if each.like_best}
     right = near or any(truths[point] == top for point in alike)
     wrong = any(
         truths[each.point] >= mine and not each.is_best and not each.like_best
-        for each in found
+        for each in ranking
     )
     present = truths[space.present]
     covered = [
         each.against_present[0]
         <= truths[each.point] / present
         <= each.against_present[1]
-        for each in found
+        for each in ranking
         if each.against_present is not None and each.point != space.present
     ]
     grid = len(truths) * rules.repeats
@@ -257,7 +257,7 @@ def judged(
         best=near,
         told_apart=[
             not each.is_best and not each.like_best
-            for each in found
+            for each in ranking
             if truths[each.point] < mine * (1 - FAR)
         ],
         wrong=wrong,
@@ -286,25 +286,25 @@ class Cell:
         print(f"{self.name:<44}{summary(self.found)}  {took_ms:5.0f} ms", flush=True)
 
 
-def summary(found: Sequence[Ended]) -> str:
+def summary(results: Sequence[Ended]) -> str:
     """Return the results in one line."""
 
     def mean(values: Sequence[float]) -> float:
         return float(np.mean(values))
 
-    covered = [hit for each in found for hit in each.covered]
-    hits = [hit for each in found for hit in each.told_apart] or [True]
+    covered = [hit for each in results for hit in each.covered]
+    hits = [hit for each in results for hit in each.told_apart] or [True]
     return (
-        f"right {mean([e.right for e in found]):6.1%}  "
-        f"true best {mean([e.best for e in found]):6.1%}  "
-        f"wrong {mean([e.wrong for e in found]):5.1%}  "
+        f"right {mean([e.right for e in results]):6.1%}  "
+        f"true best {mean([e.best for e in results]):6.1%}  "
+        f"wrong {mean([e.wrong for e in results]):5.1%}  "
         f"told {mean(hits):4.0%}  "
         f"covered {mean(covered):5.1%}  "
-        f"trials {mean([e.trials for e in found]):5.1f} "
-        f"({mean([e.share for e in found]):4.0%})  "
-        f"starts {mean([e.starts for e in found]):4.1f}  "
-        f"time {mean([e.time_share for e in found]):4.0%}, "
-        f"{mean([e.per_trial_share for e in found]):4.0%}"
+        f"trials {mean([e.trials for e in results]):5.1f} "
+        f"({mean([e.share for e in results]):4.0%})  "
+        f"starts {mean([e.starts for e in results]):4.1f}  "
+        f"time {mean([e.time_share for e in results]):4.0%}, "
+        f"{mean([e.per_trial_share for e in results]):4.0%}"
     )
 
 
@@ -325,42 +325,42 @@ def _surfaces() -> list[Cell]:
 
 
 def _machines() -> list[Cell]:
-    found = []
+    cells_of = []
     for surface, sizes in product((peak, plateau), ((5,), (5, 4))):
         world = World(surface=surface, sizes=sizes)
         name = f"{surface.__name__} {points(sizes)}"
-        found += [
+        cells_of += [
             Cell(f"{name}, noise 2%", replace(world, noise=0.02)),
             Cell(f"{name}, noise 10%", replace(world, noise=0.10)),
             Cell(f"{name}, steady", replace(world, drift=0.0)),
             Cell(f"{name}, heavy tails", replace(world, tails=True)),
         ]
-    return found
+    return cells_of
 
 
 def _uneven() -> list[Cell]:
-    found = []
+    cells_of = []
     for surface, sizes in product((peak, plateau, flat), ((5,), (12,), (5, 4))):
         world = World(surface=surface, sizes=sizes)
         name = f"{surface.__name__} {points(sizes)}, uneven"
-        found += [
+        cells_of += [
             Cell(f"{name} 4x", replace(world, uneven=4.0)),
             Cell(f"{name} 10x", replace(world, uneven=10.0)),
             Cell(f"{name} to 10x", replace(world, uneven=10.0, by_degrees=True)),
         ]
-    return found
+    return cells_of
 
 
 def _restarts() -> list[Cell]:
-    found = []
+    cells_of = []
     for surface, start_s in product((peak, plateau), (20.0, 300.0)):
         half = World(surface=surface, sizes=(4, 3, 3), of_start=0.02, start_s=start_s)
         alone = replace(half, sizes=(4, 3), only_restarts=True)
-        found += [
+        cells_of += [
             Cell(f"{surface.__name__} 36 points, 3 lives, start {start_s:.0f} s", half),
             Cell(f"{surface.__name__} 12 points, 12 lives, {start_s:.0f} s", alone),
         ]
-    return found
+    return cells_of
 
 
 def points(sizes: Sequence[int]) -> str:

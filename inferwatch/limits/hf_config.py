@@ -203,9 +203,9 @@ def _refuse_unsupported(text: Mapping[str, Any]) -> None:
         raise ShapeError(f"{kind} has an encoder: limits are known of decoders alone")
     types = items(text, "layer_types")
     stateful = {t for t in types if any(word in str(t) for word in STATEFUL_LAYERS)}
-    found = [key for key in RECURRENT if text.get(key)]
-    if stateful or found or str(kind).startswith(("mamba", "rwkv")):
-        named = ", ".join(sorted(map(str, stateful)) or found) or kind
+    recurrent = [key for key in RECURRENT if text.get(key)]
+    if stateful or recurrent or str(kind).startswith(("mamba", "rwkv")):
+        named = ", ".join(sorted(map(str, stateful)) or recurrent) or kind
         raise ShapeError(
             f"{kind} has layers that keep a state instead of a cache ({named}): "
             "their arithmetic is not known here"

@@ -153,8 +153,8 @@ class Snapshot:
     @property
     def server(self) -> ServerState | None:
         """The only server shown; None without any, or for several."""
-        found = {each.source: each for each in reversed(self.shown_servers)}
-        return next(iter(found.values())) if len(found) == 1 else None
+        by_source = {each.source: each for each in reversed(self.shown_servers)}
+        return next(iter(by_source.values())) if len(by_source) == 1 else None
 
     @property
     def shown_servers(self) -> tuple[ServerState, ...]:

@@ -315,8 +315,8 @@ class Reuse:
             counts.misses[place] += weight * missed
         mine = keys & np.uint32(rank.seen_one_in - 1) == 0
         seen = [key in rank.seen for key in keys[mine].tolist()]
-        found = np.logical_and.accumulate(np.array(seen, np.bool_) & findable[mine])
-        missed = int((~found).sum())
+        hits = np.logical_and.accumulate(np.array(seen, np.bool_) & findable[mine])
+        missed = int((~hits).sum())
         counts.misses_ever += rank.one_in * rank.seen_one_in * missed
 
 

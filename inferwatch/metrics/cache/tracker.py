@@ -290,8 +290,8 @@ def _room(
         return None
     tokens = ceil(sizes.p50)
     blocks = max(ceil(tokens / kv.block_tokens), 1)
-    found = outcomes.found.quantiles(moment.now_ns, moment.window).mean or 0
-    shared = min(found / kv.block_tokens, blocks * (shared_part or 0))
+    cached_tokens = outcomes.found.quantiles(moment.now_ns, moment.window).mean or 0
+    shared = min(cached_tokens / kv.block_tokens, blocks * (shared_part or 0))
     idle = kv.free_blocks + (kv.cached_blocks or 0)
     return Room(
         requests=int(idle / max(blocks - shared, 1)),

@@ -114,23 +114,23 @@ def why_late(
             took_ns = max(0, took_ns - (usual_ns or 0))
         kind = "slow" if number == len(steps) else "left out"
         spent_ns["prefill" if by_prefill else kind] += took_ns
-    found = {
+    time_ns = {
         Cause.HOST_STALL: max(0, between_ns),
         Cause.LONG_PREFILL: spent_ns["prefill"],
         Cause.SLOW_STEP: spent_ns["slow"],
         Cause.UNKNOWN: spent_ns["left out"],
     }
-    cause = max(found, key=lambda each: found[each])
-    if 2 * found[cause] < sum(found.values()) or not steps:
+    cause = max(time_ns, key=lambda each: time_ns[each])
+    if 2 * time_ns[cause] < sum(time_ns.values()) or not steps:
         cause = Cause.UNKNOWN
     if cause is Cause.SLOW_STEP and clock_dropped:
         cause = Cause.CLOCK_DROP
     return Lateness(
         cause=Cause.RECOMPUTE if preempted else cause,
-        between_ns=found[Cause.HOST_STALL],
-        prefill_ns=found[Cause.LONG_PREFILL],
-        slow_ns=found[Cause.SLOW_STEP],
-        left_out_ns=found[Cause.UNKNOWN],
+        between_ns=time_ns[Cause.HOST_STALL],
+        prefill_ns=time_ns[Cause.LONG_PREFILL],
+        slow_ns=time_ns[Cause.SLOW_STEP],
+        left_out_ns=time_ns[Cause.UNKNOWN],
         prefill_tokens=sum(each.prefill_tokens for each in steps),
         steps=len(steps),
         worst=max(steps, key=lambda each: each.duration_ns, default=None),

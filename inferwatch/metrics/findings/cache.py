@@ -165,11 +165,11 @@ class Preemptions(Diagnosis):
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         again = facts.steps.sums["recomputed_tokens"]
         text = f"{again:,} tokens computed again in the last 10 s"
-        found = [Evidence(text=text, page="kv", t_ns=facts.now_ns)]
+        evidence = [Evidence(text=text, page="kv", t_ns=facts.now_ns)]
         if key := facts.slowest.get(Cause.RECOMPUTE):
             text = "this one waited longest to have its tokens computed again"
-            found.append(Evidence(text=text, page="request", key=key))
-        return tuple(found)
+            evidence.append(Evidence(text=text, page="request", key=key))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (
@@ -326,10 +326,8 @@ class UnstablePrefix(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         queries = facts.steps_minute.sums.get("prefix_queries", 0)
-        found = facts.steps_minute.sums.get("prefix_hits", 0)
-        text = (
-            f"{queries:,} prompt tokens looked up in the last minute, {found:,} found"
-        )
+        hits = facts.steps_minute.sums.get("prefix_hits", 0)
+        text = f"{queries:,} prompt tokens looked up in the last minute, {hits:,} found"
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:

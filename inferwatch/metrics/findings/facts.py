@@ -225,8 +225,8 @@ class Facts:
         if place is None or not self.infos:
             return None
         values = {getattr(info, place) for info in self.infos}
-        found: Setting = values.pop() if len(values) == 1 else None
-        return found
+        value: Setting = values.pop() if len(values) == 1 else None
+        return value
 
     def live(self, name: str) -> tuple[int, int] | None:
         """Return a live limit as (present value, value at start).

@@ -34,15 +34,17 @@ class Stopped(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         since_ns = facts.verdict.since_ns if facts.verdict else None
-        found = [Evidence(text="the last step ended then", page="steps", t_ns=since_ns)]
+        evidence = [
+            Evidence(text="the last step ended then", page="steps", t_ns=since_ns)
+        ]
         for process in facts.host.processes if facts.host else ():
             if process.role in {"core", "worker"} and process.cpu_share is not None:
                 text = (
                     f"{process.role} {process.pid} used {process.cpu_share:.0%} of a "
                     "core"
                 )
-                found.append(Evidence(text=text, page="hardware", t_ns=facts.now_ns))
-        return tuple(found)
+                evidence.append(Evidence(text=text, page="hardware", t_ns=facts.now_ns))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         del facts
@@ -96,10 +98,10 @@ class HostGaps(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = f"gaps between {facts.steps.rows:,} steps of the last 10 s"
-        found = [Evidence(text=text, page="steps", t_ns=facts.now_ns)]
+        evidence = [Evidence(text=text, page="steps", t_ns=facts.now_ns)]
         if used := host_use(facts):
-            found.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
-        return tuple(found)
+            evidence.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         flags = []
@@ -139,10 +141,10 @@ class Throttled(Diagnosis):
     """Share of the clock rate that is lost, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        found = self._worst(facts)
-        if found is None or not facts.works:
+        worst = self._worst(facts)
+        if worst is None or not facts.works:
             return None
-        share, lost, _ = found
+        share, lost, _ = worst
         if share < self.HELD or lost < self.LOST:
             return None
         return FindingCost(
@@ -150,10 +152,10 @@ class Throttled(Diagnosis):
         )
 
     def sentence(self, facts: Facts) -> str:
-        found = self._worst(facts)
-        if found is None:
+        worst = self._worst(facts)
+        if worst is None:
             return ""
-        share, _, gpu = found
+        share, _, gpu = worst
         why = max(gpu.throttled, key=lambda each: gpu.throttled[each])
         return (
             f"Clocks of {self._name(gpu)} were held down for {share:.0%} of 10 s "
@@ -162,8 +164,8 @@ class Throttled(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        found = self._worst(facts)
-        gpu = found[2] if found else None
+        worst = self._worst(facts)
+        gpu = worst[2] if worst else None
         values = []
         if gpu is not None and gpu.power_w is not None:
             limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w else ""
@@ -184,14 +186,14 @@ class Throttled(Diagnosis):
         )
 
     def _worst(self, facts: Facts):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        found = [
+        losses = [
             (max(gpu.throttled.values()), 1 - gpu.sm_clock_mhz / clock, gpu)
             for gpu in facts.gpus
             if gpu.throttled
             and gpu.sm_clock_mhz is not None
             and (clock := gpu.info.max_sm_clock_mhz)
         ]
-        return max(found, key=lambda each: each[0] * each[1], default=None)
+        return max(losses, key=lambda each: each[0] * each[1], default=None)
 
     def _name(self, gpu) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
         index = gpu.info.index
@@ -316,19 +318,19 @@ class FrontEnd(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        found = []
+        evidence = []
         for cause in (Cause.API, Cause.SEND):
             if key := facts.slowest.get(cause):
                 text = (
                     f"{cause.value}: {(facts.ttft_s(cause) or 0) * 1e3:,.0f} ms, mean"
                 )
-                found.append(Evidence(text=text, page="request", key=key))
+                evidence.append(Evidence(text=text, page="request", key=key))
         lag = facts.host.api_loop_lag_s if facts.host else None
         text = (
             f"its event loop ran {lag * 1e3:,.0f} ms late" if lag else "TTFT by cause"
         )
         page = "hardware" if lag else "requests"
-        return (*found, Evidence(text=text, page=page, t_ns=facts.now_ns))
+        return (*evidence, Evidence(text=text, page=page, t_ns=facts.now_ns))
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (
@@ -381,10 +383,10 @@ class Stalls(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         latest = self._gaps(facts)[0]
-        found = [Evidence(text=latest.evidence, page="steps", t_ns=latest.start_ns)]
+        evidence = [Evidence(text=latest.evidence, page="steps", t_ns=latest.start_ns)]
         if used := host_use(facts):
-            found.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
-        return tuple(found)
+            evidence.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         del facts

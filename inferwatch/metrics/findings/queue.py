@@ -65,14 +65,14 @@ def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:
     oldest = facts.oldest_wait_s
     since = f", the oldest for {oldest:.1f} s" if oldest is not None else ""
     text = f"{counted(waiting, 'request')} wait{since}; {running:,} run"
-    found = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
+    evidence = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
     for cause in causes:
         if key := facts.slowest.get(cause):
             mean_s = facts.ttft_s(cause) or 0.0
             text = f"{cause.value} took {mean_s * 1e3:,.0f} ms of a TTFT, mean"
-            found.append(Evidence(text=text, page="request", key=key))
+            evidence.append(Evidence(text=text, page="request", key=key))
             break
-    return tuple(found)
+    return tuple(evidence)
 
 
 def shed(facts: Facts) -> Knob:
@@ -219,14 +219,14 @@ class HeadOfLine(Diagnosis):
         behind = facts.behind
         share = facts.ttft_share(*TokenBudget.CAUSES) or 0.0
         text = f"the prompts of others took {share:.0%} of the TTFTs of the last 10 s"
-        found = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
+        evidence = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
         if behind is not None:
             text = (
                 f"{behind.waiting:,} with {behind.waiting_p50:,} tokens behind one "
                 f"with {behind.longest:,}"
             )
-            found.append(Evidence(text=text, page="request", key=behind.longest_key))
-        return tuple(found)
+            evidence.append(Evidence(text=text, page="request", key=behind.longest_key))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (

@@ -93,10 +93,10 @@ class FindingTracker:
 
         Fallbacks only if no others hold.
         """
-        found = [each.shown for each in self._watched.values() if each.shown]
+        findings = [each.shown for each in self._watched.values() if each.shown]
         fallbacks = {each.NAME for each in DIAGNOSES if each.FALLBACK}
-        telling = [each for each in found if each.name not in fallbacks]
-        return ranked(telling or found)
+        telling = [each for each in findings if each.name not in fallbacks]
+        return ranked(telling or findings)
 
     @property
     def ended(self) -> tuple[PastFinding, ...]:

@@ -191,12 +191,12 @@ class FindingWatch:
         """
         if not servers:
             return self.tracker.all()
-        found: dict[str, list[Finding]] = {}
+        by_name: dict[str, list[Finding]] = {}
         for source, each in servers.items():
             for finding in each.findings({}):
                 one = replace(finding, sources=(source,))
-                found.setdefault(finding.name, []).append(one)
-        pooled = [_together(each, len(servers)) for each in found.values()]
+                by_name.setdefault(finding.name, []).append(one)
+        pooled = [_together(each, len(servers)) for each in by_name.values()]
         return ranked([*self.tracker.all(), *pooled])
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:

@@ -213,17 +213,17 @@ class Gpu:
         return self.info.peak_bytes_per_s if peak is None else peak
 
     def _averages(self, sample: Mapping[str, Any]) -> dict[str, float]:
-        found = {name: sample[name] for name in AVERAGES if name in sample}
+        averages = {name: sample[name] for name in AVERAGES if name in sample}
         share = sample.get("dram_active")
         if share is not None:
-            found["hbm_share"] = share
+            averages["hbm_share"] = share
             if peak := self._peak_of(sample):
-                found["hbm_bytes_per_s"] = share * peak
+                averages["hbm_bytes_per_s"] = share * peak
         for name in ("pcie", "nvlink"):
             ways = (f"{name}_tx_bytes_per_s", f"{name}_rx_bytes_per_s")
             if both := [sample[way] for way in ways if way in sample]:
-                found[f"{name}_bytes_per_s"] = sum(both)
-        return found
+                averages[f"{name}_bytes_per_s"] = sum(both)
+        return averages
 
     def _values(
         self, sample: GpuSample, values: Mapping[str, Any]
@@ -320,11 +320,11 @@ class GpuTracker:
 
     def _gpu(self, uuid: str, info: GpuInfo | None = None) -> Gpu | None:
         """Return the GPU of a UUID, created if new; None if there are too many."""
-        found = self._gpus.get(uuid)
-        if found is None and len(self._gpus) < MOST_GPUS:
+        gpu = self._gpus.get(uuid)
+        if gpu is None and len(self._gpus) < MOST_GPUS:
             known = info or GpuInfo(t_ns=0, uuid=uuid, source=uuid)
-            found = self._gpus[uuid] = Gpu(known)
-        return found
+            gpu = self._gpus[uuid] = Gpu(known)
+        return gpu
 
     def _order(self, gpu: Gpu) -> tuple[Any, ...]:
         info = gpu.info
@@ -363,8 +363,8 @@ def channel_means(rows: Floats) -> dict[str, Floats]:
 def power(means: Mapping[str, Floats]) -> Floats:
     """Return power by the energy counter, which is exact; else by sampled power."""
     by_energy = means[ENERGY]
-    found: Floats = np.where(np.isnan(by_energy), means["power_w"], by_energy)
-    return found
+    watts: Floats = np.where(np.isnan(by_energy), means["power_w"], by_energy)
+    return watts
 
 
 def throttled(means: Mapping[str, Floats]) -> Floats:
@@ -372,8 +372,8 @@ def throttled(means: Mapping[str, Floats]) -> Floats:
 
     Reasons may overlap, so it is the largest share rather than the sum.
     """
-    found: Floats = np.fmax.reduce([means[name] for name in THROTTLES])
-    return found
+    shares: Floats = np.fmax.reduce([means[name] for name in THROTTLES])
+    return shares
 
 
 def _put(rows: dict[int, Floats], begin_ns: int, values: Mapping[str, float]) -> None:

@@ -95,10 +95,10 @@ def shares_between(first: HostSample, last: HostSample) -> Shares:
 
 
 def by_role(shares: Shares) -> dict[str, float]:
-    found: dict[str, float] = {}
+    shares_by_role: dict[str, float] = {}
     for process, share in shares:
-        found[process.role] = found.get(process.role, 0.0) + share
-    return found
+        shares_by_role[process.role] = shares_by_role.get(process.role, 0.0) + share
+    return shares_by_role
 
 
 def _throttled(

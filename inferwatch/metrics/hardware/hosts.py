@@ -250,8 +250,8 @@ class Host:
         """Return the share of all cores, by bin."""
         rows = self.spans.columns(window, grid)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Floats = rows[:, 0] / rows[:, 1]
-        return found
+            shares: Floats = rows[:, 0] / rows[:, 1]
+        return shares
 
     def saved(self, parts: Parts) -> SavedHost:
         return SavedHost(
@@ -407,10 +407,10 @@ class HostTracker:
 
     def _host(self, source: str) -> Host | None:
         """Return a host, created if new; None if there are too many."""
-        found = self._hosts.get(source)
-        if found is None and len(self._hosts) < MOST_HOSTS:
-            found = self._hosts[source] = Host(source)
-        return found
+        host = self._hosts.get(source)
+        if host is None and len(self._hosts) < MOST_HOSTS:
+            host = self._hosts[source] = Host(source)
+        return host
 
 
 def _believed(sample: HostSample) -> bool:

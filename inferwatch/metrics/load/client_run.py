@@ -406,15 +406,15 @@ class ClientRun:
 
     def _quality(self) -> dict[str, Any]:
         run = self.progress
-        found = run.judge.quality(self.samples["itl_s"], ended=run.ended)
+        quality = run.judge.quality(self.samples["itl_s"], ended=run.ended)
         return {
-            "verdict": found.verdict.state.value,
-            "reasons": found.verdict.reasons,
-            "cause": found.verdict.cause,
-            "send_lag_p99_s": found.send_lag_p99_s,
-            "recv_lag_p99_s": found.recv_lag_p99_s,
-            "merged_share": found.merged_share,
-            "cpu_share": found.cpu_share,
+            "verdict": quality.verdict.state.value,
+            "reasons": quality.verdict.reasons,
+            "cause": quality.verdict.cause,
+            "send_lag_p99_s": quality.send_lag_p99_s,
+            "recv_lag_p99_s": quality.recv_lag_p99_s,
+            "merged_share": quality.merged_share,
+            "cpu_share": quality.cpu_share,
         }
 
     def _began(self, t_ns: int) -> None:

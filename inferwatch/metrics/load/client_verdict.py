@@ -98,8 +98,8 @@ def lags_estimate(lags_ns: Ints) -> Estimate:
 
 def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
     """Return the most severe verdict; UNKNOWN without any."""
-    found = sorted(verdicts, key=lambda each: SEVERITY.index(each.state))
-    return found[-1] if found else ClientVerdict()
+    ordered = sorted(verdicts, key=lambda each: SEVERITY.index(each.state))
+    return ordered[-1] if ordered else ClientVerdict()
 
 
 def host_text(host: HostUse, client: float | None) -> str | None:
@@ -140,8 +140,8 @@ def _short(host: HostUse) -> bool:
 def judge(evidence: ClientEvidence) -> ClientVerdict:
     if evidence.sample is None or not evidence.send_lag.quantiles.n:
         return ClientVerdict()
-    found = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
-    reasons = tuple(reason for reason in found if reason)
+    texts = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
+    reasons = tuple(reason for reason in texts if reason)
     state = ClientState.CLIENT_BOUND if reasons else ClientState.OK
     return ClientVerdict(state=state, reasons=reasons)
 
@@ -376,12 +376,12 @@ class ClientJudge:
         """
         if not self._samples:
             return ClientQuality(verdict=self._over_all(gaps))
-        found = self._now(gaps)
+        measured = self._now(gaps)
         sample, whole = together(list(self._samples)), self._whole.sample
         over = ended or (whole is not None and whole.final)
         return ClientQuality(
             verdict=self._over_all(gaps) if over else self._at_present(),
-            send_lag_p99_s=found.send_lag.quantiles.p99,
+            send_lag_p99_s=measured.send_lag.quantiles.p99,
             recv_lag_p99_s=recv_lag_p99_s(sample),
             merged_share=merged_share(sample),
             cpu_share=cpu_share(sample),
@@ -390,8 +390,8 @@ class ClientJudge:
     @property
     def bound_because(self) -> str | None:
         """Why the client is too slow now; None while it is not."""
-        found = self._at_present()
-        return found.why if found.state is ClientState.CLIENT_BOUND else None
+        verdict = self._at_present()
+        return verdict.why if verdict.state is ClientState.CLIENT_BOUND else None
 
     def _say(self, t_ns: int, evidence: ClientEvidence, host: HostUse) -> None:
         verdict, before = judge(evidence), self._latest
@@ -416,7 +416,7 @@ class ClientJudge:
         if whole.sample is None:
             return ClientVerdict()
         waits = whole.waits.kept
-        found = judge(
+        verdict = judge(
             ClientEvidence(
                 sample=whole.sample,
                 send_lag=lags_estimate(np.array(whole.lags.kept, np.int64)),
@@ -424,7 +424,7 @@ class ClientJudge:
                 itl_p50_s=gaps.quantiles(whole.sample.t_ns, Window.SESSION).p50,
             )
         )
-        return replace(found, cause=self._latest.cause if found.reasons else None)
+        return replace(verdict, cause=self._latest.cause if verdict.reasons else None)
 
     def _now(self, gaps: Samples) -> ClientEvidence:
         """Return the measurements of the last ten seconds."""

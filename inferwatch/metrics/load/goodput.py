@@ -76,10 +76,10 @@ def goodput_of(
     missed: Counter[str] = Counter()
     for record in records:
         limits = classes.get(record.class_name or "", slo)
-        found = missed_by(record, book.gaps_of(record), limits)
-        if found is not None:
-            missed.update(found)
-            flags.append(not found)
+        missed_limits = missed_by(record, book.gaps_of(record), limits)
+        if missed_limits is not None:
+            missed.update(missed_limits)
+            flags.append(not missed_limits)
         elif record.failure is None:
             untold += 1
     n, good = len(flags), sum(flags)
@@ -119,16 +119,16 @@ def latencies(record: Answered, gaps_ns: Sequence[int]) -> dict[str, float]:
 
     Where no token came, the wait until the request's end stands for its latency.
     """
-    found: dict[str, int | float] = {}
+    values_ns: dict[str, int | float] = {}
     end_ns = record.end_ns
     waited_ns = None if end_ns is None else end_ns - record.intended_ns
     if (ttft := ttft_ns(record)) is not None or (ttft := waited_ns) is not None:
-        found["ttft_s"] = ttft
+        values_ns["ttft_s"] = ttft
     e2el = e2el_ns(record) if record.failure is None else waited_ns
     if e2el is not None:
-        found["e2el_s"] = e2el
+        values_ns["e2el_s"] = e2el
     if (tpot := tpot_ns(record)) is not None:
-        found["tpot_s"] = tpot
+        values_ns["tpot_s"] = tpot
     if gaps_ns:
-        found["itl_s"] = max(gaps_ns)
-    return {metric: value / NS_PER_S for metric, value in found.items()}
+        values_ns["itl_s"] = max(gaps_ns)
+    return {metric: value / NS_PER_S for metric, value in values_ns.items()}

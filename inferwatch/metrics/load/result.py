@@ -156,7 +156,7 @@ def load_result(
     book: LoadBook, slo: Slo | None = None, classes: Mapping[str, Slo] | None = None
 ) -> LoadResult:
     records, succeeded = book.records, book.succeeded
-    found = latencies_of(book, records)
+    estimates = latencies_of(book, records)
     send_lag = estimate(book.send_lags_ns())
     judged = slo is not None or bool(classes)
     return LoadResult(
@@ -177,10 +177,10 @@ def load_result(
             len(book.gaps_of(each)) + (each.first_token_ns is not None)
             for each in succeeded
         ),
-        latencies=found,
+        latencies=estimates,
         sample=book.sample,
         send_lag=send_lag,
-        verdict=_verdict(book, send_lag, found),
+        verdict=_verdict(book, send_lag, estimates),
         answered_in_part=sum(
             each.failure is not None and each.first_token_ns is not None
             for each in records

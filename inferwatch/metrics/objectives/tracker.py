@@ -45,23 +45,23 @@ def judged(request: Request, slo: Slo) -> list[str] | None:
 
 def _values(request: Request) -> dict[str, float]:
     """Return a request's latencies in seconds, by the names that objectives use."""
-    found: dict[str, int] = {}
+    values_ns: dict[str, int] = {}
     finished = request.outcome is RequestState.FINISHED
     waited_ns = None
     if request.arrived_ns is not None and request.end_ns is not None:
         waited_ns = request.end_ns - request.arrived_ns
     if request.ttft_ns is not None:
-        found["ttft_s"] = request.ttft_ns
+        values_ns["ttft_s"] = request.ttft_ns
     elif waited_ns is not None and not finished:
-        found["ttft_s"] = waited_ns
+        values_ns["ttft_s"] = waited_ns
     e2el_ns = request.e2el_ns if finished else waited_ns
     if e2el_ns is not None:
-        found["e2el_s"] = e2el_ns
+        values_ns["e2el_s"] = e2el_ns
     if finished and (tpot_ns := request.tpot_ns) is not None:
-        found["tpot_s"] = tpot_ns
+        values_ns["tpot_s"] = tpot_ns
     if request.itl_max_ns >= 0:
-        found["itl_s"] = request.itl_max_ns
-    return {metric: value / NS_PER_S for metric, value in found.items()}
+        values_ns["itl_s"] = request.itl_max_ns
+    return {metric: value / NS_PER_S for metric, value in values_ns.items()}
 
 
 MISSES = (*METRICS, FAILED)
@@ -172,8 +172,8 @@ class SloTracker:
         """Judge a request again if its class changed its clause."""
         if not request.judged:
             return
-        found = self._clause(request)
-        if found is not None and found[0] != request.judged_by:
+        clause = self._clause(request)
+        if clause is not None and clause[0] != request.judged_by:
             self._count(request, -1)
             self._judge(request)
 
@@ -226,9 +226,9 @@ class SloTracker:
         self._waiting.pop(request, None)
         request.judged, request.row = True, None
         request.missed = request.judged_by = None
-        found = self._clause(request)
-        if found is not None and request.end_ns is not None:
-            request.judged_by, slo = found
+        clause = self._clause(request)
+        if clause is not None and request.end_ns is not None:
+            request.judged_by, slo = clause
             request.missed = judged(request, slo)
             self._count(request, 1)
 
@@ -270,8 +270,8 @@ class SloTracker:
     def target(self) -> float:
         """Share of requests that must be good, 0-1."""
         typed = self._objectives.get(ALL)
-        found = typed or next(reversed(self._objectives.values()), None)
-        return DEFAULT_SHARE if found is None else found.target
+        objectives = typed or next(reversed(self._objectives.values()), None)
+        return DEFAULT_SHARE if objectives is None else objectives.target
 
     @property
     def said(self) -> tuple[WatchedSlo, ...]:
@@ -330,8 +330,8 @@ class SloTracker:
     def _hour(self, now_ns: int) -> tuple[int, int]:
         """Return judged and good requests of the last hour, to the minute."""
         since = now_ns // MINUTE_NS - HOUR_MINUTES
-        found = [each for minute, each in self._minutes.items() if minute > since]
-        return sum(each[0] for each in found), sum(each[1] for each in found)
+        counts = [each for minute, each in self._minutes.items() if minute > since]
+        return sum(each[0] for each in counts), sum(each[1] for each in counts)
 
     def _burn(self, judged_n: int, good: int) -> float | None:
         """Return the share of bad requests / the share allowed; None without any."""
@@ -343,7 +343,7 @@ class SloTracker:
 
     def counters(self) -> dict[str, Counters]:
         """Return the counters, by the names under which their rows are saved."""
-        each = {f"slo of {name}": found for name, found in self.classes.items()}
+        each = {f"slo of {name}": counters for name, counters in self.classes.items()}
         return {"slo": self.totals, **each}
 
     def saved(self) -> SavedSlo:
@@ -361,8 +361,8 @@ class SloTracker:
     def restore(self, saved: SavedSlo) -> None:
         """Restore a saved state after the requests; counters are restored later."""
         named = {each.key: each for each in self._requests.every() if each.ended}
-        found = (named.get(key) for key in saved.waiting)
-        self._waiting = {each: None for each in found if each is not None}
+        requests = (named.get(key) for key in saved.waiting)
+        self._waiting = {each: None for each in requests if each is not None}
         self._chosen = saved.chosen
         for each in saved.said:
             self._hold(each)

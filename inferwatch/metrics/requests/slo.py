@@ -90,10 +90,10 @@ def unreported(
 
     ``all_gaps`` is False where some of its gaps were not seen.
     """
-    found = METRICS.keys() - values.keys()
+    missing = METRICS.keys() - values.keys()
     if not all_gaps:
-        found.add("itl_s")
-    return found - BETWEEN_TOKENS if single else found
+        missing.add("itl_s")
+    return missing - BETWEEN_TOKENS if single else missing
 
 
 def parse_slo(text: str) -> Slo:

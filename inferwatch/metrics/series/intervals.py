@@ -59,11 +59,11 @@ def intervals(values: Numbers) -> dict[str, Interval]:
     if len(values) == 0:
         return {}
     ordered = np.sort(values)
-    found = {"mean": mean_interval(values)}
+    by_name = {"mean": mean_interval(values)}
     worth = effective_size(values)
     for name, percent in PERCENTS.items():
-        found[name] = _percentile_interval(values, ordered, percent / 100, worth)
-    return found
+        by_name[name] = _percentile_interval(values, ordered, percent / 100, worth)
+    return by_name
 
 
 def mean_interval(values: Numbers) -> Interval:
@@ -155,16 +155,19 @@ def _by_sequence(covariance: Numbers) -> float:
     """Return the memory by Geyer's sequence, at most half of the series."""
     n = len(covariance)
     seen = 1 - np.arange(n) / n
-    found = 1.0
+    memory_length = 1.0
     for _ in range(ROUNDS):
-        raised = covariance + covariance[0] * found / n * seen
+        raised = covariance + covariance[0] * memory_length / n * seen
         pairs = raised[: n // 2 * 2].reshape(-1, 2).sum(axis=1) / raised[0]
         ends = np.flatnonzero(pairs <= 0)
         falling = np.minimum.accumulate(pairs[: ends[0]] if len(ends) else pairs)
-        before, found = found, min(max(2 * float(falling.sum()) - 1, 1.0), n / 2)
-        if abs(found - before) < 0.01 * before:
+        before, memory_length = (
+            memory_length,
+            min(max(2 * float(falling.sum()) - 1, 1.0), n / 2),
+        )
+        if abs(memory_length - before) < 0.01 * before:
             break
-    return found
+    return memory_length
 
 
 def _by_neighbours(r: float, n: int) -> float:

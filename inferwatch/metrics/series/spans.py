@@ -48,12 +48,12 @@ class Level(msgspec.Struct):
 
     def between(self, first: int, last: int, empty: float) -> Floats:
         """Return a copy of the bins of a range; empty ones where there are none."""
-        found: Floats = np.full((max(last - first + 1, 0), self.rows.shape[1]), empty)
+        result: Floats = np.full((max(last - first + 1, 0), self.rows.shape[1]), empty)
         begin, end = max(first, self.first), min(last + 1, self.first + self.count)
         if begin < end:
             rows = self.rows[begin - self.first : end - self.first]
-            found[begin - first : end - first] = rows
-        return found
+            result[begin - first : end - first] = rows
+        return result
 
     def _stretch(self, oldest: int, newest: int, empty: float) -> None:
         count = newest - oldest + 1
@@ -124,17 +124,17 @@ class Spans:
         if narrow > 1:
             rows = self._part(level.between(first, last, self.EMPTY), narrow)
             begin_ns = grid.start_ns + grid.bin_ns * np.arange(grid.count)
-            found: Floats = rows[begin_ns // level.bin_ns - first]
-            return found
+            result: Floats = rows[begin_ns // level.bin_ns - first]
+            return result
         # Only existing bins are read: a grid may span years.
-        found = np.full((grid.count, self._width), self.EMPTY)
+        result = np.full((grid.count, self._width), self.EMPTY)
         begin, end = max(first, level.first), min(last + 1, level.first + level.count)
         if begin < end:
             level_rows = level.rows[begin - level.first : end - level.first]
             places = (np.arange(begin, end) - first) // wide
             starts = np.flatnonzero(np.diff(places, prepend=-1))
-            found[places[starts]] = self.REDUCE.reduceat(level_rows, starts, axis=0)
-        return found
+            result[places[starts]] = self.REDUCE.reduceat(level_rows, starts, axis=0)
+        return result
 
     @property
     def first_ns(self) -> int | None:

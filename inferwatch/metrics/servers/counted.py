@@ -560,15 +560,15 @@ class Increase:
         return buckets
 
     def _histograms(self, key: str) -> list[Buckets]:
-        found = []
+        buckets = []
         for group in self._counted.groups_of(key):
             counts = group.start + 1
             upto = self._gained[counts : counts + len(group.bounds) + 1]
             if len(upto) and upto[-1] > 0:
                 rising = np.maximum.accumulate(upto)
                 total = float(self._gained[group.start])
-                found.append(Buckets(tuple(group.bounds), rising, total))
-        return found
+                buckets.append(Buckets(tuple(group.bounds), rising, total))
+        return buckets
 
 
 def _widened(row: Floats, width: int, filled: float) -> Floats:

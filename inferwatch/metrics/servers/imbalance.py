@@ -83,7 +83,7 @@ def _remarks(
     """Return remarks, worst part first; none for servers like the others."""
     keys = [(each.source, each.rank) for each in group]
     medians = [steady.get(key, Steady()) for key in keys]
-    found: dict[Key, list[str]] = {key: [] for key in keys}
+    remarks: dict[Key, list[str]] = {key: [] for key in keys}
     for values, remark_on in (
         ([each.waiting for each in medians], _queue),
         ([each.running for each in medians], _idle),
@@ -92,8 +92,8 @@ def _remarks(
         ([_mean(each, "itl_s", ITL_LEAST) for each in group], _itl),
     ):
         for key, remark in zip(keys, _compared(values, remark_on), strict=True):
-            found[key] += [remark] if remark else []
-    return {key: ", ".join(remark) for key, remark in found.items() if remark}
+            remarks[key] += [remark] if remark else []
+    return {key: ", ".join(remark) for key, remark in remarks.items() if remark}
 
 
 def _compared(
@@ -110,8 +110,8 @@ def _compared(
 
 
 def _mean(state: ServerState, metric: str, least: int) -> float | None:
-    found = (row for row in state.latencies if row.metric == metric)
-    row: Latency | None = next(found, None)
+    rows = (row for row in state.latencies if row.metric == metric)
+    row: Latency | None = next(rows, None)
     return row.quantiles.mean if row is not None and row.quantiles.n >= least else None
 
 

@@ -90,10 +90,12 @@ class ScrapedCharts:
 
     def _prefilled(self) -> Counts:
         """Return prompt tokens without prefix cache hits, by bin."""
-        found = self.counted("prefix_hits")
+        every_hits = self.counted("prefix_hits")
         return tuple(
             prompt if prompt is None or hits is None else max(prompt - hits, 0)
-            for prompt, hits in zip(self.counted("prompt_tokens"), found, strict=True)
+            for prompt, hits in zip(
+                self.counted("prompt_tokens"), every_hits, strict=True
+            )
         )
 
     def mean(self, metric: str) -> Column:

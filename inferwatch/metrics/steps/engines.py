@@ -284,10 +284,10 @@ class Engines:
 
     def rank(self, source: str, rank: int) -> Rank:
         key = (source, rank)
-        found = self.ranks.get(key)
-        if found is None:
-            found = self.ranks[key] = Rank()
-        return found
+        rank_state = self.ranks.get(key)
+        if rank_state is None:
+            rank_state = self.ranks[key] = Rank()
+        return rank_state
 
     @property
     def latest_step(self) -> Step | None:

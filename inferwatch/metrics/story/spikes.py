@@ -224,7 +224,7 @@ def merged_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateTo
     usual_ns = median(times.gaps_ns)
     made = [each.step.end_ns for each in came]
     delay_ns = max(0, times.first_ns - made[0])
-    found: list[LateToken] = []
+    merged: list[LateToken] = []
     t_ns, at = times.first_ns, 0
     for gap in times.gaps_ns:
         last_ns, t_ns = t_ns, t_ns + gap
@@ -251,8 +251,8 @@ def merged_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateTo
             ),
             step=own.step.index,
         )
-        found.append(LateToken(spike=spike))
+        merged.append(LateToken(spike=spike))
     return sorted(
-        sorted(found, key=lambda each: -each.spike.gap_ns)[:MOST_SPIKES],
+        sorted(merged, key=lambda each: -each.spike.gap_ns)[:MOST_SPIKES],
         key=lambda each: each.spike.t_ns,
     )

@@ -238,8 +238,8 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
         _companions(walked, readings.ordinal),
     )
     culprits = {each.culprit for each in late if each.culprit is not None}
-    found = names(culprits | {member for member, *_ in companions})
-    spikes = _spikes(late, merged_tokens(readings, walked), found)
+    names_of = names(culprits | {member for member, *_ in companions})
+    spikes = _spikes(late, merged_tokens(readings, walked), names_of)
     gaps = sorted(_gaps(walked))
     class_name = readings.record.class_name if readings.record else None
     row = replace(
@@ -260,7 +260,7 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
         companions=tuple(
             Companion(key=key, name=name, prefill_tokens=tokens, steps=steps)
             for member, tokens, steps in companions
-            for key, name in [found.get(member, ("", "unknown"))]
+            for key, name in [names_of.get(member, ("", "unknown"))]
         ),
         kv_blocks=(blocks := _kv_blocks(readings, walked)),
         kv_peak_blocks=max((count for _, count in blocks), default=None),

@@ -187,18 +187,18 @@ def tables(
 
     Of the request tables only those with rows.
     """
-    found = [_table(recording, name, span) for name in _names(recording, what)]
+    result = [_table(recording, name, span) for name in _names(recording, what)]
     if what is SessionPart.REQUESTS:  # from a probe or from traces
-        found = [each for each in found if any(each.rows())] or found[:1]
+        result = [each for each in result if any(each.rows())] or result[:1]
     for table, unpacked in _unpacked():
         is_wanted = token_times or not unpacked.on_request
         if is_wanted and what in {SessionPart.ALL, table.part}:
-            found.append(_taken_apart(recording, table, unpacked, span))
+            result.append(_taken_apart(recording, table, unpacked, span))
     if what in {SessionPart.ALL, SessionPart.CLIENT}:
-        found.append(_load_runs(recording))
+        result.append(_load_runs(recording))
     if what in {SessionPart.ALL, SessionPart.CAUSES}:
-        found.append(_request_causes(recording, span))
-    return found
+        result.append(_request_causes(recording, span))
+    return result
 
 
 def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
@@ -258,8 +258,8 @@ def _load_readings(recording: Recording) -> Iterator[AnyReading]:
 
 def _unpacked() -> list[tuple[ReadingTable[Any], ExportedRows]]:
     """Tables with blobs, starting with those that are always exported."""
-    found = [(table, table.unpacked) for table in every_table() if table.unpacked]
-    return sorted(found, key=lambda each: each[1].on_request)
+    pairs = [(table, table.unpacked) for table in every_table() if table.unpacked]
+    return sorted(pairs, key=lambda each: each[1].on_request)
 
 
 def _names(recording: Recording, what: SessionPart) -> list[str]:

@@ -31,17 +31,17 @@ def latency_rows(latencies: Sequence[Latency]) -> Summary:
 
 
 def _as_json(row: Latency) -> Summary:
-    found = {**quantiles_row(row.quantiles), "vantage": row.vantage}
+    fields = {**quantiles_row(row.quantiles), "vantage": row.vantage}
     if row.brackets is not None:
         ends = {name: getattr(row.brackets, name) for name in (*PERCENTS, "max")}
-        found["brackets"] = {
+        fields["brackets"] = {
             name: [end.low, end.high] if end is not None else None
             for name, end in ends.items()
         }
     if row.objective_s is not None:
-        found["objective_s"] = row.objective_s
-        found["met"] = None if row.met is None else list(row.met)
-    return found
+        fields["objective_s"] = row.objective_s
+        fields["met"] = None if row.met is None else list(row.met)
+    return fields
 
 
 def quantiles_row(quantiles: Quantiles) -> Summary:

@@ -77,10 +77,10 @@ def summarise_load(result: LoadResult) -> Summary:
     }
 
 
-def _latencies(found: Mapping[str, Estimate]) -> Summary:
+def _latencies(estimates: Mapping[str, Estimate]) -> Summary:
     return {
         name: {**estimate.as_json(), "vantage": "client"}
-        for name, estimate in found.items()
+        for name, estimate in estimates.items()
     }
 
 
@@ -353,16 +353,18 @@ def doubts(client: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _calibration(found: Mapping[str, Any] | None) -> list[str]:
-    if found is None:
+def _calibration(calibration: Mapping[str, Any] | None) -> list[str]:
+    if calibration is None:
         return []
-    ttft, itl = found["ttft_s"], found["itl_s"]
+    ttft, itl = calibration["ttft_s"], calibration["itl_s"]
     errors = (ttft["error_mean"], ttft["error_p99"], itl["error_p99"])
     mean, p99, gap = (_signed(error) for error in errors)
-    text = f"calibrated {found['date'][:10]} at {found['load']}"
+    text = f"calibrated {calibration['date'][:10]} at {calibration['load']}"
     lines = [f"{text}: TTFT {mean} mean, {p99} p99; ITL {gap} p99"]
-    lines.append(f"  calibrated: {_work(found)}; this run: {_work(found['run'])}")
-    if (times := found["run"]["times_calibrated"] or 0.0) > MUCH_MORE:
+    lines.append(
+        f"  calibrated: {_work(calibration)}; this run: {_work(calibration['run'])}"
+    )
+    if (times := calibration["run"]["times_calibrated"] or 0.0) > MUCH_MORE:
         lines.append(
             f"  {times:.1f} times as much: run `inferwatch calibrate` again at a "
             "load like this"
@@ -395,10 +397,10 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
     return [*lines, f"  {check['hint']}"] if check["hint"] else lines
 
 
-def _scenario(found: Mapping[str, Any] | None) -> list[str]:
-    if found is None:
+def _scenario(finding: Mapping[str, Any] | None) -> list[str]:
+    if finding is None:
         return []
-    return wrap(f"{found['name']}: {found['sentence']}", 80, subsequent_indent="  ")
+    return wrap(f"{finding['name']}: {finding['sentence']}", 80, subsequent_indent="  ")
 
 
 def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:

@@ -47,8 +47,8 @@ def slo_rows(snapshot: Snapshot) -> Summary:
     state = snapshot.slo
     if state is None:
         return {"slo": None}
-    found = asdict(state) | {"share": state.share, "met": state.met}
-    return {"slo": found}
+    rows = asdict(state) | {"share": state.share, "met": state.met}
+    return {"slo": rows}
 
 
 def spending_rows(snapshot: Snapshot) -> Summary:
@@ -91,41 +91,41 @@ def _figure_text(spending: Summary, number: Number) -> str:
 
 def slo_lines(summary: Summary) -> list[str]:
     """Lines on SLO attainment: one for all requests and one for each class."""
-    found = summary["slo"]
-    if found is None:
+    slo = summary["slo"]
+    if slo is None:
         return []
     classes = [
         labelled("", f"{each['name']}: {_good(each)}  {each['slo']}")
-        for each in found["classes"]
+        for each in slo["classes"]
     ]
     return [
-        labelled("SLO", _verdict(found)),
-        labelled("", f"{found['slo']}{_misses(found)}"),
+        labelled("SLO", _verdict(slo)),
+        labelled("", f"{slo['slo']}{_misses(slo)}"),
         *classes,
     ]
 
 
-def _verdict(found: Summary) -> str:
-    target = f"target {format_nines(found['target'])}"
-    if found["met"] is None and not found["judged"]:
+def _verdict(slo: Summary) -> str:
+    target = f"target {format_nines(slo['target'])}"
+    if slo["met"] is None and not slo["judged"]:
         text = "not judged"
     else:
-        text = "met" if found["met"] else "MISSED"
-    if found["judged"]:
-        text += f": {_good(found)}"
-    open_ = f", {found['undetermined']:,} open" if found["undetermined"] else ""
+        text = "met" if slo["met"] else "MISSED"
+    if slo["judged"]:
+        text += f": {_good(slo)}"
+    open_ = f", {slo['undetermined']:,} open" if slo["undetermined"] else ""
     return f"{text}{open_}, {target}"
 
 
-def _good(found: Summary) -> str:
-    n, good = found["judged"], found["good"]
+def _good(slo: Summary) -> str:
+    n, good = slo["judged"], slo["good"]
     share = f" ({format_nines(good / n)})" if n else ""
     return f"{good:,} of {n:,} good{share}"
 
 
-def _misses(found: Summary) -> str:
+def _misses(slo: Summary) -> str:
     """Missed objectives, the most frequent first."""
-    missed = sorted((found["missed"] or {}).items(), key=lambda each: -each[1])
+    missed = sorted((slo["missed"] or {}).items(), key=lambda each: -each[1])
     words = [f"{n:,} {_name(metric)}" for metric, n in missed]
     return f", missed by {', '.join(words)}" if words else ""
 
@@ -237,12 +237,12 @@ def _past_row(past: PastFinding) -> Summary:
 
 def finding_lines(summary: Summary) -> list[str]:
     """Lines on current findings with remedies, then on past ones."""
-    found = summary["findings"]
+    findings = summary["findings"]
     lines = []
-    for each in [one for one in found if one["until_s"] is None]:
+    for each in [one for one in findings if one["until_s"] is None]:
         lines.append(f"▲ {each['title']}: {each['sentence']} ({each['cost_text']})")
         lines += [f"  ↻ {_knob(knob)}" for knob in each["knobs"][:2]]
-    over = [one for one in found if one["until_s"] is not None]
+    over = [one for one in findings if one["until_s"] is not None]
     for each in over[:MOST_PAST]:
         lasted = format_duration(each["until_s"] - each["since_s"]).strip()
         lines.append(f"· for {lasted}, {each['title']}: {each['sentence']}")

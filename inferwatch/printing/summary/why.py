@@ -239,16 +239,16 @@ def _bar(start: int, end: int, whole: int) -> str:
 def _alike(spans: Sequence[StorySpan]) -> list[tuple[StorySpan, ...]]:
     """Merge prefill chunks, and the pauses between them."""
     prefill = {SpanKind.CHUNK, SpanKind.LEFT_OUT}
-    found: list[tuple[StorySpan, ...]] = []
+    groups: list[tuple[StorySpan, ...]] = []
     for together, group in groupby(spans, key=lambda each: each.kind in prefill):
         here = list(group)
         if not together:
-            found += [(each,) for each in here]
+            groups += [(each,) for each in here]
             continue
         for kind in (SpanKind.CHUNK, SpanKind.LEFT_OUT):
             if of_kind := tuple(each for each in here if each.kind is kind):
-                found.append(of_kind)
-    return found
+                groups.append(of_kind)
+    return groups
 
 
 def _tokens(story: RequestStory) -> Iterator[str]:

@@ -326,8 +326,8 @@ class _Pairing:
         if self._too_few(nearer):
             return None
         difference = self._between(*((metric, nearer) if b > a else (nearer, metric)))
-        found = TailDifference((a, b), difference)
-        return found if found.holds else None
+        tails = TailDifference((a, b), difference)
+        return tails if tails.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:
         """Length of the shorter session, or of paired ratios, in memories."""
@@ -400,43 +400,43 @@ class _Pairing:
             n_b=b.n_of(metric),
             client_alone=any(each.client_alone(metric) for each in (a, b)),
         )
-        found = self._found.get(metric.key)
-        if found is None or adjusted is None:
+        difference = self._found.get(metric.key)
+        if difference is None or adjusted is None:
             more = None
             if not plain.client_alone and not self._void:
                 more = self._more_for_percentile(metric)
             return replace(plain, why=self._why_not(metric), more_requests=more)
         judged = replace(
             plain,
-            difference=found.difference,
-            difference_span=found.span(),
-            ratio=found.ratio,
-            ratio_span=found.ratio_span(),
-            p_value=found.p_value,
+            difference=difference.difference,
+            difference_span=difference.span(),
+            ratio=difference.ratio,
+            ratio_span=difference.ratio_span(),
+            p_value=difference.p_value,
             adjusted_p=adjusted,
         )
-        return self._with_verdict(judged, found, adjusted)
+        return self._with_verdict(judged, difference, adjusted)
 
     def _with_verdict(
-        self, result: MetricResult, found: AnyDifference, adjusted: float
+        self, result: MetricResult, difference: AnyDifference, adjusted: float
     ) -> MetricResult:
         metric = result.metric
-        clear = is_clear(metric, found)
+        clear = is_clear(metric, difference)
         if clear and may_be_why(result.ratio_span, self._allowed):
             return replace(result, why=between_runs.why(self._allowed))
         if clear:
             sure = adjusted <= ALPHA
-            verdict = direction(metric, found.difference, sure=sure)
+            verdict = direction(metric, difference.difference, sure=sure)
             return replace(result, verdict=verdict)
         short = self._too_short(metric)
-        coarse = coarseness(metric, found, self._rules.matters)
+        coarse = coarseness(metric, difference, self._rules.matters)
         if max(short, coarse) > 1:
             why = f"a difference of {self._rules.matters:.0%} could have been missed"
             if short > 1:
                 why = f"a session {TOO_SHORT}"
-            times = min(coarse, max(uncertainty(found), 1.1))
-            if isinstance(found, RunDifference):
-                return replace(result, more_runs=found.more_runs(times), why=why)
+            times = min(coarse, max(uncertainty(difference), 1.1))
+            if isinstance(difference, RunDifference):
+                return replace(result, more_runs=difference.more_runs(times), why=why)
             more = self._more(max(short, times**2))
             return replace(result, more_requests=more, why=why)
         return replace(result, verdict=MetricVerdict.SAME)
@@ -460,13 +460,16 @@ class _Pairing:
         return _round_up(self._requests * (times - 1))
 
     def _check(self, condition: Condition, alpha: float) -> ConditionCheck:
-        found = self._found.get(condition.metric.key)
+        difference = self._found.get(condition.metric.key)
         span = None
-        if found is not None:
+        if difference is not None:
             relative = condition.relative
-            span = found.ratio_span(alpha) if relative else found.span(alpha)
-        outcome, why = condition.outcome(found, alpha), self._why_not(condition.metric)
-        excused = found and may_be_why(found.ratio_span(alpha), self._allowed)
+            span = difference.ratio_span(alpha) if relative else difference.span(alpha)
+        outcome, why = (
+            condition.outcome(difference, alpha),
+            self._why_not(condition.metric),
+        )
+        excused = difference and may_be_why(difference.ratio_span(alpha), self._allowed)
         if excused and outcome is ConditionOutcome.FAILED:
             outcome, why = ConditionOutcome.OPEN, between_runs.why(self._allowed)
         if self._void and more_failed(self._a, self._b):

@@ -45,13 +45,15 @@ class Condition:
     relative: bool
     """Whether the change is a share of A's value rather than in the metric's unit."""
 
-    def outcome(self, found: AnyDifference | None, alpha: float) -> ConditionOutcome:
+    def outcome(
+        self, difference: AnyDifference | None, alpha: float
+    ) -> ConditionOutcome:
         """Decide by the interval at level ``alpha``; open if no difference is known."""
-        if found is None:
+        if difference is None:
             return ConditionOutcome.OPEN
-        span, threshold = found.span(alpha), self.change
+        span, threshold = difference.span(alpha), self.change
         if self.relative:
-            ratio_span = found.ratio_span(alpha)
+            ratio_span = difference.ratio_span(alpha)
             if ratio_span is None:
                 return ConditionOutcome.OPEN
             span, threshold = ratio_span, 1 + self.change

@@ -114,14 +114,14 @@ class ForestAxis:
         return self.low <= _log(ratio) <= self.high
 
     def ticks(self) -> list[AxisTick]:
-        found: list[AxisTick] = []
+        ticks: list[AxisTick] = []
         for ratio in MARKS:
             share = self.share(ratio)
             inside = 0.04 < share < 0.96
-            if inside and all(abs(share - each.at) >= APART for each in found):
+            if inside and all(abs(share - each.at) >= APART for each in ticks):
                 text = "0" if ratio == 1 else change_text(ratio)
-                found.append(AxisTick(share, text.replace(".0%", "%")))
-        return sorted(found, key=lambda tick: tick.at)
+                ticks.append(AxisTick(share, text.replace(".0%", "%")))
+        return sorted(ticks, key=lambda tick: tick.at)
 
 
 def forest(axis: ForestAxis, result: MetricResult) -> str:
@@ -284,14 +284,16 @@ def _item(
 
 def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
     """The rows that show something first; the inconclusive ones folded below."""
-    found = in_order(pair)
-    still_open = found.pop(MetricVerdict.OPEN, [])
-    changed = [each for results in found.values() for each in results]
+    by_verdict = in_order(pair)
+    still_open = by_verdict.pop(MetricVerdict.OPEN, [])
+    changed = [each for results in by_verdict.values() for each in results]
     axis = ForestAxis.of(changed or still_open, matters)
     if changed or still_open:
         yield PrintedHeading("What changed", 3)
     if changed:
-        yield _drawn(pair, [_group(pair, v, rows, axis) for v, rows in found.items()])
+        yield _drawn(
+            pair, [_group(pair, v, rows, axis) for v, rows in by_verdict.items()]
+        )
     if still_open:
         verdict = MetricVerdict.OPEN
         yield Folded(

@@ -138,8 +138,8 @@ def _table(
 ) -> Iterator[Block]:
     if comparison.pairs[1:]:
         yield Sentence(text=f"{pair.b.name} against {pair.a.name}")
-    found = in_order(pair)
-    folded = not every_row and len(found) > 1
+    by_verdict = in_order(pair)
+    folded = not every_row and len(by_verdict) > 1
     yield Table(
         columns=[
             PrintedColumn(is_left=True, width=NAME),
@@ -149,19 +149,19 @@ def _table(
             PrintedColumn(head="change", width=CHANGE),
             PrintedColumn(head="95% interval", width=SPAN),
         ],
-        groups=[*_groups(pair, found, comparison.rules.matters, folded=folded)],
+        groups=[*_groups(pair, by_verdict, comparison.rules.matters, folded=folded)],
     )
 
 
 def _groups(
     pair: SessionPair,
-    found: dict[MetricVerdict, list[MetricResult]],
+    by_verdict: dict[MetricVerdict, list[MetricResult]],
     matters: float,
     *,
     folded: bool,
 ) -> Iterator[RowGroup]:
     explained: set[str] = set()
-    for verdict, results in found.items():
+    for verdict, results in by_verdict.items():
         head, means = of_many(verdict, results), meaning(verdict, matters)
         if verdict is MetricVerdict.OPEN and folded:
             yield RowGroup(
@@ -306,12 +306,12 @@ def _shown(comparison: Comparison, pair: SessionPair) -> Iterator[Block]:
     yield Items(items=[Item(text=check_text(e), alarm="FAILED") for e in pair.checks])
     items = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
     yield Items(items=[*items, *_list(_checked(pair)).items])
-    found = in_order(pair)
-    changes = [each for v in (*SHOWN, *PROBABLE) for each in found.get(v, [])]
+    by_verdict = in_order(pair)
+    changes = [each for v in (*SHOWN, *PROBABLE) for each in by_verdict.get(v, [])]
     if changes:
         yield _results(pair, changes)
         yield _list(_places(pair))
-    probable = next((v for v in PROBABLE if v in found), None)
+    probable = next((v for v in PROBABLE if v in by_verdict), None)
     if probable:
         why = meaning(probable, comparison.rules.matters)
         note = f"probably: {why}; the others hold over all rows together."
@@ -349,11 +349,11 @@ def _result(pair: SessionPair, result: MetricResult) -> PrintedRow:
 
 
 def _rest(comparison: Comparison, pair: SessionPair) -> Folded:
-    found = in_order(pair)
-    kinds = [v for v in (MetricVerdict.SAME, MetricVerdict.OPEN) if v in found]
-    counts = [f"{counted(len(found[v]), 'row')}: {v}" for v in kinds]
+    by_verdict = in_order(pair)
+    kinds = [v for v in (MetricVerdict.SAME, MetricVerdict.OPEN) if v in by_verdict]
+    counts = [f"{counted(len(by_verdict[v]), 'row')}: {v}" for v in kinds]
     of = [shortened_name(pair.b.name)] if len(comparison.pairs) > 1 else []
-    rows = [each for v in kinds for each in found[v]]
+    rows = [each for v in kinds for each in by_verdict[v]]
     return Folded(summary=", ".join([*of, *counts]), blocks=[_results(pair, rows)])
 
 

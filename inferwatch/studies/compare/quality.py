@@ -50,16 +50,16 @@ def judged(
 
 def doubts(checks: Iterable[QualityCheck]) -> list[QualityCheck]:
     """The doubts, with those that make the comparison void first."""
-    found = [
+    checks_in_doubt = [
         each for each in checks if each.quality in {Quality.VOID, Quality.DOUBTFUL}
     ]
-    return sorted(found, key=lambda each: each.quality is not Quality.VOID)
+    return sorted(checks_in_doubt, key=lambda each: each.quality is not Quality.VOID)
 
 
 def void(checks: Iterable[QualityCheck]) -> str | None:
     """Why no verdict may be given; None if one may."""
-    found = [each.sentence for each in checks if each.quality is Quality.VOID]
-    return " ".join(found) or None
+    reasons = [each.sentence for each in checks if each.quality is Quality.VOID]
+    return " ".join(reasons) or None
 
 
 def not_recorded(checks: Iterable[QualityCheck]) -> str | None:

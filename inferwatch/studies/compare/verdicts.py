@@ -56,36 +56,46 @@ def direction(
     return verdict if sure else PROBABLY[verdict]
 
 
-def is_negligible(metric: JudgedMetric, found: AnyDifference) -> bool:
+def is_negligible(metric: JudgedMetric, difference: AnyDifference) -> bool:
     """Whether the difference is too small to matter, even if it is significant."""
-    least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(found.a))
-    return abs(found.difference) <= least
+    least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(difference.a))
+    return abs(difference.difference) <= least
 
 
-def is_clear(metric: JudgedMetric, found: AnyDifference) -> bool:
+def is_clear(metric: JudgedMetric, difference: AnyDifference) -> bool:
     """Whether the metric's own p-value and interval both exclude chance."""
-    low, high = found.ratio_span() or (math.inf, math.inf)
+    low, high = difference.ratio_span() or (math.inf, math.inf)
     excludes_one = low > 1 or high < 1
-    return excludes_one and found.p_value <= ALPHA and not is_negligible(metric, found)
+    return (
+        excludes_one
+        and difference.p_value <= ALPHA
+        and not is_negligible(metric, difference)
+    )
 
 
-def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> float:
+def coarseness(
+    metric: JudgedMetric, difference: AnyDifference, matters: float
+) -> float:
     """Half the interval's width relative to ``matters``; above 1 is too wide."""
-    low, high = found.span()
+    low, high = difference.span()
     if max(abs(low), abs(high)) <= metric.negligible:
         return 0.0
     half = (high - low) / 2
-    least = max(matters * abs(found.a), metric.negligible)
+    least = max(matters * abs(difference.a), metric.negligible)
     spans = [half / least] if least else [0.0 if half == 0 else float("inf")]
-    ratio_span = found.ratio_span()
+    ratio_span = difference.ratio_span()
     if ratio_span is not None:
         spans.append((ratio_span[1] - ratio_span[0]) / 2 / matters)
     return min(spans)
 
 
-def uncertainty(found: AnyDifference) -> float:
+def uncertainty(difference: AnyDifference) -> float:
     """Relative uncertainty: the interval's reach toward zero / the difference."""
-    low, high = found.span()
-    toward = found.difference - low if found.difference > 0 else high - found.difference
-    away = abs(found.difference)
+    low, high = difference.span()
+    toward = (
+        difference.difference - low
+        if difference.difference > 0
+        else high - difference.difference
+    )
+    away = abs(difference.difference)
     return SHARED * toward / away if away else float("inf")

@@ -190,11 +190,11 @@ def _chain(answer: _Choice, *, by_tokens: bool) -> list[int]:
     pieces: Iterable[Any] = (
         (answer.token_ids or ()) if by_tokens else re.findall(r"\S+\s*", answer.text)
     )
-    state, found = sha256(), []
+    state, hashes = sha256(), []
     for piece in pieces:
         state.update(f"{piece}\0".encode())
-        found.append(_number(state))
-    return found
+        hashes.append(_number(state))
+    return hashes
 
 
 def _number(state: Any) -> int:  # noqa: ANN401 - hashlib gives its hashes no name
@@ -255,15 +255,15 @@ class AnswerComparison:
     @property
     def sentence(self) -> str:
         noun = "token" if self.by_tokens else "word"
-        found = self.against
-        if not found.tokens:
+        difference = self.against
+        if not difference.tokens:
             return "nothing was answered, so no answers can be compared"
-        text = f"{_share(found)} of {counted(found.tokens, noun)} equal"
-        if found.differ:
-            verb = "differs" if found.differ == 1 else "differ"
+        text = f"{_share(difference)} of {counted(difference.tokens, noun)} equal"
+        if difference.differ:
+            verb = "differs" if difference.differ == 1 else "differ"
             text += (
-                f"; {found.differ} of {counted(found.prompts, 'prompt')} {verb}, first "
-                f"at {noun} {found.first}"
+                f"; {difference.differ} of {counted(difference.prompts, 'prompt')} "
+                f"{verb}, first at {noun} {difference.first}"
             )
         return f"{text}; {self._yardstick()}"
 
@@ -307,10 +307,10 @@ def answers_by_point(
         if trial.numbers is not None and trial.numbers.answers is not None:
             hashes.setdefault(trial.point, []).append(trial.numbers.answers)
     present = hashes.pop(space.present, [])
-    found = {
+    comparisons = {
         point: compare_answers(present, answers[0]) for point, answers in hashes.items()
     }
-    return {point: each for point, each in found.items() if each is not None}
+    return {point: each for point, each in comparisons.items() if each is not None}
 
 
 def difference(
@@ -337,14 +337,14 @@ def _equal(one: Sequence[int], other: Sequence[int]) -> int:
     return min(len(one), len(other))
 
 
-def _share(found: AnswerDifference) -> str:
+def _share(difference: AnswerDifference) -> str:
     """The share in percent; 0% and 100% only if they are exact."""
-    if found.equal == found.tokens:
+    if difference.equal == difference.tokens:
         return "100%"
-    return f"{min(max(found.equal / found.tokens, 0.001), 0.999):.1%}"
+    return f"{min(max(difference.equal / difference.tokens, 0.001), 0.999):.1%}"
 
 
-def _rest(found: AnswerDifference) -> str:
-    if found.equal == found.tokens:
+def _rest(difference: AnswerDifference) -> str:
+    if difference.equal == difference.tokens:
         return "0%"
-    return f"{max(1 - found.equal / found.tokens, 0.001):.1%}"
+    return f"{max(1 - difference.equal / difference.tokens, 0.001):.1%}"

@@ -185,14 +185,14 @@ def _costs(
     The delay is relative to the mean gap without any long prompt.
     """
     usual_ns = float(gaps.lengths_ns[~beside].mean())
-    found: list[float] = []
+    costs_ns: list[float] = []
     for span in sorted(prefills, key=lambda each: each.start_ns):
         mine = (gaps.starts_ns < span.end_ns) & (gaps.ends_ns > span.start_ns)
         if not mine.any():
             continue
         later = gaps.lengths_ns[mine] - usual_ns
-        found.append(float(later.sum()) / len(np.unique(gaps.request[mine])))
-    return event_mean(found, signed=True)
+        costs_ns.append(float(later.sum()) / len(np.unique(gaps.request[mine])))
+    return event_mean(costs_ns, signed=True)
 
 
 def _of_requests(

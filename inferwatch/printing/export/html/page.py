@@ -136,13 +136,13 @@ def _cards(summary: Summary) -> list[tuple[str, str]]:
 
 def slo_cards(snapshot: Snapshot) -> list[tuple[str, str]]:
     """SLO attainment and cost of tokens; empty without objectives and prices."""
-    found: list[tuple[str, str]] = []
+    cards: list[tuple[str, str]] = []
     state, spending = snapshot.slo, snapshot.spending
     if state is not None and state.share is not None:
         verdict = "met" if state.met else "MISSED"
-        found.append((f"SLO {verdict}: {state.slo}", format_nines(state.share)))
+        cards.append((f"SLO {verdict}: {state.slo}", format_nines(state.share)))
         if state.goodput_per_s is not None:
-            found.append(("goodput, req/s", format_rate(state.goodput_per_s)))
+            cards.append(("goodput, req/s", format_rate(state.goodput_per_s)))
     if spending is not None:
         per = (
             (f"{spending.currency} per Mtok", spending.per_mtok),
@@ -150,8 +150,8 @@ def slo_cards(snapshot: Snapshot) -> list[tuple[str, str]]:
             ("J per prompt token", spending.joules_per_prefill_token),
             ("J per decode token", spending.joules_per_decode_token),
         )
-        found += [(name, format_figure(x)) for name, x in per if x is not None]
-    return found
+        cards += [(name, format_figure(x)) for name, x in per if x is not None]
+    return cards
 
 
 def _hardware_cards(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -341,9 +341,9 @@ def _with_unit(value: float | None, unit: str) -> str:
 # Findings and notes.
 
 
-def _findings(found: Sequence[Summary]) -> Iterator[Block]:
+def _findings(findings: Sequence[Summary]) -> Iterator[Block]:
     facts = []
-    for each in found:
+    for each in findings:
         begun, until_s = clock(each["since_s"]), each["until_s"]
         span = f"{begun} to {'the end' if until_s is None else clock(until_s)}"
         facts.append((span, f"{each['title']}: {each['sentence']}"))

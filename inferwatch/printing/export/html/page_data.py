@@ -171,7 +171,7 @@ class ClientColumns:
         count = max([*self.ttft, *self.itl, *self.tokens], default=-1) + 1
         places = range(count)
         per_s = NS_PER_S / self.bin_ns
-        found: dict[str, Column] = {
+        by_series: dict[str, Column] = {
             "tokens": tuple(
                 None if (n := self.tokens.get(i, 0)) is None else n * per_s
                 for i in places
@@ -179,13 +179,13 @@ class ClientColumns:
         }
         for name, spreads in (("ttft", self.ttft), ("itl", self.itl)):
             columns = [spreads.get(i) for i in places]
-            found[f"{name}_mean"] = tuple(
+            by_series[f"{name}_mean"] = tuple(
                 each.total_ns / each.n / NS_PER_S if each else None for each in columns
             )
-            found[f"{name}_max"] = tuple(
+            by_series[f"{name}_max"] = tuple(
                 each.most_ns / NS_PER_S if each else None for each in columns
             )
-        return self.bin_ns, found
+        return self.bin_ns, by_series
 
     def _gaps(self, record: RequestRecord, times: TokenTimes) -> None:
         if record.phase is Phase.WARMUP or record.failure is not None:

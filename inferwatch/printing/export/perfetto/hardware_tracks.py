@@ -163,13 +163,13 @@ class HostTracks:
 
 def _by_role(before: HostSample, now: HostSample, elapsed_s: float, of: str) -> Numbers:
     then: dict[int, ProcessUsage] = {each.pid: each for each in before.processes}
-    found: dict[str, float | None] = {}
+    shares: dict[str, float | None] = {}
     for usage in now.processes:
         earlier = getattr(then.get(usage.pid), of, None)
         grew = _grew(earlier, getattr(usage, of), elapsed_s)
         if grew is not None:
-            found[usage.role] = round((found.get(usage.role) or 0.0) + grew, 4)
-    return found
+            shares[usage.role] = round((shares.get(usage.role) or 0.0) + grew, 4)
+    return shares
 
 
 def _grew(then: float | None, now: float | None, elapsed_s: float) -> float | None:

@@ -101,9 +101,9 @@ class _Durations:
 
     def ticks(self) -> list[AxisTick]:
         narrow = self.high - self.low < NARROW_DECADES
-        found = self._even() if narrow else self._round()
+        durations = self._even() if narrow else self._round()
         ticks: list[AxisTick] = []
-        for each in found:
+        for each in durations:
             x = self.x(each)
             apart = APART_AT_EDGE if ticks and ticks[-1].at < EDGE else APART
             if not ticks or x - ticks[-1].at >= apart:
@@ -113,8 +113,8 @@ class _Durations:
     def _round(self) -> list[float]:
         steps = next(s for most, s in STEPS.items() if self.high - self.low < most)
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
-        found = (step * 10.0**power for power in powers for step in steps)
-        return [each for each in found if self.low <= math.log10(each) <= self.high]
+        durations = (step * 10.0**power for power in powers for step in steps)
+        return [each for each in durations if self.low <= math.log10(each) <= self.high]
 
     def _even(self) -> list[float]:
         """Ticks at equal time steps, where the axis is too narrow for powers of ten."""

@@ -89,8 +89,8 @@ def over_time(pair: SessionPair) -> list[str]:
     grid = _Grid(max((run.span.to_s for run in runs), default=0.0))
     if grid.end_s <= 0:
         return []
-    found = (_latency(pair, of, grid) for of in _wanted(pair))
-    charts = [each for each in (_throughput(pair, grid), *found) if each]
+    latencies = (_latency(pair, of, grid) for of in _wanted(pair))
+    charts = [each for each in (_throughput(pair, grid), *latencies) if each]
     return charts[:MOST_CHARTS]
 
 
@@ -160,14 +160,14 @@ def _quantile(
     """The quantile per stretch, interpolated linearly between stretch midpoints."""
     values = run.counted[of]
     pieces = values.counts.reshape(count, PIECES // count, -1).sum(axis=1)
-    found = np.array([_of_stretch(values, each, share) for each in pieces])
+    quantiles = np.array([_of_stretch(values, each, share) for each in pieces])
     edges = np.linspace(run.span.from_s, run.span.to_s, count + 1)
     middles = (edges[1:] + edges[:-1]) / 2
     at = np.searchsorted(edges, grid.middles, side="right") - 1
     known = (at >= 0) & (at < count)
-    known[known] = np.isfinite(found[at[known]])
-    finite = np.isfinite(found)
-    line = np.interp(grid.middles, middles[finite], found[finite])
+    known[known] = np.isfinite(quantiles[at[known]])
+    finite = np.isfinite(quantiles)
+    line = np.interp(grid.middles, middles[finite], quantiles[finite])
     return np.where(known, line, np.nan)
 
 

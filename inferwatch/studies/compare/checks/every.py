@@ -123,14 +123,14 @@ def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
         DRIVER: "GPU drivers differ",
         POWER: "Power limits of GPUs differ",
     }
-    found = [
+    differences = [
         f"{words} ({', '.join(values)})"
         for name, words in sentences.items()
         if len(values := _values(name, a, b)) > 1
     ]
     doubts = []
-    if found:
-        doubts = [f"{'. '.join(found)}: what changed may be the hardware's."]
+    if differences:
+        doubts = [f"{'. '.join(differences)}: what changed may be the hardware's."]
     gpus, devices = _values(GPU, a, b), _values(DEVICE, a, b)
     good = _both("ran on", gpus, GPU, a, b)
     if not gpus and devices == ["cpu"]:
@@ -281,5 +281,5 @@ CHECKS: tuple[Callable[[ComparedSide, ComparedSide], QualityCheck | None], ...] 
 
 def quality_of(a: ComparedSide, b: ComparedSide) -> tuple[QualityCheck, ...]:
     """The results of all checks that apply, including those that found nothing."""
-    found = (check(a, b) for check in CHECKS)
-    return tuple(each for each in found if each is not None)
+    results = (check(a, b) for check in CHECKS)
+    return tuple(each for each in results if each is not None)

@@ -44,8 +44,10 @@ def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
 
 def _clocks(side: ComparedSide) -> list[GpuClocks]:
     """The GPUs of all runs; empty if any run has no known GPU clocks."""
-    found = [[g for g in run.conditions.gpus if _is_known(g)] for run in side.runs]
-    return [gpu for gpus in found for gpu in gpus] if all(found) else []
+    gpus_of_runs = [
+        [g for g in run.conditions.gpus if _is_known(g)] for run in side.runs
+    ]
+    return [gpu for gpus in gpus_of_runs for gpu in gpus] if all(gpus_of_runs) else []
 
 
 def _is_known(gpu: GpuClocks) -> bool:

@@ -149,7 +149,7 @@ class _GpuSpan:
     def _held(self) -> dict[str, float]:
         """Throttled share by reason, from time counters or else from samples."""
         looks = sum(self._bits.values())
-        found = {}
+        shares = {}
         for bit, why in BITS.items():
             counter = self._counters.get(why)
             share = counter.share if counter is not None else None
@@ -157,20 +157,20 @@ class _GpuSpan:
                 seen = sum(n for bits, n in self._bits.items() if bits & bit)
                 share = seen / looks
             if share is not None:
-                found[THROTTLES[why]] = share
-        return found
+                shares[THROTTLES[why]] = share
+        return shares
 
 
 def _gpus(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> Iterator[GpuClocks]:
     ours = engine_gpus(connection, session)
-    found: dict[str, _GpuSpan] = defaultdict(_GpuSpan)
+    gpus: dict[str, _GpuSpan] = defaultdict(_GpuSpan)
     rows = connection.execute(GPU_ROWS, (session, span.start_ns, span.end_ns))
     for uuid, *values in rows:
         if uuid in ours or not ours:
-            found[uuid].take(*values)
-    yield from (each.clocks() for each in found.values())
+            gpus[uuid].take(*values)
+    yield from (each.clocks() for each in gpus.values())
 
 
 def _median(counts: Mapping[int, int]) -> int | None:
@@ -241,22 +241,22 @@ def _hosts(
         (session,),
     )
     hardware = {source: _hardware(cpu, cores) for source, cpu, cores in described}
-    found: dict[int, _HostSpan] = defaultdict(_HostSpan)
+    hosts: dict[int, _HostSpan] = defaultdict(_HostSpan)
     rows = connection.execute(HOST_ROWS, (session, span.start_ns, span.end_ns))
     last: tuple[int, int] | None = None
     for source, ordinal, t_ns, cores, busy_s, pid, *usage in rows:
         if last != (source, ordinal):
             last = source, ordinal
-            found[source].take(t_ns, cores, busy_s)
+            hosts[source].take(t_ns, cores, busy_s)
         if pid is not None:
-            found[source].process(t_ns, pid, *usage)
+            hosts[source].process(t_ns, pid, *usage)
     names = dict(
         connection.execute(
             "SELECT source, name FROM sources WHERE session = ?", (session,)
         ).fetchall()
     )
-    for source in sorted(hardware.keys() | found.keys()):
-        yield found[source].load(names.get(source, ""), hardware.get(source))
+    for source in sorted(hardware.keys() | hosts.keys()):
+        yield hosts[source].load(names.get(source, ""), hardware.get(source))
 
 
 def _hardware(cpu: str | None, cores: int | None) -> str | None:

@@ -134,9 +134,9 @@ class CountedValues:
     @property
     def means(self) -> Floats:
         """The mean of each bin; NaN where there is no value."""
-        found = np.full(BINS, np.nan)
-        np.divide(self.sums_s, self.bins, out=found, where=self.bins > 0)
-        return found
+        means = np.full(BINS, np.nan)
+        np.divide(self.sums_s, self.bins, out=means, where=self.bins > 0)
+        return means
 
     @cached_property
     def upto(self) -> Ints:

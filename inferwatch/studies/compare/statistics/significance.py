@@ -123,8 +123,8 @@ class Difference:
             return None
         if not self._logs:
             return self._between(self._ratios, self.b / self.a, alpha)
-        found = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
-        low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in found)
+        log_span = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
+        low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in log_span)
         return low, high
 
     def _between(self, draws: Floats, value: float, alpha: float) -> Interval:

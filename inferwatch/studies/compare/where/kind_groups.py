@@ -150,11 +150,11 @@ def _classes(a: Sequence[KindCounts], b: Sequence[KindCounts]) -> Groups | None:
 
 
 def _by_name(runs: Sequence[KindCounts]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for run in runs:
         for name, n in _counted(run):
-            found[name] = found.get(name, 0.0) + n
-    return found
+            counts[name] = counts.get(name, 0.0) + n
+    return counts
 
 
 def _counted(run: KindCounts) -> Iterator[tuple[str, float]]:

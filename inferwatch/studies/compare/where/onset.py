@@ -148,16 +148,16 @@ def _best(leaning: Floats, least: int, memory: float) -> tuple[int, int]:
     """The best period; one with two ends only if it is far better than with one."""
     length = len(leaning)
     begin, end = _stretches(length, least)
-    found = _standing(_upto(leaning), begin, end, length)
+    distances = _standing(_upto(leaning), begin, end, length)
     one_end = (begin == 0) | (end == length)
-    best = int(np.argmax(found))
-    edge = int(np.argmax(np.where(one_end, found, -1.0)))
+    best = int(np.argmax(distances))
+    edge = int(np.argmax(np.where(one_end, distances, -1.0)))
     inside = np.zeros(length, bool)
     inside[begin[best] : end[best]] = True
     spread = leaning.astype(float)
     for these in (inside, ~inside):
         spread[these] -= spread[these].mean()
-    gained = found[best] ** 2 - found[edge] ** 2
+    gained = distances[best] ** 2 - distances[edge] ** 2
     if gained < TWO_ENDS * memory * spread.var():
         best = edge
     return int(begin[best]), int(end[best])

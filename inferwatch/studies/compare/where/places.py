@@ -72,9 +72,9 @@ class CommonTime:
     def of(cls, runs: Sequence[SessionNumbers]) -> "CommonTime | None":
         """The shared time; None if it is too short."""
         spans = [run.span for run in runs]
-        found = cls(max(s.from_s for s in spans), min(s.to_s for s in spans))
+        common = cls(max(s.from_s for s in spans), min(s.to_s for s in spans))
         longest = max(s.length_s for s in spans)
-        return found if found.to_s - found.from_s >= LEAST_SHARED * longest else None
+        return common if common.to_s - common.from_s >= LEAST_SHARED * longest else None
 
     def name_of(self, inside: Truths) -> str:
         """The name of a time, such as ``between 00:20 and 00:40``."""
@@ -114,9 +114,9 @@ class CommonTime:
             known = places >= 0
             for summed, parts in zip((above, below), _lines(run, of), strict=True):
                 np.add.at(summed, places[known], parts[known])
-        found = np.full(BINS, np.nan)
-        np.divide(above, below, out=found, where=below > 0)
-        return found
+        means = np.full(BINS, np.nan)
+        np.divide(above, below, out=means, where=below > 0)
+        return means
 
     def rates(self, runs: Sequence[SessionNumbers], of: str) -> Floats:
         """Numerator and denominator of a rate, by piece."""
@@ -193,15 +193,15 @@ def in_blocks(
     rows: TimedRows, own: Measure, inside: Truths, blocks: int
 ) -> tuple[Split, tuple[int, int]]:
     """Split into ``inside`` and the rest, with the number of blocks of each."""
-    found, numbers = [], []
+    rows_in_blocks, numbers = [], []
     for these in (inside, ~inside):
         many = max(round(int(these.sum()) * blocks / PIECES), LEAST_BLOCKS)
         begins = np.arange(many) * int(these.sum()) // many
         numbers.append(many)
-        found += [
+        rows_in_blocks += [
             np.add.reduceat(side[these], begins, axis=0) for side in (rows.a, rows.b)
         ]
-    part_a, part_b, rest_a, rest_b = found
+    part_a, part_b, rest_a, rest_b = rows_in_blocks
     parts = [each.sum(axis=0)[None] for each in (part_a, part_b)]
     whole = [side.sum(axis=0)[None] for side in (rows.a, rows.b)]
     share = float(explained(own, (parts[0], parts[1]), (whole[0], whole[1]))[0])
@@ -232,8 +232,8 @@ class KindTable:
 
     @cached_property
     def groups(self) -> list[Groups]:
-        found = (groups_of(cut, self._a, self._b) for cut in KINDS)
-        return [each for each in found if each is not None]
+        every = (groups_of(cut, self._a, self._b) for cut in KINDS)
+        return [each for each in every if each is not None]
 
     def explaining(
         self, metric: JudgedMetric, groups: Groups, most: float
@@ -378,9 +378,9 @@ class PlaceFinder:
                 whom = self._for_whom(metric, alpha, stretch)
             if whom and may_be_why(whom.ratio_span, self._allowed):
                 whom = None
-            found = replace(whom, also=when) if whom else when
-            if found is not None:
-                yield replace(found, sentence=sentence(found))
+            place = replace(whom, also=when) if whom else when
+            if place is not None:
+                yield replace(place, sentence=sentence(place))
 
     def _when(
         self, metric: JudgedMetric, alpha: float
@@ -392,11 +392,11 @@ class PlaceFinder:
             return None
         own = rows.measure(metric.share)
         leaning = leanings(rows.b, own) - leanings(rows.a, own)
-        found = onset(leaning, rows.log_ratios, self._seed)
-        if found is None or found.p_value > alpha:
+        period = onset(leaning, rows.log_ratios, self._seed)
+        if period is None or period.p_value > alpha:
             return None
-        for inside in (found.inside, ~found.inside):
-            split, parts = in_blocks(rows, own, inside, found.blocks)
+        for inside in (period.inside, ~period.inside):
+            split, parts = in_blocks(rows, own, inside, period.blocks)
             judged = self._judge_stretch(rows, split, parts)
             if (
                 judged is not None
@@ -439,9 +439,9 @@ class PlaceFinder:
             return None
         parts = sum(len(each.parts) for each in table.groups)
         best_parts = [self._best(metric, table, groups) for groups in table.groups]
-        found = [each for each in best_parts if each is not None]
-        found.sort(key=lambda each: each[0], reverse=True)
-        for _, groups, part, split in found:
+        ranked = [each for each in best_parts if each is not None]
+        ranked.sort(key=lambda each: each[0], reverse=True)
+        for _, groups, part, split in ranked:
             judged = self._judge(split, table)
             beyond = abs(judged.change) > metric.negligible
             if beyond and judged.is_apart(alpha / parts):
@@ -452,11 +452,11 @@ class PlaceFinder:
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, KindPart, Split] | None:
         """The most distinct part of those that explain the change."""
-        found = table.explaining(metric, groups, MOST)
-        if not found:
+        splits = table.explaining(metric, groups, MOST)
+        if not splits:
             return None
         changes = table.changes(metric, groups, paired=self._paired)
-        scored = [(standing_out(changes, part.groups), part, s) for part, s in found]
+        scored = [(standing_out(changes, part.groups), part, s) for part, s in splits]
         score, part, share = max(scored, key=lambda each: each[0])
         split = table.split(metric, groups, part, share)
         return None if split is None else (score, groups, part, split)

@@ -112,11 +112,11 @@ def across(
         measure.of(rows)
         for rows in (split.part_a, split.part_b, split.rest_a, split.rest_b)
     ]
-    found = [
+    resampled = [
         Resampled(value, each, draws_a.blocks, left_over(long, draws_a.blocks))
         for value, each in zip(values, draws_of, strict=True)
     ]
-    part_a, part_b, rest_a, rest_b = found
+    part_a, part_b, rest_a, rest_b = resampled
     return Judged(
         split=split,
         apart=Difference(_over(part_a, rest_a), _over(part_b, rest_b), paired=paired),
@@ -174,10 +174,10 @@ class GroupChange:
             ]
             parts = [log_values[1] - log_values[0]] if paired else log_values
         spread = sum((len(each) - 1) * float(each.var()) for each in parts)
-        found = _log(measure.of(b), measure.of(a))
-        if not math.isfinite(found) or not math.isfinite(spread):
+        log_ratio = _log(measure.of(b), measure.of(a))
+        if not math.isfinite(log_ratio) or not math.isfinite(spread):
             return cls(0.0, 0.0)
-        return cls(found, 1 / (spread + LEAST_SPREAD))
+        return cls(log_ratio, 1 / (spread + LEAST_SPREAD))
 
 
 LEAST_SPREAD = 1e-4

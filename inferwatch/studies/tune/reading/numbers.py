@@ -83,8 +83,8 @@ def kept_finding(
                 trail.fold(each)
                 known = True
     evidence = ScenarioEvidence(book=book, trail=trail if known else None)
-    found = finding_of(plan.scenario, evidence)
-    return found.sentence if found is not None else None
+    finding = finding_of(plan.scenario, evidence)
+    return finding.sentence if finding is not None else None
 
 
 STEPS = (
@@ -158,7 +158,7 @@ def doubts_of(
     book: LoadBook,
     result: LoadResult,
     span: ComparedSpan,
-    found: Conditions,
+    conditions: Conditions,
     limits: Sequence[tuple[int, int]],
     *,
     on_cpu: bool,
@@ -166,9 +166,9 @@ def doubts_of(
     """Reasons to doubt a trial, each one sentence without a period."""
     doubts = [
         *_client(result),
-        *_clocks(found.gpus),
-        *(each for host in found.hosts for each in _host(host, on_cpu=on_cpu)),
-        *_missing(found.gaps),
+        *_clocks(conditions.gpus),
+        *(each for host in conditions.hosts for each in _host(host, on_cpu=on_cpu)),
+        *_missing(conditions.gaps),
         *_turned(limits),
         *_queue_grew(book),
         *_drift(book, span),
@@ -280,7 +280,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
         run = _representative(runs, knee)
         span = _span_of(run.book)
         engine = engine_use(connection, session, span)
-        found = _numbers(
+        numbers = _numbers(
             run,
             slos,
             engine,
@@ -299,7 +299,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
             ),
         )
         return replace(
-            found,
+            numbers,
             answers=kept_answers(connection, session),
             scenario=kept_finding(connection, session, run.plan, run.book),
         )
@@ -357,15 +357,15 @@ def _plans(
     connection: sqlite3.Connection, session: int, load: LoadPlan
 ) -> dict[str, LoadPlan]:
     """Plans by run; one that this version cannot read is taken from the tune."""
-    found: dict[str, LoadPlan] = {}
+    plans: dict[str, LoadPlan] = {}
     for planned in load_plans(connection, session):
         try:
             each = msgspec.json.decode(planned.plan, type=LoadPlan)
         except msgspec.MsgspecError:
             run_id = msgspec.json.decode(planned.plan).get("run_id", load.run_id)
             each = msgspec.structs.replace(load, run_id=run_id)
-        found[each.run_id] = each
-    return found
+        plans[each.run_id] = each
+    return plans
 
 
 def _search(runs: Sequence[_LoadRun]) -> RateSearch:

@@ -82,14 +82,14 @@ def plot_points(
     result: TuneResult, latency: PlotLatency = PlotLatency.TTFT
 ) -> list[PlotPoint]:
     """The settings to plot, best first; marks on the frontier are uppercase."""
-    found = []
+    points = []
     for place, mark in marks_of(result).items():
         each = result.points[place]
         ttft = latency is PlotLatency.TTFT
         latency_s = each.ttft_p99_s if ttft else each.tpot_p99_s
         leads = each.on_frontier if ttft else each.on_tpot_frontier
         if latency_s is not None and each.tokens_per_s is not None:
-            found.append(
+            points.append(
                 PlotPoint(
                     result=each,
                     mark=mark.upper() if leads else mark,
@@ -101,7 +101,7 @@ def plot_points(
                     style=_style(result, each, leads=leads),
                 )
             )
-    return found
+    return points
 
 
 def _style(result: TuneResult, each: PointResult, *, leads: bool) -> PlotStyle:

@@ -146,8 +146,8 @@ def _columns(
             name="output tokens/s", head="tokens/s", texts=tokens, needed=True
         )
     if goal is not Goal.LATENCY:
-        found = [each.ttft_p99_s for each in rows]
-        yield _durations("TTFT p99", found, needed=True)
+        ttfts_s = [each.ttft_p99_s for each in rows]
+        yield _durations("TTFT p99", ttfts_s, needed=True)
     if any(each.tpot_p99_s is not None for each in rows):
         yield _durations("TPOT p99", [each.tpot_p99_s for each in rows])
     if any(each.good_share is not None for each in rows):

@@ -241,17 +241,17 @@ def result_of(
     plan: TunePlan | None = None,
 ) -> TuneResult:
     """The result so far; ``plan`` provides the load and the command."""
-    found = standings(space, rules, trials)
-    others = _Beside.of(space, rules, trials, found)
-    results = [_of_point(each, rules, trials, others) for each in found]
-    best = next((each.point for each in found if each.is_best), None)
+    ranking = standings(space, rules, trials)
+    others = _Beside.of(space, rules, trials, ranking)
+    results = [_of_point(each, rules, trials, others) for each in ranking]
+    best = next((each.point for each in ranking if each.is_best), None)
     points = _in_order(_with_frontiers(results), best, rules.goal)
     by_point = {each.point: each for each in points}
     return TuneResult(
         points=points,
         best=by_point[best] if best is not None else None,
         present=by_point.get(space.present),
-        verdict=verdict_of(space, rules, found, plan),
+        verdict=verdict_of(space, rules, ranking, plan),
         binds=binds_of(space, trials, best) if best is not None else None,
         costs=(
             *_other_answers(best, others.answers),
@@ -264,10 +264,10 @@ def result_of(
 def _other_answers(
     best: Point | None, answers: Mapping[Point, AnswerComparison]
 ) -> tuple[str, ...]:
-    found = answers.get(best) if best is not None else None
-    if found is None or not found.differs:
+    comparison = answers.get(best) if best is not None else None
+    if comparison is None or not comparison.differs:
         return ()
-    return (f"other answers ({found.sentence})",)
+    return (f"other answers ({comparison.sentence})",)
 
 
 def _command(best: Point | None, plan: TunePlan | None) -> str | None:

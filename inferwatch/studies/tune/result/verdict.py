@@ -27,7 +27,7 @@ NOTHING_YET = "nothing has been measured yet"
 def verdict_of(
     space: Space,
     rules: SearchRules,
-    found: Sequence[PointStanding],
+    ranking: Sequence[PointStanding],
     plan: TunePlan | None = None,
 ) -> str:
     """One sentence without a period.
@@ -35,32 +35,34 @@ def verdict_of(
     For example ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5
     repeats) in goodput at 20 requests/s; not told apart from max-num-seqs 48``.
     """
-    best = next((each for each in found if each.is_best), None)
+    best = next((each for each in ranking if each.is_best), None)
     if best is None:
-        dropped = [each.dropped for each in found if each.dropped]
+        dropped = [each.dropped for each in ranking if each.dropped]
         return "no setting could be measured" if dropped else NOTHING_YET
-    present = next((each for each in found if each.point == space.present), None)
-    if best == present and sum(each.score is not None for each in found) == 1:
+    present = next((each for each in ranking if each.point == space.present), None)
+    if best == present and sum(each.score is not None for each in ranking) == 1:
         return f"only the present setting ({values_text(best.point)}) has a number"
     text = _against_present(best, present, rules, goal_text(rules.goal, plan))
-    return "; ".join([text, *_unsure(best, present, found, rules)])
+    return "; ".join([text, *_unsure(best, present, ranking, rules)])
 
 
 def _unsure(
     best: PointStanding,
     present: PointStanding | None,
-    found: Sequence[PointStanding],
+    ranking: Sequence[PointStanding],
     rules: SearchRules,
 ) -> Iterator[str]:
     """The settings that it cannot be distinguished from, and doubts about it."""
-    others = [each for each in found if each.score is not None and each != best]
+    others = [each for each in ranking if each.score is not None and each != best]
     like = [each for each in others if each.like_best]
     if (
         best.span is not None
         and len(others) > 1
         and all(e.close_to_best for e in others)
     ):
-        yield f"all {len(found)} settings are within {rules.matters:.0%} of each other"
+        yield (
+            f"all {len(ranking)} settings are within {rules.matters:.0%} of each other"
+        )
     elif best.span is not None and len(others) > 1 and len(like) == len(others):
         yield f"nothing was told apart among all {len(others) + 1} that were measured"
     elif best.span is not None:

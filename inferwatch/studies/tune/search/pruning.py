@@ -120,8 +120,8 @@ def cannot_win(
     slo: Slo | None = None,
 ) -> tuple[LeftOut, ...]:
     """The points to skip, as predicted from the session of ``base``."""
-    found = standings(space, rules, trials)
-    best = next((each for each in found if each.is_best), None)
+    ranking = standings(space, rules, trials)
+    best = next((each for each in ranking if each.is_best), None)
     sure = base.numbers is not None and not base.numbers.doubts
     if best is None or not sure or not _is_of(run.setting, base.point):
         return ()
@@ -131,7 +131,7 @@ def cannot_win(
     tried = {each.point for each in trials}
     changes = {
         each.point: change
-        for each in found
+        for each in ranking
         if each.point not in kept | tried
         if (change := _change(base.point, each.point)) is not None
     }

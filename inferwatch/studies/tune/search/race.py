@@ -279,12 +279,12 @@ class _Race:
         return spent_s >= EVERY * (self._rules.trial_s + self._rules.start_s)
 
     def _since_present(self) -> list[Trial]:
-        found: list[Trial] = []
+        trials: list[Trial] = []
         for each in self._trials[::-1]:
             if each.point == self._present:
                 break
-            found.append(each)
-        return found
+            trials.append(each)
+        return trials
 
     def _repeated(self) -> bool:
         """Whether a point other than the present has been measured twice."""

@@ -191,7 +191,7 @@ def machine_drift(
 
 def neighbours(space: Space, point: Point) -> frozenset[Point]:
     """Points that are one value up or down in one of the variables."""
-    found = set()
+    points = set()
     for variable in space.variables:
         flag, value = variable.flag, point.value(variable.flag)
         values = list(dict.fromkeys([*variable.values, *filter(None, [value])]))
@@ -200,8 +200,8 @@ def neighbours(space: Space, point: Point) -> frozenset[Point]:
         at = values.index(value) if value is not None else 0
         for near in values[max(at - 1, 0) : at + 2]:
             flags = ((name, near if name == flag else old) for name, old in point.flags)
-            found.add(Point(flags=tuple(flags)))
-    return frozenset(found & set(space.points)) - {point}
+            points.add(Point(flags=tuple(flags)))
+    return frozenset(points & set(space.points)) - {point}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,7 +376,7 @@ class _Fit:
     def _solve(self, values: Floats, noise: Floats, lives: Floats) -> None:
         design = np.eye(len(self.points))[self._whose]
         drift, starts = _drift(len(values)), _starts(lives)
-        found = []
+        solutions = []
         for of_drift in DRIFTS if self.freedom else DRIFTS[:1]:
             for of_starts in STARTS if starts is not None and self.freedom else (0.0,):
                 common = of_drift * drift
@@ -384,21 +384,21 @@ class _Fit:
                     common = common + of_starts * starts
                 solved = _least_squares(noise, common, design, values)
                 moved = of_drift * drift @ solved.pulls
-                found.append((solved, float(np.ptp(moved))))
-        logs = np.array([each.likelihood for each, _ in found])
+                solutions.append((solved, float(np.ptp(moved))))
+        logs = np.array([each.likelihood for each, _ in solutions])
         weights = np.exp(logs - logs.max())
         weights /= weights.sum()
         self.means = sum(
-            w * each.means for w, (each, _) in zip(weights, found, strict=True)
+            w * each.means for w, (each, _) in zip(weights, solutions, strict=True)
         ) + np.zeros(len(self.points))
         self._spread = np.zeros((len(self.points), len(self.points)))
-        for weight, (each, _) in zip(weights, found, strict=True):
+        for weight, (each, _) in zip(weights, solutions, strict=True):
             off = each.means - self.means
             self._spread += weight * (each.spread + np.outer(off, off))
         self._freedoms = sum(
-            w * each.freedoms for w, (each, _) in zip(weights, found, strict=True)
+            w * each.freedoms for w, (each, _) in zip(weights, solutions, strict=True)
         ) + np.zeros(len(self.points))
-        moves = sum(w * move for w, (_, move) in zip(weights, found, strict=True))
+        moves = sum(w * move for w, (_, move) in zip(weights, solutions, strict=True))
         self.drift = math.expm1(float(moves))
 
     def _worst(self, values: Floats, place: int, top: float) -> bool:
@@ -440,14 +440,14 @@ class _Fit:
         away = np.zeros(len(self.points))
         away[place], away[other] = 1.0, -1.0
         error = math.sqrt(max(float(away @ self._spread @ away), 0.0))
-        found = error if self.freedom else self._own_of_both(place, other)
+        spread_error = error if self.freedom else self._own_of_both(place, other)
         freedom = self._freedom_of(place, other)
         reach = (
             range_beyond(APART, len(self.points), freedom) / math.sqrt(2)
             if for_all
             else t_beyond(ALPHA, freedom)
         )
-        return self._around(float(away @ self.means), found, reach)
+        return self._around(float(away @ self.means), spread_error, reach)
 
     def visible_ratio_span(self, place: int, other: int) -> Interval | None:
         """The interval to show; None if a point's score is far below the best."""
@@ -477,16 +477,16 @@ class _Fit:
         """Degrees of freedom of a level, or of a difference (Welch)."""
         if not self.freedom:
             return FARTHEST_FREEDOM
-        found = own = float(self._freedoms[place])
+        freedom = own = float(self._freedoms[place])
         if other is not None:
             both = own + 1, float(self._freedoms[other]) + 1
             at, by = (
                 float(self._spread[place, place]),
                 float(self._spread[other, other]),
             )
-            found = freedom_of((at, by), both)
+            freedom = freedom_of((at, by), both)
         steps = STEPS_OF_FREEDOM
-        return max(math.floor(found * steps) / steps, LEAST_FREEDOM)
+        return max(math.floor(freedom * steps) / steps, LEAST_FREEDOM)
 
     def _around(self, at: float, error: float | None, reach: float) -> Interval | None:
         """The interval of ``reach`` standard errors on either side."""
