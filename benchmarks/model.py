@@ -56,7 +56,7 @@ LOADS = (
 
 def event(t_ns: int, kind: EventKind, ordinal: int, **fields: object) -> RequestEvent:
     front = kind in {EventKind.ARRIVED, EventKind.FIRST_TOKEN}
-    known = {
+    defaults = {
         "vantage": Vantage.FRONTEND if front else Vantage.ENGINE,
         "ordinal": None if front else ordinal,
         "prompt_tokens": 100,
@@ -66,7 +66,7 @@ def event(t_ns: int, kind: EventKind, ordinal: int, **fields: object) -> Request
         t_ns=t_ns,
         kind=kind,
         request_id=f"r{ordinal}",
-        **{**known, **fields},  # type: ignore[arg-type]
+        **{**defaults, **fields},  # type: ignore[arg-type]
     )
 
 

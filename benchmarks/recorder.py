@@ -106,7 +106,7 @@ class Engine:
 
     def _events(self, member: int, *which: str) -> Iterator[RequestEvent]:
         external_id = f"cmpl-{Random(member).getrandbits(128):032x}"
-        known: dict[str, dict[str, object]] = {
+        fields: dict[str, dict[str, object]] = {
             "arrived": {
                 "external_id": external_id,
                 "tokenised_ns": self._now_ns + 1000,
@@ -127,14 +127,14 @@ class Engine:
             },
         }
         for name in which:
-            engine = "ordinal" in known[name]
+            engine = "ordinal" in fields[name]
             yield RequestEvent(
                 source=ENGINE,
                 t_ns=self._now_ns,
                 kind=EventKind(name.removeprefix("engine_")),
                 vantage=Vantage.ENGINE if engine else Vantage.FRONTEND,
                 request_id=f"{external_id}-0-{member:08x}",
-                **known[name],  # type: ignore[arg-type]  # by name
+                **fields[name],  # type: ignore[arg-type]  # by name
             )
 
 

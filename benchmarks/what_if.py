@@ -41,8 +41,8 @@ def main() -> None:
             truth = asyncio.run(served(*flags))
             print(name)
             show("  foretold", predict(recorded, [change]), truth)
-            known = predict(recorded, [change], machine=truth.steps)
-            show("  machine known", known, truth)
+            with_machine = predict(recorded, [change], machine=truth.steps)
+            show("  machine known", with_machine, truth)
 
 
 def show(title: str, what_if: WhatIf, truth: RecordedRun) -> None:

@@ -223,16 +223,16 @@ def _family(text: Mapping[str, Any]) -> ModelFamily:
     kind = text.get("model_type")
     if not kind:
         return LLAMA
-    known = FAMILIES.get(str(kind)) or _by_version(text)
-    if known is None:
+    family = FAMILIES.get(str(kind)) or _by_version(text)
+    if family is None:
         raise UnknownFamilyError(
             f"how models of the family {kind} are built is not known here"
         )
-    fixed = {**known.known, "word_embed_proj_dim": text.get("hidden_size")}
+    fixed = {**family.known, "word_embed_proj_dim": text.get("hidden_size")}
     odd = [key for key, value in fixed.items() if text.get(key) not in (None, value)]
     if odd:
         raise UnknownFamilyError(f"{kind} with {', '.join(odd)} as here is not known")
-    return known
+    return family
 
 
 def _by_version(text: Mapping[str, Any]) -> ModelFamily | None:

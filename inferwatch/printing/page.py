@@ -191,5 +191,5 @@ def _inside(value: str | Cell | None) -> str:
 
 
 def _class(*names: str) -> str:
-    known = " ".join(filter(None, names))
-    return f' class="{known}"' if known else ""
+    classes = " ".join(filter(None, names))
+    return f' class="{classes}"' if classes else ""

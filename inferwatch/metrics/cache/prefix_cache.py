@@ -316,9 +316,9 @@ class PrefixCaches:
         for block, parent in zip(events.stored, events.parents, strict=False):
             if block in cache.blocks:
                 continue  # already cached
-            known = (events.source, events.rank, block)
-            again += known in self._evicted
-            self._evicted.pop(known, None)
+            key = (events.source, events.rank, block)
+            again += key in self._evicted
+            self._evicted.pop(key, None)
             fresh += 1
             if self._blocks >= MOST_BLOCKS:
                 cache.partial = True

@@ -96,30 +96,30 @@ class MemoryTracker:
         """Return the memory view of a moment; None where no probe reports an engine."""
         if not self._engines.ranks:
             return None
-        known = self._maps.known
+        pools = self._maps.known
         kv, now_ns, window = moment.kv, moment.now_ns, moment.window
-        counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
-        private = sum(count[2] for count in counts) if known else None
-        shared = sum(count[3] for count in counts) if known else None
+        counts = [rank.picture(*at).counts for *at, rank in pools]  # type: ignore[arg-type]
+        private = sum(count[2] for count in counts) if pools else None
+        shared = sum(count[3] for count in counts) if pools else None
         used = (private or 0) + (shared or 0)
-        waste = self._waste(known, kv.block_tokens)
+        waste = self._waste(pools, kv.block_tokens)
         roomy = used * (kv.block_tokens or 0)
-        standing = sum(rank.standing for *_, rank in known)
+        standing = sum(rank.standing for *_, rank in pools)
         tokens_saved = None
-        if known and kv.block_tokens:
+        if pools and kv.block_tokens:
             tokens_saved = (standing - used) * kv.block_tokens
         growth = _growth(moment)
         since_ns, ages = self._mapped_since_ns, self._ages(now_ns, window)
         evicted = None
         if since_ns is not None:
             evicted = self.evictions.over(now_ns, window).sums["evicted"]
-        age_ns = max((now_ns - rank.t_ns for *_, rank in known), default=None)
+        age_ns = max((now_ns - rank.t_ns for *_, rank in pools), default=None)
         steps, whole = moment.steps.sums, moment.whole.sums
         return Memory(
             map_age_s=seconds(age_ns),
             private_blocks=private,
             shared_blocks=shared,
-            holders=self._holders(known, moment) if holders else (),
+            holders=self._holders(pools, moment) if holders else (),
             waste_tokens=waste,
             waste_share=waste / roomy if waste is not None and roomy else None,
             tokens_saved=tokens_saved,
@@ -145,9 +145,9 @@ class MemoryTracker:
 
         None if unknown.
         """
-        known = self._maps.known
-        waste = self._waste(known, block_tokens)
-        counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
+        pools = self._maps.known
+        waste = self._waste(pools, block_tokens)
+        counts = [rank.picture(*at).counts for *at, rank in pools]  # type: ignore[arg-type]
         roomy = sum(count[2] + count[3] for count in counts) * (block_tokens or 0)
         return waste / roomy if waste is not None and roomy else None
 

@@ -227,18 +227,18 @@ def with_drivers(
     Where several workers share a GPU, their parts do not count as use by others.
     """
     by_uuid = {each.source: each for each in gpus}
-    known: dict[str | None, int] = {}
+    own_bytes: dict[str | None, int] = {}
     for each in memory:
         parts = sum(part.n_bytes for part in each.parts)
-        known[each.gpu] = known.get(each.gpu, 0) + parts
+        own_bytes[each.gpu] = own_bytes.get(each.gpu, 0) + parts
     return tuple(
-        _with_driver(each, by_uuid.get(each.gpu or ""), known[each.gpu])
+        _with_driver(each, by_uuid.get(each.gpu or ""), own_bytes[each.gpu])
         for each in memory
     )
 
 
 def _with_driver(
-    memory: DeviceMemory, gpu: GpuState | None, known: int
+    memory: DeviceMemory, gpu: GpuState | None, own_bytes: int
 ) -> DeviceMemory:
     if gpu is None:
         return memory
@@ -246,7 +246,7 @@ def _with_driver(
     used, reserved = gpu.memory_used_bytes, gpu.memory_reserved_bytes or 0
     parts = list(memory.parts)
     if used is not None:
-        other = used + reserved - known
+        other = used + reserved - own_bytes
         if other > 0:
             parts.append(MemoryPart(name="other", n_bytes=other, read_from="driver"))
         if total is not None and total > used + reserved:

@@ -58,8 +58,8 @@ def limits_of(
     if not ranks:
         return None
     totals = floors.over(moment.now_ns, moment.window)
-    known = {key: floors.needs(key) for key in ranks}
-    needs = [each for each in known.values() if each is not None]
+    needs_by_rank = {key: floors.needs(key) for key in ranks}
+    needs = [each for each in needs_by_rank.values() if each is not None]
     one = needs[0] if needs and len(needs) == len(ranks) and _alike(needs) else None
     peak = one.peak if one is not None else EnginePeak()
     shape = one.shape if one is not None else None

@@ -72,12 +72,12 @@ class Devices:
 
     def _of_host(self, need: "Need") -> EnginePeak:
         """Return the measured peak of the host's CPU, all cores together."""
-        known = EnginePeak(dtype=need.dtype)
+        peak = EnginePeak(dtype=need.dtype)
         measured = self._measured.get(_host_of(need.endpoint))
         if measured is None:
-            return known
+            return peak
         return replace(
-            known,
+            peak,
             bytes_per_s=_read_at_best(measured, need.weight_bytes),
             flops=measured.flops.get(need.dtype or ""),
             device=measured.device,
@@ -87,13 +87,13 @@ class Devices:
     def _of_gpus(self, need: "Need") -> EnginePeak:
         """Return the peak of the rank's GPUs; of any GPU if all are alike."""
         info, count = need.info, devices_of(need.info)
-        known = EnginePeak(dtype=need.dtype, devices=count)
+        peak = EnginePeak(dtype=need.dtype, devices=count)
         gpus = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
         if not gpus and not info.gpus:
             gpus = [gpu for gpu in self._gpus.values() if gpu.parent_uuid is None]
         names = {gpu.name for gpu in gpus}
         if not gpus or len(names) > 1:
-            return known
+            return peak
         first, each = gpus[0], device_named(gpus[0].name or "")
         bandwidths = [gpu.peak_bytes_per_s for gpu in gpus if gpu.peak_bytes_per_s]
         bandwidth = min(bandwidths) if len(bandwidths) == len(gpus) else None
@@ -107,7 +107,7 @@ class Devices:
             flops = first.peak_flops
             read_from = f"{read_from}, {BY_YOU}" if read_from else BY_YOU
         return replace(
-            known,
+            peak,
             bytes_per_s=None if bandwidth is None else count * bandwidth,
             flops=None if flops is None else count * flops,
             device=first.name,

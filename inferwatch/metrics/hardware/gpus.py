@@ -208,8 +208,8 @@ class Gpu:
         """Return the peak bandwidth; None for a MIG slice, whose peak is undefined."""
         if self.info.parent_uuid is not None:
             return None
-        known: float | None = self._latest.get("peak_bytes_per_s")
-        peak: float | None = sample.get("peak_bytes_per_s", known)
+        latest: float | None = self._latest.get("peak_bytes_per_s")
+        peak: float | None = sample.get("peak_bytes_per_s", latest)
         return self.info.peak_bytes_per_s if peak is None else peak
 
     def _averages(self, sample: Mapping[str, Any]) -> dict[str, float]:

@@ -153,10 +153,10 @@ class LoadClient:
 
     def _run_of(self, source: str, *, begins: bool = False) -> ClientRun | None:
         """Return the run of a reading; None if it ended and is kept only as a view."""
-        known = self._runs.get(source)
-        if known is None and (begins or source in self._plans or not self._runs):
-            known = self._begin(source)
-        return known
+        run = self._runs.get(source)
+        if run is None and (begins or source in self._plans or not self._runs):
+            run = self._begin(source)
+        return run
 
     def _begin(self, run_id: str) -> ClientRun:
         going_on = [each for each in self._runs.values() if not each.progress.ended]

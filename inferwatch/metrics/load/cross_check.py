@@ -158,11 +158,11 @@ def cross_check(
 
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
     """Compare request by request; None if the probe reported none of them."""
-    known = server.moments()
+    moments = server.moments()
     ways = [
         way
         for record in book.records
-        if (way := _way(record, known.get(record.external_id, {})))
+        if (way := _way(record, moments.get(record.external_id, {})))
     ]
     if not ways:
         return None
@@ -224,8 +224,8 @@ def _way(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
     """Return the times of a request in order; empty where one is missing."""
     names = ("arrived", "added", "scheduled", "first_token")
     way = [record.intended_ns, record.sent_ns, *map(there.get, names)]
-    known = [moment for moment in (*way, record.first_token_ns) if moment is not None]
-    return known if len(known) == len(PARTS) + 1 else []
+    moments = [moment for moment in (*way, record.first_token_ns) if moment is not None]
+    return moments if len(moments) == len(PARTS) + 1 else []
 
 
 def _counts_disagree(

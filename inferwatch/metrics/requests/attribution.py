@@ -88,10 +88,10 @@ class RankTimes:
             del self.new[next(iter(self.new))]
 
     def why_late(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
-        known = last_ns, preempted
-        if known not in self._why:  # the same for all decoding requests
-            self._why[known] = self._explain(last_ns, t_ns, preempted=preempted)
-        return self._why[known]
+        key = last_ns, preempted
+        if key not in self._why:  # the same for all decoding requests
+            self._why[key] = self._explain(last_ns, t_ns, preempted=preempted)
+        return self._why[key]
 
     def saved(self) -> SavedRankTimes:
         """Return the state that checkpoints keep; requests are saved apart."""

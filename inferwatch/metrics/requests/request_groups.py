@@ -140,10 +140,10 @@ def group_requests(
 
     Requests whose property is unknown are left out.
     """
-    tell, known = TELLS[by], models or {}
+    tell, models_of = TELLS[by], models or {}
     members: dict[str, list[RequestRow]] = {}
     for row in rows:
-        name = tell(row, known)
+        name = tell(row, models_of)
         if name is not None:
             members.setdefault(name, []).append(row)
     names = sorted(members)

@@ -209,8 +209,8 @@ class RequestIndex:
     def rows(self) -> tuple[RequestRow, ...]:
         """Return the rows of live and recently ended requests, newest arrival first."""
         live = [each for each in self.live if each.request_id is not None]
-        known = [*live, *self._latest_ended(MOST_ROWS - len(live))]
-        rows = [each.as_row(self.tellers.get(each.source, ())) for each in known]
+        requests = [*live, *self._latest_ended(MOST_ROWS - len(live))]
+        rows = [each.as_row(self.tellers.get(each.source, ())) for each in requests]
         return tuple(sorted(rows, key=_arrival, reverse=True)[:MOST_ROWS])
 
     @property

@@ -137,5 +137,5 @@ def _refuse_twice(limits: Sequence[Limit]) -> None:
 
 
 def _explain(what: str) -> str:
-    known = "\n".join(f"  {name:<8}{meaning}" for name, meaning in METRICS.items())
-    return f"--slo: {what}. Write 'ttft_s<0.5 tpot_s<50ms'; the metrics are\n{known}"
+    listed = "\n".join(f"  {name:<8}{meaning}" for name, meaning in METRICS.items())
+    return f"--slo: {what}. Write 'ttft_s<0.5 tpot_s<50ms'; the metrics are\n{listed}"

@@ -338,8 +338,8 @@ class Counted:
                 return None
             if self._width > MOST_COLUMNS:
                 return None
-            known = (g for g in self._all_groups if g.key == key)
-            group = next((g for g in known if g.bounds == histogram.bounds), None)
+            groups = (g for g in self._all_groups if g.key == key)
+            group = next((g for g in groups if g.bounds == histogram.bounds), None)
             if group is None:
                 group = Group(key, [*histogram.bounds], self._width)
                 self._all_groups.append(group)

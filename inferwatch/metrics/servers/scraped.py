@@ -244,12 +244,12 @@ class ScrapedServers:
         return server
 
     def _restarted(self, server: ScrapedServer, t_ns: int) -> None:
-        known = server.restarts_ns
+        times_ns = server.restarts_ns
         last_ns = server.last_ns
-        if known and last_ns is not None and known[-1] >= last_ns:
+        if times_ns and last_ns is not None and times_ns[-1] >= last_ns:
             return  # a note and a scrape report the same restart
-        del known[: len(known) + 1 - MOST_RESTARTS]
-        known.append(t_ns)
+        del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
+        times_ns.append(t_ns)
 
     @property
     def limits(self) -> Mapping[str, Limit]:

@@ -26,7 +26,7 @@ def verdict_of(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
     if not answering:
         return _none_answers(servers, lost)
     each = [(server, _verdict(server)) for server in answering]
-    worst = max(each, key=lambda known: list(Health).index(known[1].health))
+    worst = max(each, key=lambda pair: list(Health).index(pair[1].health))
     sentence = _sentence(worst, each, flow)
     if lost:
         names = ", ".join(server.name for server in lost[:NAMED])

@@ -220,10 +220,10 @@ class StepCounters(Counters):
         return np.sum(tables, axis=0) if tables else np.zeros_like(self.table)
 
     def _table(self, block: Block) -> Ints:
-        known = self._tables.get(id(block))
-        if known is None:
-            known = self._tables[id(block)] = block, _table(block.columns[1:])
-        return known[1]
+        cached = self._tables.get(id(block))
+        if cached is None:
+            cached = self._tables[id(block)] = block, _table(block.columns[1:])
+        return cached[1]
 
     def _add_flushed(self, columns: Ints) -> None:
         super()._add_flushed(columns)

@@ -188,8 +188,8 @@ class Engines:
         """Add settings of a rank; a scrape reports fewer than the probe."""
         key = (settings.source, settings.rank)
         if (earlier := self.settings.get(key)) is not None:
-            known = earlier.settings | settings.settings
-            settings = msgspec.structs.replace(settings, settings=known)
+            merged = earlier.settings | settings.settings
+            settings = msgspec.structs.replace(settings, settings=merged)
         self.settings[key] = settings
 
     def take_memory(self, memory: WorkerMemory) -> None:

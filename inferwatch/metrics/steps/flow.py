@@ -464,8 +464,8 @@ def _running(rank: Rank, requests: RequestIndex, source: str) -> int:
         return rank.at_rest.running or 0
     if rank.step is None:
         return 0
-    known = requests.members(source)
-    members = [known.get(ordinal) for ordinal in rank.step.members]
+    by_ordinal = requests.members(source)
+    members = [by_ordinal.get(ordinal) for ordinal in rank.step.members]
     return rank.step.running - sum(each is not None and each.ended for each in members)
 
 

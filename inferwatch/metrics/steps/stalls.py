@@ -309,9 +309,9 @@ class StallFinder:
     def over(self, now_ns: int, window: Window) -> tuple[Stall, ...]:
         """Return stalls that ended in a window or go on; newest first."""
         since_ns = -1 if window.value is None else now_ns - window.value
-        known = [each for each in self._all() if each.end_ns > since_ns]
-        known.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
-        return tuple(known[:MOST_SHOWN])
+        stalls = [each for each in self._all() if each.end_ns > since_ns]
+        stalls.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
+        return tuple(stalls[:MOST_SHOWN])
 
     def saved(self) -> SavedStalls:
         ranks = [(*key, pace) for key, pace in self._ranks.items()]

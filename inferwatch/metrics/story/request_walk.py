@@ -106,8 +106,8 @@ class Computing:
             # The last chunk ends with the last known token: what it did not schedule
             # was computed before, or came out of the prefix cache.
             if self.known_tokens is not None:
-                known = self.known_tokens + walked.tokens
-                self.computed = max(self.computed, known - own.scheduled)
+                tokens = self.known_tokens + walked.tokens
+                self.computed = max(self.computed, tokens - own.scheduled)
             self.fresh, self.lost = False, 0
         self.computed += own.scheduled
 

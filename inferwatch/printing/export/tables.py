@@ -92,17 +92,17 @@ def request_causes(recording: Recording) -> Iterator[tuple[Any, ...]]:
 
 def _cause_rows(recording: Recording) -> Iterator[tuple[Any, ...]]:
     model, ended = Model(), 0
-    known: dict[str, RequestRow] = {}
+    by_key: dict[str, RequestRow] = {}
     for reading in recording.readings():
         model.fold(reading)
         if isinstance(reading, RequestEvent) and reading.kind is EventKind.FINISHED:
             ended += 1
             if ended % LOOK_EVERY == 0:
-                known, before = _rows(model, recording), known
-                yield from (_row(before[key]) for key in before if key not in known)
-    known, before = _rows(model, recording), known
-    yield from (_row(before[key]) for key in before if key not in known)
-    yield from map(_row, known.values())
+                by_key, before = _rows(model, recording), by_key
+                yield from (_row(before[key]) for key in before if key not in by_key)
+    by_key, before = _rows(model, recording), by_key
+    yield from (_row(before[key]) for key in before if key not in by_key)
+    yield from map(_row, by_key.values())
 
 
 def _rows(model: Model, recording: Recording) -> dict[str, RequestRow]:

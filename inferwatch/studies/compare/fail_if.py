@@ -95,8 +95,8 @@ def parse_condition(text: str) -> Condition:
 def _explain(text: str, what: str) -> str:
     names = list(KEYS)
     rows = ["  " + "  ".join(names[at : at + 4]) for at in range(0, len(names), 4)]
-    known = "\n".join(rows)
+    listed = "\n".join(rows)
     return (
         f"--fail-if {text!r}: {what}. Write METRIC > +CHANGE or METRIC < -CHANGE, as "
-        f"in 'ttft_p99_s > +5%' or 'itl_p99_s > +2ms'; the metrics are\n{known}"
+        f"in 'ttft_p99_s > +5%' or 'itl_p99_s > +2ms'; the metrics are\n{listed}"
     )

@@ -238,10 +238,10 @@ def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
 
 def _needs(pair: SessionPair, results: Results) -> str:
     """How much more data would give a verdict on the headline metrics."""
-    known = [each for each in results if each.more_requests or each.more_runs]
-    known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
-    texts = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
-    if more := len(known[MOST_NEEDS:]):
+    rows = [each for each in results if each.more_requests or each.more_runs]
+    rows.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
+    texts = [f"{whose(each)} {more_text(each, pair)}" for each in rows[:MOST_NEEDS]]
+    if more := len(rows[MOST_NEEDS:]):
         texts.append(f"and {counted(more, 'other row')}")
     return ", ".join(texts)
 

@@ -379,11 +379,11 @@ def _drawn(draws: int, seed: int) -> str:
 
 
 def not_compared(comparison: Comparison) -> str:
-    known = {each.metric.key for pair in comparison.pairs for each in pair.results}
+    keys = {each.metric.key for pair in comparison.pairs for each in pair.results}
     if any(run.priced for run in comparison.sessions):
-        energy = "" if ENERGY in known else "GPU energy is not recorded of both. "
+        energy = "" if ENERGY in keys else "GPU energy is not recorded of both. "
         return f"{energy}Prices are recorded; what they come to is not compared."
-    if ENERGY in known:
+    if ENERGY in keys:
         return "Cost is not recorded, so it is not compared."
     return "GPU energy and cost are not recorded, so they are not compared."
 

@@ -270,14 +270,14 @@ class AnswerComparison:
     def _yardstick(self) -> str:
         """How far answers of the present setting differ from each other, in words."""
         ways = (("asked again", self.again), ("asked all at once", self.at_once))
-        known = [
+        texts = [
             f"{_rest(each)} {how}"
             for how, each in ways
             if each is not None and each.tokens
         ]
-        if not known:
+        if not texts:
             return "how far the present differs from itself was not asked"
-        return f"the present differs from itself in {', '.join(known)}"
+        return f"the present differs from itself in {', '.join(texts)}"
 
 
 def compare_answers(
@@ -287,10 +287,10 @@ def compare_answers(
 
     ``present`` holds all rounds of the present setting, oldest first.
     """
-    known = [each for each in present if each.asked == other.asked]
-    if not known:
+    comparable = [each for each in present if each.asked == other.asked]
+    if not comparable:
         return None
-    first, *again = known
+    first, *again = comparable
     return AnswerComparison(
         by_tokens=other.by_tokens,
         against=difference(first.alone, other.alone),

@@ -138,12 +138,12 @@ def _chart(pair: SessionPair, of: str) -> str:
     most = max((each.n for runs in runs_of_sides for each in runs), default=0)
     shares = _Shares(TOP if most >= MANY else FEW_TOP)
     curves = [[_quantiles(run, shares.drawn) for run in runs] for runs in runs_of_sides]
-    known = [each[each > 0] for runs in curves for each in runs]
-    if not sum(map(len, known)):
+    positive = [each[each > 0] for runs in curves for each in runs]
+    if not sum(map(len, positive)):
         return ""
     results = [each for each in pair.results if each.metric.of == of]
     marked = [v for each in results if each.metric.share for v in (each.a, each.b) if v]
-    across = _Durations.of(np.concatenate(known), marked)
+    across = _Durations.of(np.concatenate(positive), marked)
     metric = _metric(of)
     return Figure(
         title=metric.name,

@@ -116,9 +116,9 @@ def _busy(host: HostLoad) -> float:
 
 def _hardware(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     before, after = ([_of(run) for run in side.runs] for side in (a, b))
-    known = {each for each in (*before, *after) if each}
-    if len(known) > 1:
-        yield f"Hosts differ ({'; '.join(sorted(known))})."
+    names = {each for each in (*before, *after) if each}
+    if len(names) > 1:
+        yield f"Hosts differ ({'; '.join(sorted(names))})."
 
 
 def _of(run: SessionNumbers) -> str:

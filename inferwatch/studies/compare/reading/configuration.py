@@ -62,10 +62,10 @@ def configuration(
 
 
 def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
-    names = list(dict.fromkeys(name for known in each for name in known))
+    names = list(dict.fromkeys(name for settings in each for name in settings))
     found = []
     for name in names:
-        values = tuple(known.get(name) for known in each)
+        values = tuple(settings.get(name) for settings in each)
         if name.startswith(FLAG) and len(set(values) - {None}) < 2:
             continue  # recordings of version 9 and earlier have no flags
         if len(set(values)) > 1 and not _is_default_or_unknown(name, values):

@@ -302,9 +302,9 @@ class _Finder:
         tagged = [row for row in rows if tag in row.tags.split()]
         if not tagged:
             tags = sorted({each for row in rows for each in row.tags.split()})
-            known = f"there are {', '.join(tags[:20])}" if tags else "none has a tag"
+            hint = f"there are {', '.join(tags[:20])}" if tags else "none has a tag"
             raise NoSuchSessionError(
-                f"No session in {database} has the tag {tag!r}: {known}. "
+                f"No session in {database} has the tag {tag!r}: {hint}. "
                 "`inferwatch sessions tag SESSION WORD` gives one"
             )
         _refuse_many(f"{TAG}{tag}", len(tagged))

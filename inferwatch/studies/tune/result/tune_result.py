@@ -49,8 +49,8 @@ class Quantity:
 
 def latency_p99(name: str) -> Callable[[TrialNumbers], float | None]:
     def value(numbers: TrialNumbers) -> float | None:
-        known = numbers.latencies.get(name)
-        return known.quantiles.p99 if known is not None else None
+        latency = numbers.latencies.get(name)
+        return latency.quantiles.p99 if latency is not None else None
 
     return value
 

@@ -94,8 +94,8 @@ def _against_present(
     fewest = min(best.trials, present.trials)
     paired = f"(paired, {counted(fewest, 'repeat')}) in {goal}"
     if not ends:
-        known = paired if best.beats_present else f"in {goal}{_too_few(fewest)}"
-        return f"{name}: {_how_much(best, present, of, rules.goal)} {known}"
+        basis = paired if best.beats_present else f"in {goal}{_too_few(fewest)}"
+        return f"{name}: {_how_much(best, present, of, rules.goal)} {basis}"
     low, high = ends
     if low > 0:
         few = ", which is less than matters" if high < rules.matters else ""

@@ -160,10 +160,10 @@ def stored_tune(database: Path, tune_id: str) -> StoredTune:
             (tune_id,),
         ).fetchone()
         if row is None:
-            known = connection.execute(
+            rows = connection.execute(
                 "SELECT tune_id FROM tunes ORDER BY began_wall_ns DESC LIMIT 10"
             ).fetchall()
-            listed = ", ".join(each for (each,) in known) or "none"
+            listed = ", ".join(each for (each,) in rows) or "none"
             raise UsageError(f"there is no tune {tune_id}; there is {listed}")
         trials = connection.execute(_TRIALS, (tune_id,)).fetchall()
     plan, began_wall_ns, ended_wall_ns, outcome = row
@@ -209,7 +209,7 @@ def _public(plan: TunePlan) -> TunePlan:
 
 def _record(row: tuple[object, ...]) -> TrialRecord:
     number, point, repeat, outcome, session, cause, live, life, took_s = row
-    known = {
+    fields = {
         "number": number,
         "point": msgspec.json.decode(str(point), type=Point),
         "repeat": repeat,
@@ -220,4 +220,4 @@ def _record(row: tuple[object, ...]) -> TrialRecord:
         "life": life,
         "took_s": took_s,
     }
-    return TrialRecord(**known)  # type: ignore[arg-type]  # as the schema has them
+    return TrialRecord(**fields)  # type: ignore[arg-type]  # as the schema has them
