@@ -148,7 +148,7 @@ def ttft_spent(
         spent_ns = wait.spent_ns.copy()
         api_ns = wait.added_ns - arrived_ns
         send_ns = 0 if first_ns is None else arrived_ns + ttft_ns - first_ns
-        held_ns = step_wait_ns(wait, tokenised_ns)
+        held_ns = wait_ns(wait, tokenised_ns)
         spent_ns[PLACE[Cause.API]] = api_ns - held_ns
         spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
         spent_ns[PLACE[Cause.SEND]] = send_ns
@@ -162,7 +162,8 @@ def ttft_spent(
     return spent_ns
 
 
-def step_wait_ns(wait: Wait, tokenised_ns: int | None) -> int:
+def wait_ns(wait: Wait, tokenised_ns: int | None) -> int:
+    """Return how long a step ran while the request was on its way to the engine."""
     if tokenised_ns is None or wait.before is None:
         return 0
     start_ns, end_ns = wait.before

@@ -175,8 +175,8 @@ class FindingWatch:
         )
         facts = facts_of(self._sources, moment, around)
         if servers:
-            facts_of_servers = {source: each.facts for source, each in servers.items()}
-            self.tracker.tick(facts, (*OF_ALL, Imbalance(facts_of_servers)))
+            by_source = {source: each.facts for source, each in servers.items()}
+            self.tracker.tick(facts, (*OF_ALL, Imbalance(by_source)))
         else:
             self.facts = facts
             self.tracker.tick(facts, DIAGNOSES)

@@ -62,7 +62,7 @@ class CrossCheck:
         }
 
 
-def disagreement(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
+def doubt(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
     """Return a sentence for a part of more than 2% of the whole; else nothing."""
     if not whole_s or abs(part_s) <= DISAGREE * whole_s:
         return ()
@@ -176,7 +176,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
         parts=dict(zip(PARTS, means, strict=True)),
         ttft_s=ttft_s,
         unexplained_s=backwards_s,
-        disagreements=disagreement(
+        disagreements=doubt(
             backwards_s, ttft_s, "of the TTFT is negative: clocks disagree"
         ),
     )
@@ -191,17 +191,15 @@ def check_means(
     seen = [each for each in all_records if each.first_token_ns is not None]
     if not count or not seen:
         return None
-    disagreements = _counts_disagree(all_records, len(seen), count, before, after)
+    doubts = _counts_disagree(all_records, len(seen), count, before, after)
     server_s = mean(before, after, "time_to_first_token_seconds")
     queue_s = mean(before, after, "request_queue_time_seconds")
     prefill_s = mean(before, after, "request_prefill_time_seconds")
     lag_s = mean_s(seen, "intended_ns", "sent_ns")
     client_s = mean_s(seen, "sent_ns", "first_token_ns")
     way_s = minus(client_s, server_s)
-    if way_s is not None and client_s is not None and not disagreements:
-        disagreements = disagreement(
-            way_s, client_s, "of the client's TTFT is not in the server's"
-        )
+    if way_s is not None and client_s is not None and not doubts:
+        doubts = doubt(way_s, client_s, "of the client's TTFT is not in the server's")
     return CrossCheck(
         source="metrics",
         n=len(seen),
@@ -215,7 +213,7 @@ def check_means(
         },
         ttft_s=mean_s(seen, "intended_ns", "first_token_ns"),
         unexplained_s=way_s,
-        disagreements=disagreements,
+        disagreements=doubts,
         hint=HINT,
     )
 
@@ -291,9 +289,7 @@ def check_answers(
         ttft_s=mean_s(records, "intended_ns", "first_token_ns"),
         unexplained_s=left_s,
         disagreements=(
-            *disagreement(
-                left_s, client_s, f"of the client's TTFT is not in the {whose}'s"
-            ),
+            *doubt(left_s, client_s, f"of the client's TTFT is not in the {whose}'s"),
             *_decode(records, means),
         ),
     )
@@ -333,4 +329,4 @@ def _decode(records: Sequence[RequestRecord], means: _AnswerMeans) -> tuple[str,
         return ()
     apart_s = here_s - means.decode_s
     what = "longer" if apart_s > 0 else "shorter"
-    return disagreement(apart_s, means.decode_s, f"{what} is the client's decode time")
+    return doubt(apart_s, means.decode_s, f"{what} is the client's decode time")

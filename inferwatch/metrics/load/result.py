@@ -115,10 +115,7 @@ class LoadResult:
     @property
     def worst(self) -> Goodput | None:
         """The lowest goodput: of all requests, or of a class with its own limits."""
-        parts = [
-            self.goodput,
-            *(self.classes[n].goodput for n in self._classes_with_slo),
-        ]
+        parts = [self.goodput, *(self.classes[n].goodput for n in self._with_slos)]
         judged = [each for each in parts if each is not None and each.share is not None]
         return min(judged, key=lambda each: each.share or 0.0, default=self.goodput)
 
@@ -132,11 +129,11 @@ class LoadResult:
 
     def _judged(self) -> Iterator[tuple[str, Goodput]]:
         parts = {"all": self.goodput}
-        parts |= {name: self.classes[name].goodput for name in self._classes_with_slo}
+        parts |= {name: self.classes[name].goodput for name in self._with_slos}
         return ((name, each) for name, each in parts.items() if each is not None)
 
     @property
-    def _classes_with_slo(self) -> list[str]:
+    def _with_slos(self) -> list[str]:
         return [name for name in self.class_slos if name in self.classes]
 
     @property

@@ -22,12 +22,7 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
-from inferwatch.metrics.causes.first_token import (
-    Wait,
-    parts_of,
-    step_wait_ns,
-    ttft_spent,
-)
+from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent, wait_ns
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
 from inferwatch.metrics.requests.request_row import (
     RequestRow,
@@ -217,7 +212,7 @@ class Request:
         """Return time by cause, including the time before the engine where known."""
         spent_ns = spent_ns.copy()
         if self.wait is not None and self.arrived_ns is not None:
-            held_ns = step_wait_ns(self.wait, self.tokenised_ns)
+            held_ns = wait_ns(self.wait, self.tokenised_ns)
             spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
             spent_ns[PLACE[Cause.API]] = self.wait.added_ns - self.arrived_ns - held_ns
         return spent_ns

@@ -149,13 +149,11 @@ class SlowLog:
         """Return the kept requests of a window that took at least ``least_s``."""
         since_ns = -1 if window.value is None else now_ns - window.value
         first = since_ns // NS_PER_S
-        kept = [
-            requests for second, requests in self._lately.items() if second >= first
-        ]
+        kept = [rows for second, rows in self._lately.items() if second >= first]
         if window.value is None:
             kept.append(self._before)
-        for requests in kept:
-            for slow in reversed(requests):
+        for rows in kept:
+            for slow in reversed(rows):
                 if slow.ttft_ns / NS_PER_S < least_s:
                     break
                 if slow.t_ns > since_ns:
@@ -179,18 +177,16 @@ def _keep(slowest: list[Slow], slow: Slow, most: int) -> None:
     insort(slowest, slow)
 
 
-def _grouped(requests: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
+def _grouped(rows: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
     """Return the time of these requests by cause, and the one delayed most by each."""
-    totals_ns = [
-        sum(each) for each in zip(*(s.spent_ns for s in requests), strict=True)
-    ]
+    totals_ns = [sum(each) for each in zip(*(s.spent_ns for s in rows), strict=True)]
     whole_ns = sum(totals_ns)
-    firsts = [largest(slow.spent_ns) for slow in requests]
+    firsts = [largest(slow.spent_ns) for slow in rows]
     groups = []
     for cause, total_ns in zip(TTFT_CAUSES, totals_ns, strict=True):
         if total_ns > 0:
             place = PLACE[cause]
-            worst = max(requests, key=lambda slow: (slow.spent_ns[place], slow))
+            worst = max(rows, key=lambda slow: (slow.spent_ns[place], slow))
             groups.append(
                 SlowGroup(
                     cause=cause,
@@ -200,11 +196,11 @@ def _grouped(requests: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
                     worst_ttft_s=worst.ttft_ns / NS_PER_S,
                 )
             )
-    slowest = max(requests)
+    slowest = max(rows)
     return SlowRequests(
-        n=len(requests),
+        n=len(rows),
         of=of,
-        from_s=min(requests).ttft_ns / NS_PER_S,
+        from_s=min(rows).ttft_ns / NS_PER_S,
         is_p99=is_p99,
         ttft_s=whole_ns / NS_PER_S,
         groups=tuple(sorted(groups, key=attrgetter("share"), reverse=True)),

@@ -401,17 +401,13 @@ STEP_COLUMNS: dict[str, Column] = {
 def timeline(
     start_ns: int, bin_ns: int, bins: Bins, lost_ns: int | None = None
 ) -> Timeline:
-    stepped = [
-        column if column is not None and column.steps else None for column in bins
-    ]
-    bounded = [
-        column if column is not None and column.bounded else None for column in bins
-    ]
+    stepped = [each if each is not None and each.steps else None for each in bins]
+    bounded = [each if each is not None and each.bounded else None for each in bins]
     return Timeline(
         start_ns=start_ns,
         bin_ns=bin_ns,
         lost_ns=lost_ns,
-        steps=tuple(column.steps if column else 0 for column in stepped),
+        steps=tuple(each.steps if each else 0 for each in stepped),
         **{name: _column(bins, ask) for name, ask in LATENCY_COLUMNS.items()},
         **{name: _column(stepped, ask) for name, ask in STEP_COLUMNS.items()},
         floor_mean_s=_column(bounded, floor_mean_s) if any(bounded) else (),

@@ -155,19 +155,16 @@ def _by_sequence(covariance: Numbers) -> float:
     """Return the memory by Geyer's sequence, at most half of the series."""
     n = len(covariance)
     seen = 1 - np.arange(n) / n
-    memory_length = 1.0
+    length = 1.0
     for _ in range(ROUNDS):
-        raised = covariance + covariance[0] * memory_length / n * seen
+        raised = covariance + covariance[0] * length / n * seen
         pairs = raised[: n // 2 * 2].reshape(-1, 2).sum(axis=1) / raised[0]
         ends = np.flatnonzero(pairs <= 0)
         falling = np.minimum.accumulate(pairs[: ends[0]] if len(ends) else pairs)
-        before, memory_length = (
-            memory_length,
-            min(max(2 * float(falling.sum()) - 1, 1.0), n / 2),
-        )
-        if abs(memory_length - before) < 0.01 * before:
+        before, length = length, min(max(2 * float(falling.sum()) - 1, 1.0), n / 2)
+        if abs(length - before) < 0.01 * before:
             break
-    return memory_length
+    return length
 
 
 def _by_neighbours(r: float, n: int) -> float:

@@ -84,24 +84,22 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
     )
-    earlier = before or Gauges(t_ns=t_ns)
+    old = before or Gauges(t_ns=t_ns)
     if now.waiting:
-        now.waiting_since_ns = earlier.waiting_since_ns or t_ns
-        now.calm_since_ns = earlier.calm_since_ns
+        now.waiting_since_ns = old.waiting_since_ns or t_ns
+        now.calm_since_ns = old.calm_since_ns
     else:
-        calm = before is not None and not earlier.waiting
-        now.calm_since_ns = earlier.calm_since_ns if calm else t_ns
+        calm = before is not None and not old.waiting
+        now.calm_since_ns = old.calm_since_ns if calm else t_ns
     if now.work:
-        now.busy_since_ns = (
-            earlier.busy_since_ns if earlier.busy_since_ns is not None else t_ns
-        )
+        now.busy_since_ns = old.busy_since_ns if old.busy_since_ns is not None else t_ns
     else:
-        idle_ns = earlier.idle_since_ns
+        idle_ns = old.idle_since_ns
         now.idle_since_ns = t_ns if idle_ns is None else idle_ns
     tokens = counted.just_added("output_tokens")
-    now.token_ns = t_ns if tokens else earlier.token_ns
-    got_on = bool(counted.added.any()) or not earlier.work
-    now.progress_ns = t_ns if got_on else earlier.progress_ns
+    now.token_ns = t_ns if tokens else old.token_ns
+    got_on = bool(counted.added.any()) or not old.work
+    now.progress_ns = t_ns if got_on else old.progress_ns
     return now
 
 
@@ -301,12 +299,10 @@ class ScrapedServers:
                 each.round_trip_ns,
                 each.restarts_ns,
             )
-            for saved_rank in each.ranks:
-                rank = ScrapedRank(
-                    gauges=saved_rank.gauges, peak_usage=saved_rank.peak_usage
-                )
-                rank.counted.restore(saved_rank.counted, parts)
-                server.ranks[saved_rank.rank, saved_rank.model] = rank
+            for row in each.ranks:
+                rank = ScrapedRank(gauges=row.gauges, peak_usage=row.peak_usage)
+                rank.counted.restore(row.counted, parts)
+                server.ranks[row.rank, row.model] = rank
                 self._ranks += 1
         if saved.slo is not None:
             self.slo(saved.slo)

@@ -460,16 +460,13 @@ class _Pairing:
         return _round_up(self._requests * (times - 1))
 
     def _check(self, condition: Condition, alpha: float) -> ConditionCheck:
-        difference = self._found.get(condition.metric.key)
+        delta = self._found.get(condition.metric.key)
         span = None
-        if difference is not None:
+        if delta is not None:
             relative = condition.relative
-            span = difference.ratio_span(alpha) if relative else difference.span(alpha)
-        outcome, why = (
-            condition.outcome(difference, alpha),
-            self._why_not(condition.metric),
-        )
-        excused = difference and may_be_why(difference.ratio_span(alpha), self._allowed)
+            span = delta.ratio_span(alpha) if relative else delta.span(alpha)
+        outcome, why = condition.outcome(delta, alpha), self._why_not(condition.metric)
+        excused = delta and may_be_why(delta.ratio_span(alpha), self._allowed)
         if excused and outcome is ConditionOutcome.FAILED:
             outcome, why = ConditionOutcome.OPEN, between_runs.why(self._allowed)
         if self._void and more_failed(self._a, self._b):

@@ -56,46 +56,36 @@ def direction(
     return verdict if sure else PROBABLY[verdict]
 
 
-def is_negligible(metric: JudgedMetric, difference: AnyDifference) -> bool:
+def is_negligible(metric: JudgedMetric, delta: AnyDifference) -> bool:
     """Whether the difference is too small to matter, even if it is significant."""
-    least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(difference.a))
-    return abs(difference.difference) <= least
+    least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(delta.a))
+    return abs(delta.difference) <= least
 
 
-def is_clear(metric: JudgedMetric, difference: AnyDifference) -> bool:
+def is_clear(metric: JudgedMetric, delta: AnyDifference) -> bool:
     """Whether the metric's own p-value and interval both exclude chance."""
-    low, high = difference.ratio_span() or (math.inf, math.inf)
-    excludes_one = low > 1 or high < 1
-    return (
-        excludes_one
-        and difference.p_value <= ALPHA
-        and not is_negligible(metric, difference)
-    )
+    low, high = delta.ratio_span() or (math.inf, math.inf)
+    clear = low > 1 or high < 1
+    return clear and delta.p_value <= ALPHA and not is_negligible(metric, delta)
 
 
-def coarseness(
-    metric: JudgedMetric, difference: AnyDifference, matters: float
-) -> float:
+def coarseness(metric: JudgedMetric, delta: AnyDifference, matters: float) -> float:
     """Half the interval's width relative to ``matters``; above 1 is too wide."""
-    low, high = difference.span()
+    low, high = delta.span()
     if max(abs(low), abs(high)) <= metric.negligible:
         return 0.0
     half = (high - low) / 2
-    least = max(matters * abs(difference.a), metric.negligible)
+    least = max(matters * abs(delta.a), metric.negligible)
     spans = [half / least] if least else [0.0 if half == 0 else float("inf")]
-    ratio_span = difference.ratio_span()
+    ratio_span = delta.ratio_span()
     if ratio_span is not None:
         spans.append((ratio_span[1] - ratio_span[0]) / 2 / matters)
     return min(spans)
 
 
-def uncertainty(difference: AnyDifference) -> float:
+def uncertainty(delta: AnyDifference) -> float:
     """Relative uncertainty: the interval's reach toward zero / the difference."""
-    low, high = difference.span()
-    toward = (
-        difference.difference - low
-        if difference.difference > 0
-        else high - difference.difference
-    )
-    away = abs(difference.difference)
+    low, high = delta.span()
+    toward = delta.difference - low if delta.difference > 0 else high - delta.difference
+    away = abs(delta.difference)
     return SHARED * toward / away if away else float("inf")

@@ -35,19 +35,15 @@ def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
         good = f"GPU clocks were alike: {mhz[0]:,} and {mhz[1]:,} MHz."
     shares = [_most_throttled(each) for each in (before, after)]
     if min(share for _, share in shares) > HELD_TOLERANCE:
-        figures = " and ".join(f"{share:.0%}" for _, share in shares)
-        good = (
-            f"{good} They were held down alike, {figures} of the time ({shares[0][0]})."
-        )
+        text = " and ".join(f"{share:.0%}" for _, share in shares)
+        good = f"{good} They were held down alike, {text} of the time ({shares[0][0]})."
     return judged("clocks", doubts, good)
 
 
 def _clocks(side: ComparedSide) -> list[GpuClocks]:
     """The GPUs of all runs; empty if any run has no known GPU clocks."""
-    gpus_of_runs = [
-        [g for g in run.conditions.gpus if _is_known(g)] for run in side.runs
-    ]
-    return [gpu for gpus in gpus_of_runs for gpu in gpus] if all(gpus_of_runs) else []
+    every = [[g for g in run.conditions.gpus if _is_known(g)] for run in side.runs]
+    return [gpu for gpus in every for gpu in gpus] if all(every) else []
 
 
 def _is_known(gpu: GpuClocks) -> bool:

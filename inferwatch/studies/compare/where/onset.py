@@ -86,16 +86,13 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
     together = leaning.reshape(blocks, each).sum(axis=1)
     random = np.random.default_rng((seed, blocks))
     reached = _most(together[None, :])[0] * (1 - 1e-9)
-    orders_tried = beyond = 0
+    tries = beyond = 0
     for orders in (FEW_ORDERS, ORDERS - FEW_ORDERS):
         some = random.permuted(np.tile(together, (orders, 1)), axis=1)
-        orders_tried, beyond = (
-            orders_tried + orders,
-            beyond + int((_most(some) >= reached).sum()),
-        )
+        tries, beyond = tries + orders, beyond + int((_most(some) >= reached).sum())
         if beyond > MOST_BEYOND:
             break  # more orders would not change that it does not stand out
-    return Onset(begin, end, blocks, (beyond + 1) / (orders_tried + 1))
+    return Onset(begin, end, blocks, (beyond + 1) / (tries + 1))
 
 
 def _first(log_ratios: Floats) -> tuple[int, int]:

@@ -202,11 +202,8 @@ class _Judge:
         return None
 
     def _of_tokens(self, outcome: Outcome, score: float) -> str | None:
-        simulated = self._what_if.simulated.output_tokens_per_s
-        ratio, error = (
-            _ratio(outcome.output_tokens_per_s, simulated),
-            self._rate_error(),
-        )
+        old = self._what_if.simulated.output_tokens_per_s
+        ratio, error = _ratio(outcome.output_tokens_per_s, old), self._rate_error()
         if ratio is None or error is None:
             return None
         at = score * ratio

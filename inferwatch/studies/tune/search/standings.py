@@ -165,13 +165,11 @@ def standings(
     if fit is None:
         return tuple(_unscored(each) for each in counts.values())
     settled = all(e.values or e.out or e.left_out for e in counts.values())
-    neighbours_of_best = (
-        neighbours(space, fit.points[fit.best]) if settled else frozenset()
-    )
+    nearby = neighbours(space, fit.points[fit.best]) if settled else frozenset()
     return tuple(
         _standing(space, rules, each, fit)
         if each.values
-        else _unscored(each, beside=each.point in neighbours_of_best)
+        else _unscored(each, beside=each.point in nearby)
         for each in counts.values()
     )
 
