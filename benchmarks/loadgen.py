@@ -265,7 +265,7 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Report, CpuWatch]
     return (
         Report(
             ttft_ns=ttft_ns,
-            due_ns=ttft_ns,  # it knows no other
+            due_ns=ttft_ns,  # it reports no due times
             itl_ns=(np.concatenate(gaps) * 1e9).astype(np.int64),
             remark=f"completed {answer['completed']}, failed {answer.get('failed', 0)}",
         ),
@@ -320,8 +320,8 @@ async def aiperf(
         *("--tokenizer", f"model/{Path(model).name}", "--ui", "none"),
         *("--isl", str(PROMPT_TOKENS), "--osl", str(case.output_tokens), *load),
         *("--request-count", str(case.requests), "--artifact-dir", str(folder)),
-        cwd=directory,  # it takes an absolute path for the name of a repository,
-        offline=False,  # and looks for any name in a cache when offline
+        cwd=directory,  # aiperf takes an absolute path for a repository name,
+        offline=False,  # and looks up any name in a cache when offline
     )
     return from_result(folder / "profile_export.jsonl"), cpu
 
@@ -474,7 +474,7 @@ def main() -> None:
     parser.add_argument("--guidellm", type=Path, help="its command")
     parser.add_argument("--aiperf", type=Path, help="its command")
     arguments = parser.parse_args()
-    os.sched_setaffinity(0, {SERVER_CORE})  # what we do ourselves is not the client's
+    os.sched_setaffinity(0, {SERVER_CORE})  # off the client's core
     chosen = clients(arguments)
     for case in CASES:
         if not arguments.only or arguments.only in case.name:

@@ -47,7 +47,7 @@ async def generated(client: httpx.AsyncClient) -> float:
 async def stream_forever(client: httpx.AsyncClient, model: str) -> None:
     """Send the requests of one user, each when the one before is answered."""
     body = {"model": model, "prompt": [300] * 16, "ignore_eos": True}
-    shortest = 16  # only at first, so that the users spread out at once
+    shortest = 16  # only at first, so that users spread out
     while True:
         body["max_tokens"] = random.randint(shortest, OUTPUT_TOKENS[1])
         (await client.post("/v1/completions", json=body)).raise_for_status()
@@ -84,7 +84,7 @@ async def subscriber(engine: Engine) -> AsyncIterator[None]:
 
     taking = asyncio.create_task(take())
     try:
-        await asyncio.sleep(0.5)  # the hello is not what is measured
+        await asyncio.sleep(0.5)  # the subscription itself is not measured
         yield
     finally:
         await stream.close()

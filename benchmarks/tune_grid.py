@@ -227,7 +227,7 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
     return same and ratio <= AT_MOST
 
 
-# A cap that was turned to against one that was started with.
+# A cap set live, compared with one set by a restart.
 
 
 async def pairs(database: Path, arguments: argparse.Namespace) -> None:

@@ -140,7 +140,7 @@ def child() -> None:
     ) -> None:
         driver = app._driver
         if writers[0] is App._display and isinstance(driver, TerminalDriver):
-            driver._picture = Picture()  # knows nothing of it
+            driver._picture = Picture()  # unknown after other output
         writers[0](app, screen, drawn)
 
     TerminalApp._display = display  # type: ignore[assignment, method-assign]

@@ -53,7 +53,7 @@ class Cause(StrEnum):
     MERGED = "merged"
     """The client got several tokens at once, though the engine made them in time."""
 
-    # Further parts that a client of ours sees.
+    # Parts that only a client of ours measures.
     CLIENT = "client"
     """From the intended send to the actual send."""
     NETWORK = "network"
