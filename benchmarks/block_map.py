@@ -1,10 +1,10 @@
-"""What mapping 16,384 KV blocks costs the engine, on real vLLM with all of them in use.
+"""Measures what block maps of 16,384 KV blocks in use cost the engine, on real vLLM.
 
     .venv/bin/python benchmarks/block_map.py
 
-A scheduler with a tiny model runs in this process, its steps one by one; between them
-the processor's caches are emptied, as a large model would. Compared are steps while
-somebody listens to the probe and while nobody does, in turns.
+Runs a scheduler with a tiny model in this process, step by step. Between steps the CPU
+caches are emptied, as a large model would do. Steps with and without a subscriber of
+the probe are compared, in turns.
 """
 
 import os
@@ -56,21 +56,21 @@ def main() -> None:
             f"{BLOCKS - 1 - free:,} of {BLOCKS:,} blocks held by {SEQUENCES} requests "
             f"after {time.monotonic() - began_s:.0f} s"
         )
-        taken, channel = Taken(), probe.start().speak(Role.CORE)
-        alone: list[tuple[float, float]] = []
-        heard: list[tuple[float, float]] = []
+        timer, channel = Taken(), probe.start().speak(Role.CORE)
+        unsubscribed: list[tuple[float, float]] = []
+        subscribed: list[tuple[float, float]] = []
         maps: list[BlockMap] = []
         for _ in range(TURNS):
-            alone += measure(core)
+            unsubscribed += measure(core)
             listener = Listener(channel)
-            heard += measure(core)
+            subscribed += measure(core)
             maps += listener.maps()
             listener.close()
-    report("nobody listens", alone)
-    report("somebody listens", heard)
-    told = [each for each in maps if not each.whole]
-    print(f"{len(maps)} maps told, {len(maps) - len(told)} of them whole")
-    costs = sorted(taken.costs_us)
+    report("nobody listens", unsubscribed)
+    report("somebody listens", subscribed)
+    changes = [each for each in maps if not each.whole]
+    print(f"{len(maps)} maps told, {len(maps) - len(changes)} of them whole")
+    costs = sorted(timer.costs_us)
     print(
         f"keeping a moment: median {statistics.median(costs):.1f} µs, "
         f"worst of {len(costs)} {costs[-1]:.1f} µs; budget 100 µs"
@@ -116,7 +116,7 @@ def fill(engine: Vllm, core: Vllm) -> None:
 
 
 class Taken:
-    """Times each moment that the tap keeps."""
+    """Times each copy of the pool that the probe's tap takes."""
 
     def __init__(self) -> None:
         self.costs_us: list[float] = []
@@ -131,7 +131,7 @@ class Taken:
 
 
 class Listener:
-    """Subscribes as a screen does, and reads what it is told afterwards."""
+    """Subscribes to the probe as a screen does, and reads the messages afterwards."""
 
     def __init__(self, channel: Channel) -> None:
         self._context = zmq.Context()
@@ -142,28 +142,28 @@ class Listener:
         await_until(lambda: bool(hooks()["taken"].after))
 
     def close(self) -> None:
-        """Leave, and wait until the probe has noticed."""
+        """Unsubscribe, and wait until the probe has noticed."""
         self._socket.close(linger=0)
         self._context.term()
         await_until(lambda: not hooks()["taken"].after)
 
     def maps(self) -> list[BlockMap]:
-        """All it was told so far."""
-        found: list[BlockMap] = []
+        """Return the block maps received so far."""
+        maps: list[BlockMap] = []
         while self._socket.poll(300):
             topic, message = self._socket.recv_multipart()
             if topic == LIVE:
-                found += [r for r in unpack(message)[1] if isinstance(r, BlockMap)]
-        return found
+                maps += [r for r in unpack(message)[1] if isinstance(r, BlockMap)]
+        return maps
 
 
 def hooks() -> Mapping[str, Hook]:
-    """The tap's own, which are empty while nobody listens."""
+    """Return the tap's hooks, which are empty without a subscriber."""
     return probe.start().blocks.hooks
 
 
 def measure(core: Vllm) -> list[tuple[float, float]]:
-    """Of each step what the hooks cost, and how long it took, in µs."""
+    """Return the cost of the hooks and the duration of each step, in µs."""
     fuse = probe.start().fuse
     costs = []
     for number in range(STEPS + SETTLE):

@@ -1,8 +1,8 @@
-"""What maps of KV blocks cost: to fold, to draw and to keep in a record.
+"""Measures what block maps cost to fold, to draw and to record.
 
 Run it with ``python benchmarks/block_maps.py``; times are CPU time. The first load is
-about the demo's, with its pool made sixteen times larger: of its maps a record is to
-hold 2 kB a second at most.
+about that of the demo, with a pool sixteen times as large; a record of it should take
+at most 2 kB/s.
 """
 
 import sqlite3
@@ -26,7 +26,7 @@ SIZES = "SELECT sum(pgsize) FROM dbstat WHERE name = ?"
 
 
 class Load(NamedTuple):
-    """Requests that come to a pool."""
+    """The requests sent to a pool of blocks."""
 
     blocks: int
     per_s: float
@@ -53,7 +53,7 @@ def readings(load: Load) -> list[AnyReading]:
         num_kv_blocks=load.blocks - 1,
         kv_block_tokens=16,
     )
-    told = shared_load(
+    of_load = shared_load(
         pool,
         SECONDS,
         per_s=load.per_s,
@@ -63,13 +63,13 @@ def readings(load: Load) -> list[AnyReading]:
         whole_s=30,
         one_in=load.one_in,
     )
-    return [info, *told]
+    return [info, *of_load]
 
 
 def report(load: Load) -> None:
-    told = readings(load)
+    of_load = readings(load)
     model, spent_s, drawn_s = Model(), dict[str, list[float]](), list[float]()
-    for reading in told:
+    for reading in of_load:
         began = process_time()
         model.fold(reading)
         kind = type(reading).__name__
@@ -94,14 +94,14 @@ def report(load: Load) -> None:
         each_ms = [spent * 1e3 for spent in spent_s[kind]]
         print(f"  fold {kind:<13}{mean(each_ms):7.2f} ms, at worst {max(each_ms):.2f}")
     print(f"  new picture       {mean(drawn_s) * 1e3:7.2f} ms of a snapshot")
-    report_record(told)
+    report_record(of_load)
 
 
-def report_record(told: list[AnyReading]) -> None:
+def report_record(recorded: list[AnyReading]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s.db"
         recorder = Recorder.open(path, floor_bytes=0, capacity=1 << 20)
-        for numbered in enumerate(told, 1):
+        for numbered in enumerate(recorded, 1):
             recorder.put(*numbered)
         recorder.close()
         with closing(sqlite3.connect(path)) as connection:
@@ -110,7 +110,7 @@ def report_record(told: list[AnyReading]) -> None:
                 (PromptBlocks, "prompt_blocks"),
             ):
                 (size,) = connection.execute(SIZES, (table,)).fetchone()
-                rows = sum(isinstance(each, kind) for each in told)
+                rows = sum(isinstance(each, kind) for each in recorded)
                 per_s = size / SECONDS
                 print(
                     f"  {table:<14}{per_s / 1e3:8.2f} kB/s, "
@@ -119,7 +119,6 @@ def report_record(told: list[AnyReading]) -> None:
 
 
 def main() -> None:
-    """Print a table for each load."""
     for load in LOADS:
         report(load)
 

@@ -1,13 +1,13 @@
-"""Does a comparison keep what it promises? Simulated sessions whose truth is known.
+"""Checks the error rates of comparisons on simulated sessions whose truth is known.
 
     python benchmarks/compare_honesty.py [SIMULATIONS] [--quick] [CELL ...]
 
-Requests arrive as a Poisson process, or in bursts that they wait for; what they wait
-for moves slowly (a first-order autoregression that all latencies share, besides one of
-their own), and latencies are lognormal. ``memory`` is the integrated autocorrelation
-time in requests. Of sessions that were sent the same, as much comes of what was sent
-as on vLLM's CPU build, where pairs took the half-width of decode time from 8.0% to 4.5%
-and of E2EL from 7.7% to 4.6% with 930 requests, and of TTFT hardly anything.
+Requests arrive as a Poisson process, or in bursts that lengthen waits. Latencies are
+lognormal and change slowly (a first-order autoregression that all of them share, plus
+one of each latency's own). ``memory`` is the integrated autocorrelation time in
+requests. For paired sessions, as much of the variation comes from the traffic as on
+vLLM's CPU build, where pairing of 930 requests reduced the half-width of the interval
+of decode time from 8.0% to 4.5%, of E2EL from 7.7% to 4.6%, and of TTFT hardly at all.
 """
 
 import argparse
@@ -42,35 +42,35 @@ MEDIANS_S = {"ttft_s": 0.2, "tpot_s": 0.02, "itl_s": 0.018, "e2el_s": 2.0}
 MEDIANS_S |= {"queue_s": 0.05, "steps.duration_s": 0.015}
 SPREAD = 0.5
 STEADIER = 0.9
-"""Of the spread, that of what the engine does once a request runs."""
+"""Spread of the latencies of running requests, relative to SPREAD."""
 WAITS = ("ttft_s", "queue_s")
 SHARED = 0.7
-"""How far the latencies of a session move together."""
+"""Correlation between the latencies of a session."""
 SENT = 0.7
 SENT_WAITS = 0.2
-"""Of how a latency varies, what comes of the traffic."""
+"""Share of the variance of waits that comes from the traffic."""
 BURST = 8
-"""Requests that come together, on average."""
+"""Mean number of requests that arrive together."""
 PER_S = 20.0
 DRAWS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What is not a session's own."""
+    """What sessions are compared: their traffic, drift and number of runs."""
 
     drift: float = 0.0
-    """Of runs of one setting, the spread."""
+    """Spread between runs of one setting."""
     bursty: bool = False
     runs: tuple[int, int] = (3, 3)
-    """Of each side, where they are repeated."""
+    """Number of runs of each side, if sides are repeated."""
 
 
 STEADY = World()
 
 
 class Traffic:
-    """What is sent: when, and what comes of it on any machine (lengths, bursts)."""
+    """The arrivals of requests, and how lengths and bursts change their latencies."""
 
     def __init__(
         self,
@@ -95,17 +95,17 @@ class Traffic:
 
 
 def moved(random: np.random.Generator, requests: int, keep: float) -> dict[str, Floats]:
-    """How far from its median each latency of each request is, of variance 1."""
-    shared, *alone = autoregression(random, (len(MEDIANS_S) + 2, requests), keep)
-    found = {
+    """Return each request's deviation from the median of each latency; variance 1."""
+    shared, *own_series = autoregression(random, (len(MEDIANS_S) + 2, requests), keep)
+    deviations = {
         name: np.sqrt(SHARED) * shared + np.sqrt(1 - SHARED) * own
-        for name, own in zip(MEDIANS_S, alone, strict=False)
+        for name, own in zip(MEDIANS_S, own_series, strict=False)
     }
-    return found | {"tokens": alone[-1]}
+    return deviations | {"tokens": own_series[-1]}
 
 
 class Simulated:
-    """Requests of one stationary session: when they came, and their latencies."""
+    """The requests of one stationary session: arrivals and latencies."""
 
     def __init__(
         self,
@@ -115,9 +115,9 @@ class Simulated:
         traffic: Traffic | None = None,
         drift: float = 0.0,
     ) -> None:
-        """Of the same traffic as another, or of its own.
+        """Simulate a session with the given traffic, else with traffic of its own.
 
-        The run as a whole is off by a lognormal of this spread.
+        ``drift`` is the spread of a factor that all latencies of the run share.
         """
         sent = traffic or Traffic(random, requests, memory)
         own = moved(random, requests, sent.keep)
@@ -140,7 +140,10 @@ class Simulated:
         times: Mapping[str, float] | None = None,
         pairing: Pairing | None = None,
     ) -> SessionNumbers:
-        """What a comparison is made of, of a part of it, latencies made longer."""
+        """Return a part of the session for a comparison.
+
+        ``times`` makes latencies longer.
+        """
         whole_s = float(self.at_s[-1]) + 1e-6
         start_s, end_s = (share * whole_s for share in part)
         inside = (self.at_s >= start_s) & (self.at_s < end_s)
@@ -177,7 +180,7 @@ class Simulated:
 def autoregression(
     random: np.random.Generator, shape: tuple[int, int], keep: float
 ) -> Floats:
-    """Series of first order, each stationary, of variance 1."""
+    """Return first-order autoregressive series, each stationary with variance 1."""
     series, n = shape
     kernel = keep ** np.arange(min(n, int(20 / (1 - keep)) + 1))
     steps = random.standard_normal((series, n + len(kernel))) * np.sqrt(1 - keep**2)
@@ -228,7 +231,7 @@ def _load(requests: int, length_s: float) -> LoadFacts:
 
 
 def judged(sides: Sequence[ComparedSide], seed: int, draws: int) -> SessionPair:
-    """By the rules of everybody, with fewer draws."""
+    """Compare with the default rules, but fewer draws."""
     rules = ComparisonRules(seed=seed, draws=draws, places=False)
     return compare(sides, rules).pairs[0]
 
@@ -266,7 +269,7 @@ def paired(
     draws: int = DRAWS,
     world: World = STEADY,
 ) -> SessionPair:
-    """Two sessions that were sent the same."""
+    """Two sessions that were sent the same requests."""
     random = np.random.default_rng([9, seed])
     traffic = Traffic(random, requests, memory, bursty=world.bursty)
     same = Pairing(requests=requests, of=requests)
@@ -286,7 +289,7 @@ def repeated(
     draws: int = DRAWS,
     world: World = STEADY,
 ) -> SessionPair:
-    """Several runs a side, all sent the same."""
+    """Several runs per side, all sent the same requests."""
     random = np.random.default_rng([6, seed])
     traffic = Traffic(random, requests, memory)
     same = Pairing(requests=requests, of=requests)
@@ -323,18 +326,18 @@ def covers(pair: SessionPair, ratio: float = 1.0) -> dict[str, bool]:
 
 
 def alarms(pair: SessionPair) -> int:
-    """Metrics that are called better or worse."""
-    shown = (MetricVerdict.BETTER, MetricVerdict.WORSE, MetricVerdict.DIFFERS)
-    return sum(len(pair.of(verdict)) for verdict in shown)
+    """Number of metrics with a definite verdict."""
+    definite = (MetricVerdict.BETTER, MetricVerdict.WORSE, MetricVerdict.DIFFERS)
+    return sum(len(pair.of(verdict)) for verdict in definite)
 
 
-def shown(
+def all_have(
     pair: SessionPair, verdict: MetricVerdict, metrics: Iterable[str] = tuple(KEYS)
 ) -> bool:
-    """That is said of all of these metrics."""
+    """Whether all of these metrics have this verdict."""
     wanted = set(metrics)
-    found = [each for each in pair.results if each.metric.key in wanted]
-    return all(each.verdict is verdict for each in found)
+    results = [each for each in pair.results if each.metric.key in wanted]
+    return all(each.verdict is verdict for each in results)
 
 
 TTFT = ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "ttft_mean_s")
@@ -348,74 +351,72 @@ PROBABLY = frozenset(
 )
 Make = Callable[[int], SessionPair]
 DRIFT = 0.03
-"""Between runs of one setting; on vLLM's CPU build two of them differed by 5%."""
+"""Spread between runs of one setting; on vLLM's CPU build two runs differed by 5%."""
 
 
 class Truths:
-    """What is found of pairs between which there is no difference."""
+    """Counts the verdicts on pairs without any difference."""
 
     def __init__(self) -> None:
         self._covered: dict[str, list[bool]] = defaultdict(list)
-        self._said: dict[MetricVerdict, int] = defaultdict(int)
+        self._verdicts: dict[MetricVerdict, int] = defaultdict(int)
         self._alarms: list[bool] = []
 
     def add(self, pair: SessionPair) -> None:
-        """One more."""
         self._alarms.append(alarms(pair) > 0)
         for key, hit in covers(pair).items():
             self._covered[KEYS[key].statistic or "rate"].append(hit)
         for each in pair.results:
-            self._said[each.verdict] += 1
+            self._verdicts[each.verdict] += 1
 
     def __str__(self) -> str:
-        """Coverage by statistic, and alarms."""
+        """Return the coverage by statistic, and the share of false alarms."""
         covered = ", ".join(
             f"{name} {np.mean(hits):.1%}" for name, hits in self._covered.items()
         )
-        rows = sum(self._said.values())
-        probably = sum(self._said[each] for each in PROBABLY) / rows
+        rows = sum(self._verdicts.values())
+        probably = sum(self._verdicts[each] for each in PROBABLY) / rows
         return (
             f"covered {covered}; a false alarm anywhere {np.mean(self._alarms):.1%}; "
             f"rows probably {probably:.1%}, cannot tell "
-            f"{self._said[MetricVerdict.OPEN] / rows:.1%}"
+            f"{self._verdicts[MetricVerdict.OPEN] / rows:.1%}"
         )
 
 
 class Power:
-    """How often what is there is found."""
+    """Counts how often a true difference is found."""
 
     def __init__(self, *keys: str) -> None:
         self._keys = keys
-        self._said: dict[str, list[MetricVerdict]] = defaultdict(list)
+        self._verdicts: dict[str, list[MetricVerdict]] = defaultdict(list)
         self._any: list[bool] = []
 
     def add(self, pair: SessionPair) -> None:
-        """One more."""
-        found = {each.metric.key: each.verdict for each in pair.results}
+        verdicts = {each.metric.key: each.verdict for each in pair.results}
         for key in self._keys:
-            self._said[key].append(found.get(key, MetricVerdict.OPEN))
-        self._any.append(any(found.get(key) in OUTRIGHT for key in self._keys))
+            self._verdicts[key].append(verdicts.get(key, MetricVerdict.OPEN))
+        self._any.append(any(verdicts.get(key) in OUTRIGHT for key in self._keys))
 
     def __str__(self) -> str:
-        """By metric: outright, and probably."""
-        said = []
-        for key, verdicts in self._said.items():
+        """Return the shares of definite and of probable verdicts by metric."""
+        texts = []
+        for key, verdicts in self._verdicts.items():
             outright = np.mean([each in OUTRIGHT for each in verdicts])
             probably = np.mean([each in PROBABLY for each in verdicts])
-            said.append(f"{key} {outright:.1%} (and probably {probably:.1%})")
-        return f"found {', '.join(said)}; any of them {np.mean(self._any):.1%}"
+            texts.append(f"{key} {outright:.1%} (and probably {probably:.1%})")
+        return f"found {', '.join(texts)}; any of them {np.mean(self._any):.1%}"
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One kind of pairs, simulated many times."""
+    """One kind of session pairs, simulated many times."""
 
     name: str
     make: Make
     found: Truths | Power = field(default_factory=Truths)
 
     def run(self, simulations: int) -> None:
-        """Print what is found of them."""
+        """Simulate the pairs, and print the verdicts on them."""
         began_s = time.monotonic()
         for seed in range(simulations):
             self.found.add(self.make(seed))
@@ -429,24 +430,23 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """All that is promised."""
     return [*_truths(), *_powers()]
 
 
 def _truths() -> list[Cell]:
-    found = []
+    cells_of = []
     sizes = (2_000, 1), (1_000, 3), (2_000, 9), (4_000, 39), (10_000, 199)
     for requests, memory in sizes:
         for kind in (two, paired):
             name = f"{kind.__name__} {requests} memory {memory}"
             make = partial(kind, requests=requests, memory=memory)
-            found.append(Cell(name, make))
+            cells_of.append(Cell(name, make))
     for kind in (two, paired):
         make = partial(kind, requests=2_000, memory=9, world=World(bursty=True))
-        found.append(Cell(f"{kind.__name__} 2000 memory 9 bursty", make))
-    found.append(Cell("two 60 memory 3", partial(two, requests=60, memory=3)))
-    alone = partial(paired, requests=1_000, memory=3, world=World(drift=DRIFT))
-    found.append(Cell("one run a side, drift", alone))
+        cells_of.append(Cell(f"{kind.__name__} 2000 memory 9 bursty", make))
+    cells_of.append(Cell("two 60 memory 3", partial(two, requests=60, memory=3)))
+    single = partial(paired, requests=1_000, memory=3, world=World(drift=DRIFT))
+    cells_of.append(Cell("one run a side, drift", single))
     runs = partial(repeated, requests=1_000, memory=3)
     for world, name in (
         (World(), "three runs a side"),
@@ -454,39 +454,38 @@ def _truths() -> list[Cell]:
         (World(drift=DRIFT, runs=(5, 5)), "five runs a side, drift"),
         (World(drift=DRIFT, runs=(1, 3)), "one run and three, drift"),
     ):
-        found.append(Cell(name, partial(runs, world=world)))
-    return found
+        cells_of.append(Cell(name, partial(runs, world=world)))
+    return cells_of
 
 
 def _powers() -> list[Cell]:
     tpot = "tpot_p50_s", "tpot_mean_s", "tpot_p99_s"
     times = {"tpot_s": 1.10, "itl_s": 1.10}
-    found = []
+    cells_of = []
     for kind in (two, paired):
         slower = partial(kind, requests=1_000, memory=3, times=times)
         tail = partial(kind, requests=5_000, memory=3, times={"ttft_s": 1.20})
         name = kind.__name__
-        found += [
+        cells_of += [
             Cell(f"{name}: TPOT +10%", slower, Power(*tpot)),
             Cell(f"{name}: TTFT +20%", tail, Power("ttft_p99_s")),
         ]
     for runs, name in (((3, 3), "three"), ((5, 5), "five")):
         world = World(drift=DRIFT, runs=runs)
         slower = partial(repeated, requests=1_000, memory=3, times=times, world=world)
-        found.append(Cell(f"{name} runs, drift: TPOT +10%", slower, Power(*tpot)))
-    return found
+        cells_of.append(Cell(f"{name} runs, drift: TPOT +10%", slower, Power(*tpot)))
+    return cells_of
 
 
 def main() -> None:
-    """Print a line for each cell."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("simulations", nargs="?", type=int, default=1_000)
     parser.add_argument("cells", nargs="*", help="parts of names; all when none")
     parser.add_argument("--quick", action="store_true", help="20 of each")
-    asked = parser.parse_args()
-    simulations = 20 if asked.quick else asked.simulations
+    options = parser.parse_args()
+    simulations = 20 if options.quick else options.simulations
     for each in cells():
-        if not asked.cells or any(part in each.name for part in asked.cells):
+        if not options.cells or any(part in each.name for part in options.cells):
             each.run(simulations)
 
 

@@ -1,9 +1,9 @@
-"""Plants faults and asks which cause is named first, and after how many seconds.
+"""Simulates faults, and measures which finding comes first and after how many seconds.
 
-Run it with ``python benchmarks/findings.py``. Every fault is a simulated scheduler's
-readings, so that what ails it is known; those on real vLLM are tests, marked engine, in
-``tests/program/test_planted_findings_engine.py``. Last comes what a tick costs while an
-engine makes three hundred steps a second of 256 requests: CPU time.
+Run it with ``python benchmarks/findings.py``. Faults are simulated, so the cause is
+known; those on real vLLM are tests, marked engine, in
+``tests/program/test_planted_findings_engine.py``. The last line is the CPU time of a
+tick while an engine makes three hundred steps a second with 256 requests.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ LOADED_S = 20
 
 
 def first_named(readings: Iterable[AnyReading], wanted: str) -> tuple[float, list[str]]:
-    """After how many seconds it is a finding, and all that hold then in their order."""
+    """Return the seconds until the finding, and all findings at that tick by rank."""
     model, begins_s = Model(), None
     for reading in readings:
         model.fold(reading)
@@ -35,13 +35,13 @@ def first_named(readings: Iterable[AnyReading], wanted: str) -> tuple[float, lis
     return float("inf"), [each.name for each in model.findings]
 
 
-def ever(readings: Iterable[AnyReading], name: str) -> bool:
-    """It was a finding at any tick."""
+def is_ever_found(readings: Iterable[AnyReading], name: str) -> bool:
+    """Return whether it was a finding at any tick."""
     return first_named(readings, name)[0] < float("inf")
 
 
 def tick_cost_ms() -> list[float]:
-    """What each tick of a large load takes."""
+    """Return the CPU time of each tick under a large load."""
     loaded = Engine(
         max_num_seqs=256,
         max_num_batched_tokens=8_192,
@@ -61,7 +61,7 @@ def tick_cost_ms() -> list[float]:
 
 
 def main() -> None:
-    """Print a line a fault, and how many are named."""
+    """Print a line for each fault, and how many are found."""
     named = 0
     for fault in PLANTED:
         after_s, names = first_named(fault.told(), fault.finding)
@@ -71,7 +71,7 @@ def main() -> None:
         beside = ", ".join(name for name in names if name != fault.finding)
         mark = "ok " if good and after_s <= WITHIN_S else "NOT"
         print(f"{mark} {fault.finding:<22} {after_s:5.0f} s  {fault.what}  {beside}")
-    wrong = [each.what for each in NEARLY if ever(each.told(), each.finding)]
+    wrong = [each.what for each in NEARLY if is_ever_found(each.told(), each.finding)]
     print(f"{named} of {len(PLANTED)} named first, {LEAST_NAMED} wanted of 30")
     print(f"{len(wrong)} of {len(NEARLY)} near misses named: {wrong}")
     spent = tick_cost_ms()

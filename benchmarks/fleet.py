@@ -1,8 +1,8 @@
-"""What it costs to watch many servers: a share of one core, all of it.
+"""Measures what watching many servers costs, as a share of one core.
 
-The real program in a real terminal, attached to local servers that answer a real body
-of 60 kB whose counters move: asking, reading, folding, recording and the Fleet screen.
-CPU seconds of its process alone; the servers are another one.
+Runs the real program in a real terminal, attached to local servers that answer with a
+real scrape of 60 kB whose counters grow: scraping, folding, recording and the Fleet
+screen. Counts CPU seconds of that process alone, without the servers.
 
     python benchmarks/fleet.py            64 servers at 1 Hz, 256 every 5 s
     python benchmarks/fleet.py --servers 8 --every 1
@@ -29,15 +29,15 @@ import psutil
 SCRAPE = Path("tests/collectors/servers/families/scrapes/vllm_0.32.0.txt")
 COUNTED = re.compile(r"_(?:total|bucket|count|sum)(?:\{[^}]*\})? [0-9.e+]+$")
 GROWS_S = 60.0
-"""So long it takes until counters are twice what they were."""
+"""Seconds in which counters double."""
 MODELS = {"object": "list", "data": [{"id": "llama", "owned_by": "vllm"}]}
 QUESTION, ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
 LIMITS = {(64, 1.0): 0.15}
-"""Of one core, for so many servers asked so often."""
+"""Largest share of one core, by number of servers and scrape interval."""
 
 
 class MovingBody:
-    """A scrape whose counters grow with time, made anew four times a second."""
+    """A scrape whose counters grow with time; rebuilt four times a second."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
@@ -45,7 +45,6 @@ class MovingBody:
         self._made: tuple[int, bytes] = (-1, b"")
 
     def now(self) -> bytes:
-        """As of now."""
         quarter = int(time.monotonic() * 4)
         if quarter != self._made[0]:
             grown = 1 + time.monotonic() % 86_400 / GROWS_S
@@ -59,30 +58,30 @@ class MovingBody:
 
 def _grown(line: str, by: float) -> str:
     name, _, value = line.rpartition(" ")
-    held = float(value)
-    return f"{name} {held * by if '_sum' in name else int(held * by)}"
+    number = float(value)
+    return f"{name} {number * by if '_sum' in name else int(number * by)}"
 
 
 async def meet(
     bodies: MovingBody, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Answer whatever one client asks."""
+    """Answer the requests of one client."""
     try:
         while head := (await reader.readuntil(b"\r\n\r\n")).decode():
             path = head.split()[1]
             kind, body = "text/plain; version=0.0.4", bodies.now()
             if path != "/metrics":
                 kind, body = "application/json", json.dumps(MODELS).encode()
-            said = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n"
-            said += f"content-length: {len(body)}\r\n\r\n"
-            writer.write(said.encode() + body)
+            head_lines = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\n"
+            head_lines += f"content-length: {len(body)}\r\n\r\n"
+            writer.write(head_lines.encode() + body)
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
 
 
 async def serve(count: int, bodies: MovingBody) -> None:
-    """Listen on so many ports until somebody ends us."""
+    """Listen on ``count`` ports until the process is killed."""
     servers = [
         await asyncio.start_server(partial(meet, bodies), "127.0.0.1", 0)
         for _ in range(count)
@@ -93,7 +92,7 @@ async def serve(count: int, bodies: MovingBody) -> None:
 
 @contextmanager
 def servers(count: int) -> Iterator[list[str]]:
-    """So many servers in another process."""
+    """Run ``count`` servers in another process; yields their URLs."""
     command = [sys.executable, __file__, "--serve", str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -104,15 +103,14 @@ def servers(count: int) -> Iterator[list[str]]:
 
 
 class Share(NamedTuple):
-    """Of one core: our own instructions, and the system's for us, each second."""
+    """Shares of one core, in user and system time, and bytes drawn per second."""
 
     own: float
     system: float
     drawn: float
-    """Bytes."""
+    """Bytes per second."""
 
     def __str__(self) -> str:
-        """As a cell of the table."""
         return (
             f"{self.own + self.system:6.1%} (system {self.system:5.1%})"
             f" {self.drawn / 1e3:4.1f} kB/s"
@@ -137,20 +135,20 @@ class Program:
         self.process = psutil.Process(self.child.pid)
 
     def take(self, seconds: float) -> bytes:
-        """Be the terminal for a while; what was drawn."""
+        """Act as the terminal for some seconds; returns what was drawn."""
         drawn, until = b"", time.monotonic() + seconds
         while time.monotonic() < until:
             try:
-                taken = self.child.read_nonblocking(65536, timeout=0.2)
+                chunk = self.child.read_nonblocking(65536, timeout=0.2)
             except pexpect.TIMEOUT:
                 continue
-            asked = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
-            os.write(self.child.child_fd, ANSWER * asked)
-            drawn += taken
+            queries = (drawn[-len(QUESTION) + 1 :] + chunk).count(QUESTION)
+            os.write(self.child.child_fd, ANSWER * queries)
+            drawn += chunk
         return drawn
 
     def share(self, seconds: float) -> Share:
-        """Of one core, over a while."""
+        """Measure the share of one core over some seconds."""
         before, began = self.process.cpu_times(), time.monotonic()
         drawn = len(self.take(seconds))
         passed, after = time.monotonic() - began, self.process.cpu_times()
@@ -161,14 +159,14 @@ class Program:
         )
 
     def leave(self) -> None:
-        """As people do."""
+        """Quit with the key that users press."""
         self.child.send("q")
         self.child.expect(pexpect.EOF, timeout=20)
         self.child.close()
 
 
 def measure(count: int, every_s: float, seconds: float) -> None:
-    """One row."""
+    """Print a row of the table."""
     with tempfile.TemporaryDirectory() as folder, servers(count) as urls:
         program = Program(urls, every_s, Path(folder))
         try:
@@ -185,27 +183,27 @@ def measure(count: int, every_s: float, seconds: float) -> None:
             program.leave()
         size = sum(each.stat().st_size for each in Path(folder).rglob("*.db*"))
     limit = LIMITS.get((count, every_s))
-    told = "  ".join(f"{screen} {share}" for screen, share in shares.items())
+    text = "  ".join(f"{screen} {share}" for screen, share in shares.items())
     aim = f"  (aim {limit:.0%})" if limit else ""
-    print(f"{count:4} servers every {every_s:g} s: {told}{aim}", flush=True)
+    print(f"{count:4} servers every {every_s:g} s: {text}{aim}", flush=True)
     print(f"     {rss:.0f} MB of memory, {size / 1e6:.1f} MB recorded")
 
 
 def main() -> None:
-    """The two that were promised, or what is asked for."""
+    """Measure the two standard fleets, or the one given by options."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--servers", type=int)
     parser.add_argument("--every", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.serve:
-        asyncio.run(serve(asked.serve, MovingBody(SCRAPE.read_text("utf-8"))))
-    elif asked.servers:
-        measure(asked.servers, asked.every, asked.seconds)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve(options.serve, MovingBody(SCRAPE.read_text("utf-8"))))
+    elif options.servers:
+        measure(options.servers, options.every, options.seconds)
     else:
-        measure(64, 1.0, asked.seconds)
-        measure(256, 5.0, asked.seconds)
+        measure(64, 1.0, options.seconds)
+        measure(256, 5.0, options.seconds)
 
 
 if __name__ == "__main__":

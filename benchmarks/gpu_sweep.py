@@ -1,7 +1,7 @@
-"""What a sweep of eight GPUs costs us: CPU time of this process, the driver's left out.
+"""Measures the CPU time of sampling eight GPUs, without the time in the driver.
 
-A fake driver library stands for eight H100s; it counts the time that is spent within
-it. The peer makes the same calls of pynvml one after the other and keeps nothing.
+A fake driver library simulates eight H100s and counts the time spent within it. The
+peer makes the same calls of pynvml one after the other and discards the values.
 """
 
 import sys
@@ -33,31 +33,30 @@ SWEPT = {
 
 
 class Clock:
-    """A time that passes when it is told to."""
+    """A clock that advances only when told to."""
 
     def __init__(self, fake: FakeNvml) -> None:
         self._fake = fake
         self.ns = 0
 
     def now_ns(self) -> int:
-        """As a session's clock has it."""
         return self.ns
 
     def pass_(self, seconds: float) -> None:
-        """Also in the library."""
+        """Advance this clock and that of the fake library."""
         self.ns += int(seconds * 1e9)
         self._fake.do(f"jump {seconds}")
 
 
 class Peer:
-    """The same calls, and nothing made of them."""
+    """Makes the same calls with pynvml, and discards the values."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._handles = [nv.nvmlDeviceGetHandleByIndex(n) for n in range(GPUS)]
         self._samplers = [GpmSampler(handle, now_ns) for handle in self._handles]
 
     def read(self, due: Collection[ReadInterval]) -> None:
-        """One sweep."""
+        """Read all GPUs once."""
         ids = [each.id for each in FIELDS if each.pace in due]
         direct = [
             each.ways[0]
@@ -73,7 +72,6 @@ class Peer:
                 PROCESS_LISTS[0](handle)
 
     def close(self) -> None:
-        """Free the samples."""
         for sampler in self._samplers:
             sampler.close()
 
@@ -81,7 +79,7 @@ class Peer:
 def measured(
     fake: FakeNvml, clock: Clock, seconds: float, sweep: Callable[[], Any]
 ) -> tuple[float, float]:
-    """Medians of a sweep in ms: ours, and within the library."""
+    """Return the median times of a sweep in ms: outside and inside of the library."""
     ours, inside = [], []
     for _ in range(SWEEPS):
         clock.pass_(seconds)
@@ -108,11 +106,11 @@ def main() -> None:
     source.probe()
     source.read(set(ReadInterval))
     clock.pass_(1)
-    told = [
+    samples = [
         each for each in source.read(set(ReadInterval)) if isinstance(each, GpuSample)
     ]
-    assert len(told) == GPUS  # noqa: S101 - else it measures nothing
-    assert all(each.dram_active is not None for each in told)  # noqa: S101
+    assert len(samples) == GPUS  # noqa: S101 - else it measures nothing
+    assert all(each.dram_active is not None for each in samples)  # noqa: S101
     peer = Peer(clock.now_ns)
     print(
         f"{'a sweep of 8 GPUs':<20} {'ours ms':>8} {'peer ms':>8} {'ratio':>6} "

@@ -1,4 +1,4 @@
-"""How long ``inferwatch --help`` takes, beside a bare interpreter in the same run."""
+"""Measures how long ``inferwatch --help`` takes, compared with a bare interpreter."""
 
 import subprocess
 import sys
@@ -11,14 +11,14 @@ HELP = [sys.executable, "-m", "inferwatch.cli", "--help"]
 
 
 def seconds(command: list[str]) -> float:
-    """One run."""
+    """Return how long one run of a command takes."""
     began = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - began
 
 
 def main() -> None:
-    """Alternate, then print medians and the ratio."""
+    """Run the commands alternately, and print medians and ratios."""
     times: dict[str, list[float]] = {"python": [], "import click": [], "--help": []}
     for _ in range(15):
         for name, command in zip(times, (BARE, CLICK, HELP), strict=True):

@@ -1,13 +1,13 @@
-"""Do 95% intervals of a load run cover the truth? Series whose truth is known.
+"""Checks whether 95% intervals of a load run cover the truth, on simulated series.
 
     python benchmarks/interval_coverage.py [TRIALS]
 
-First-order autoregressions: each value keeps ``rho`` of the one before it. Normal ones,
-and lognormal ones, as latencies are. A cell is the share of printed intervals that
-cover the truth, and how many of the trials printed one; percentiles of few values are
-bounded on one side only. The last lines name the lowest cell and the exit status is 1
-where it is below 93%. A cell of which under 2% is printed says too little by itself:
-of those the misses are counted, against all trials.
+The series are first-order autoregressions with coefficient ``rho``: normal ones, and
+lognormal ones, as latencies are. A cell shows the share of printed intervals that cover
+the truth, and in how many of the trials one was printed; percentiles of few values are
+bounded on one side only. The last lines name the lowest cell, and the exit status is 1
+if it is below 93%. A cell with intervals in under 2% of the trials is left out: of
+those the misses are counted, relative to all trials.
 """
 
 import math
@@ -30,9 +30,9 @@ Floats = npt.NDArray[np.float64]
 LENGTHS = (30, 50, 100, 200, 500, 1_000, 2_000)
 RHOS = (0.0, 0.5, 0.8, 0.95, 0.99)
 PROMISED = (0.0, 0.5, 0.8, 0.95)
-"""0.99 is shown beside them: its memory is 199 values."""
+"""The values of rho that must pass; 0.99, whose memory is 199 values, need not."""
 SPREAD = 0.5
-"""Of the logarithms of lognormal values."""
+"""Standard deviation of the logarithms of lognormal values."""
 LEAST = 0.93
 RARE = 0.02
 STATISTICS = ("mean", *PERCENTS)
@@ -40,14 +40,14 @@ STATISTICS = ("mean", *PERCENTS)
 
 @dataclass(slots=True)
 class Cell:
-    """Intervals of one number, one length and one rho."""
+    """Counts the intervals of one statistic, for one length and one rho."""
 
     trials: int = 0
     printed: int = 0
     covered: int = 0
 
     def count(self, interval: Interval, truth: float) -> None:
-        """One more trial."""
+        """Count an interval of one trial."""
         lower, upper = interval
         self.trials += 1
         if lower is None and upper is None:
@@ -58,23 +58,23 @@ class Cell:
 
     @property
     def coverage(self) -> float:
-        """Of those that were printed."""
+        """The share of printed intervals that cover the truth."""
         return self.covered / self.printed if self.printed else math.nan
 
     @property
-    def shown(self) -> float:
-        """The share of trials that printed one."""
+    def printed_share(self) -> float:
+        """The share of trials in which an interval was printed."""
         return self.printed / self.trials
 
     @property
     def missed(self) -> float:
-        """The share of trials that printed one beside the truth."""
+        """The share of trials whose printed interval does not cover the truth."""
         return (self.printed - self.covered) / self.trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What series are drawn."""
+    """The parameters of the simulated series."""
 
     n: int
     rho: float
@@ -83,7 +83,7 @@ class Case:
     seed: int = 0
 
     def draw(self) -> Iterator[Floats]:
-        """Stationary from the first value on."""
+        """Yield the series, each stationary from the first value on."""
         random = np.random.default_rng([self.seed, self.n, round(100 * self.rho)])
         values = random.standard_normal((self.trials, self.n))
         values[:, 1:] *= math.sqrt(1 - self.rho**2)
@@ -92,18 +92,18 @@ class Case:
         yield from np.exp(SPREAD * values) if self.lognormal else values
 
     def truths(self) -> Mapping[str, float]:
-        """Of the distribution that the values are drawn from."""
+        """Return the true statistics of the distribution."""
         normal = NormalDist(sigma=SPREAD if self.lognormal else 1.0)
-        found = {name: normal.inv_cdf(p / 100) for name, p in PERCENTS.items()}
+        percentiles = {name: normal.inv_cdf(p / 100) for name, p in PERCENTS.items()}
         if not self.lognormal:
-            return {"mean": 0.0, **found}
-        found = {name: math.exp(value) for name, value in found.items()}
-        return {"mean": math.exp(SPREAD**2 / 2), **found}
+            return {"mean": 0.0, **percentiles}
+        percentiles = {name: math.exp(value) for name, value in percentiles.items()}
+        return {"mean": math.exp(SPREAD**2 / 2), **percentiles}
 
 
 @dataclass(slots=True)
 class Coverage:
-    """A cell for each number."""
+    """The cells of one case, by statistic."""
 
     case: Case
     cells: dict[str, Cell] = field(
@@ -112,17 +112,17 @@ class Coverage:
 
 
 def covered(case: Case) -> Coverage:
-    """Draw them all and count."""
-    found, truths = Coverage(case), case.truths()
+    """Simulate all trials of a case, and count the intervals."""
+    coverage, truths = Coverage(case), case.truths()
     for values in case.draw():
         printed = intervals(values)
-        for name, cell in found.cells.items():
+        for name, cell in coverage.cells.items():
             cell.count(printed[name], truths[name])
-    return found
+    return coverage
 
 
 def main(trials: int) -> int:
-    """Print the tables; the exit status."""
+    """Print the tables; return the exit status."""
     with ProcessPoolExecutor() as pool:
         kinds = {"normal": False, "lognormal": True}
         make = partial(Case, trials=trials)
@@ -130,29 +130,31 @@ def main(trials: int) -> int:
             make(n=n, rho=rho, lognormal=kind)
             for kind, n, rho in product(kinds.values(), LENGTHS, RHOS)
         ]
-        found = list(pool.map(covered, cases))
+        coverages = list(pool.map(covered, cases))
     print(f"{trials} trials a cell: covered / printed, in percent")
     for (kind, lognormal), name in product(kinds.items(), STATISTICS):
         print(f"\n{name}, {kind}\n{'n':>6}" + "".join(f"{r:>15}" for r in RHOS))
         for n in LENGTHS:
             row = [
                 each.cells[name]
-                for each in found
+                for each in coverages
                 if each.case.n == n and each.case.lognormal is lognormal
             ]
-            cells = (f"{100 * c.coverage:7.1f} / {100 * c.shown:5.1f}" for c in row)
+            cells = (
+                f"{100 * c.coverage:7.1f} / {100 * c.printed_share:5.1f}" for c in row
+            )
             print(f"{n:>6}" + "".join(cells))
     promised = [
         (each, name, cell)
-        for each in found
+        for each in coverages
         for name, cell in each.cells.items()
         if each.case.rho in PROMISED
     ]
     each, name, low = min(
-        (entry for entry in promised if entry[2].shown >= RARE),
+        (entry for entry in promised if entry[2].printed_share >= RARE),
         key=lambda entry: entry[2].coverage,
     )
-    rare = max(cell.missed for _, _, cell in promised if cell.shown < RARE)
+    rare = max(cell.missed for _, _, cell in promised if cell.printed_share < RARE)
     print(
         f"\nlowest up to rho {PROMISED[-1]}: {low.coverage:.1%}, {name} at "
         f"n = {each.case.n}, rho = {each.case.rho}"

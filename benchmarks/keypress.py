@@ -1,9 +1,9 @@
-"""How long a key takes to be seen on Requests, while hundreds of rows change a second.
+"""Measures how long a key takes to show on Requests, while hundreds of rows change.
 
-The real program on a real terminal that answers as terminals do: from the moment a key
-is typed until the terminal has all of the picture that was drawn after it was acted on.
-The engine is made up: a Model folds what it would tell, in the same process, as a
-session does. The limit is 60 ms for 95 of 100 keys.
+Runs the real program on a real terminal that answers as terminals do, and measures from
+when a key is typed until the terminal has received the whole picture drawn after the
+key's action. The engine is simulated: a Model folds its readings in the same process,
+as in a session. The limit is 60 ms for 95 of 100 keys.
 """
 
 import argparse
@@ -44,7 +44,7 @@ TICKS_PER_S = 50
 LIMIT_S = 0.060
 QUESTION, ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
 MARK = re.compile(rb"\x1b\]777;(\d+)\x07")
-"""Behind each picture: how many keys had been acted on when it was drawn."""
+"""Follows each picture: the number of keys handled when it was drawn."""
 KEYS = {
     "row down": "\x1b[B",
     "page down": "\x1b[6~",
@@ -55,7 +55,7 @@ KEYS = {
 
 
 class MadeUpEngine:
-    """Requests that come, run and end, so many changes a second."""
+    """Simulates requests that arrive, run and end, at a constant number of changes."""
 
     def __init__(self, rows: int, changes_per_s: int, *, long_ids: bool) -> None:
         self.model = Model()
@@ -79,12 +79,12 @@ class MadeUpEngine:
             self.end(2_000)
 
     def begin(self, t_ns: int) -> None:
-        """A request comes; in a while it is scheduled."""
+        """Add a request that is scheduled at once."""
         number, random = self._next, self._random
         self._next += 1
         self._live.append(number)
         prompt = round(random.lognormvariate(6, 1.5)) + 1
-        self._tell(
+        self._add_event(
             t_ns,
             EventKind.ARRIVED,
             number,
@@ -92,15 +92,17 @@ class MadeUpEngine:
             max_tokens=128,
             temperature=0.7,
         )
-        self._tell(t_ns + 1, EventKind.ADDED, number, prompt_tokens=prompt)
-        self._tell(t_ns + 2, EventKind.SCHEDULED, number, cached_tokens=prompt // 3)
+        self._add_event(t_ns + 1, EventKind.ADDED, number, prompt_tokens=prompt)
+        self._add_event(
+            t_ns + 2, EventKind.SCHEDULED, number, cached_tokens=prompt // 3
+        )
 
     def end(self, t_ns: int) -> None:
-        """The request that came first ends."""
+        """End the oldest request."""
         number = self._live.popleft()
-        self._tell(t_ns, EventKind.FIRST_TOKEN, number)
+        self._add_event(t_ns, EventKind.FIRST_TOKEN, number)
         for vantage in (Vantage.ENGINE, Vantage.FRONTEND):
-            self._tell(
+            self._add_event(
                 t_ns,
                 EventKind.FINISHED,
                 number,
@@ -110,7 +112,7 @@ class MadeUpEngine:
             )
 
     def tick(self, t_ns: int) -> None:
-        """A fiftieth of a second: ends, beginnings, two steps."""
+        """Simulate a fiftieth of a second: ends, arrivals and two steps."""
         for _ in range(self._per_tick):
             self.end(t_ns)
             self.begin(t_ns)
@@ -118,7 +120,7 @@ class MadeUpEngine:
             self.step(at_ns)
 
     def step(self, end_ns: int) -> None:
-        """All that run get a token."""
+        """Add a step that gives each running request a token."""
         members = list(self._live)[:256]
         self._step += 1
         made = Step(
@@ -139,7 +141,7 @@ class MadeUpEngine:
         )
         self.model.fold(made)
 
-    def _tell(
+    def _add_event(
         self,
         t_ns: int,
         kind: EventKind,
@@ -164,7 +166,7 @@ class MadeUpEngine:
 
 
 class MadeUpFeed:
-    """A session of the made-up engine, as screens see one."""
+    """A session of the simulated engine, as screens see one."""
 
     state = FeedState.LIVE
     served = can_stop = can_restart = False
@@ -177,34 +179,32 @@ class MadeUpFeed:
         self._began_s = time.monotonic() - 60
 
     def now_ns(self) -> int:
-        """Since a minute before it was made."""
+        """Return session time; the session began a minute before this object."""
         return round((time.monotonic() - self._began_s) * S)
 
     def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
-        """As if it had begun when clocks did."""
+        """Return a time of day, as if the session had begun at the epoch."""
         return wall_clock(t_ns, ms=ms)
 
     def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Of all there is."""
         return self._engine.model.snapshot(
             self.now_ns(), SnapshotQuery(query.window, requests=query.requests)
         )
 
     def present(self, source: str | None = None) -> Snapshot:
-        """The same."""
         del source
         return self.snapshot(SnapshotQuery(Window.MINUTE, requests=False))
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - as the protocol has it
-        """There is no GPU."""
+        """Do nothing, as there is no GPU."""
 
     def log_tail(self, lines: int) -> list[str]:
-        """There is none."""
+        """Return no lines, as there is no log."""
         del lines
         return []
 
     async def run(self) -> None:
-        """Ticks, late ones too."""
+        """Simulate ticks in real time; late ones are caught up."""
         ticks = 0
         began_s = time.monotonic()
         while True:
@@ -214,23 +214,23 @@ class MadeUpFeed:
             await asyncio.sleep(1 / TICKS_PER_S)
 
 
-def child(asked: argparse.Namespace) -> None:
-    """The program; pictures say how many keys had been acted on."""
+def child(options: argparse.Namespace) -> None:
+    """Run the program; each picture says how many keys have been handled."""
     acted = 0
     run_action, drawn = App.run_action, TerminalDriver.drawn
 
     async def counted(app: App[Any], action: Any, *others: Any) -> bool:  # noqa: ANN401 - as Textual calls it
         nonlocal acted
-        did = await run_action(app, action, *others)
+        result = await run_action(app, action, *others)
         acted += 1
-        return did
+        return result
 
     def marked(driver: TerminalDriver) -> str:
         return f"{drawn(driver)}\x1b]777;{acted}\x07"
 
     App.run_action = counted  # type: ignore[assignment, method-assign]
     TerminalDriver.drawn = marked  # type: ignore[assignment, method-assign]
-    engine = MadeUpEngine(asked.rows, asked.changes, long_ids=asked.long_ids)
+    engine = MadeUpEngine(options.rows, options.changes, long_ids=options.long_ids)
     feed = MadeUpFeed(engine)
 
     async def show() -> None:
@@ -243,38 +243,41 @@ def child(asked: argparse.Namespace) -> None:
 
 
 class Terminal:
-    """Types keys and takes pictures."""
+    """Types keys and receives pictures."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace) -> None:
         command = [__file__, "--child", *sys.argv[1:]]
         environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         self.child = pexpect.spawn(
-            sys.executable, command, env=environment, dimensions=(asked.lines, 120)
+            sys.executable, command, env=environment, dimensions=(options.lines, 120)
         )
         self.acted = 0
         self._tail = b""
 
     def take(self, seconds: float, until: int | None = None) -> float | None:
-        """Take what is drawn for a while; when so many keys have been seen, if so."""
+        """Receive output for some seconds, or until ``until`` keys are handled.
+
+        Returns the time of that; None if it did not happen.
+        """
         end_s = time.monotonic() + seconds
         fd = self.child.child_fd
         while (left_s := end_s - time.monotonic()) > 0:
             if not select.select([fd], [], [], left_s)[0]:
                 continue
-            taken = os.read(fd, 65536)
+            chunk = os.read(fd, 65536)
             now_s = time.monotonic()
-            asked = (self._tail[-len(QUESTION) + 1 :] + taken).count(QUESTION)
-            if asked:
-                os.write(fd, ANSWER * asked)
-            for found in MARK.finditer(self._tail + taken):
-                self.acted = int(found[1])
-            self._tail = taken[-32:]
+            queries = (self._tail[-len(QUESTION) + 1 :] + chunk).count(QUESTION)
+            if queries:
+                os.write(fd, ANSWER * queries)
+            for match in MARK.finditer(self._tail + chunk):
+                self.acted = int(match[1])
+            self._tail = chunk[-32:]
             if until is not None and self.acted >= until:
                 return now_s
         return None
 
     def press(self, key: str) -> float | None:
-        """How long a key takes to be seen; None: longer than anybody waits."""
+        """Return the seconds until a key shows; None if it takes more than five."""
         before, began_s = self.acted, time.monotonic()
         os.write(self.child.child_fd, key.encode())
         seen_s = self.take(5, before + 1)
@@ -282,7 +285,7 @@ class Terminal:
 
 
 def measure(terminal: Terminal, key: str, times: int, random: Random) -> list[float]:
-    """Seconds, typed at moments that have nothing to do with anything."""
+    """Return the seconds of each key press; keys are typed at random moments."""
     took = []
     for _ in range(times):
         terminal.take(random.uniform(0.05, 0.25))
@@ -291,8 +294,7 @@ def measure(terminal: Terminal, key: str, times: int, random: Random) -> list[fl
     return took
 
 
-def told(name: str, took: Sequence[float]) -> str:
-    """A row of the table."""
+def row_text(name: str, took: Sequence[float]) -> str:
     cuts = quantiles(took, n=100, method="inclusive")
     p50, p95, worst = (f"{each * 1e3:7.1f}" for each in (cuts[49], cuts[94], max(took)))
     over = "" if cuts[94] <= LIMIT_S else f"  over {LIMIT_S * 1e3:.0f} ms"
@@ -300,7 +302,7 @@ def told(name: str, took: Sequence[float]) -> str:
 
 
 def main() -> None:
-    """Each key, then all of them together."""
+    """Measure each key, and print a row for it and one for all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000)
     parser.add_argument("--changes", type=int, default=500, help="a second")
@@ -308,24 +310,25 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=40, help="of the terminal")
     parser.add_argument("--long-ids", action="store_true", help="200 wide characters")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
-        child(asked)
+    options = parser.parse_args()
+    if options.child:
+        child(options)
         return
-    terminal, random = Terminal(asked), Random(11)
+    terminal, random = Terminal(options), Random(11)
     terminal.take(4)
     terminal.press("2")
     terminal.take(2)
     print(
-        f"{asked.rows:,} rows, {asked.changes} changes a second; ms from key to paint"
+        f"{options.rows:,} rows, {options.changes} changes a second; "
+        "ms from key to paint"
     )
     print(f"{'':15s} {'n':>4s} {'p50':>7s} {'p95':>7s} {'max':>7s}")
     every: list[float] = []
     for name, key in KEYS.items():
-        took = measure(terminal, key, asked.times, random)
+        took = measure(terminal, key, options.times, random)
         every += took
-        print(told(name, took), flush=True)
-    print(told("all", every))
+        print(row_text(name, took), flush=True)
+    print(row_text("all", every))
     terminal.child.sendcontrol("c")
     terminal.child.expect(pexpect.EOF, timeout=15)
     terminal.child.close()

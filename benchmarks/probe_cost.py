@@ -1,11 +1,11 @@
-"""What the probe costs EngineCore's own thread per step, on real vLLM.
+"""Measures what the probe costs EngineCore's own thread per step, on real vLLM.
 
     .venv/bin/python benchmarks/probe_cost.py
 
-Runs a scheduler with a tiny model in this process, its steps one by one, and reads the
-probe's own count of the time spent in its hooks around each; first while nobody listens
-to it, then while somebody does, who gets block maps too. At last turn by turn with
-nothing lowered, which is as without control, and with both live limits in force.
+Runs a scheduler with a tiny model in this process, step by step, and reads the probe's
+own count of the time spent in its hooks: first without a subscriber, then with one,
+which gets block maps, too. Then alternately with no limit lowered, which is as without
+control, and with both live limits lowered.
 """
 
 import os
@@ -46,17 +46,17 @@ def main() -> None:
         os.environ["INFERWATCH_RUNTIME_DIR"] = directory
         answer_for_cpu_wheel()
         engine = boot(make(platformdirs.user_cache_path("inferwatch", appauthor=False)))
-        tell(engine, "nobody listens")
+        print_costs(engine, "nobody listens")
         with zmq.Context() as context, context.socket(zmq.SUB) as listener:
             listener.connect(f"ipc://{probe.start().speak(Role.CORE).path}")
             listener.subscribe(LIVE)
             time.sleep(2.0)
-            tell(engine, "somebody listens")
-        tell_control(engine)
+            print_costs(engine, "somebody listens")
+        print_control_costs(engine)
 
 
-def tell(engine: Vllm, whose: str) -> None:
-    """Measure all batch sizes and print what they cost."""
+def print_costs(engine: Vllm, whose: str) -> None:
+    """Measure all batch sizes, and print the costs."""
     rows = [measure(engine, f"{whose} {batch}", batch) for batch in BATCHES]
     print(whose)
     print(
@@ -73,8 +73,8 @@ def tell(engine: Vllm, whose: str) -> None:
     print(f"per further sequence {slope:.3f} µs; budget 10 µs, 25 µs, 0.3 µs")
 
 
-def tell_control(engine: Vllm) -> None:
-    """Measure what limits in force add."""
+def print_control_costs(engine: Vllm) -> None:
+    """Measure and print what lowered limits add."""
     control = probe.start()._control
     assert control is not None, "there is no control"  # noqa: S101 - or no sense
     limits = control.desk.limits
@@ -113,7 +113,7 @@ def boot(model: Path) -> Vllm:
 
 
 def measure(engine: Vllm, name: str, batch: int) -> tuple[int, list[float], float]:
-    """Cost of each step of pure decode, in µs, and the sender's share of a core."""
+    """Measure decode steps: cost in µs of each, and the sender's share of a core."""
     from vllm import SamplingParams  # noqa: PLC0415
 
     fuse, core = probe.start().fuse, engine.engine_core.engine_core

@@ -1,7 +1,7 @@
-"""What it costs to read a fleet of a thousand engines from their Prometheus.
+"""Measures what reading a fleet of a thousand engines from Prometheus costs.
 
-A server in a process of its own answers as Prometheus would, with everything that a
-vLLM server's series are, for each of ENGINES; the reader and the Model are ours.
+A server in a process of its own answers as Prometheus would, with all series of a vLLM
+server for each of ENGINES; the reader and the Model are those of inferwatch.
 
     python benchmarks/prometheus_fleet.py [ENGINES]
 """
@@ -34,14 +34,14 @@ SCRAPE = (
 )
 INTERVAL_S = 15
 LIMIT_SHARE = 0.5
-"""Of one core that a thousand engines, scraped every 15 s, may cost."""
+"""Largest share of one core for a thousand engines, scraped every 15 s."""
 
 
 NOW_S = 1_800_000_000.0
 
 
 def main() -> None:
-    """Serve, or measure."""
+    """Run the server, or measure."""
     if sys.argv[1:2] == ["serve"]:
         serve(int(sys.argv[2]))
         return
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 class FleetAnswers:
-    """What Prometheus would say of a fleet, every engine scraped in its turn."""
+    """Prometheus's answers for a fleet whose engines are scraped one by one."""
 
     def __init__(self, engines: int) -> None:
         self._engines = engines
@@ -72,7 +72,7 @@ class FleetAnswers:
         self._samples += [("up", {}, "1"), ("scrape_duration_seconds", {}, "0.01")]
 
     def answer(self, query: str) -> bytes:
-        """The same each time, made once."""
+        """Return the answer to a query, cached as it never changes."""
         if query not in self._kept:
             if query == "time()":
                 data: object = {"resultType": "scalar", "result": [NOW_S, str(NOW_S)]}
@@ -86,28 +86,26 @@ class FleetAnswers:
         _, names, rest = query.split('"', 2)
         pattern = re.compile(names)
         span_s = float(rest.rpartition("[")[2].removesuffix("ms]")) / 1000
-        wanted = [each for each in self._samples if pattern.fullmatch(each[0])]
+        samples = [each for each in self._samples if pattern.fullmatch(each[0])]
         for number in range(self._engines):
             last_s = NOW_S - INTERVAL_S * number / self._engines
             stamps = [last_s - INTERVAL_S * back for back in range(100, -1, -1)]
             within = [each for each in stamps if NOW_S - each < span_s]
             target = {"instance": f"10.0.{number // 256}.{number % 256}:8000"}
             target |= {"job": "vllm", "namespace": "prod", "pod": f"vllm-{number:05}"}
-            for name, labels, value in wanted if within else ():
+            for name, labels, value in samples if within else ():
                 metric = dict(sorted({"__name__": name, **labels, **target}.items()))
                 points = [[round(stamp, 3), value] for stamp in within]
                 yield {"metric": metric, "values": points}
 
 
 def serve(engines: int) -> None:
-    """Answer until ended."""
     fleet = FleetAnswers(engines)
 
     class Answers(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            """Answer one query."""
             body = self.rfile.read(int(self.headers["content-length"])).decode()
             answer = fleet.answer(parse_qs(body)["query"][0])
             self.send_response(200)
@@ -116,7 +114,7 @@ def serve(engines: int) -> None:
             self.wfile.write(answer)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
@@ -124,7 +122,10 @@ def serve(engines: int) -> None:
 
 
 async def measure(url: str, engines: int) -> None:
-    """A first look at the fleet: once for the server's sake, and once for ours."""
+    """Measure the first reading of the fleet.
+
+    An earlier one fills the server's cache.
+    """
     for counts in (False, True):
         clock, model = SessionClock(), Model()
         reader = PrometheusReader(clock, Server(url=url), 'job="vllm"')

@@ -1,8 +1,8 @@
-"""What recording costs: rows per second, bytes per step and per token.
+"""Measures what recording costs: rows per second, bytes per step and per token.
 
-The peer is ``executemany`` of the very same rows, as ready tuples, into the same tables
-in equally large transactions: what SQLite does with nobody in front of it. The ratio is
-taken pair by pair in one run, because a shared machine changes its mind.
+The peer is ``executemany`` of the same rows, as ready tuples, into the same tables in
+equally large transactions: the cost of SQLite alone. Ratios are taken pair by pair in
+one run, because the speed of a shared machine varies.
 """
 
 import sqlite3
@@ -39,7 +39,7 @@ PREFILL = range(50, 500)
 
 
 class Engine:
-    """Decoding at 200 steps/s; a request that ends makes room for the next."""
+    """Simulates decoding at 200 steps/s; a new request replaces an ended one."""
 
     def __init__(self, slots: range, outputs: range) -> None:
         self._random = Random(1)
@@ -50,19 +50,18 @@ class Engine:
         self._now_ns = 0
 
     def run(self, seconds: int) -> Iterator[AnyReading]:
-        """All readings, in order of receipt."""
-        wanted = self._slots[0]
+        batch = self._slots[0]
         for number in range(seconds * STEPS_PER_S):
             if number % 400 == 0:
-                wanted = self._random.choice(self._slots)
-            new = self._arrivals(wanted)
+                batch = self._random.choice(self._slots)
+            new = self._arrivals(batch)
             for member in new:
                 yield from self._events(member, "arrived", "added", "scheduled")
             yield self._step(number, new)
             yield from self._after(new)
 
-    def _arrivals(self, wanted: int) -> list[int]:
-        if len(self._left) >= wanted or self._random.random() > 0.5:
+    def _arrivals(self, batch: int) -> list[int]:
+        if len(self._left) >= batch or self._random.random() > 0.5:
             return []
         self._requests += 1
         return [self._requests]
@@ -107,7 +106,7 @@ class Engine:
 
     def _events(self, member: int, *which: str) -> Iterator[RequestEvent]:
         external_id = f"cmpl-{Random(member).getrandbits(128):032x}"
-        known: dict[str, dict[str, object]] = {
+        fields: dict[str, dict[str, object]] = {
             "arrived": {
                 "external_id": external_id,
                 "tokenised_ns": self._now_ns + 1000,
@@ -128,19 +127,19 @@ class Engine:
             },
         }
         for name in which:
-            engine = "ordinal" in known[name]
+            engine = "ordinal" in fields[name]
             yield RequestEvent(
                 source=ENGINE,
                 t_ns=self._now_ns,
                 kind=EventKind(name.removeprefix("engine_")),
                 vantage=Vantage.ENGINE if engine else Vantage.FRONTEND,
                 request_id=f"{external_id}-0-{member:08x}",
-                **known[name],  # type: ignore[arg-type]  # by name
+                **fields[name],  # type: ignore[arg-type]  # by name
             )
 
 
 def in_batches(readings: list[AnyReading]) -> list[list[tuple[int, AnyReading]]]:
-    """As the writer thread finds them: what came in 200 ms of the engine's time."""
+    """Return the readings in batches of 200 ms, as the writer thread gets them."""
     batches: list[list[tuple[int, AnyReading]]] = [[]]
     steps = 0
     for numbered in enumerate(readings, 1):
@@ -153,7 +152,7 @@ def in_batches(readings: list[AnyReading]) -> list[list[tuple[int, AnyReading]]]
 
 
 def record(path: Path, batches: list[list[tuple[int, AnyReading]]]) -> float:
-    """Seconds the writer needs for readings that lie in its queue."""
+    """Return the seconds that the writer needs for readings in its queue."""
     queue = ReadingQueue()
     about = NewSession(clock=SessionClock(), name=None, command="benchmark")
     writer = RecordingLoop(path, about, queue, free_floor_bytes=0)
@@ -172,7 +171,7 @@ def record(path: Path, batches: list[list[tuple[int, AnyReading]]]) -> float:
 
 
 def insert_bare(path: Path, batches: list[RowBatch]) -> float:
-    """Seconds SQLite needs for the same rows, ready made."""
+    """Return the seconds that SQLite needs for the same rows as ready tuples."""
     connection = open_for_writing(path)
     began_s = perf_counter()
     for batch in batches:
@@ -184,7 +183,7 @@ def insert_bare(path: Path, batches: list[RowBatch]) -> float:
 
 
 def table_bytes(path: Path) -> Counter[str]:
-    """What each table takes, where SQLite can tell; else the file as one."""
+    """Return the size of each table; of the whole file if SQLite cannot tell."""
     connection = sqlite3.connect(path)
     try:
         query = "SELECT name, sum(pgsize) FROM dbstat GROUP BY name"
@@ -196,7 +195,7 @@ def table_bytes(path: Path) -> Counter[str]:
 
 
 def compare(name: str, engine: Engine, directory: Path) -> None:
-    """Print the two lines of one kind of load."""
+    """Print two lines on one kind of load."""
     readings = list(engine.run(SECONDS))
     steps = [reading for reading in readings if isinstance(reading, Step)]
     tokens = sum(step.output_tokens for step in steps)
@@ -226,7 +225,7 @@ def compare(name: str, engine: Engine, directory: Path) -> None:
 
 
 def cost_of_put() -> None:
-    """The only part that runs in the event loop's thread."""
+    """Print the cost of ``put``, the only part that runs in the event loop's thread."""
     queue = ReadingQueue(capacity=PUTS)
     step = Step(index=1, start_ns=0, end_ns=1, duration_ns=1)
     began_s = process_time()

@@ -1,9 +1,9 @@
-"""What scraping a fleet costs: a share of one core.
+"""Measures what scraping a fleet costs, as a share of one core.
 
-Local servers in another process answer the 60 kB of a real vLLM, with numbers that
-change; CPU seconds of the scrapers' process alone, after the first texts were read. The
-peer asks as often with the same client and parses all of each text with
-prometheus_client.
+Local servers in another process answer with a scrape of 60 kB from real vLLM, whose
+numbers change. Counts CPU seconds of the scraping process alone, after the first
+scrapes. The peer scrapes as often with the same client and parses each text completely
+with prometheus_client.
 """
 
 import asyncio
@@ -31,33 +31,32 @@ BODY = (
 WARM_S = 8
 MEASURED_S = 15
 FLEETS = ((64, 1.0, 0.15), (256, 5.0, 0.15))
-"""How many servers, how often each, and the share of a core that is allowed."""
+"""Number of servers, scrape interval, and largest share of a core."""
 
 PEERS = 8
-"""So many the peer watches: of all, it could not keep up."""
+"""Number of servers for the peer, which could not keep up with all."""
 
 Watch = Callable[[Server, list[int]], Coroutine[None, None, None]]
 
 
 class Cost(NamedTuple):
-    """CPU seconds, and how many samples came meanwhile."""
+    """CPU seconds, and the number of samples in that time."""
 
     cpu_s: float
     samples: int
 
     @property
     def share(self) -> float:
-        """Of a core."""
+        """The share of one core."""
         return self.cpu_s / MEASURED_S
 
     @property
     def each_ms(self) -> float:
-        """CPU time of one sample."""
         return self.cpu_s / max(self.samples, 1) * 1e3
 
 
-def serve(servers: int, told: Connection) -> None:
-    """Answer on as many ports, for ever."""
+def serve(servers: int, parent: Connection) -> None:
+    """Answer scrapes on one port per server, until killed."""
     lines = BODY.read_text("utf-8").splitlines()
     tokens = next(
         at for at, line in enumerate(lines) if "generation_tokens_total{" in line
@@ -72,8 +71,8 @@ def serve(servers: int, told: Connection) -> None:
         reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while asked := await reader.readuntil(b"\r\n\r\n"):
-                text = body() if b" /metrics " in asked else b'{"data": []}'
+            while request := await reader.readuntil(b"\r\n\r\n"):
+                text = body() if b" /metrics " in request else b'{"data": []}'
                 head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(text)}\r\n\r\n"
                 writer.write(head.encode() + text)
         writer.close()
@@ -83,7 +82,7 @@ def serve(servers: int, told: Connection) -> None:
         for _ in range(servers):
             server = await asyncio.start_server(answer, "127.0.0.1", 0)
             ports.append(server.sockets[0].getsockname()[1])
-        told.send(ports)
+        parent.send(ports)
         await asyncio.Event().wait()
 
     asyncio.run(listen())
@@ -105,7 +104,7 @@ async def peer(server: Server, samples: list[int]) -> None:
 
 
 async def watched(watch: Watch, ports: Sequence[int], every_s: float) -> Cost:
-    """What it costs to watch so many."""
+    """Measure the cost of scraping these ports."""
     samples = [0]
     tasks = [
         asyncio.create_task(

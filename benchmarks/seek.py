@@ -1,12 +1,12 @@
-"""What seeking in a long session costs: how soon a moment's picture is there.
+"""Measures how long seeking in a long session takes.
 
-A synthetic engine at 200 steps/s and a batch of about 25 (5,000 tokens/s) runs for ten
+A simulated engine at 200 steps/s and a batch of about 25 (5,000 tokens/s) runs for ten
 minutes; copies of these, moved in time, make an hour (the default), or a day with
-``--hours 24``: 17 million steps. Then checkpoints are made, as the recorder makes them
-meanwhile, and moments are sought: random ones, and those that are farthest from their
-checkpoints. The peer reads from the start. The machine's other work counts in wall
-time, so CPU time decides: every seek must take 250 ms at most and the checkpoints 1 GB,
-or the exit status is 1.
+``--hours 24``: 17 million steps. Then checkpoints are made, as the recorder would have
+made them, and moments are sought: random ones, and those farthest from their
+checkpoints. The peer reads from the start. Other work of the machine adds to wall time,
+so CPU time decides: the exit status is 1 if a seek takes more than 250 ms or the
+checkpoints take more than 1 GB.
 """
 
 import argparse
@@ -50,7 +50,7 @@ BATCH_S = 0.2
 SEEKS = 60
 MOST_SEEK_S = 0.25
 PEER_SHARE = 0.05
-"""Of the session; all of a day would take minutes."""
+"""Share of the session that the peer reads; all of a day would take minutes."""
 BEGIN = (
     "INSERT INTO sessions (name, command, state, started_ns, start_monotonic_ns, "
     "inferwatch_version, boot_id, pid, duration_ns, readings, steps) "
@@ -60,7 +60,7 @@ BEGIN = (
 
 
 class Engine:
-    """Decodes 22 to 28 requests at a time; one that ends makes room for the next."""
+    """Decodes 22 to 28 requests at a time; a new one replaces an ended one."""
 
     def __init__(self) -> None:
         self._random = Random(1)
@@ -69,20 +69,20 @@ class Engine:
         self._now_ns = 0
 
     def run(self, steps: int) -> Iterator[AnyReading]:
-        """Readings in order of receipt; all requests end with the last step."""
-        wanted = 25
+        """Yield readings in order of receipt; all requests end with the last step."""
+        batch = 25
         for number in range(steps):
             if number % 400 == 0:
-                wanted = self._random.randint(22, 28)
-            new = self._arrivals(wanted)
+                batch = self._random.randint(22, 28)
+            new = self._arrivals(batch)
             for member in new:
                 yield from self._come(member)
             step = self._step(number, new)
             yield step
             yield from self._after(new, last=number == steps - 1)
 
-    def _arrivals(self, wanted: int) -> list[int]:
-        if len(self._left) >= wanted or self._random.random() > 0.5:
+    def _arrivals(self, batch: int) -> list[int]:
+        if len(self._left) >= batch or self._random.random() > 0.5:
             return []
         self._requests += 1
         return [self._requests]
@@ -156,7 +156,7 @@ class Engine:
 
 
 def record(path: Path, hours: float) -> None:
-    """Write the session as a recorder would have."""
+    """Write the session as a recorder would."""
     periods = round(hours * 3600 / PERIOD_S)
     readings = list(enumerate(Engine().run(PERIOD_S * STEPS_PER_S), 1))
     steps = [each for _, each in readings if isinstance(each, Step)]
@@ -180,7 +180,7 @@ def record(path: Path, hours: float) -> None:
 
 
 def copy(connection: sqlite3.Connection, period: int, count: int, ns: int) -> None:
-    """The first period once more, later."""
+    """Copy the first ten minutes to a later period."""
     move, later = period * count, period * ns
     for table in ("steps", "requests"):
         columns = [
@@ -204,7 +204,7 @@ def copy(connection: sqlite3.Connection, period: int, count: int, ns: int) -> No
 
 
 def moved(name: str, period: int, ordinals: int, ns: int) -> str:
-    """A column of the copy, as SQL."""
+    """Return the SQL expression for a column of the copy."""
     if name.endswith("ordinal"):
         return f"{name} + {ordinals}"
     if name in {"duration_ns", "overlap_ns"} or not name.endswith("_ns"):
@@ -213,7 +213,7 @@ def moved(name: str, period: int, ordinals: int, ns: int) -> str:
 
 
 def moved_members(blob: bytes, ordinals: int) -> bytes:
-    """The same members in later steps."""
+    """Return the members of a blob, moved to later steps."""
     fields = unpack(blob)
     steps = [
         (
@@ -226,7 +226,7 @@ def moved_members(blob: bytes, ordinals: int) -> bytes:
 
 
 def build(path: Path) -> list[int]:
-    """Make the checkpoints; the moments that are farthest from any."""
+    """Make the checkpoints, and return the moments farthest from any."""
     builder = CheckpointBuilder(path, find(path, "s1"))
     began_s = perf_counter()
     builder.build()
@@ -255,19 +255,19 @@ def build(path: Path) -> list[int]:
 
 
 def checkpoint_moments(connection: sqlite3.Connection) -> list[int]:
-    """When they are, in order."""
+    """Return the moments of checkpoints in order."""
     query = "SELECT t_ns FROM checkpoints ORDER BY ordinal"
     return [t_ns for (t_ns,) in connection.execute(query)]
 
 
 def farthest(moments: list[int]) -> list[int]:
-    """Moments just before a checkpoint, after the longest ways from the one before."""
+    """Return moments just before a checkpoint, where these are farthest apart."""
     gaps = sorted(pairwise(moments), key=lambda pair: pair[1] - pair[0])
     return [after - 1 for _, after in gaps[-SEEKS:]]
 
 
 def anywhere(path: Path) -> list[int]:
-    """Random moments of the session."""
+    """Return random moments of the session."""
     random, end_ns = Random(1), find(path, "s1").duration_ns
     return [random.randint(0, end_ns) for _ in range(SEEKS)]
 
@@ -275,7 +275,7 @@ def anywhere(path: Path) -> list[int]:
 async def seek(
     path: Path, window: Window, moments: list[int]
 ) -> list[tuple[float, float]]:
-    """Wall and CPU seconds to each picture, from calling to having it."""
+    """Return wall and CPU seconds of each seek, including the snapshot."""
     player, took = Player.open(path, "s1"), []
     player.snapshot(SnapshotQuery(window, client=False))
     for t_ns in moments:
@@ -290,13 +290,13 @@ async def seek(
 def better_of_two(
     path: Path, window: Window, moments: list[int]
 ) -> list[tuple[float, float]]:
-    """Of each moment, by CPU time: other work on the machine slows that, too."""
+    """Return the faster of two tries for each moment, by CPU time."""
     tries = [asyncio.run(seek(path, window, moments)) for _ in range(2)]
     return [min(both, key=lambda took: took[1]) for both in zip(*tries, strict=True)]
 
 
 async def read_from_start(path: Path, moment: float) -> tuple[float, float]:
-    """The peer: no checkpoints, everything before a moment is read and folded."""
+    """Time the peer: without checkpoints, all readings before a moment are folded."""
     player = Player.open(path, "s1")
     player._seekable._lookup.refuse()
     began = perf_counter(), process_time()
@@ -308,7 +308,7 @@ async def read_from_start(path: Path, moment: float) -> tuple[float, float]:
 
 
 def opening_s(path: Path) -> float:
-    """Until the first picture."""
+    """Return the seconds until the first snapshot."""
     began_s = perf_counter()
     player = Player.open(path, "s1")
     player.snapshot(SnapshotQuery(Window.MINUTE, client=False))
@@ -316,8 +316,8 @@ def opening_s(path: Path) -> float:
     return perf_counter() - began_s
 
 
-def told(name: str, took: list[tuple[float, float]]) -> float:
-    """One line; the worst CPU seconds."""
+def print_row(name: str, took: list[tuple[float, float]]) -> float:
+    """Print a line, and return the largest CPU seconds."""
     wall, cpu = sorted(each for each, _ in took), sorted(each for _, each in took)
     p95 = wall[int(0.95 * (len(wall) - 1))]
     print(
@@ -329,7 +329,7 @@ def told(name: str, took: list[tuple[float, float]]) -> float:
 
 
 def show(text: str) -> None:
-    """Progress."""
+    """Show progress on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{text}", end="\r", file=sys.stderr)
 
@@ -348,7 +348,7 @@ def main() -> None:
         far = build(path)
         print(f"opening      median {median(opening_s(path) for _ in range(9)):.3f} s")
         worst_s = [
-            told(f"{name} {window.label:7}", better_of_two(path, window, moments))
+            print_row(f"{name} {window.label:7}", better_of_two(path, window, moments))
             for name, moments in (("seek,", anywhere(path)), ("far, ", far))
             for window in (Window.MINUTE, Window.FIVE_MINUTES, Window.SESSION)
         ]

@@ -1,8 +1,8 @@
-"""How long an engine takes to start and to stop: the demo's, stage by stage.
+"""Measures how long the demo's engine takes to start and to stop, by stage.
 
-The first start is told apart. It stands for the first after an install: the tiny model
-and everything vLLM keeps in its cache are made anew, only the imports may be in the
-page cache already.
+The first start is shown separately. It stands for the first one after an installation:
+the tiny model and vLLM's cache are made anew, only the imports may be in the page cache
+already.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Times = dict[str, float]
 
 
 async def one_start(cache: Path) -> Times:
-    """Seconds from the call to each stage, and how long the end took."""
+    """Return the seconds from the call to each stage, and the seconds of the stop."""
     home = {"VLLM_CACHE_ROOT": str(cache / "vllm")}
     config = demo_config()
     config = replace(config, tiny_model_dir=cache, env={**config.env, **home})
@@ -41,7 +41,7 @@ async def one_start(cache: Path) -> Times:
 
 
 def show(first: Times, later: list[Times]) -> None:
-    """One row a stage."""
+    """Print one row for each stage."""
     print(f"{'seconds from the start':24} {'first':>6} {'median':>7} {'worst':>6}")
     for stage in first:
         times = [run[stage] for run in later]
@@ -49,7 +49,7 @@ def show(first: Times, later: list[Times]) -> None:
 
 
 def main() -> None:
-    """Start it again and again; the load of the machine goes with the figures."""
+    """Start the engine several times; the machine's load is printed, too."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
     load = f"{os.getloadavg()[0]:.1f}"
     with tempfile.TemporaryDirectory() as cache:

@@ -1,8 +1,8 @@
-"""What watching costs the engine: its tokens/s with and without a subscriber.
+"""Measures what watching costs the engine: tokens/s with and without a subscriber.
 
-Toggled inside one server, in alternating pairs (separate boots differ by 10%, which
-hides anything smaller). The client asks for whole answers, so that it costs little; the
-token counts are the server's own.
+A subscriber comes and goes on one server, in alternating pairs, as two starts of a
+server differ by 10%. The client requests whole answers, so that it costs little; tokens
+are counted by the server.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from embedded_engine.engine.launch import Engine
 
 COUNTER = "vllm:generation_tokens_total{"
 OUTPUT_TOKENS = (512, 960)
-"""Long and of all lengths, so that users do not begin and end in step."""
+"""Varied lengths, so that users do not begin and end at the same time."""
 
 
 def config() -> EngineConfig:
-    """The demo's engine with room for 256 sequences."""
+    """Return the demo's configuration with room for 256 sequences."""
     kept = [
         flag
         for flag in demo_config().flags
@@ -38,16 +38,16 @@ def config() -> EngineConfig:
 
 
 async def generated(client: httpx.AsyncClient) -> float:
-    """Tokens the server has generated so far."""
+    """Return the tokens that the server has generated so far."""
     text = (await client.get("/metrics")).text
     lines = (line for line in text.splitlines() if line.startswith(COUNTER))
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 async def stream_forever(client: httpx.AsyncClient, model: str) -> None:
-    """One user who asks again as soon as the answer is there."""
+    """Send the requests of one user, each when the one before is answered."""
     body = {"model": model, "prompt": [300] * 16, "ignore_eos": True}
-    shortest = 16  # only at first, so that the users spread out at once
+    shortest = 16  # only at first, so that users spread out
     while True:
         body["max_tokens"] = random.randint(shortest, OUTPUT_TOKENS[1])
         (await client.post("/v1/completions", json=body)).raise_for_status()
@@ -56,7 +56,7 @@ async def stream_forever(client: httpx.AsyncClient, model: str) -> None:
 
 @asynccontextmanager
 async def users(engine: Engine, count: int) -> AsyncIterator[httpx.AsyncClient]:
-    """A closed loop of some users."""
+    """Run a closed loop with ``count`` users."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
         base_url=engine.url or "", timeout=120, limits=limits, trust_env=False
@@ -75,7 +75,7 @@ async def users(engine: Engine, count: int) -> AsyncIterator[httpx.AsyncClient]:
 
 @asynccontextmanager
 async def subscriber(engine: Engine) -> AsyncIterator[None]:
-    """Somebody who takes every reading."""
+    """Subscribe to the probe, and discard the readings."""
     stream = ProbeStream(SessionClock(), engine.engine_id, backfill=False)
 
     async def take() -> None:
@@ -84,7 +84,7 @@ async def subscriber(engine: Engine) -> AsyncIterator[None]:
 
     taking = asyncio.create_task(take())
     try:
-        await asyncio.sleep(0.5)  # the hello is not what is measured
+        await asyncio.sleep(0.5)  # the subscription itself is not measured
         yield
     finally:
         await stream.close()
@@ -93,7 +93,7 @@ async def subscriber(engine: Engine) -> AsyncIterator[None]:
 
 
 async def rate(client: httpx.AsyncClient, seconds: float) -> float:
-    """Tokens per second over a while."""
+    """Measure tokens per second over some seconds."""
     before, since = await generated(client), time.monotonic()
     await asyncio.sleep(seconds)
     after, until = await generated(client), time.monotonic()
@@ -101,7 +101,7 @@ async def rate(client: httpx.AsyncClient, seconds: float) -> float:
 
 
 async def compare(engine: Engine, batch: int, pairs: int, seconds: float) -> None:
-    """Print one line: ratio with / without, at one batch size."""
+    """Print the ratio of tokens/s with and without a subscriber, at one batch size."""
     ratios, bare_rates = [], []
     async with users(engine, batch) as client:
         await asyncio.sleep(5)
@@ -126,15 +126,15 @@ async def compare(engine: Engine, batch: int, pairs: int, seconds: float) -> Non
 
 
 async def main() -> None:
-    """Boot once, compare at each batch size."""
+    """Start the engine once, and compare at each batch size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=4.0)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     engine = await Engine.start(config(), lambda _: None)
     try:
         for batch in (1, 32, 256):
-            await compare(engine, batch, asked.pairs, asked.seconds)
+            await compare(engine, batch, options.pairs, options.seconds)
     finally:
         await engine.stop()
 

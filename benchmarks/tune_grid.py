@@ -1,17 +1,17 @@
-"""Does a tune find what an exhaustive grid finds, in a third of its time?
+"""Checks whether a tune finds what an exhaustive grid finds, in a third of its time.
 
-On real vLLM (the demo's engine, CPU) over max-num-seqs. First a look at the engine
-chooses objectives that a value in the middle meets best: below it requests wait too
-long, above it tokens come too slowly. Then the tune; then the grid: each value started
-with its own flags, measured as often as the tune measured its best: all repeats at once
-in one engine, or, as only rounds allow for a machine that drifts, ``--interleaved``,
-with a start for each. Both send the same requests at the same moments. The best is the
-same where the grid's best is the tune's, or the tune says that the two are not told
-apart. Needs a machine at rest.
+Runs on real vLLM (the demo's engine, CPU) and varies max-num-seqs. First a few loads
+choose objectives that a value in the middle meets best: below it requests wait too
+long, above it tokens come too slowly. Then comes the tune, then the grid: each value
+with an engine start of its own, measured as often as the tune measured its best. The
+repeats are all in one engine, or with ``--interleaved`` in rounds with a start for
+each, which allows for a machine that drifts. Tune and grid send the same requests at
+the same times. They agree if the grid's best is the tune's best or not told apart from
+it. Needs an idle machine.
 
     benchmarks/tune_grid.py                     one round
     benchmarks/tune_grid.py --values 2,4,8,16,32
-    benchmarks/tune_grid.py --pairs 6           a cap of 8: turned to, and started with
+    benchmarks/tune_grid.py --pairs 6           live cap 8 against a start with it
 """
 
 import argparse
@@ -46,11 +46,11 @@ from inferwatch.studies.tune.trial import TrialNumbers
 
 FLAG = "max-num-seqs"
 PRESENT = "32"
-"""Of the demo's engine."""
+"""The value of the demo's engine."""
 MIDDLE = 8
 USERS = 24
 DRAIN_S = 0.2
-"""What is in flight then is too late for its objective anyway."""
+"""Requests still in flight then miss their objective anyway."""
 LOOK_S = 5.0
 AT_MOST = 1 / 3
 TUNE, GRID, LOOK = "tuned", "grid", "look"
@@ -59,12 +59,12 @@ PAIR_LOAD_S = 5.0
 
 
 def point(value: object) -> Point:
-    """That many requests at once."""
+    """Return the setting with this max-num-seqs."""
     return Point(flags=((FLAG, str(value)),))
 
 
 def plan_of(tune_id: str, values: Sequence[str], load: LoadPlan) -> TunePlan:
-    """A tune of the demo's engine."""
+    """Return a tune of the demo's engine."""
     return TunePlan(
         tune_id=tune_id,
         model="demo",
@@ -77,7 +77,7 @@ def plan_of(tune_id: str, values: Sequence[str], load: LoadPlan) -> TunePlan:
 
 @dataclass
 class Bench:
-    """Engines, and loads on them, outside of a tune."""
+    """Measures settings outside of a tune."""
 
     database: Path
     plan: TunePlan
@@ -85,12 +85,14 @@ class Bench:
     n: int = 0
 
     def __post_init__(self) -> None:
-        """No engine yet."""
         news = EngineNews(stage=lambda _: None, say=print)
         self.engines = OwnEngines(self.plan, news)
 
     async def measure(self, value: object, start: object) -> tuple[str, TrialNumbers]:
-        """One load at a value, of an engine that was started so; its session."""
+        """Measure a value on an engine started with ``start``.
+
+        Returns session and numbers.
+        """
         at = await self.engines.reach(point(value), point(start))
         self.n += 1
         name = f"{self.plan.tune_id} {self.n} {value}"
@@ -103,16 +105,16 @@ class Bench:
 
 
 async def objectives(database: Path, load: LoadPlan) -> str:
-    """Limits half-way between what the middle value brings and what its others do."""
+    """Return limits half-way between the latencies of neighbouring values."""
     load = msgspec.structs.replace(load, warmup_s=1.0, duration_s=LOOK_S)
     bench = Bench(database, plan_of(LOOK, (), load))
-    found = {}
+    numbers = {}
     for value in (2 * MIDDLE, MIDDLE, MIDDLE // 2):
-        _, found[value] = await bench.measure(value, PRESENT)
+        _, numbers[value] = await bench.measure(value, PRESENT)
     await bench.engines.close()
-    tpot = {value: p50(each, "tpot_s") for value, each in found.items()}
-    ttft = {value: p50(each, "ttft_s") for value, each in found.items()}
-    for value in found:
+    tpot = {value: p50(each, "tpot_s") for value, each in numbers.items()}
+    ttft = {value: p50(each, "ttft_s") for value, each in numbers.items()}
+    for value in numbers:
         print(
             f"  {value:>3} at once: TTFT {ttft[value] * 1e3:6.0f} ms, "
             f"TPOT {tpot[value] * 1e3:5.1f} ms"
@@ -123,7 +125,7 @@ async def objectives(database: Path, load: LoadPlan) -> str:
 
 
 def p50(numbers: TrialNumbers, name: str) -> float:
-    """The median of a latency; a machine that answers nobody has none."""
+    """Return the median of a latency; exit if no request was answered."""
     value = numbers.latencies[name].quantiles.p50
     if value is None:
         raise SystemExit(f"nothing was answered, so there is no {name}")
@@ -136,21 +138,21 @@ def p50(numbers: TrialNumbers, name: str) -> float:
 async def grid(
     database: Path, plan: TunePlan, rounds: Sequence[tuple[str, int]]
 ) -> dict[str, list[float]]:
-    """Goodput of values, so many trials each in an engine that was started with it."""
+    """Return the goodput of each trial, on engines started with the measured value."""
     bench = Bench(database, plan)
-    found: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
     for value, trials in rounds:
         for _ in range(trials):
             _, numbers = await bench.measure(value, value)
-            found.setdefault(value, []).append(numbers.goodput_per_s or 0.0)
+            scores.setdefault(value, []).append(numbers.goodput_per_s or 0.0)
         await bench.engines.renew()
-    return found
+    return scores
 
 
 def rounds_of(
     values: Sequence[str], repeats: int, *, interleaved: bool
 ) -> list[tuple[str, int]]:
-    """In a drawn order: all repeats of a value at once, or a start for each."""
+    """Return values in random order: all repeats of each at once, or in rounds."""
     if not interleaved:
         return [(value, repeats) for value in random.sample(values, len(values))]
     drawn = (random.sample(values, len(values)) for _ in range(repeats))
@@ -158,7 +160,7 @@ def rounds_of(
 
 
 async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
-    """The tune against the grid; whether it held."""
+    """Run the tune and the grid; returns whether the tune keeps its promise."""
     values = arguments.values.split(",")
     load = LoadPlan(
         run_id="",
@@ -201,13 +203,13 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
     for value in sorted(values, key=int):
         each = tuned.get(value)
         score = "–" if each is None or each.score is None else f"{each.score:.2f}"
-        told = str(each.outcome) if each and each.score is None else ""
+        text = str(each.outcome) if each and each.score is None else ""
         if each is not None and each.ttft_p99_s and each.tpot_p99_s:
-            told += f"TTFT p99 {each.ttft_p99_s:.2f} s, "
-            told += f"TPOT p99 {each.tpot_p99_s * 1e3:.1f} ms in the tune"
+            text += f"TTFT p99 {each.ttft_p99_s:.2f} s, "
+            text += f"TPOT p99 {each.tpot_p99_s * 1e3:.1f} ms in the tune"
         trials = 0 if each is None else each.trials
         listed = " ".join(f"{one:.2f}" for one in scores[value])
-        print(f"  {value:<14}{score:>14}{trials:>8}   {listed}  {told}")
+        print(f"  {value:<14}{score:>14}{trials:>8}   {listed}  {text}")
     ratio = tune_s / grid_s
     same = truth in alike
     print(f"  the tune says: {best}: {result.verdict}")
@@ -225,11 +227,11 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
     return same and ratio <= AT_MOST
 
 
-# A cap that was turned to against one that was started with.
+# A cap set live, compared with one set by a restart.
 
 
 async def pairs(database: Path, arguments: argparse.Namespace) -> None:
-    """Both caps, an engine each, in a drawn order."""
+    """Measure the cap set live and by a restart, each on its own engine, in turns."""
     load = LoadPlan(
         run_id="",
         model="",
@@ -262,32 +264,32 @@ def _tagged(tag: str, before: Sequence[str]) -> list[str]:
 
 
 def compared(database: Path) -> bool:
-    """What ``inferwatch compare`` says of both; whether it shows no difference."""
+    """Run ``inferwatch compare`` on both; returns whether it shows no difference."""
     command = [sys.executable, "-m", "inferwatch.cli", "compare"]
     sides = ["tag:restarted", "tag:live", "--db", str(database)]
-    shown = subprocess.run(
+    printed = subprocess.run(
         [*command, *sides, "--json"], check=False, capture_output=True, text=True
     )
     subprocess.run([*command, *sides], check=False)
-    sure = verdicts(json.loads(shown.stdout)) & {"better", "worse"}
+    sure = verdicts(json.loads(printed.stdout)) & {"better", "worse"}
     print(f"  surely: {', '.join(sorted(sure)) or 'neither better nor worse'}")
     return not sure
 
 
 def verdicts(comparison: object) -> set[str]:
-    """Every verdict in it."""
-    found: set[str] = set()
+    """Return all verdicts in a comparison's JSON."""
+    every: set[str] = set()
     if isinstance(comparison, dict):
         for name, value in comparison.items():
-            found |= {value} if name == "verdict" else verdicts(value)
+            every |= {value} if name == "verdict" else verdicts(value)
     elif isinstance(comparison, list):
         for each in comparison:
-            found |= verdicts(each)
-    return found
+            every |= verdicts(each)
+    return every
 
 
 def main() -> int:
-    """One round, or pairs."""
+    """Run one round, or pairs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--values", default="2,4,8,16,32")
     parser.add_argument("--trial", type=float, default=3.0, help="seconds")

@@ -1,9 +1,9 @@
-"""What drawing costs during the demo: bytes a second, and a share of one core.
+"""Measures what drawing costs during the demo: bytes a second, and a share of one core.
 
-The real program in a real terminal that answers as terminals do; CPU seconds of its
-process alone (the engine and the load generator are others), recording and folding
-included. Beside it the same program with Textual's own writing, on the same demo, in
-turns.
+Runs the real program in a real terminal that answers as terminals do, and counts CPU
+seconds of its process, with recording and folding but without engine and load
+generator. Compares with the same program with Textual's own output, on the same demo,
+in turns.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from inferwatch.ui.terminal.picture import Picture
 from inferwatch.ui.terminal.terminal import TerminalApp, TerminalDriver
 
 UP = b"traffic"
-"""On Overview, and not before it."""
+"""Text on Overview that is on no earlier screen."""
 QUESTION, ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
 SCREENS = {
     "Overview": "1",
@@ -47,18 +47,17 @@ PLACES = (
 
 
 class Cost(NamedTuple):
-    """Of drawing, each second."""
+    """Bytes written and CPU seconds, per second."""
 
     written: float
     cpu_s: float
 
     def __str__(self) -> str:
-        """As a cell of the table."""
         return f"{self.written / 1000:6.1f} kB/s {self.cpu_s:6.1%}"
 
 
 class Terminal:
-    """Runs the demo, takes what is drawn, and says so where it is asked."""
+    """Runs the demo, receives what is drawn, and answers queries as terminals do."""
 
     def __init__(self, home: Path) -> None:
         environment = {
@@ -75,20 +74,20 @@ class Terminal:
         self.process = psutil.Process(self.child.pid)
 
     def take(self, seconds: float) -> bytes:
-        """Be the terminal for a while; what was drawn."""
+        """Act as the terminal for some seconds; returns what was drawn."""
         drawn, until = b"", time.monotonic() + seconds
         while time.monotonic() < until:
             try:
-                taken = self.child.read_nonblocking(65536, timeout=0.2)
+                chunk = self.child.read_nonblocking(65536, timeout=0.2)
             except pexpect.TIMEOUT:
                 continue
-            asked = (drawn[-len(QUESTION) + 1 :] + taken).count(QUESTION)
-            os.write(self.child.child_fd, ANSWER * asked)
-            drawn += taken
+            queries = (drawn[-len(QUESTION) + 1 :] + chunk).count(QUESTION)
+            os.write(self.child.child_fd, ANSWER * queries)
+            drawn += chunk
         return drawn
 
     def cost(self, seconds: float) -> Cost:
-        """Of a while."""
+        """Measure the cost of drawing over some seconds."""
         before, began = self._cpu_s(), time.monotonic()
         drawn = len(self.take(seconds))
         passed = time.monotonic() - began
@@ -101,7 +100,7 @@ class Terminal:
 
 @contextmanager
 def demo() -> Iterator[Terminal]:
-    """A demo that is up."""
+    """Run the demo; yields once it is running."""
     with tempfile.TemporaryDirectory() as folder:
         terminal = Terminal(Path(folder))
         while UP not in terminal.take(1):
@@ -116,7 +115,7 @@ def demo() -> Iterator[Terminal]:
 
 
 def show(terminal: Terminal, size: tuple[int, int], screen: str, seconds: float) -> str:
-    """A row of the table."""
+    """Measure a screen, and return a row of the table."""
     columns, rows = size
     terminal.child.setwinsize(rows, columns)
     costs = []
@@ -133,7 +132,7 @@ def show(terminal: Terminal, size: tuple[int, int], screen: str, seconds: float)
 
 
 def child() -> None:
-    """The demo; a signal makes its writing Textual's own, another one ours again."""
+    """Run the demo; a signal switches between our output and Textual's own."""
     writers = deque([TerminalApp._display, App._display])
 
     def display(
@@ -141,7 +140,7 @@ def child() -> None:
     ) -> None:
         driver = app._driver
         if writers[0] is App._display and isinstance(driver, TerminalDriver):
-            driver._picture = Picture()  # knows nothing of it
+            driver._picture = Picture()  # unknown after other output
         writers[0](app, screen, drawn)
 
     TerminalApp._display = display  # type: ignore[assignment, method-assign]
@@ -151,18 +150,18 @@ def child() -> None:
 
 
 def main() -> None:
-    """Each screen, then each size, in one demo."""
+    """Measure each screen, then each size, in one demo."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child:
+    options = parser.parse_args()
+    if options.child:
         child()
         return
     print(f"{'':17s} {'ours':>19s}   {'all that Textual writes':>24s}")
     with demo() as terminal:
         for size, screen in PLACES:
-            print(show(terminal, size, screen, asked.seconds), flush=True)
+            print(show(terminal, size, screen, options.seconds), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Predicted from one real vLLM, then measured on another that is set so.
+"""Compares what-if predictions from one run of real vLLM with measurements.
 
-Each number twice: as people would predict it, and with how slow the machine was at each
-moment taken from the second run, which nobody can foretell and which tells how good the
-model of the scheduler is. Aim: p50 within 10%, p99 within 20%, or that it cannot be
-told. Needs a machine at rest.
+Predicts each number twice: as users would, and with the machine's slowness at each
+moment taken from the measured run, which cannot be predicted and shows how good the
+model of the scheduler is. Aim: p50 within 10%, p99 within 20%, or no prediction. Needs
+an idle machine.
 
     benchmarks/what_if.py
 """
@@ -32,7 +32,6 @@ SETTINGS: dict[str, tuple[SettingChange, list[str]]] = {
 
 
 def main() -> None:
-    """Run all and print a table."""
     with TemporaryDirectory() as folder:
         os.environ["INFERWATCH_RUNTIME_DIR"] = f"{folder}/run"
         os.environ["XDG_STATE_HOME"] = f"{folder}/state"
@@ -42,13 +41,13 @@ def main() -> None:
             truth = asyncio.run(served(*flags))
             print(name)
             show("  foretold", predict(recorded, [change]), truth)
-            known = predict(recorded, [change], machine=truth.steps)
-            show("  machine known", known, truth)
+            with_machine = predict(recorded, [change], machine=truth.steps)
+            show("  machine known", with_machine, truth)
 
 
-def show(title: str, told: WhatIf, truth: RecordedRun) -> None:
-    """A line a number."""
-    (predicted,) = told.predictions
+def show(title: str, what_if: WhatIf, truth: RecordedRun) -> None:
+    """Print a line for each number."""
+    (predicted,) = what_if.predictions
     if predicted.outcome is None:
         print(title, "cannot be told:", predicted.cannot)
         return
@@ -56,13 +55,13 @@ def show(title: str, told: WhatIf, truth: RecordedRun) -> None:
     for metric in METRICS:
         for percent, most in WITHIN.items():
             true = getattr(was.latencies[metric], percent)
-            said = getattr(predicted.outcome.latencies[metric], percent)
+            number = getattr(predicted.outcome.latencies[metric], percent)
             name = f"{metric} {percent}"
-            cannot = told.untold.get(name) or predicted.unsure.get(name)
-            miss = said / true - 1
+            cannot = what_if.untold.get(name) or predicted.unsure.get(name)
+            miss = number / true - 1
             verdict = "said cannot" if cannot else "ok" if abs(miss) <= most else "MISS"
             print(
-                f"{title:<16}{name:<12}{said * 1e3:9.1f} ms of {true * 1e3:9.1f} ms "
+                f"{title:<16}{name:<12}{number * 1e3:9.1f} ms of {true * 1e3:9.1f} ms "
                 f"{miss:+7.1%}  {verdict}"
             )
 

@@ -53,7 +53,7 @@ def max_requests(
     overhead_bytes: float,
     per_request_bytes: float,
 ) -> int:
-    """B_max: the number of requests of this size that fit beside the weights.
+    """Largest number of requests of this size that fit beside the weights (B_max).
 
     (memory − weights − overhead) / KV per request, rounded down: Kwon et al., arXiv
     2309.06180. 0 if not even the weights fit.

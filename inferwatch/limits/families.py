@@ -1,8 +1,8 @@
-"""What each model family does that its configuration does not say.
+"""Properties of model families that their configurations do not contain.
 
 As in ``transformers`` (``modeling_X.py``, ``configuration_X.py``); a test compares each
 with the parameters and caches of those classes. Unlisted families are rejected: they
-may give any key another meaning, or do what no key tells.
+may give any key another meaning, or do what no key says.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,11 +51,11 @@ def items(text: Mapping[str, Any], name: str) -> list[Any]:
 
 PATTERN = "sliding_window_pattern"
 FullLayers = Callable[[Mapping[str, Any], int], int]
-"""Number of layers with full attention, where ``layer_types`` does not tell."""
+"""Returns the number of layers with full attention, if ``layer_types`` is missing."""
 
 
 def _last_of(every: int, key: str = "") -> FullLayers:
-    """Every n-th layer, as the last of its group; ``key`` may override n."""
+    """Return a function that counts every n-th layer, as the last of its group."""
 
     def full_layers(text: Mapping[str, Any], layers: int) -> int:
         pattern = text.get(key)
@@ -77,17 +77,17 @@ def _lettered(pattern: str, layers: int) -> int:
 
 
 def _first_of(every: int) -> FullLayers:
-    """Every n-th layer, as the first of its group."""
+    """Return a function that counts every n-th layer, as the first of its group."""
     return lambda _, layers: -(-layers // every)
 
 
 def _below(text: Mapping[str, Any], layers: int) -> int:
-    """The layers before ``max_window_layers``."""
+    """Number of layers before ``max_window_layers``."""
     return min(first_number(text, ("max_window_layers",)) or 0, layers)
 
 
 def _without_positions(text: Mapping[str, Any], layers: int) -> int:
-    """The layers ``no_rope_layers`` marks with 0, else every fourth."""
+    """Number of layers that ``no_rope_layers`` marks with 0, else every fourth."""
     named = items(text, "no_rope_layers")
     if named:
         return named[:layers].count(0)
@@ -95,12 +95,12 @@ def _without_positions(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _none(_: Mapping[str, Any], __: int) -> int:
-    """All layers have the sliding window."""
+    """No layer has full attention: all have the sliding window."""
     return 0
 
 
 def _all(_: Mapping[str, Any], layers: int) -> int:
-    """Only ``layer_types`` introduces sliding windows."""
+    """All layers have full attention, unless ``layer_types`` says otherwise."""
     return layers
 
 

@@ -62,10 +62,10 @@ def plain_dtype(name: str | None) -> str | None:
     """
     if name is None or name == "auto":
         return None
-    known = DTYPES.get(name.removeprefix("torch.").lower())
-    if known is None:
+    dtype = DTYPES.get(name.removeprefix("torch.").lower())
+    if dtype is None:
         raise ShapeError(f"dtype {name!r} is not known; known are {_listed(DTYPES)}")
-    return known
+    return dtype
 
 
 def cache_bits(kv_dtype: str | None, dtype: str, quantisation: object = None) -> float:
@@ -87,8 +87,8 @@ def cache_bits(kv_dtype: str | None, dtype: str, quantisation: object = None) ->
         return _CACHE_BITS[name]
     if name in DTYPES:
         return DTYPE_BITS[DTYPES[name]]
-    known = _listed({"auto": 0, **DTYPES, **_CACHE_BITS})
-    raise ShapeError(f"KV cache dtype {kv_dtype!r} is not known; known are {known}")
+    listed = _listed({"auto": 0, **DTYPES, **_CACHE_BITS})
+    raise ShapeError(f"KV cache dtype {kv_dtype!r} is not known; known are {listed}")
 
 
 def weight_format(
@@ -112,8 +112,8 @@ def weight_format(
         return WeightFormat(weight_bits=other_bits, expert_bits=8.0)
     if "compressed" in name:
         return _compressed_tensors(quantisation, attention=attention)
-    known = _SIMPLE.get(name)
-    bits = known(quantisation) if known else None
+    simple = _SIMPLE.get(name)
+    bits = simple(quantisation) if simple else None
     if bits is None:
         raise ShapeError(
             f"how many bits a weight takes in {name!r} is not known; "

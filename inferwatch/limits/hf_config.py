@@ -174,7 +174,7 @@ def reads_all(config: Mapping[str, Any]) -> bool:
 
 
 def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
-    """Whether a key means that a step may read only part of weights or context."""
+    """Whether a key means that steps may read only part of the weights or context."""
     value = text[key]
     if key == "layer_types":
         full = isinstance(value, list) and set(map(str, value)) <= {"full_attention"}
@@ -203,9 +203,9 @@ def _refuse_unsupported(text: Mapping[str, Any]) -> None:
         raise ShapeError(f"{kind} has an encoder: limits are known of decoders alone")
     types = items(text, "layer_types")
     stateful = {t for t in types if any(word in str(t) for word in STATEFUL_LAYERS)}
-    found = [key for key in RECURRENT if text.get(key)]
-    if stateful or found or str(kind).startswith(("mamba", "rwkv")):
-        named = ", ".join(sorted(map(str, stateful)) or found) or kind
+    recurrent = [key for key in RECURRENT if text.get(key)]
+    if stateful or recurrent or str(kind).startswith(("mamba", "rwkv")):
+        named = ", ".join(sorted(map(str, stateful)) or recurrent) or kind
         raise ShapeError(
             f"{kind} has layers that keep a state instead of a cache ({named}): "
             "their arithmetic is not known here"
@@ -223,16 +223,16 @@ def _family(text: Mapping[str, Any]) -> ModelFamily:
     kind = text.get("model_type")
     if not kind:
         return LLAMA
-    known = FAMILIES.get(str(kind)) or _by_version(text)
-    if known is None:
+    family = FAMILIES.get(str(kind)) or _by_version(text)
+    if family is None:
         raise UnknownFamilyError(
             f"how models of the family {kind} are built is not known here"
         )
-    fixed = {**known.known, "word_embed_proj_dim": text.get("hidden_size")}
+    fixed = {**family.known, "word_embed_proj_dim": text.get("hidden_size")}
     odd = [key for key, value in fixed.items() if text.get(key) not in (None, value)]
     if odd:
         raise UnknownFamilyError(f"{kind} with {', '.join(odd)} as here is not known")
-    return known
+    return family
 
 
 def _by_version(text: Mapping[str, Any]) -> ModelFamily | None:

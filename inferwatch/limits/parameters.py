@@ -41,7 +41,7 @@ class Parameters:
 
     @property
     def active(self) -> int:
-        """All parameters but the experts a token does not use.
+        """All parameters except experts that a token does not use.
 
         As Qwen and DeepSeek count; OpenAI leaves out the input embedding as well.
         """
@@ -136,12 +136,12 @@ def _routed(shape: ModelShape, experts: Experts, count: int) -> int:
 
 
 def _routers(shape: ModelShape, experts: Experts) -> int:
-    """One row per expert, and one for the gate of shared experts."""
+    """Routers: one row per expert, and one for the gate of shared experts."""
     return experts.layers * (experts.count + experts.shared_gate) * shape.hidden
 
 
 def _expert_biases(shape: ModelShape, experts: Experts) -> int:
-    """One number per row of each matrix, where experts have biases."""
+    """Biases: one number per row of each matrix, where experts have biases."""
     if not experts.bias:
         return 0
     rows = (2 if shape.gated else 1) * experts.ffn + shape.hidden
@@ -149,7 +149,7 @@ def _expert_biases(shape: ModelShape, experts: Experts) -> int:
 
 
 def _norms_and_biases(shape: ModelShape, dense_layers: int) -> int:
-    """One number per row: small, but not for a small model."""
+    """Norms and biases, one number per row: negligible except in small models."""
     experts = shape.experts
     norms = (shape.layers * shape.norms + shape.last_norms) * shape.hidden
     norms *= 2 if shape.norm_bias else 1

@@ -102,7 +102,7 @@ class CapacityPlan:
     kv_bytes: float
     """KV cache of the whole batch."""
     left_bytes: float
-    """Negative: so much is missing."""
+    """Free memory; negative if memory is missing."""
     max_requests: int
     max_kv_tokens: int
     """KV cache tokens of all those requests."""

@@ -64,7 +64,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """From tokens scheduled and tokens computed before, per request."""
+        """Sums of requests, given as scheduled tokens and tokens computed before."""
         tokens = sequences = context = pairs = window_context = window_pairs = 0
         for scheduled, before in requests:
             tokens += scheduled
@@ -86,7 +86,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """For requests that decode one token each after the same context."""
+        """Sums of requests that decode one token each after the same context."""
         one = cls.of_requests([(1, context)], window, chunked=chunked)
         return cls(*(requests * each for each in one))
 
@@ -126,7 +126,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """For one prompt, or a chunk of it after what was computed before."""
+        """Sums of one prompt, or of a chunk of it after ``before`` computed tokens."""
         return cls.of_requests([(tokens, before)], window, chunked=chunked)
 
     def plus(self, other: "StepSums") -> "StepSums":
@@ -135,7 +135,7 @@ class StepSums(NamedTuple):
 
 
 def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
-    """Keys seen by so many queries: all before them, and each other up to themselves.
+    """Query-key pairs of a chunk: each token attends to all before it and to itself.
 
     With a window, each sees the last ``window`` tokens, itself included.
     """
@@ -148,7 +148,7 @@ def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
 
 
 def chunk_pairs(tokens: int, before: int, chunk: int) -> int:
-    """The same where each query sees only its chunk, up to itself."""
+    """Query-key pairs where each query sees only its attention chunk, up to itself."""
 
     def up_to(last: int) -> int:
         whole, rest = divmod(last, chunk)
@@ -255,7 +255,7 @@ class StepCosts:
         return StepWork(read + kv, flops)
 
     def touched(self, tokens: float) -> float:
-        """Expected share of experts used by so many tokens: 1 − (1 − k/E)^T.
+        """Expected share of experts that ``tokens`` tokens use: 1 − (1 − k/E)^T.
 
         Assumes even and independent routing; real tokens prefer some experts and use
         fewer.

@@ -147,18 +147,18 @@ def _settings(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
     for info in (*snapshot.engines[:1], *_servers(snapshot)[:1]):
         fields = msgspec.structs.asdict(info)
         more = fields.pop("settings", {})
-        told = {**fields, **(more if isinstance(more, Mapping) else {})}
-        for name, value in told.items():
+        settings = {**fields, **(more if isinstance(more, Mapping) else {})}
+        for name, value in settings.items():
             if name not in OF_THE_WATCH | {STARTED} and value not in (None, []):
                 yield name, ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def _servers(snapshot: Snapshot) -> list[ServerInfo]:
-    shown = snapshot.shown_source
+    selected = snapshot.shown_source
     return [
         each.info
         for each in snapshot.servers
-        if each.info is not None and shown in {None, each.source}
+        if each.info is not None and selected in {None, each.source}
     ]
 
 
@@ -181,14 +181,14 @@ def verdict(compared: Differences) -> str:
         compared.large(ChangeSide.RESULT),
     )
     parts = [
-        _told("the traffic", traffic, known=compared.known(ChangeSide.TRAFFIC)),
+        _side_text("the traffic", traffic, known=compared.known(ChangeSide.TRAFFIC)),
         _server(compared),
-        _told("the result", result, known=compared.known(ChangeSide.RESULT)),
+        _side_text("the result", result, known=compared.known(ChangeSide.RESULT)),
     ]
     return "; ".join(parts)
 
 
-def _told(what: str, large: Sequence[ComparedNumber], *, known: bool) -> str:
+def _side_text(what: str, large: Sequence[ComparedNumber], *, known: bool) -> str:
     if not known:
         return f"{what} cannot be compared"
     if not large:

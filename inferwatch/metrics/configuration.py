@@ -1,4 +1,4 @@
-"""The configuration of a server, in short, to find servers with equal ones."""
+"""The configuration of a server, as tags that find sessions with an equal one."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -55,8 +55,8 @@ class Configuration:
     @property
     def exact_tag(self) -> str:
         """A tag of sessions that is equal for equal configurations."""
-        told = [self.model, self.version, self.gpus, sorted(self.settings.items())]
-        return f"config:{_short(told)}"
+        facts = [self.model, self.version, self.gpus, sorted(self.settings.items())]
+        return f"config:{_short(facts)}"
 
     @property
     def model_tag(self) -> str:
@@ -67,8 +67,8 @@ class Configuration:
 def configuration_of(now: Snapshot, asked: str | None = None) -> Configuration | None:
     """Return the configuration of the watched server.
 
-    None for several servers, or where no model is known. ``asked`` is which of its
-    models was requested, if it has several.
+    None for several servers, or where no model is known. ``asked`` is the model to use
+    of a server that has several.
     """
     if now.engines:
         engine = now.engines[0]
@@ -76,13 +76,15 @@ def configuration_of(now: Snapshot, asked: str | None = None) -> Configuration |
             return None
         names = {each.source: each.info.name for each in now.gpus}
         gpus = [names.get(uuid) for each in now.engines for uuid in each.gpus]
-        told = {name: getattr(engine, name) for name in OF_ENGINE}
-        told |= {name: now.settings.get(name) for name in OF_SETTINGS}
+        reported = {name: getattr(engine, name) for name in OF_ENGINE}
+        reported |= {name: now.settings.get(name) for name in OF_SETTINGS}
         return Configuration(
             model=engine.model,
             version=engine.vllm_version,
             gpus=tuple(sorted(name for name in gpus if name)),
-            settings={name: each for name, each in told.items() if each is not None},
+            settings={
+                name: each for name, each in reported.items() if each is not None
+            },
         )
     info = now.server.info if now.server else None
     if info is None or not info.models:
@@ -97,5 +99,5 @@ def configuration_of(now: Snapshot, asked: str | None = None) -> Configuration |
     )
 
 
-def _short(told: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]
+def _short(content: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:12]

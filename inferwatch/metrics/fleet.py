@@ -1,7 +1,7 @@
 """Several servers side by side: each as one row, and their totals.
 
-Percentiles are never combined from those of each server: those of all come from the
-requests or buckets of all, see the snapshot's own latencies.
+Percentiles of servers are never combined: those of all come from the requests or
+buckets of all, as in the snapshot's own latencies.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.engines import known_sum
 
-RESTART_TOLD_NS = 300_000_000_000
+RECENT_RESTART_NS = 300_000_000_000
 """How long after a restart it is shown."""
 FAR_APART = 0.1
 """Difference in KV usage from which ranks of one server differ, 0-1."""
@@ -63,7 +63,7 @@ class FleetServer:
 
     @property
     def model(self) -> str | None:
-        """Its model; the first of several."""
+        """Its model; the first one if it has several."""
         info = self.state.info
         return info.models[0] if info is not None and info.models else None
 
@@ -98,7 +98,7 @@ def servers_of(snapshot: Snapshot) -> tuple[FleetServer, ...]:
 
 
 def _on_gpus(server: FleetServer, snapshot: Snapshot) -> FleetServer:
-    """Return the server with values of its GPUs, where these are known."""
+    """Return the server with values of its GPUs, where known."""
     source = server.state.source
     engines = (each for each in snapshot.engines if each.source == source)
     own = {uuid for info in engines for uuid in info.gpus}
@@ -115,7 +115,7 @@ def _server(states: Sequence[ServerState], place: int, now_ns: int) -> FleetServ
     state = states[0] if len(states) == 1 else _of_ranks(states)
     age_ns = None if state.last_ns is None else max(now_ns - state.last_ns, 0)
     ago_ns = None if state.restarted_ns is None else now_ns - state.restarted_ns
-    recent_ns = ago_ns if ago_ns is not None and ago_ns < RESTART_TOLD_NS else None
+    recent_ns = ago_ns if ago_ns is not None and ago_ns < RECENT_RESTART_NS else None
     return FleetServer(
         state=state,
         trouble=_trouble(state, recent_ns),
@@ -139,7 +139,7 @@ def _trouble(state: ServerState, restarted_ago_ns: int | None) -> Trouble:
 
 
 def _of_ranks(ranks: Sequence[ServerState]) -> ServerState:
-    """Return the totals of ranks: sums, mean KV usage, and bounds of latencies."""
+    """Return the totals of ranks: sums, mean KV usage, and merged latencies."""
     first = ranks[0]
     usage = [each.kv_usage for each in ranks if each.kv_usage is not None]
     known_ns = [each.last_ns for each in ranks if each.last_ns is not None]

@@ -66,9 +66,9 @@ class FlowColumn(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowFact:
-    """How the flow on Overview shows a number; the first of a column is bold.
+    """How the flow on Overview shows a number; the first number of a column is bold.
 
-    Those of a column are in the order of their fields.
+    A column's numbers are in the order of their fields.
     """
 
     column: FlowColumn
@@ -143,7 +143,7 @@ def piece(
 
     def declared(written: type[Piece]) -> type[Piece]:
         owner = dataclass(frozen=True, slots=True, kw_only=True)(written)
-        said = {
+        numbers = {
             attribute: replace(
                 number,
                 key=f"{name}.{attribute}",
@@ -152,9 +152,9 @@ def piece(
             )
             for attribute, number in _numbers_of(owner)
         }
-        for attribute, number in said.items():
+        for attribute, number in numbers.items():
             _OF_FIELDS[getattr(owner, attribute)] = number
-        _OF_PIECES[owner] = tuple(said.values())
+        _OF_PIECES[owner] = tuple(numbers.values())
         return owner
 
     return declared
@@ -168,9 +168,9 @@ def _numbers_of(owner: type) -> Iterator[tuple[str, Number]]:
         if isinstance(value, property)
     }
     for name, hint in {**owner.__annotations__, **properties}.items():
-        for said in getattr(hint, "__metadata__", ()):
-            if isinstance(said, Number):
-                yield name, said
+        for number in getattr(hint, "__metadata__", ()):
+            if isinstance(number, Number):
+                yield name, number
 
 
 def number_of(field: object) -> Number:

@@ -153,8 +153,8 @@ class Snapshot:
     @property
     def server(self) -> ServerState | None:
         """The only server shown; None without any, or for several."""
-        found = {each.source: each for each in reversed(self.shown_servers)}
-        return next(iter(found.values())) if len(found) == 1 else None
+        by_source = {each.source: each for each in reversed(self.shown_servers)}
+        return next(iter(by_source.values())) if len(by_source) == 1 else None
 
     @property
     def shown_servers(self) -> tuple[ServerState, ...]:
@@ -164,11 +164,11 @@ class Snapshot:
 
     @property
     def without_steps(self) -> bool:
-        """Whether no engine reports its steps, so all is known from scrapes."""
+        """Whether no engine reports its steps, so that numbers come from scrapes."""
         return bool(self.servers) and not self.engines
 
     @property
     def charts_end_ns(self) -> int:
-        """Now, or when the engine was lost."""
+        """Where charts end: now, or when the engine was lost."""
         lost_ns = self.timeline.lost_ns
         return self.now_ns if lost_ns is None else lost_ns

@@ -24,7 +24,7 @@ class Destination:
     """The file, folder or stdout that the user gave with ``-o``."""
 
     path: Path
-    """``-`` is stdout."""
+    """Path of the file or folder; ``-`` is stdout."""
     force: bool = False
 
     @property

@@ -39,7 +39,7 @@ class Item:
 
     text: str
     of: str = ""
-    """Whom or what it is about."""
+    """What or whom the item is about."""
     sign: str = ""
     """A sign with its word, such as ``▲ doubtful``."""
     tone: str = ""
@@ -212,13 +212,13 @@ def headed_charts(
     heading: str, figures: Iterable[str], about: str = "", level: int = 2
 ) -> list[Block]:
     """Charts under a heading; empty if none could be drawn."""
-    if not (drawn := [each for each in figures if each]):
+    if not (charts := [each for each in figures if each]):
         return []
-    said = [Sentence(text=about, tone="about")] if about else []
-    return [PrintedHeading(heading, level), *said, Charts(figures=drawn)]
+    sentences = [Sentence(text=about, tone="about")] if about else []
+    return [PrintedHeading(heading, level), *sentences, Charts(figures=charts)]
 
 
-def said_of(item: Item) -> str:
+def item_text(item: Item) -> str:
     return ": ".join(filter(None, (item.of, item.word, item.text)))
 
 

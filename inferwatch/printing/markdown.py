@@ -13,7 +13,7 @@ from inferwatch.printing.document import (
     PrintedHeading,
     Sentence,
     Table,
-    said_of,
+    item_text,
     text_of,
 )
 from inferwatch.visible import visible
@@ -65,16 +65,16 @@ def block_markdown(block: Block) -> str:  # noqa: C901, PLR0911 - a case for eac
         case Table():
             return _table(block)
         case Plot(rows=rows):
-            drawn = ("".join(text for text, _ in row).rstrip() for row in rows)
-            return _fenced("\n".join(drawn)) if rows else ""
+            lines = ("".join(text for text, _ in row).rstrip() for row in rows)
+            return _fenced("\n".join(lines)) if rows else ""
         case Code(text=text, language=language):
             return _fenced(text, language)
         case Folded(summary=summary, blocks=blocks):
             body = "\n\n".join(filter(None, map(block_markdown, blocks)))
-            said = _safe(_apart(summary))
+            heading = _safe(_apart(summary))
             if not body:
                 return ""
-            return f"<details><summary>{said}</summary>\n\n{body}\n\n</details>"
+            return f"<details><summary>{heading}</summary>\n\n{body}\n\n</details>"
         case _:
             return ""
 
@@ -86,10 +86,10 @@ def _sentence(each: Sentence) -> str:
 
 def _item(each: Item) -> str:
     doubt = "**!** " if each.is_doubt else ""
-    said = prose(said_of(each))
+    text = prose(item_text(each))
     if each.alarm:
-        said = said.replace(each.alarm, f"**{each.alarm}**", 1)
-    return f"- {doubt}{said}"
+        text = text.replace(each.alarm, f"**{each.alarm}**", 1)
+    return f"- {doubt}{text}"
 
 
 def _table(table: Table) -> str:
@@ -102,8 +102,8 @@ def _table(table: Table) -> str:
     marks = [":---" if each.is_left else "---:" for each in columns]
     cells = [
         [
-            _quoted(shortened_name(told) if table.has_names else told)
-            for told in map(text_of, row.cells)
+            _quoted(shortened_name(text) if table.has_names else text)
+            for text in map(text_of, row.cells)
         ]
         for row in rows
     ]
@@ -154,7 +154,7 @@ def _safe(text: str) -> str:
 
 
 def _apart(text: str) -> str:
-    """Break mentions and links so that GitHub does not activate them."""
+    """Break up mentions and links so that GitHub does not activate them."""
     return _CALLS.sub(rf"\1{_JOINER}", text.replace("://", f":{_JOINER}//"))
 
 

@@ -107,8 +107,8 @@ def _containing(block: Charts | PageSection | Folded) -> Iterator[str]:
                 yield from block_html(each)
             yield f"</{tag}>"
         case Folded(summary=summary, blocks=blocks, about=about, is_open=is_open):
-            said = _sign(summary, about) if about else as_html(summary)
-            yield f"<details{' open' * is_open}><summary>{said}</summary>"
+            heading = _sign(summary, about) if about else as_html(summary)
+            yield f"<details{' open' * is_open}><summary>{heading}</summary>"
             for each in blocks:
                 yield from block_html(each)
             yield "</details>"
@@ -118,11 +118,11 @@ def _item(each: Item) -> str:
     if not each.sign:
         return f"<li>{as_html(each.text)}</li>"
     of = f"<b>{as_html(each.of)}</b> " if each.of else ""
-    said = as_html(each.text)
+    text = as_html(each.text)
     if each.folded:
-        told = "".join(f"<p>{as_html(one)}</p>" for one in each.folded)
-        said = f"<details><summary>{said}</summary>{told}</details>"
-    return f"<li{_class(each.tone)}>{_sign(each.sign)}<div>{of}{said}</div></li>"
+        paragraphs = "".join(f"<p>{as_html(one)}</p>" for one in each.folded)
+        text = f"<details><summary>{text}</summary>{paragraphs}</details>"
+    return f"<li{_class(each.tone)}>{_sign(each.sign)}<div>{of}{text}</div></li>"
 
 
 def _sign(text: str, about: str = "") -> str:
@@ -191,5 +191,5 @@ def _inside(value: str | Cell | None) -> str:
 
 
 def _class(*names: str) -> str:
-    known = " ".join(filter(None, names))
-    return f' class="{known}"' if known else ""
+    classes = " ".join(filter(None, names))
+    return f' class="{classes}"' if classes else ""

@@ -67,16 +67,16 @@ class Figure:
         title = as_html(self.title)
         ruled = rules(self.x_ticks if self.is_tall else (), self.y_ticks)
         ys = "".join(label(tick, "top") for tick in self.y_ticks)
-        drawn = svg([*ruled, *self.shapes], title)
+        chart = svg([*ruled, *self.shapes], title)
         if self.over:
-            drawn = f'<div class="field">{drawn}{self.over}</div>'
+            chart = f'<div class="field">{chart}{self.over}</div>'
         kind = f' class="{self.kind}"' if self.kind else ""
         return (
             f"<figure{kind}><figcaption><b>{title}</b> "
             f'<span class="unit">{as_html(self.unit)}</span>{self._keys()}'
             f"</figcaption>{self._sides()}"
             f'<div class="plot{" axes" * self.is_tall}"><div class="ys">{ys}</div>'
-            f"{drawn}"
+            f"{chart}"
             f'<div class="xs">{axis_labels(self.x_ticks)}</div></div>{self.below}'
             "</figure>"
         )
@@ -136,10 +136,12 @@ def path(kind: str, shape: str, words: str = "") -> str:
 
 
 def line(points: Points, kind: str = "", ink: str = "") -> str:
-    told = " ".join(f"{x * WIDTH:.1f},{y * HEIGHT:.1f}" for x, y in points)
+    positions = " ".join(f"{x * WIDTH:.1f},{y * HEIGHT:.1f}" for x, y in points)
     named = f"line {kind}" if kind else "line"
     style = f' style="stroke:var(--{ink})"' if ink else ""
-    return f'<polyline class="{named}"{style} points="{told}"/>' if told else ""
+    return (
+        f'<polyline class="{named}"{style} points="{positions}"/>' if positions else ""
+    )
 
 
 def dot(side: str, x: float, y: float, words: str) -> str:
@@ -204,10 +206,10 @@ def clock(t_s: float) -> str:
     return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
-def told_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
+def tooltip_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
     """The tooltip of a column: each name with its value."""
-    told = zip(names, say(values), strict=True)
-    return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in told)}"
+    pairs = zip(names, say(values), strict=True)
+    return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in pairs)}"
 
 
 # Lines and areas over time.
@@ -276,7 +278,7 @@ class SvgTimeChart:
             column = [each.values[i] for each in self.series]
             if any(value is not None for value in column):
                 at = clock(self.start_s + i * self.column_s)
-                words = told_at(at, names, column, self.say)
+                words = tooltip_at(at, names, column, self.say)
                 yield stretch(i / count, (i + 1) / count, words)
 
     def _times(self) -> list[str]:
@@ -294,11 +296,11 @@ def broken_lines(
     count = max(len(values), 1)
     for known, run in groupby(enumerate(values), lambda at: at[1] is not None):
         if known:
-            held = [((i + 0.5) / count, _y(v or 0.0, top)) for i, v in run]
-            if len(held) == 1:
-                ((x, y),) = held
-                held = [(x - 0.5 / count, y), (x + 0.5 / count, y)]
-            yield line(held, kind, ink)
+            points = [((i + 0.5) / count, _y(v or 0.0, top)) for i, v in run]
+            if len(points) == 1:
+                ((x, y),) = points
+                points = [(x - 0.5 / count, y), (x + 0.5 / count, y)]
+            yield line(points, kind, ink)
 
 
 def _area(base: Sequence[float], above: Sequence[float], ink: str, top: float) -> str:

@@ -19,7 +19,7 @@ from inferwatch.printing.document import (
     PrintedRow,
     Sentence,
     Table,
-    said_of,
+    item_text,
     text_of,
 )
 from inferwatch.visible import visible
@@ -55,15 +55,15 @@ TONES = {
 
 
 def plain(text: str, tone: str) -> str:
-    """Leave the text without colour."""
+    """Return the text without colour."""
     del tone
     return text
 
 
 def painter() -> Paint:
-    """Colours if stdout is a terminal and NO_COLOR is not set."""
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return coloured if wanted else plain
+    """Return a function that colours text, if stdout is a terminal without NO_COLOR."""
+    has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return coloured if has_colour else plain
 
 
 def coloured(text: str, tone: str) -> str:
@@ -97,11 +97,11 @@ def block_lines(  # noqa: C901 - a case for each
         case Items(items=items):
             for each in items:
                 sign = "! " if each.is_doubt else ""
-                yield from wrapped(f"{sign}{said_of(each)}", width=width)
+                yield from wrapped(f"{sign}{item_text(each)}", width=width)
         case FactList(pairs=pairs):
             for name, value in pairs:
-                said = f"{name}: {text_of(value)}"
-                yield from wrapped(said, first="  ", then="    ", width=width)
+                pair = f"{name}: {text_of(value)}"
+                yield from wrapped(pair, first="  ", then="    ", width=width)
         case Code(text=text):
             yield text
         case Plot(rows=rows):
@@ -172,11 +172,11 @@ def wrapped(
 
     If ``width`` is given, words with hyphens stay whole, as flags must be readable.
     """
-    shown = visible(text)
-    if len(shown) > MOST_CHARACTERS:
-        shown = f"{shown[:MOST_CHARACTERS]}…"
-    marked = "".join(f"{_WIDE}{each}" if is_wide(each) else each for each in shown)
-    room = (width or WIDTH) - (marked != shown)  # a mark may end a line
+    safe = visible(text)
+    if len(safe) > MOST_CHARACTERS:
+        safe = f"{safe[:MOST_CHARACTERS]}…"
+    marked = "".join(f"{_WIDE}{each}" if is_wide(each) else each for each in safe)
+    room = (width or WIDTH) - (marked != safe)  # a mark may end a line
     lines = wrap(
         marked,
         room,
@@ -197,16 +197,16 @@ def columns_of(text: str) -> int:
 
 def shortened(text: str, width: int) -> str:
     """The text made safe to show, in at most ``width`` columns."""
-    shown, room = "", width
+    result, room = "", width
     for each in visible(text):
         room -= 1 + is_wide(each)
         if room < 0:
-            return f"{shown[:-1]}…"
-        shown += each
-    return shown
+            return f"{result[:-1]}…"
+        result += each
+    return result
 
 
 def cut(name: str, width: int) -> str:
     """A name from outside, right-aligned in ``width`` columns after a blank."""
-    shown = shortened(name, width - 1)
-    return " " * (width - columns_of(shown)) + shown
+    short_name = shortened(name, width - 1)
+    return " " * (width - columns_of(short_name)) + short_name

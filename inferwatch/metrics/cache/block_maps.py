@@ -1,4 +1,4 @@
-"""Folds block maps: who holds which block of each rank's pool, and what was evicted.
+"""Folds block maps: which request holds which block of each rank, and what was evicted.
 
 A map of changes applies only to the map before it. Where one is missing or contradicts
 itself, no picture is shown until a whole map comes.
@@ -19,7 +19,7 @@ from inferwatch.metrics.series.saving import Parts, WrittenParts
 
 MOST_RANKS = 512
 MOST_BLOCKS = 1 << 20
-"""Largest total of blocks in all pools; a server with more has no picture."""
+"""Largest total of blocks in all pools; above it there is no picture."""
 MOST_STANDING = 1 << 22
 """Largest total length of the holders' block lists of a rank.
 
@@ -91,12 +91,12 @@ class RankBlocks:
 
     @property
     def groups(self) -> int:
-        """Largest number of KV cache groups that a holder has blocks in."""
+        """Largest number of KV cache groups in which one request holds blocks."""
         return max(map(len, self._lists.values()), default=1)
 
     @property
     def standing(self) -> int:
-        """Total blocks held; blocks that several requests share count once for each."""
+        """Total length of the holders' block lists, which repeat shared blocks."""
         return self._standing
 
     def forget(self) -> None:
@@ -249,7 +249,7 @@ class RankBlocks:
         return filter(None, chain.from_iterable(self._lists[holder].values()))
 
     def _check(self, block_map: BlockMap) -> None:
-        """Raise ContradictionError for a map that makes no sense."""
+        """Raise ContradictionError for a map that contradicts itself."""
         lengths = {len(block_map.holders), len(block_map.kept), len(block_map.blocks)}
         if block_map.groups:
             lengths.add(len(block_map.groups))
@@ -324,9 +324,9 @@ class RankBlocks:
         t_ns: int = UNKNOWN_NS,
     ) -> None:
         groups = self._lists.setdefault(holder, {})
-        held = groups.setdefault(group, [])
-        _agree(0 <= kept <= len(held) and _within(blocks, self.num_blocks))
-        gone, held[kept:] = held[kept:], blocks
+        own = groups.setdefault(group, [])
+        _agree(0 <= kept <= len(own) and _within(blocks, self.num_blocks))
+        gone, own[kept:] = own[kept:], blocks
         refs = self._refs
         for block in blocks:  # before releasing, so that kept ones stay
             if block:
@@ -334,7 +334,7 @@ class RankBlocks:
                 self._standing += 1
         self._let_go(gone, t_ns)
         self._held.pop(holder, None)
-        if not held:
+        if not own:
             del groups[group]
         if not groups:
             del self._lists[holder]
@@ -371,7 +371,7 @@ class BlockMaps:
             rank.take(block_map, self._on_evicted)
 
     def doubt(self, source: str) -> None:
-        """Record that messages of a source were lost; a map may be among them."""
+        """Record that messages of a source were lost, perhaps with a map."""
         for (each, _), rank in self._ranks.items():
             if source in {"", each}:
                 rank.doubted = True
@@ -397,9 +397,9 @@ class BlockMaps:
 
     def restore(self, saved: Sequence[int], parts: WrittenParts) -> None:
         for number in saved:
-            held = parts.get(number, SavedBlocks)
-            self._ranks[held.source, held.rank] = blocks = RankBlocks()
-            blocks.restore(held)
+            state = parts.get(number, SavedBlocks)
+            self._ranks[state.source, state.rank] = blocks = RankBlocks()
+            blocks.restore(state)
 
 
 def _agree(fits: bool) -> None:  # noqa: FBT001 - a condition

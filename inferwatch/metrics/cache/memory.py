@@ -157,7 +157,7 @@ class HitPoint:
 
 @piece("room", Vantage.ENGINE)
 class Room:
-    """How many more requests of the present mix would fit into the KV cache."""
+    """How many more requests like the present ones would fit into the KV cache."""
 
     requests: Annotated[
         int,
@@ -223,7 +223,7 @@ class Room:
 
 @piece("memory", Vantage.ENGINE)
 class Memory:
-    """Who holds the KV cache, as of the latest block map unless a field says window."""
+    """Requests that hold the KV cache, by the latest block map or over the window."""
 
     map_age_s: Annotated[
         float | None,

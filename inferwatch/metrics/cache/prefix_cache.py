@@ -316,9 +316,9 @@ class PrefixCaches:
         for block, parent in zip(events.stored, events.parents, strict=False):
             if block in cache.blocks:
                 continue  # already cached
-            known = (events.source, events.rank, block)
-            again += known in self._evicted
-            self._evicted.pop(known, None)
+            key = (events.source, events.rank, block)
+            again += key in self._evicted
+            self._evicted.pop(key, None)
             fresh += 1
             if self._blocks >= MOST_BLOCKS:
                 cache.partial = True
@@ -373,8 +373,8 @@ class PrefixCaches:
 
     def restore(self, saved: SavedCaches, parts: WrittenParts) -> None:
         for number in saved.ranks:
-            held = parts.get(number, SavedCache)
-            self._ranks[held.source, held.rank] = cache = _restored(held)
+            state = parts.get(number, SavedCache)
+            self._ranks[state.source, state.rank] = cache = _restored(state)
             self._blocks += len(cache.blocks)
         evicted = parts.get(saved.evicted, list[tuple[str, int, int]])
         self._evicted = OrderedDict.fromkeys(evicted)

@@ -56,10 +56,7 @@ class LruOrder:
         self._append(keys)
 
     def distances(self, keys: Sequence[int]) -> Ints:
-        """Return how many other keys were used since each key.
-
-        -1 where it is unknown.
-        """
+        """Return how many other keys were used since each key; -1 where unknown."""
         slots = np.array([self._slots.get(key, -1) for key in keys], np.int64)
         later = np.full(len(keys), -1, np.int64)
         after = self._counts[::-1].cumsum()[::-1] - self._counts
@@ -123,7 +120,7 @@ class SavedReuse(msgspec.Struct, array_like=True):
 
 
 class RankReuse:
-    """When blocks of one rank's cache were last used; hashes are cut to 32 bits."""
+    """The last use of each block of one rank's cache; hashes are cut to 32 bits."""
 
     def __init__(self, one_in: int, pool: int) -> None:
         self.one_in = one_in
@@ -143,7 +140,7 @@ class RankReuse:
         self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
 
     def see(self, keys: Iterable[int]) -> None:
-        """Remember the hashes; once room runs out, only a share of them."""
+        """Remember the hashes; once there is no room, only a share of them."""
         mask = self.seen_one_in - 1
         self.seen.update(dict.fromkeys(key for key in keys if not key & mask))
         while len(self.seen) > MOST_SEEN:
@@ -182,19 +179,21 @@ class Reuse:
         self._counts = ReuseCounts()
 
     def take(
-        self, told: PromptBlocks, pool: int | None, prompt_tokens: int | None
+        self, prompt_blocks: PromptBlocks, pool: int | None, prompt_tokens: int | None
     ) -> None:
         """Add a finished request, given its rank's pool size and its prompt length."""
-        if pool is None or not 0 < pool < MOST_POOL or not _plausible(told):
+        if pool is None or not 0 < pool < MOST_POOL or not _plausible(prompt_blocks):
             return
-        rank = self._rank(told, pool)
+        rank = self._rank(prompt_blocks, pool)
         if rank is None:
             return
-        places = np.array(told.places or range(len(told.hashes)), np.int64)
-        keys = _keys(told.hashes)
-        prompt = places < told.prompt_blocks
-        findable = places < _findable(told, prompt_tokens)
-        self._count_prompt(told, prompt_tokens)
+        places = np.array(
+            prompt_blocks.places or range(len(prompt_blocks.hashes)), np.int64
+        )
+        keys = _keys(prompt_blocks.hashes)
+        prompt = places < prompt_blocks.prompt_blocks
+        findable = places < _findable(prompt_blocks, prompt_tokens)
+        self._count_prompt(prompt_blocks, prompt_tokens)
         self._look_up(rank, keys[prompt], findable[prompt])
         # As in vLLM, the last block of a request is evicted first.
         followed = keys[keys & np.uint32(rank.of_ours - 1) == 0]
@@ -202,9 +201,9 @@ class Reuse:
         rank.see(keys.tolist())
 
     def clear(self, source: str, rank: int) -> None:
-        held = self._ranks.get((source, rank))
-        if held is not None:
-            held.clear()
+        rank_reuse = self._ranks.get((source, rank))
+        if rank_reuse is not None:
+            rank_reuse.clear()
 
     def lost(self, source: str) -> None:
         for key in [key for key in self._ranks if source in {"", key[0]}]:
@@ -241,7 +240,7 @@ class Reuse:
         for (source, number), rank in self._ranks.items():
             seen = np.array([*rank.seen], np.uint32)
             chunks = [seen[i : i + SEEN_PART] for i in range(0, len(seen), SEEN_PART)]
-            held = SavedReuse(
+            state = SavedReuse(
                 source=source,
                 rank=number,
                 one_in=rank.one_in,
@@ -253,7 +252,7 @@ class Reuse:
                     for chunk in chunks
                 ],
             )
-            ranks.append(parts.add(held, lasts=False))
+            ranks.append(parts.add(state, lasts=False))
         return SavedReuses(ranks=ranks, counts=self._counts)
 
     def restore(self, saved: SavedReuses, parts: WrittenParts) -> None:
@@ -261,18 +260,18 @@ class Reuse:
             raise msgspec.ValidationError("these are not the counts that were saved")
         self._counts = saved.counts
         for number in saved.ranks:
-            held = parts.get(number, SavedReuse)
-            if not 1 <= held.one_in <= MOST_HASHES or not 0 < held.pool < MOST_POOL:
+            state = parts.get(number, SavedReuse)
+            if not 1 <= state.one_in <= MOST_HASHES or not 0 < state.pool < MOST_POOL:
                 raise msgspec.ValidationError("this is no pool of blocks")
-            rank = RankReuse(held.one_in, held.pool)
-            keys = _ints(held.keys)
-            if len(keys) > FACTORS[-1] * held.pool // rank.weight + 1:
+            rank = RankReuse(state.one_in, state.pool)
+            keys = _ints(state.keys)
+            if len(keys) > FACTORS[-1] * state.pool // rank.weight + 1:
                 raise msgspec.ValidationError("these are too many blocks")
             rank.order.use(keys)
-            rank.seen_one_in = held.seen_one_in
-            chunks = (_ints(parts.get(each, bytes)) for each in held.seen)
+            rank.seen_one_in = state.seen_one_in
+            chunks = (_ints(parts.get(each, bytes)) for each in state.seen)
             rank.seen = dict.fromkeys(key for chunk in chunks for key in chunk)
-            self._ranks[held.source, held.rank] = rank
+            self._ranks[state.source, state.rank] = rank
 
     def _rank(self, prompt: PromptBlocks, pool: int) -> RankReuse | None:
         """Return the state of a rank.
@@ -316,8 +315,8 @@ class Reuse:
             counts.misses[place] += weight * missed
         mine = keys & np.uint32(rank.seen_one_in - 1) == 0
         seen = [key in rank.seen for key in keys[mine].tolist()]
-        found = np.logical_and.accumulate(np.array(seen, np.bool_) & findable[mine])
-        missed = int((~found).sum())
+        hits = np.logical_and.accumulate(np.array(seen, np.bool_) & findable[mine])
+        missed = int((~hits).sum())
         counts.misses_ever += rank.one_in * rank.seen_one_in * missed
 
 

@@ -1,4 +1,4 @@
-"""Tracks who holds the KV cache: block maps joined with steps and requests."""
+"""Tracks which requests hold the KV cache, by block maps, steps and requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class MemoryMoment:
 
 
 class MemoryTracker:
-    """Folds block maps and prompts; shows who holds the KV cache and how it grows."""
+    """Folds block maps and prompts; shows which requests hold KV blocks, and growth."""
 
     def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines
@@ -96,30 +96,30 @@ class MemoryTracker:
         """Return the memory view of a moment; None where no probe reports an engine."""
         if not self._engines.ranks:
             return None
-        known = self._maps.known
+        pools = self._maps.known
         kv, now_ns, window = moment.kv, moment.now_ns, moment.window
-        counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
-        private = sum(count[2] for count in counts) if known else None
-        shared = sum(count[3] for count in counts) if known else None
+        counts = [rank.picture(*at).counts for *at, rank in pools]  # type: ignore[arg-type]
+        private = sum(count[2] for count in counts) if pools else None
+        shared = sum(count[3] for count in counts) if pools else None
         used = (private or 0) + (shared or 0)
-        waste = self._waste(known, kv.block_tokens)
+        waste = self._waste(pools, kv.block_tokens)
         roomy = used * (kv.block_tokens or 0)
-        standing = sum(rank.standing for *_, rank in known)
+        standing = sum(rank.standing for *_, rank in pools)
         tokens_saved = None
-        if known and kv.block_tokens:
+        if pools and kv.block_tokens:
             tokens_saved = (standing - used) * kv.block_tokens
         growth = _growth(moment)
         since_ns, ages = self._mapped_since_ns, self._ages(now_ns, window)
         evicted = None
         if since_ns is not None:
             evicted = self.evictions.over(now_ns, window).sums["evicted"]
-        age_ns = max((now_ns - rank.t_ns for *_, rank in known), default=None)
+        age_ns = max((now_ns - rank.t_ns for *_, rank in pools), default=None)
         steps, whole = moment.steps.sums, moment.whole.sums
         return Memory(
             map_age_s=seconds(age_ns),
             private_blocks=private,
             shared_blocks=shared,
-            holders=self._holders(known, moment) if holders else (),
+            holders=self._holders(pools, moment) if holders else (),
             waste_tokens=waste,
             waste_share=waste / roomy if waste is not None and roomy else None,
             tokens_saved=tokens_saved,
@@ -141,13 +141,13 @@ class MemoryTracker:
         return self._reuse.curve(blocks)
 
     def waste_share(self, block_tokens: int | None) -> float | None:
-        """Return empty room in last blocks / room in used blocks, 0-1.
+        """Return unused room in last blocks / room in used blocks, 0-1.
 
         None if unknown.
         """
-        known = self._maps.known
-        waste = self._waste(known, block_tokens)
-        counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
+        pools = self._maps.known
+        waste = self._waste(pools, block_tokens)
+        counts = [rank.picture(*at).counts for *at, rank in pools]  # type: ignore[arg-type]
         roomy = sum(count[2] + count[3] for count in counts) * (block_tokens or 0)
         return waste / roomy if waste is not None and roomy else None
 
@@ -178,7 +178,7 @@ class MemoryTracker:
         return ages.p50, ages.max
 
     def _waste(self, pools: Pools, block_tokens: int | None) -> int | None:
-        """Return the empty room in last blocks, in tokens, where it is known."""
+        """Return the unused room in last blocks, in tokens; None if unknown."""
         wasted: list[int | None] = []
         for source, _, rank in pools:
             requests = self._requests.members(source)
@@ -186,11 +186,11 @@ class MemoryTracker:
                 return None
             each = (requests.get(holder) for holder in rank.holders)
             wasted += [_wasted(tokens_in(one), block_tokens) for one in each]
-        told = [tokens for tokens in wasted if tokens is not None]
-        return sum(told) if told or (pools and not wasted) else None
+        tokens_wasted = [tokens for tokens in wasted if tokens is not None]
+        return sum(tokens_wasted) if tokens_wasted or (pools and not wasted) else None
 
     def _holders(self, pools: Pools, moment: MemoryMoment) -> tuple[Holder, ...]:
-        held = []
+        holders = []
         for source, _, rank in pools:
             requests, groups = self._requests.members(source), rank.groups
             for ordinal, blocks, shared in rank.shares():
@@ -199,7 +199,7 @@ class MemoryTracker:
                 wasted = _wasted(tokens, moment.kv.block_tokens)
                 began_ns = request.scheduled_ns if request is not None else None
                 age_ns = None if began_ns is None else moment.now_ns - began_ns
-                held.append(
+                holders.append(
                     Holder(
                         key=f"{source}/{request.request_id if request else None}",
                         name=_name(request, ordinal),
@@ -212,7 +212,7 @@ class MemoryTracker:
                         age_s=seconds(age_ns),
                     )
                 )
-        return tuple(sorted(held, key=lambda each: (-each.blocks, each.ordinal)))
+        return tuple(sorted(holders, key=lambda each: (-each.blocks, each.ordinal)))
 
 
 def tokens_in(request: Request | None) -> int | None:
@@ -290,8 +290,8 @@ def _room(
         return None
     tokens = ceil(sizes.p50)
     blocks = max(ceil(tokens / kv.block_tokens), 1)
-    found = outcomes.found.quantiles(moment.now_ns, moment.window).mean or 0
-    shared = min(found / kv.block_tokens, blocks * (shared_part or 0))
+    cached_tokens = outcomes.found.quantiles(moment.now_ns, moment.window).mean or 0
+    shared = min(cached_tokens / kv.block_tokens, blocks * (shared_part or 0))
     idle = kv.free_blocks + (kv.cached_blocks or 0)
     return Room(
         requests=int(idle / max(blocks - shared, 1)),

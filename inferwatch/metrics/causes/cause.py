@@ -53,7 +53,7 @@ class Cause(StrEnum):
     MERGED = "merged"
     """The client got several tokens at once, though the engine made them in time."""
 
-    # Further parts that a client of ours sees.
+    # Parts that only a client of ours measures.
     CLIENT = "client"
     """From the intended send to the actual send."""
     NETWORK = "network"
@@ -109,7 +109,7 @@ Parts = tuple[tuple[Cause, float], ...]
 
 @piece("slow_group", Vantage.ENGINE)
 class SlowGroup:
-    """Those of the slowest requests that lost most time to one cause."""
+    """The slowest requests that lost most time to one cause."""
 
     cause: Annotated[
         Cause,
@@ -157,8 +157,8 @@ class SlowGroup:
 class SlowRequests:
     """The slowest requests of the window by TTFT, and the causes of their delay.
 
-    Slowest are all from the window's p99 on if it holds a hundred requests, else its
-    slowest tenth, at least one. Only the slowest 64 of each second are kept, and of
+    These are all requests from the window's p99 on if it has a hundred requests, else
+    the slowest tenth, at least one. Only the slowest 64 of each second are kept, and of
     requests more than five minutes old the slowest 1,024.
     """
 

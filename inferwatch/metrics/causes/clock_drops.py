@@ -20,7 +20,7 @@ HELD_DOWN = 0x4 | 0x8 | 0x10 | 0x20 | 0x40 | 0x80
 
 
 class SavedClock(msgspec.Struct, array_like=True):
-    """One GPU: time of the latest sample, recent clocks, and why they are throttled."""
+    """One GPU's latest sample time, recent clocks, and reasons for throttling."""
 
     t_ns: int
     mhz: list[int]
@@ -49,8 +49,8 @@ class ClockDrops:
         before.append(sample.sm_clock_mhz)
         usual_mhz = median_low(gpu.mhz) if len(gpu.mhz) >= LEAST_SAMPLES else 0
         gpu.t_ns, gpu.mhz = t_ns, list(before)
-        held = gpu.reasons is None or gpu.reasons & HELD_DOWN
-        if held and sample.sm_clock_mhz < DROP * usual_mhz:
+        is_throttled = gpu.reasons is None or gpu.reasons & HELD_DOWN
+        if is_throttled and sample.sm_clock_mhz < DROP * usual_mhz:
             return since_ns, t_ns
         return None
 

@@ -1,6 +1,6 @@
 """Attributes the time of a request up to its first token, in whole nanoseconds.
 
-Used by the Model for all requests, and by stories of single ones.
+The Model does so for all requests, a story for its own.
 """
 
 import msgspec
@@ -18,9 +18,9 @@ NS_PER_S = 1_000_000_000
 
 
 class Wait(msgspec.Struct, array_like=True):
-    """A request in the engine, from its queue to its first token; saved as it is.
+    """A request's time in the engine by cause, from its queue to its first token.
 
-    What is spent adds up to ``upto_ns - added_ns`` at every moment.
+    ``spent_ns`` adds up to ``upto_ns - added_ns`` at every moment. Saved as it is.
     """
 
     added_ns: int
@@ -48,14 +48,14 @@ class Wait(msgspec.Struct, array_like=True):
         return cls(added_ns=added_ns, upto_ns=added_ns)
 
     def passed_over(self, account: QueueAccount) -> None:
-        """Record that the first step since it was queued did not take the request."""
-        self._came_before(account)
+        """Record that the first step after it was queued did not schedule it."""
+        self._spend_until_step(account)
         self.account = account.spent_ns.copy()
 
     def taken(self, account: QueueAccount, cached_tokens: int) -> None:
-        """Record that the latest step is the first that the request is in."""
+        """Record that the latest step is the first to schedule the request."""
         if self.account is None:
-            self._came_before(account)
+            self._spend_until_step(account)
         else:
             self.spent_ns = self.so_far(account.spent_ns)
             self.upto_ns = self.added_ns + sum(self.spent_ns)
@@ -95,24 +95,24 @@ class Wait(msgspec.Struct, array_like=True):
         return self.step is None and self.account is None
 
     def so_far(self, now_ns: list[int]) -> list[int]:
-        """Return the time spent by cause, given ``up_to_now`` of its rank's account."""
+        """Return the time spent by cause, given the times of its rank's account."""
         if self.account is None:
             return self.spent_ns
         pairs = zip(self.spent_ns, now_ns, self.account, strict=True)
         return [spent + now - then for spent, now, then in pairs]
 
     def freeze(self, account: QueueAccount | None = None) -> None:
-        """End the attribution, with its rank's account if that is known."""
+        """End the attribution; ``account`` is that of its rank, None where unknown."""
         if account is not None and self.account is not None:
             self.spent_ns = self.so_far(account.up_to_now())
             self.upto_ns = self.added_ns + sum(self.spent_ns)
         self.account = None
         self.step = NO_STEP if self.step is None else self.step
 
-    def _came_before(self, account: QueueAccount) -> None:
-        """Attribute the time up to the latest step to the step that ran when it came.
+    def _spend_until_step(self, account: QueueAccount) -> None:
+        """Attribute the time up to the latest step to the step that ran until then.
 
-        It is unknown where steps were missed.
+        To an unknown cause where steps were missed.
         """
         known = account.is_first_after(self.added_ns)
         if known and account.before_ns is not None:
@@ -136,19 +136,19 @@ def ttft_spent(
 ) -> list[int]:
     """Return a TTFT by place of TTFT_CAUSES; the parts add up to it.
 
-    An engine takes requests into its queue between two steps: of the way there, what
-    falls into a step counts as that step's time, not as the API server's.
+    An engine takes requests into its queue between two steps: time on the way there
+    during which a step ran counts as the step's, not as the API server's.
 
     ``wait`` is None where the engine's reports were lost. ``arrived_ns`` and
     ``ttft_ns`` are the front end's; ``first_ns`` is when the engine made the first
-    token and ``tokenised_ns`` when the request left the front end, None where not seen.
+    token and ``tokenised_ns`` when the request left the front end, None where unknown.
     """
     unknown = PLACE[Cause.UNKNOWN]
     if wait is not None:
         spent_ns = wait.spent_ns.copy()
         api_ns = wait.added_ns - arrived_ns
         send_ns = 0 if first_ns is None else arrived_ns + ttft_ns - first_ns
-        held_ns = held_up(wait, tokenised_ns)
+        held_ns = wait_ns(wait, tokenised_ns)
         spent_ns[PLACE[Cause.API]] = api_ns - held_ns
         spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
         spent_ns[PLACE[Cause.SEND]] = send_ns
@@ -162,7 +162,8 @@ def ttft_spent(
     return spent_ns
 
 
-def held_up(wait: Wait, tokenised_ns: int | None) -> int:
+def wait_ns(wait: Wait, tokenised_ns: int | None) -> int:
+    """Return how long a step ran while the request was on its way to the engine."""
     if tokenised_ns is None or wait.before is None:
         return 0
     start_ns, end_ns = wait.before

@@ -1,7 +1,7 @@
 """Explains late tokens by the steps since the token before.
 
-It works on plain facts, so that the Model, which keeps the latest steps, and stories,
-which have all, give the same result.
+The Model, which keeps the latest steps, and stories, which have all, use the same
+rules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,7 +45,7 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_prefill(self) -> bool:
-        """Whether prefill is at least half of its tokens."""
+        """Whether at least half of its tokens are prefill."""
         return self.prefill_tokens >= max(1, self.decode_tokens)
 
 
@@ -82,7 +82,7 @@ def is_spike(gap_ns: int, usual_gap_ns: float | None) -> bool:
 
 
 def usual_gap_ns(recent: Iterable[StepFact]) -> int | None:
-    """Return the median time between ends of steps; None of too few."""
+    """Return the median time between ends of steps; None if there are too few."""
     gaps = [each.duration_ns + each.gap_ns for each in recent]
     return median_low(gaps) if len(gaps) >= LEAST_USUAL else None
 
@@ -99,7 +99,7 @@ def why_late(
     """Return why a request got no token between two moments.
 
     ``steps`` are those of its rank that ended after ``last_ns``, up to the one with the
-    token at ``t_ns``; ``recent`` are steps before those, from which the usual follows.
+    token at ``t_ns``; ``recent`` are steps before those, from which usual times follow.
     ``preempted`` and ``clock_dropped`` tell whether the request was preempted, or the
     clocks of an engine's GPU throttled, in between.
     """
@@ -114,23 +114,23 @@ def why_late(
             took_ns = max(0, took_ns - (usual_ns or 0))
         kind = "slow" if number == len(steps) else "left out"
         spent_ns["prefill" if by_prefill else kind] += took_ns
-    found = {
+    time_ns = {
         Cause.HOST_STALL: max(0, between_ns),
         Cause.LONG_PREFILL: spent_ns["prefill"],
         Cause.SLOW_STEP: spent_ns["slow"],
         Cause.UNKNOWN: spent_ns["left out"],
     }
-    cause = max(found, key=lambda each: found[each])
-    if 2 * found[cause] < sum(found.values()) or not steps:
+    cause = max(time_ns, key=lambda each: time_ns[each])
+    if 2 * time_ns[cause] < sum(time_ns.values()) or not steps:
         cause = Cause.UNKNOWN
     if cause is Cause.SLOW_STEP and clock_dropped:
         cause = Cause.CLOCK_DROP
     return Lateness(
         cause=Cause.RECOMPUTE if preempted else cause,
-        between_ns=found[Cause.HOST_STALL],
-        prefill_ns=found[Cause.LONG_PREFILL],
-        slow_ns=found[Cause.SLOW_STEP],
-        left_out_ns=found[Cause.UNKNOWN],
+        between_ns=time_ns[Cause.HOST_STALL],
+        prefill_ns=time_ns[Cause.LONG_PREFILL],
+        slow_ns=time_ns[Cause.SLOW_STEP],
+        left_out_ns=time_ns[Cause.UNKNOWN],
         prefill_tokens=sum(each.prefill_tokens for each in steps),
         steps=len(steps),
         worst=max(steps, key=lambda each: each.duration_ns, default=None),

@@ -1,8 +1,8 @@
 """Why requests wait in the queue of a rank: what bound each of its steps.
 
-A request not taken by the ``schedule()`` of a step waits until the next, because of
-what bound the step. So nothing is kept per waiting request: a rank adds up its time by
-what bound it, and the difference of two such accounts is a wait.
+A request that a step does not schedule waits until the next one, because of what bound
+the step. So nothing is kept per waiting request: a rank adds up its time by what bound
+it, and the difference of two such accounts is a wait.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ CAUSE_OF_BOUND = {
     BoundBy.DEFERRED: Cause.QUEUE_DEFERRED,
     BoundBy.OTHER: Cause.QUEUE_OTHER,
 }
-"""Why a waiting request was not taken; a step that nothing bound takes all."""
+"""Why a waiting request was not scheduled; a step that nothing bound schedules all."""
 PLACE_OF_BOUND = {bound: PLACE[cause] for bound, cause in CAUSE_OF_BOUND.items()}
 
 NO_STEP = -2
@@ -70,7 +70,7 @@ class QueueAccount(msgspec.Struct, array_like=True):
         self.place = PLACE_OF_BOUND[step.bound_by]
 
     def forget(self) -> None:
-        """Record that readings were lost, so steps may be missing."""
+        """Record that readings were lost, so that steps may be missing."""
         self.index = NO_STEP
 
     def is_first_after(self, t_ns: int) -> bool:

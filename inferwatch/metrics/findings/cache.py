@@ -19,7 +19,7 @@ PREFILL_TIME = (Cause.PREFILL, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 def more_memory(facts: Facts) -> tuple[Knob, ...]:
     """Return flags that enlarge the KV cache; each needs a restart."""
     flags = []
-    if facts.told("gpu_memory_utilization") is not None or facts.gpus:
+    if facts.setting("gpu_memory_utilization") is not None or facts.gpus:
         flags.append(
             facts.flag(
                 "gpu_memory_utilization",
@@ -66,7 +66,7 @@ RECOMPUTED = 0.1
 """Share of the computed tokens that were computed before, 0-1."""
 
 
-def done_twice(facts: Facts) -> float | None:
+def recomputed_share(facts: Facts) -> float | None:
     """Return the share of computed tokens that were recomputed, 0-1.
 
     None if there are none.
@@ -77,12 +77,12 @@ def done_twice(facts: Facts) -> float | None:
     return min(again / done, 1.0) if done else None
 
 
-def outgrown(facts: Facts) -> bool:
-    """Return whether outputs, not prompts, are why requests are preempted."""
+def is_due_to_outputs(facts: Facts) -> bool:
+    """Return whether outputs, rather than prompts, cause the preemptions."""
     sums = facts.steps_minute.sums
     prompts = sums.get("prefill_tokens", 0) - sums.get("recomputed_tokens", 0)
     longer = sums.get("output_tokens", 0) > prompts
-    return longer and (done_twice(facts) or 0.0) >= RECOMPUTED
+    return longer and (recomputed_share(facts) or 0.0) >= RECOMPUTED
 
 
 class KvBound(Diagnosis):
@@ -93,7 +93,7 @@ class KvBound(Diagnosis):
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        if outgrown(facts):
+        if is_due_to_outputs(facts):
             return None
         causes, bound = [Cause.QUEUE_KV, Cause.RECOMPUTE], [BoundBy.KV]
         if blocks_short(facts):
@@ -113,8 +113,8 @@ class KvBound(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.KV)
-        text = f"KV blocks bound the scheduler for {held:.0%} of the last 10 s"
+        share = facts.bound_share(BoundBy.KV)
+        text = f"KV blocks bound the scheduler for {share:.0%} of the last 10 s"
         if seqs := facts.bound_share(BoundBy.SEQS):
             text += f", max_num_seqs for {seqs:.0%}"
         return (
@@ -143,20 +143,20 @@ class Preemptions(Diagnosis):
     """Preemptions in ten seconds."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        share = done_twice(facts)
+        share = recomputed_share(facts)
         if facts.steps.sums.get("preemptions", 0) < self.LEAST:
             return None
         if share is None or share < RECOMPUTED:
             return None
         # A preempted request also waits: the cost is the larger of both.
         causes = (Cause.RECOMPUTE, Cause.QUEUE_KV)
-        spent = facts.ttft_share(*causes[: 1 + outgrown(facts)]) or 0.0
+        spent = facts.ttft_share(*causes[: 1 + is_due_to_outputs(facts)]) or 0.0
         return FindingCost(
             max(share, spent), f"{share:.0%} of the computed tokens, twice"
         )
 
     def sentence(self, facts: Facts) -> str:
-        n, share = facts.steps.sums["preemptions"], done_twice(facts) or 0.0
+        n, share = facts.steps.sums["preemptions"], recomputed_share(facts) or 0.0
         return (
             f"{n:,} preemptions in 10 s: {share:.0%} of all tokens were computed again "
             f"(KV {usage(facts)})"
@@ -165,11 +165,11 @@ class Preemptions(Diagnosis):
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         again = facts.steps.sums["recomputed_tokens"]
         text = f"{again:,} tokens computed again in the last 10 s"
-        found = [Evidence(text=text, page="kv", t_ns=facts.now_ns)]
+        evidence = [Evidence(text=text, page="kv", t_ns=facts.now_ns)]
         if key := facts.slowest.get(Cause.RECOMPUTE):
             text = "this one waited longest to have its tokens computed again"
-            found.append(Evidence(text=text, page="request", key=key))
-        return tuple(found)
+            evidence.append(Evidence(text=text, page="request", key=key))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (
@@ -325,9 +325,9 @@ class UnstablePrefix(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        looked = facts.steps_minute.sums.get("prefix_queries", 0)
-        found = facts.steps_minute.sums.get("prefix_hits", 0)
-        text = f"{looked:,} prompt tokens looked up in the last minute, {found:,} found"
+        queries = facts.steps_minute.sums.get("prefix_queries", 0)
+        hits = facts.steps_minute.sums.get("prefix_hits", 0)
+        text = f"{queries:,} prompt tokens looked up in the last minute, {hits:,} found"
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -353,7 +353,7 @@ class PrefixCachingOff(Diagnosis):
     LEAST_TOKENS = 128
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        if facts.told("enable_prefix_caching") is not False:
+        if facts.setting("enable_prefix_caching") is not False:
             return None
         spent = facts.ttft_share(*PREFILL_CAUSES)
         if spent is None or spent < self.PREFILL:

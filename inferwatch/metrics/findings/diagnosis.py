@@ -21,7 +21,7 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True)
 class FindingCost:
-    """What a finding costs as a share, with a text that says a share of what."""
+    """What a finding costs, as a share, and a text that says a share of what."""
 
     share: float
     """From 0 to 1."""
@@ -55,13 +55,10 @@ class Diagnosis(ABC):
 
     @abstractmethod
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Return what may be done about it; knobs that need no restart come first."""
+        """Return what to do about it; knobs that need no restart come first."""
 
     def judge(self, facts: Facts) -> FindingCost | None:
-        """Return the cost as in ``holds``.
-
-        Scaled by the share of missed objectives, if any.
-        """
+        """Return the cost as in ``holds``, scaled by the share of missed objectives."""
         cost = self.holds(facts)
         slo = facts.around.slo
         if cost is None or slo is None or not self.MISSES or not slo.judged:
@@ -90,7 +87,7 @@ class Diagnosis(ABC):
 
 
 def _is_no_key_away(knob: Knob) -> bool:
-    """Return False for knobs that a key can turn live; they sort first."""
+    """Return False for knobs that can be turned live; they sort first."""
     return knob.flag is None or Effort.NOW not in knob.effort
 
 

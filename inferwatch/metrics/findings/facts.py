@@ -19,7 +19,7 @@ from inferwatch.metrics.steps.live_limits import LABELS
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})
-TOLD_BY_INFO = {
+INFO_FIELDS = {
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
     "max_model_len": "max_model_len",
@@ -53,7 +53,7 @@ class MixedSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingPrompts:
-    """Requests that wait in the queue or in prefill, and the long prompt ahead."""
+    """Waiting requests, and the long prompt in prefill that they wait behind."""
 
     waiting: int
     waiting_p50: int
@@ -79,7 +79,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Numbers of the last ten seconds, unless a field says otherwise."""
+    """What diagnoses judge: of the last ten seconds, unless a field says otherwise."""
 
     now_ns: int
     up_s: float = 0.0
@@ -210,43 +210,43 @@ class Facts:
     @property
     def gpus(self) -> tuple[GpuState, ...]:
         """The engine's GPUs; all GPUs where it does not report its own."""
-        told = {uuid for info in self.infos for uuid in info.gpus}
+        uuids = {uuid for info in self.infos for uuid in info.gpus}
         there = self.around.gpus
-        return tuple(g for g in there if g.info.uuid in told) if told else there
+        return tuple(g for g in there if g.info.uuid in uuids) if uuids else there
 
-    def told(self, name: str) -> Setting:
+    def setting(self, name: str) -> Setting:
         """Return a setting as the engine reports it.
 
         None if unknown or engines differ.
         """
         if name in self.settings:
             return self.settings[name]
-        place = TOLD_BY_INFO.get(name)
+        place = INFO_FIELDS.get(name)
         if place is None or not self.infos:
             return None
-        told = {getattr(info, place) for info in self.infos}
-        found: Setting = told.pop() if len(told) == 1 else None
-        return found
+        values = {getattr(info, place) for info in self.infos}
+        value: Setting = values.pop() if len(values) == 1 else None
+        return value
 
     def live(self, name: str) -> tuple[int, int] | None:
         """Return a live limit as (present value, value at start).
 
         None where the limit cannot be changed live on every engine.
         """
-        told = self.live_limits
-        if name not in LABELS or not told or len(told) < len(self.infos):
+        limits = self.live_limits
+        if name not in LABELS or not limits or len(limits) < len(self.infos):
             return None
-        if any(name in each.fixed for each in told):
+        if any(name in each.fixed for each in limits):
             return None
-        start = max(getattr(each, f"start_{name}") for each in told)
-        return min(getattr(each, name) for each in told), start
+        start = max(getattr(each, f"start_{name}") for each in limits)
+        return min(getattr(each, name) for each in limits), start
 
     def limit_text(self, name: str) -> str:
         """Return a limit as text; empty where it is unknown."""
         now, start = self.live(name) or (0, 0)
         if now < start:
             return f"{now:,} (a live limit, {start:,} at start)"
-        limit = self.told(name)
+        limit = self.setting(name)
         return f"{limit:,}" if isinstance(limit, int) else ""
 
     def flag(
@@ -264,7 +264,7 @@ class Facts:
         restart as long as it stays at or below its value at start.
         """
         live = self.live(name)
-        present = as_told(self.told(name))
+        present = setting_text(self.setting(name))
         if live is not None and live[0] < live[1]:
             present = f"{live[0]:,}, a live limit of ours; {live[1]:,} at start"
         if live is not None and (lower or live[0] < live[1]):
@@ -278,7 +278,7 @@ class Facts:
         )
 
 
-def as_told(value: Setting) -> str | None:
+def setting_text(value: Setting) -> str | None:
     """Return a setting as text for operators; None where it is unknown."""
     match value:
         case None:

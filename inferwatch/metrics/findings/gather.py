@@ -82,7 +82,7 @@ class JudgedMoment:
 
 
 def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
-    """Return the facts of one tick; takes about a millisecond."""
+    """Return the facts of one tick, which takes about a millisecond."""
     now_ns, began_ns = moment.now_ns, moment.began_ns
     engines = sources.engines
     work = scheduler_state(now_ns, engines, sources.requests)
@@ -139,7 +139,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
 
 
 def _hit_rate_ever(steps: StepCounter, moment: JudgedMoment) -> float | None:
-    """Return the hit rate of the session; None while hits are frequent."""
+    """Return the hit rate of the session; None unless recent hits are rare."""
     sums = moment.steps.sums
     if not sums["prefix_queries"] or sums["prefix_hits"] > FEW * sums["prefix_queries"]:
         return None

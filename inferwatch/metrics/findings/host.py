@@ -1,4 +1,4 @@
-"""Diagnoses of the host and GPU: they hold the engine back."""
+"""Diagnoses of the host and GPU: what keeps the engine waiting."""
 
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
@@ -29,20 +29,22 @@ class Stopped(Diagnosis):
         return FindingCost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
-        said = facts.verdict.sentence if facts.verdict else ""
-        return f"{said}{self._idle(facts)}"
+        text = facts.verdict.sentence if facts.verdict else ""
+        return f"{text}{self._idle(facts)}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         since_ns = facts.verdict.since_ns if facts.verdict else None
-        found = [Evidence(text="the last step ended then", page="steps", t_ns=since_ns)]
+        evidence = [
+            Evidence(text="the last step ended then", page="steps", t_ns=since_ns)
+        ]
         for process in facts.host.processes if facts.host else ():
             if process.role in {"core", "worker"} and process.cpu_share is not None:
                 text = (
                     f"{process.role} {process.pid} used {process.cpu_share:.0%} of a "
                     "core"
                 )
-                found.append(Evidence(text=text, page="hardware", t_ns=facts.now_ns))
-        return tuple(found)
+                evidence.append(Evidence(text=text, page="hardware", t_ns=facts.now_ns))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         del facts
@@ -96,14 +98,14 @@ class HostGaps(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = f"gaps between {facts.steps.rows:,} steps of the last 10 s"
-        found = [Evidence(text=text, page="steps", t_ns=facts.now_ns)]
+        evidence = [Evidence(text=text, page="steps", t_ns=facts.now_ns)]
         if used := host_use(facts):
-            found.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
-        return tuple(found)
+            evidence.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         flags = []
-        if facts.told("enforce_eager") is True:
+        if facts.setting("enforce_eager") is True:
             flags.append(
                 facts.flag(
                     "enforce_eager",
@@ -111,7 +113,7 @@ class HostGaps(Diagnosis):
                     "less host work a step; ITL falls",
                 )
             )
-        if facts.told("async_scheduling") is not True:
+        if facts.setting("async_scheduling") is not True:
             flags.append(
                 facts.flag(
                     "async_scheduling",
@@ -139,38 +141,38 @@ class Throttled(Diagnosis):
     """Share of the clock rate that is lost, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        found = self._worst(facts)
-        if found is None or not facts.works:
+        worst = self._worst(facts)
+        if worst is None or not facts.works:
             return None
-        held, lost, _ = found
-        if held < self.HELD or lost < self.LOST:
+        share, lost, _ = worst
+        if share < self.HELD or lost < self.LOST:
             return None
         return FindingCost(
-            held * lost, f"{lost:.0%} of the clock, for {held:.0%} of the time"
+            share * lost, f"{lost:.0%} of the clock, for {share:.0%} of the time"
         )
 
     def sentence(self, facts: Facts) -> str:
-        found = self._worst(facts)
-        if found is None:
+        worst = self._worst(facts)
+        if worst is None:
             return ""
-        held, _, gpu = found
+        share, _, gpu = worst
         why = max(gpu.throttled, key=lambda each: gpu.throttled[each])
         return (
-            f"Clocks of {self._name(gpu)} were held down for {held:.0%} of 10 s "
+            f"Clocks of {self._name(gpu)} were held down for {share:.0%} of 10 s "
             f"({why}): "
             f"{gpu.sm_clock_mhz:,} of {gpu.info.max_sm_clock_mhz:,} MHz"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        found = self._worst(facts)
-        gpu = found[2] if found else None
-        said = []
+        worst = self._worst(facts)
+        gpu = worst[2] if worst else None
+        values = []
         if gpu is not None and gpu.power_w is not None:
             limit = f" of {gpu.power_limit_w:.0f}" if gpu.power_limit_w else ""
-            said.append(f"{gpu.power_w:.0f}{limit} W")
+            values.append(f"{gpu.power_w:.0f}{limit} W")
         if gpu is not None and gpu.temperature_c is not None:
-            said.append(f"{gpu.temperature_c} °C")
-        text = ", ".join(said) or "clocks event reasons"
+            values.append(f"{gpu.temperature_c} °C")
+        text = ", ".join(values) or "clocks event reasons"
         return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -184,14 +186,14 @@ class Throttled(Diagnosis):
         )
 
     def _worst(self, facts: Facts):  # type: ignore[no-untyped-def]  # noqa: ANN202
-        found = [
+        losses = [
             (max(gpu.throttled.values()), 1 - gpu.sm_clock_mhz / clock, gpu)
             for gpu in facts.gpus
             if gpu.throttled
             and gpu.sm_clock_mhz is not None
             and (clock := gpu.info.max_sm_clock_mhz)
         ]
-        return max(found, key=lambda each: each[0] * each[1], default=None)
+        return max(losses, key=lambda each: each[0] * each[1], default=None)
 
     def _name(self, gpu) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
         index = gpu.info.index
@@ -282,13 +284,15 @@ class CpuQuota(Diagnosis):
         )
 
     def _share(self, facts: Facts) -> float:
-        told = facts.host.processes if facts.host else ()
-        mine = [each.throttled or 0.0 for each in told if each.role in ENGINE_ROLES]
+        processes = facts.host.processes if facts.host else ()
+        mine = [
+            each.throttled or 0.0 for each in processes if each.role in ENGINE_ROLES
+        ]
         return max(mine, default=0.0)
 
 
 class FrontEnd(Diagnosis):
-    """Tokenization, detokenization and sending take much of TTFT."""
+    """Tokenization, detokenization and sending take a large part of TTFT."""
 
     NAME, TITLE = "front_end", "front end too slow"
     MANY = "spend most of a TTFT in their API server"
@@ -314,19 +318,19 @@ class FrontEnd(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        found = []
+        evidence = []
         for cause in (Cause.API, Cause.SEND):
             if key := facts.slowest.get(cause):
                 text = (
                     f"{cause.value}: {(facts.ttft_s(cause) or 0) * 1e3:,.0f} ms, mean"
                 )
-                found.append(Evidence(text=text, page="request", key=key))
+                evidence.append(Evidence(text=text, page="request", key=key))
         lag = facts.host.api_loop_lag_s if facts.host else None
         text = (
             f"its event loop ran {lag * 1e3:,.0f} ms late" if lag else "TTFT by cause"
         )
         page = "hardware" if lag else "requests"
-        return (*found, Evidence(text=text, page=page, t_ns=facts.now_ns))
+        return (*evidence, Evidence(text=text, page=page, t_ns=facts.now_ns))
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (
@@ -346,8 +350,8 @@ class FrontEnd(Diagnosis):
         return share, facts.ttft_s(Cause.API, Cause.SEND) or 0.0
 
     def _busy(self, facts: Facts) -> str:
-        told = facts.host.processes if facts.host else ()
-        used = [each.cpu_share or 0.0 for each in told if each.role == "api"]
+        processes = facts.host.processes if facts.host else ()
+        used = [each.cpu_share or 0.0 for each in processes if each.role == "api"]
         return f"; it uses {max(used):.0%} of a core" if used else ""
 
 
@@ -379,10 +383,10 @@ class Stalls(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         latest = self._gaps(facts)[0]
-        found = [Evidence(text=latest.evidence, page="steps", t_ns=latest.start_ns)]
+        evidence = [Evidence(text=latest.evidence, page="steps", t_ns=latest.start_ns)]
         if used := host_use(facts):
-            found.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
-        return tuple(found)
+            evidence.append(Evidence(text=used, page="hardware", t_ns=facts.now_ns))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         del facts

@@ -31,50 +31,52 @@ def waits(
 ) -> FindingCost | None:
     """Return what waiting for these scheduler limits costs; None if it is not long.
 
-    Limits may take turns: together they must hold the queue back, and those in
+    Limits may bind in turn: together they must bind most of the time, and those in
     ``bound`` at least as much as any other.
     """
-    held = facts.bound_share(*bound)
+    bound_share = facts.bound_share(*bound)
     others = [each for each in LIMITS if each not in bound]
     most = max(facts.bound_share(each) for each in others)
     together = facts.bound_share(*LIMITS)
-    if held < most or together < HELD or not facts.waiting:
+    if bound_share < most or together < HELD or not facts.waiting:
         return None
     share = facts.ttft_share(*causes)
     if share is None:
-        return FindingCost(held, f"the queue was held back for {held:.0%} of the time")
+        return FindingCost(
+            bound_share, f"the queue was held back for {bound_share:.0%} of the time"
+        )
     if share < LEAST_QUEUE_SHARE:
         return None
     return FindingCost(share, f"{share:.0%} of the time to first tokens")
 
 
-def computes_fully(facts: Facts) -> bool:
+def is_compute_full(facts: Facts) -> bool:
     """Return whether compute is so busy that more tokens per step would not help."""
     limits = facts.limits
-    told = [limits.measured_mfu] if limits else []
+    values = [limits.measured_mfu] if limits else []
     points = (limits.prefill, limits.decode) if limits else ()
-    told += [point.mfu for point in points if point is not None]
-    return any(each is not None and each >= COMPUTE_FULL for each in told)
+    values += [point.mfu for point in points if point is not None]
+    return any(each is not None and each >= COMPUTE_FULL for each in values)
 
 
 def queue_evidence(facts: Facts, *causes: Cause) -> tuple[Evidence, ...]:
-    """Return how many requests wait, and the one that ``causes`` delayed most."""
+    """Return how many requests wait, and the request that ``causes`` delayed most."""
     waiting, running = facts.waiting or 0, facts.running or 0
     oldest = facts.oldest_wait_s
     since = f", the oldest for {oldest:.1f} s" if oldest is not None else ""
     text = f"{counted(waiting, 'request')} wait{since}; {running:,} run"
-    found = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
+    evidence = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
     for cause in causes:
         if key := facts.slowest.get(cause):
             mean_s = facts.ttft_s(cause) or 0.0
             text = f"{cause.value} took {mean_s * 1e3:,.0f} ms of a TTFT, mean"
-            found.append(Evidence(text=text, page="request", key=key))
+            evidence.append(Evidence(text=text, page="request", key=key))
             break
-    return tuple(found)
+    return tuple(evidence)
 
 
 def shed(facts: Facts) -> Knob:
-    """Return the knob that sends part of the load elsewhere."""
+    """Return the advice to send part of the load elsewhere."""
     arrived = facts.outcomes.sums.get("arrived", 0)
     rate = f" (now {arrived / facts.minute_s:.2g}/s)" if facts.minute_s else ""
     return now(
@@ -91,7 +93,7 @@ class BatchTooSmall(Diagnosis):
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        if blocks_short(facts) or computes_fully(facts):
+        if blocks_short(facts) or is_compute_full(facts):
             return None
         return waits(facts, Cause.QUEUE_SEQS, bound=(BoundBy.SEQS,))
 
@@ -102,8 +104,8 @@ class BatchTooSmall(Diagnosis):
         return f"{facts.waiting or 0:,} wait because {most} are running{room}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.SEQS)
-        bound = f"max_num_seqs bound the scheduler for {held:.0%} of the last 10 s"
+        share = facts.bound_share(BoundBy.SEQS)
+        bound = f"max_num_seqs bound the scheduler for {share:.0%} of the last 10 s"
         return (
             Evidence(text=bound, page="steps", t_ns=facts.now_ns),
             *queue_evidence(facts, Cause.QUEUE_SEQS),
@@ -133,7 +135,7 @@ class TokenBudget(Diagnosis):
     CAUSES = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        if computes_fully(facts):
+        if is_compute_full(facts):
             return None
         return waits(facts, *self.CAUSES, bound=(BoundBy.TOKENS,))
 
@@ -148,10 +150,10 @@ class TokenBudget(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.TOKENS)
+        share = facts.bound_share(BoundBy.TOKENS)
         used = facts.share("budgeted_tokens", "budget")
         full = f"; steps used {used:.0%} of their budget" if used is not None else ""
-        text = f"the token budget bound for {held:.0%} of the last 10 s{full}"
+        text = f"the token budget bound for {share:.0%} of the last 10 s{full}"
         return (
             Evidence(text=text, page="steps", t_ns=facts.now_ns),
             *queue_evidence(facts, *self.CAUSES),
@@ -199,8 +201,8 @@ class HeadOfLine(Diagnosis):
         left_out = facts.ttft_share(Cause.QUEUE_TOKENS, Cause.PREFILL_DELAYED) or 0.0
         if share is None or share < self.SHARE or left_out < self.LEFT_OUT:
             return None
-        held = facts.bound_share(BoundBy.TOKENS)
-        if not is_behind and held < self.HELD:
+        bound_share = facts.bound_share(BoundBy.TOKENS)
+        if not is_behind and bound_share < self.HELD:
             return None
         # Long prompts rather than the budget are the cause of this wait.
         worth = min(share * 1.1, 1.0)
@@ -217,14 +219,14 @@ class HeadOfLine(Diagnosis):
         behind = facts.behind
         share = facts.ttft_share(*TokenBudget.CAUSES) or 0.0
         text = f"the prompts of others took {share:.0%} of the TTFTs of the last 10 s"
-        found = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
+        evidence = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
         if behind is not None:
             text = (
                 f"{behind.waiting:,} with {behind.waiting_p50:,} tokens behind one "
                 f"with {behind.longest:,}"
             )
-            found.append(Evidence(text=text, page="request", key=behind.longest_key))
-        return tuple(found)
+            evidence.append(Evidence(text=text, page="request", key=behind.longest_key))
+        return tuple(evidence)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (
@@ -264,8 +266,8 @@ class Deferred(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        held = facts.bound_share(BoundBy.DEFERRED)
-        text = f"requests were deferred for {held:.0%} of the last 10 s"
+        share = facts.bound_share(BoundBy.DEFERRED)
+        text = f"requests were deferred for {share:.0%} of the last 10 s"
         return (
             Evidence(text=text, page="steps", t_ns=facts.now_ns),
             *queue_evidence(facts, Cause.QUEUE_DEFERRED),

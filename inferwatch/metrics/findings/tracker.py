@@ -40,7 +40,7 @@ class Watched(msgspec.Struct, array_like=True):
         return self.held[0][0] - self.held[0][1]
 
     def lasts(self, lasting: Lasting) -> bool:
-        """Return whether it has held long enough to become a finding."""
+        """Return whether the diagnosis has held long enough to become a finding."""
         held_ns = sum(length for _, length in self.held)
         return bool(self.held) and held_ns >= lasting.least_s * NS_PER_S
 
@@ -62,28 +62,30 @@ class FindingTracker:
         self._tick_ns: int | None = None
 
     def tick(self, facts: Facts, diagnoses: Iterable[Diagnosis]) -> None:
-        """Judge this tick by these diagnoses, and forget any others."""
+        """Judge these diagnoses at a tick, and forget any others."""
         now_ns, before_ns = facts.now_ns, self._tick_ns
         if before_ns is not None and now_ns <= before_ns:
             return
         span_ns = min(now_ns - (before_ns or 0), LONGEST_NS)
         self._tick_ns = now_ns
-        asked = {each.NAME: each for each in diagnoses}
-        for name in [each for each in self._watched if each not in asked]:
+        by_name = {each.NAME: each for each in diagnoses}
+        for name in [each for each in self._watched if each not in by_name]:
             del self._watched[name]  # of a single server; now there are several
-        for diagnosis in asked.values():
+        for diagnosis in by_name.values():
             cost = diagnosis.judge(facts)
             if cost is None and diagnosis.NAME not in self._watched:
                 continue
-            held = self._watched.setdefault(diagnosis.NAME, Watched())
-            held.take(now_ns, span_ns, diagnosis.LASTING, holds=cost is not None)
-            if cost is not None and (held.shown or held.lasts(diagnosis.LASTING)):
-                since_ns = held.shown.since_ns if held.shown else held.since_ns
-                held.shown = diagnosis.finding(facts, cost, since_ns)
-            elif held.shown is not None and self._is_over(diagnosis, held, now_ns):
-                self._end(held.shown, held.last_ns)
-                held.shown = None
-            if held.shown is None and not held.held:
+            watched = self._watched.setdefault(diagnosis.NAME, Watched())
+            watched.take(now_ns, span_ns, diagnosis.LASTING, holds=cost is not None)
+            if cost is not None and (watched.shown or watched.lasts(diagnosis.LASTING)):
+                since_ns = watched.shown.since_ns if watched.shown else watched.since_ns
+                watched.shown = diagnosis.finding(facts, cost, since_ns)
+            elif watched.shown is not None and self._is_over(
+                diagnosis, watched, now_ns
+            ):
+                self._end(watched.shown, watched.last_ns)
+                watched.shown = None
+            if watched.shown is None and not watched.held:
                 del self._watched[diagnosis.NAME]
 
     def all(self) -> tuple[Finding, ...]:
@@ -91,10 +93,10 @@ class FindingTracker:
 
         Fallbacks only if no others hold.
         """
-        found = [each.shown for each in self._watched.values() if each.shown]
+        findings = [each.shown for each in self._watched.values() if each.shown]
         fallbacks = {each.NAME for each in DIAGNOSES if each.FALLBACK}
-        telling = [each for each in found if each.name not in fallbacks]
-        return ranked(telling or found)
+        telling = [each for each in findings if each.name not in fallbacks]
+        return ranked(telling or findings)
 
     @property
     def ended(self) -> tuple[PastFinding, ...]:

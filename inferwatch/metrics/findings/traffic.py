@@ -147,7 +147,7 @@ class Failures(Diagnosis):
 
 
 class ClientBound(Diagnosis):
-    """The load generator cannot keep up, so its numbers describe itself."""
+    """The load generator cannot keep up, so its numbers are not the server's."""
 
     NAME, TITLE = "client_bound", "load generator too slow"
     MANY = "are measured by a client that is too slow"

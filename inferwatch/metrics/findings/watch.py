@@ -34,7 +34,7 @@ class Imbalance(Diagnosis):
     """Running requests / those of the fullest server, below which a server has room."""
 
     def __init__(self, facts_by_source: Mapping[str, Facts | None]) -> None:
-        self._told = {
+        self._facts = {
             source: facts for source, facts in facts_by_source.items() if facts
         }
 
@@ -43,10 +43,10 @@ class Imbalance(Diagnosis):
         full, idle = self._full(), self._idle()
         if not full or not idle:
             return None
-        waiting = sum(self._told[each].waiting or 0 for each in full)
+        waiting = sum(self._facts[each].waiting or 0 for each in full)
         if waiting < self.LEAST_WAITING * len(full):
             return None
-        running = sum(each.running or 0 for each in self._told.values())
+        running = sum(each.running or 0 for each in self._facts.values())
         share = waiting / (waiting + running)
         return FindingCost(
             share, f"{share:.0%} of all requests wait where they need not"
@@ -55,7 +55,7 @@ class Imbalance(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         del facts
         full, idle = self._full(), self._idle()
-        waiting = sum(self._told[each].waiting or 0 for each in full)
+        waiting = sum(self._facts[each].waiting or 0 for each in full)
         return (
             f"{waiting:,} wait at {_named(full)} while {_named(idle)} "
             f"{'has' if len(idle) == 1 else 'have'} room"
@@ -64,8 +64,8 @@ class Imbalance(Diagnosis):
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         return tuple(
             Evidence(
-                text=f"{source}: {self._told[source].waiting:,} waiting, "
-                f"{self._told[source].running:,} running",
+                text=f"{source}: {self._facts[source].waiting:,} waiting, "
+                f"{self._facts[source].running:,} running",
                 page="fleet",
                 t_ns=facts.now_ns,
             )
@@ -82,12 +82,12 @@ class Imbalance(Diagnosis):
         )
 
     def _most(self) -> int:
-        return max((each.running or 0 for each in self._told.values()), default=0)
+        return max((each.running or 0 for each in self._facts.values()), default=0)
 
     def _full(self) -> list[str]:
         return sorted(
             source
-            for source, each in self._told.items()
+            for source, each in self._facts.items()
             if (each.waiting or 0) >= self.LEAST_WAITING
         )
 
@@ -95,7 +95,7 @@ class Imbalance(Diagnosis):
         most = self._most()
         return sorted(
             source
-            for source, each in self._told.items()
+            for source, each in self._facts.items()
             if not each.waiting
             and each.running is not None
             and each.running < self.SPARE * most
@@ -160,7 +160,7 @@ class FindingWatch:
     ) -> None:
         """Judge this tick by the steps of the last ten seconds.
 
-        The watches of ``servers`` must have been ticked before.
+        The watches of ``servers`` must have been ticked first.
         """
         if began_ns is None and around.client_why is None:
             return
@@ -175,8 +175,8 @@ class FindingWatch:
         )
         facts = facts_of(self._sources, moment, around)
         if servers:
-            told = {source: each.facts for source, each in servers.items()}
-            self.tracker.tick(facts, (*OF_ALL, Imbalance(told)))
+            by_source = {source: each.facts for source, each in servers.items()}
+            self.tracker.tick(facts, (*OF_ALL, Imbalance(by_source)))
         else:
             self.facts = facts
             self.tracker.tick(facts, DIAGNOSES)
@@ -185,27 +185,27 @@ class FindingWatch:
     """Facts of the latest tick; not saved."""
 
     def findings(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Finding, ...]:
-        """Return the present findings, costliest first.
+        """Return the present findings of all servers, costliest first.
 
-        Those of all servers are merged.
+        Equal ones are merged.
         """
         if not servers:
             return self.tracker.all()
-        found: dict[str, list[Finding]] = {}
+        by_name: dict[str, list[Finding]] = {}
         for source, each in servers.items():
             for finding in each.findings({}):
                 one = replace(finding, sources=(source,))
-                found.setdefault(finding.name, []).append(one)
-        pooled = [_together(each, len(servers)) for each in found.values()]
+                by_name.setdefault(finding.name, []).append(one)
+        pooled = [_together(each, len(servers)) for each in by_name.values()]
         return ranked([*self.tracker.all(), *pooled])
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
-        """Return the findings that ended, of all servers, by their end."""
-        held = list(self.tracker.ended)
+        """Return the findings of all servers that ended, by their end."""
+        ended = list(self.tracker.ended)
         for source, each in servers.items():
-            told = each.tracker.ended
-            held += [replace(past, sources=(source,)) for past in told]
-        return tuple(sorted(held, key=lambda each: (each.until_ns, each.name)))
+            findings = each.tracker.ended
+            ended += [replace(past, sources=(source,)) for past in findings]
+        return tuple(sorted(ended, key=lambda each: (each.until_ns, each.name)))
 
     def saved(self) -> SavedWatch:
         return SavedWatch(

@@ -131,7 +131,7 @@ class MemoryBound(Diagnosis):
 
     def _speculative(self, facts: Facts) -> tuple[Knob, ...]:
         """Return the flag for speculative decoding, unless it is already on."""
-        if facts.told("speculative_method") is not None:
+        if facts.setting("speculative_method") is not None:
             return ()
         return (
             Knob(
@@ -148,8 +148,8 @@ class MemoryBound(Diagnosis):
             return None
         if limits.decode.bound is not Bound.MEMORY:
             return None
-        told = [limits.measured_mbu, limits.decode.mbu]
-        return next((each for each in told if each is not None), None)
+        values = [limits.measured_mbu, limits.decode.mbu]
+        return next((each for each in values if each is not None), None)
 
 
 class ComputeBound(Diagnosis):

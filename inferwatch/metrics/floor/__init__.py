@@ -1,1 +1,1 @@
-"""How close steps are to the limits of the hardware."""
+"""How close the duration of steps is to the limits of the hardware."""

@@ -68,10 +68,10 @@ class Budget:
         totals: Mapping[str, CounterTotals],
         steps: CounterTotals,
     ) -> Self:
-        """Return the budget of all ranks together; ``needs`` are of each, if alike."""
-        told = [totals[each] for each in DECODING]
-        members = sum(each.sums["members"] for each in told)
-        context = sum(each.sums["context"] for each in told)
+        """Return the budget of all ranks; ``needs`` are each rank's, if alike."""
+        counters = [totals[each] for each in DECODING]
+        members = sum(each.sums["members"] for each in counters)
+        context = sum(each.sums["context"] for each in counters)
         spent_ns = sum(steps.sums[name] for name in SPENT_NS.values())
         waited_ns = steps.sums[SPENT_NS[BoundBy.KV]]
         binds = None
@@ -87,7 +87,7 @@ class Budget:
 
     @property
     def max_requests(self) -> float | None:
-        """How many requests of the present mix fit into the KV caches of all ranks."""
+        """How many requests like the present ones fit into all KV caches."""
         shape = self.needs.shape if self.needs is not None else None
         capacity, each = self._capacity_bytes(), self._request_bytes(shape)
         return capacity / each if capacity is not None and each else None
@@ -97,19 +97,19 @@ class Budget:
         shape = self.needs.shape if self.needs is not None else None
         if shape is None:
             return ()
-        told = []
+        savings = []
         for name, bits in (("FP8 weights", FP8_BITS), ("4-bit weights", FOUR_BITS)):
             smaller = _with_weights(shape, bits)
             if smaller is not None:
                 freed = weight_bytes(shape) - weight_bytes(smaller)
                 freed *= len(self.infos)
-                told.append(self._saving(name, smaller, freed, decode))
+                savings.append(self._saving(name, smaller, freed, decode))
         capacity = self._capacity_bytes()
         if shape.kv_bits > FP8_BITS and capacity is not None:
             smaller = replace(shape, kv_bits=FP8_BITS)
             freed = round(capacity * (1 - FP8_BITS / shape.kv_bits))
-            told.append(self._saving("FP8 KV cache", smaller, freed, decode))
-        return tuple(told)
+            savings.append(self._saving("FP8 KV cache", smaller, freed, decode))
+        return tuple(savings)
 
     def _saving(
         self, name: str, smaller: ModelShape, freed: int, decode: OperatingPoint | None
@@ -227,18 +227,18 @@ def with_drivers(
     Where several workers share a GPU, their parts do not count as use by others.
     """
     by_uuid = {each.source: each for each in gpus}
-    known: dict[str | None, int] = {}
+    own_bytes: dict[str | None, int] = {}
     for each in memory:
         parts = sum(part.n_bytes for part in each.parts)
-        known[each.gpu] = known.get(each.gpu, 0) + parts
+        own_bytes[each.gpu] = own_bytes.get(each.gpu, 0) + parts
     return tuple(
-        _with_driver(each, by_uuid.get(each.gpu or ""), known[each.gpu])
+        _with_driver(each, by_uuid.get(each.gpu or ""), own_bytes[each.gpu])
         for each in memory
     )
 
 
 def _with_driver(
-    memory: DeviceMemory, gpu: GpuState | None, known: int
+    memory: DeviceMemory, gpu: GpuState | None, own_bytes: int
 ) -> DeviceMemory:
     if gpu is None:
         return memory
@@ -246,7 +246,7 @@ def _with_driver(
     used, reserved = gpu.memory_used_bytes, gpu.memory_reserved_bytes or 0
     parts = list(memory.parts)
     if used is not None:
-        other = used + reserved - known
+        other = used + reserved - own_bytes
         if other > 0:
             parts.append(MemoryPart(name="other", n_bytes=other, read_from="driver"))
         if total is not None and total > used + reserved:

@@ -7,9 +7,9 @@ activations, reads for sampling, and second passes: a kernel may read a prefill'
 context once for each tile of queries, so prefill reads more than this. A prefix that
 members share may be read once for all of them.
 
-Of a request that ran before watching began only the prompt is known; it counts from
-then on. The prefix cache hits of a preempted request are known once its last chunk is
-done.
+For a request that was running before the watch, only prompt tokens and those computed
+since are counted. The prefix cache hits of a preempted request are known once its last
+chunk is done.
 """
 
 from bisect import bisect_left
@@ -51,9 +51,9 @@ class RankTraffic(msgspec.Struct, array_like=True):
     A step that adds one token to each member, as nearly all do, changes nothing here.
     """
     members: list[int] = []
-    """Members of the latest step if all decoded, else empty.
+    """Members of the latest step if each decoded one token, else empty.
 
-    The next step likely has the same, with one more token each.
+    The next step likely has the same. Always empty with chunked attention.
     """
     context: int = 0
     """Total context of the latest step's members, including the step's own tokens."""
@@ -70,8 +70,8 @@ class RankTraffic(msgspec.Struct, array_like=True):
     """Context before the latest step that is inside the window."""
     window_pairs: int = 0
     nearing: list[int] = []
-    """For each member shorter than the window, the last step before it fills it;
-    sorted.
+    """For each member whose context is shorter than the window, the last step that
+    starts so; sorted.
     """
 
 
@@ -121,7 +121,7 @@ class DerivedTraffic:
             request.computed = max(request.computed, event.cached_tokens or 0)
 
     def step(self, step: Step) -> RankTraffic | None:
-        """Return the context of a step's members; the next step changes it in place.
+        """Return the context of the members of a new step; the next step changes it.
 
         None where the rank is unknown or the step is incomplete.
         """
@@ -178,29 +178,29 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     rank.steps += 1
     for ordinal in step.preempted:
         _stop_decoding(engine, rank, ordinal, before).computed = 0
-    held = list(map(decoding.get, step.members))
+    cached_tokens = list(map(decoding.get, step.members))
     others = []
-    if None in held:
-        others = [place for place, each in enumerate(held) if each is None]
-    decoders = len(held) - len(others)
+    if None in cached_tokens:
+        others = [place for place, each in enumerate(cached_tokens) if each is None]
+    decoders = len(cached_tokens) - len(others)
     if len(decoding) > decoders:
         for ordinal in decoding.keys() - step.members:
             _stop_decoding(engine, rank, ordinal, before)
-    if step.produced.count(1) < len(held):  # drafts, or a discarded token
-        told = zip(step.members, held, step.produced, strict=False)
-        more = {ordinal: each + n - 1 for ordinal, each, n in told if each is not None}
+    if step.produced.count(1) < len(cached_tokens):  # drafts, or a discarded token
+        rows = zip(step.members, cached_tokens, step.produced, strict=False)
+        more = {ordinal: each + n - 1 for ordinal, each, n in rows if each is not None}
         decoding.update(more)
     for place in others:
         # As for decoding members: minus the steps before this one.
-        held[place] = _prefill(engine, rank, step, place) - before
-    cached: list[int] = held  # type: ignore[assignment] # there is no None left
+        cached_tokens[place] = _prefill(engine, rank, step, place) - before
+    cached: list[int] = cached_tokens  # type: ignore[assignment] # there is no None left
     _add_up(rank, cached, step.scheduled, others)
 
 
 def _add_up(
     rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
 ) -> None:
-    """Sum up the context of members, given their cached and scheduled tokens."""
+    """Sum up the context of members; ``cached`` is counted as in ``decoding``."""
     before, whole = rank.steps - 1, sum(scheduled)
     rank.tokens = whole
     rank.context = rank.pairs = len(cached) * before + sum(cached) + whole
@@ -217,17 +217,19 @@ def _add_up(
 def _look_into_windows(
     rank: RankTraffic, cached: list[int], scheduled: list[int]
 ) -> None:
-    """Compute how much of the context is inside the window."""
+    """Compute how much of the context, and how many pairs, are inside the window."""
     window, context, pairs = rank.window or 0, 0, 0
     if rank.chunked:
-        rank.window_context = sum(held % window for held in cached)
+        rank.window_context = sum(tokens % window for tokens in cached)
         both = zip(cached, scheduled, strict=True)
-        rank.window_pairs = sum(chunk_pairs(n, held, window) for held, n in both)
+        rank.window_pairs = sum(chunk_pairs(n, tokens, window) for tokens, n in both)
         return
-    for held, n in zip(cached, scheduled, strict=True):
-        context += min(held, window)
-        growing = min(max(window - held, 0), n)  # tokens whose window is not full
-        pairs += growing * held + growing * (growing + 1) // 2 + (n - growing) * window
+    for tokens, n in zip(cached, scheduled, strict=True):
+        context += min(tokens, window)
+        growing = min(max(window - tokens, 0), n)  # tokens whose window is not full
+        pairs += (
+            growing * tokens + growing * (growing + 1) // 2 + (n - growing) * window
+        )
     rank.window_context, rank.window_pairs = context, pairs
     rank.nearing = sorted(rank.steps + window - h - 1 for h in cached if h < window)
 
@@ -252,11 +254,11 @@ def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -
 def _stop_decoding(
     engine: EngineTraffic, rank: RankTraffic, ordinal: int, steps: int
 ) -> RequestContext:
-    """Move a request out of the decoding ones, if it is there."""
+    """Return a request, which no longer counts as decoding."""
     request = _request(engine, ordinal)
-    held = rank.decoding.pop(ordinal, None)
-    if held is not None:
-        request.computed = held + steps
+    tokens = rank.decoding.pop(ordinal, None)
+    if tokens is not None:
+        request.computed = tokens + steps
         request.known_tokens = request.computed + 1  # the latest is not computed yet
     return request
 

@@ -1,4 +1,4 @@
-"""The limits view of screens: step counters compared with hardware peaks."""
+"""The limits view of screens: counters of steps compared with hardware peaks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ def limits_of(
     if not ranks:
         return None
     totals = floors.over(moment.now_ns, moment.window)
-    known = {key: floors.needs(key) for key in ranks}
-    needs = [each for each in known.values() if each is not None]
+    needs_by_rank = {key: floors.needs(key) for key in ranks}
+    needs = [each for each in needs_by_rank.values() if each is not None]
     one = needs[0] if needs and len(needs) == len(ranks) and _alike(needs) else None
     peak = one.peak if one is not None else EnginePeak()
     shape = one.shape if one is not None else None
@@ -111,7 +111,7 @@ def _sum(totals: Sequence[CounterTotals], name: str) -> int:
 def _point(
     totals: Totals, kinds: Sequence[str], peak: EnginePeak
 ) -> OperatingPoint | None:
-    """Return the roofline point of these kinds of steps; None without any."""
+    """Return the roofline point of some kinds of steps; None without any."""
     bounded = [totals[kind] for kind in kinds]
     every = [*bounded, *(totals[f"unbounded_{kind}"] for kind in kinds)]
     steps, spent_ns = sum(each.rows for each in every), _sum(every, "duration_ns")
@@ -177,21 +177,23 @@ def _missing(
     one: StepNeeds | None,
 ) -> tuple[str, ...]:
     """Return why limits are not known, each with what would help."""
-    told: dict[str, None] = {}
+    reasons: dict[str, None] = {}
     """Used as an ordered set."""
     for key, rank in ranks.items():
         shape, why = floors.shape(key)
         if shape is None:
-            told[_no_shape(why, bounded=floors.needs(key) is not None)] = None
+            reasons[_no_shape(why, bounded=floors.needs(key) is not None)] = None
         elif rank.info is not None:
             odd = _odd_size(shape, rank.info.weight_bytes)
             if odd is not None:
-                told[odd] = None
+                reasons[odd] = None
     infos = [each.info for each in ranks.values() if each.info is not None]
-    told |= dict.fromkeys(missing_peaks([each.peak for each in needs], infos))
+    reasons |= dict.fromkeys(missing_peaks([each.peak for each in needs], infos))
     if one is None and needs and len(needs) == len(ranks):
-        told["The engines here differ: choose one server to see its roofline."] = None
-    return tuple(told)
+        reasons["The engines here differ: choose one server to see its roofline."] = (
+            None
+        )
+    return tuple(reasons)
 
 
 def _no_shape(why: str | None, *, bounded: bool) -> str:
@@ -207,11 +209,11 @@ def _no_shape(why: str | None, *, bounded: bool) -> str:
 
 def _odd_size(shape: ModelShape, loaded: int | None) -> str | None:
     """Return a warning if the loaded weights differ from the shape's; else None."""
-    told = weight_bytes(shape)
-    if loaded is None or abs(loaded - told) <= SAME_SIZE * told:
+    derived = weight_bytes(shape)
+    if loaded is None or abs(loaded - derived) <= SAME_SIZE * derived:
         return None
     return (
         f"The engine loaded {format_bytes(loaded).strip()} of weights, its "
-        f"configuration makes {format_bytes(told).strip()}: floors hold for the "
+        f"configuration makes {format_bytes(derived).strip()}: floors hold for the "
         "smaller of both."
     )

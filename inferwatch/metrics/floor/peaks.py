@@ -72,12 +72,12 @@ class Devices:
 
     def _of_host(self, need: "Need") -> EnginePeak:
         """Return the measured peak of the host's CPU, all cores together."""
-        known = EnginePeak(dtype=need.dtype)
+        peak = EnginePeak(dtype=need.dtype)
         measured = self._measured.get(_host_of(need.endpoint))
         if measured is None:
-            return known
+            return peak
         return replace(
-            known,
+            peak,
             bytes_per_s=_read_at_best(measured, need.weight_bytes),
             flops=measured.flops.get(need.dtype or ""),
             device=measured.device,
@@ -87,16 +87,16 @@ class Devices:
     def _of_gpus(self, need: "Need") -> EnginePeak:
         """Return the peak of the rank's GPUs; of any GPU if all are alike."""
         info, count = need.info, devices_of(need.info)
-        known = EnginePeak(dtype=need.dtype, devices=count)
-        told = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
-        if not told and not info.gpus:
-            told = [gpu for gpu in self._gpus.values() if gpu.parent_uuid is None]
-        names = {gpu.name for gpu in told}
-        if not told or len(names) > 1:
-            return known
-        first, each = told[0], device_named(told[0].name or "")
-        bandwidths = [gpu.peak_bytes_per_s for gpu in told if gpu.peak_bytes_per_s]
-        bandwidth = min(bandwidths) if len(bandwidths) == len(told) else None
+        peak = EnginePeak(dtype=need.dtype, devices=count)
+        gpus = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
+        if not gpus and not info.gpus:
+            gpus = [gpu for gpu in self._gpus.values() if gpu.parent_uuid is None]
+        names = {gpu.name for gpu in gpus}
+        if not gpus or len(names) > 1:
+            return peak
+        first, each = gpus[0], device_named(gpus[0].name or "")
+        bandwidths = [gpu.peak_bytes_per_s for gpu in gpus if gpu.peak_bytes_per_s]
+        bandwidth = min(bandwidths) if len(bandwidths) == len(gpus) else None
         read_from = first.peak_from
         if bandwidth is None and each is not None and first.parent_uuid is None:
             bandwidth, read_from = each.bytes_per_s, BY_SHEET
@@ -107,7 +107,7 @@ class Devices:
             flops = first.peak_flops
             read_from = f"{read_from}, {BY_YOU}" if read_from else BY_YOU
         return replace(
-            known,
+            peak,
             bytes_per_s=None if bandwidth is None else count * bandwidth,
             flops=None if flops is None else count * flops,
             device=first.name,
@@ -117,7 +117,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A rank whose peak is requested."""
+    """A rank, with what its peak depends on."""
 
     info: EngineInfo
     endpoint: Endpoint | None = None
@@ -144,12 +144,12 @@ def missing_peaks(
         return [NO_GPU if any(peak.device is None for peak in peaks) else NO_PEAK]
     if dtype is None:
         return []
-    told = (
+    sentence = (
         f"How fast these cores multiply {dtype} was not measured"
         if on_cpu
         else f"How fast these GPUs multiply {dtype} is not known: give --peak-tflops"
     )
-    return [f"{told}; floors are of memory alone."]
+    return [f"{sentence}; floors are of memory alone."]
 
 
 def _host_of(endpoint: Endpoint | None) -> str:
@@ -163,7 +163,7 @@ def _read_at_best(measured: MeasuredPeak, weight_bytes: float | None) -> float |
     """Return the highest bandwidth at which a step can read its weights.
 
     Weights that fit into CPU caches are read at the rate of the largest measured set
-    that is no larger, so the floor stays a lower bound.
+    that is no larger, so that the floor stays a lower bound.
     """
     known = [measured.bytes_per_s, measured.read_bytes_per_s]
     sizes = sorted(measured.cached_bytes_per_s)

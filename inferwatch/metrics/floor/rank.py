@@ -1,8 +1,8 @@
 """Costs of one rank's steps as constants, from which a step's floor follows.
 
 The arithmetic is that of ``limits.step``, arranged so that a step takes a few products,
-whoever its members are. Work is that of all tensor-parallel GPUs together: replicated
-KV heads count as often as they are read, against the GPUs' combined peak; all-reduce is
+whichever its members. Work is that of all tensor-parallel GPUs together: replicated KV
+heads count as often as they are read, against the GPUs' combined peak; all-reduce is
 left out. Each pipeline stage does its share of a step. While several batches are in
 flight, results come as often as the slowest stage allows, so a step's floor is its work
 over the combined peak of all stages; for one token the stages add up.
@@ -57,9 +57,9 @@ class StepNeeds:
         """Return the costs of a rank whose model shape is known."""
         gpus = info.tensor_parallel or 1
         costs = StepCosts.of(shape, gpus)
-        loaded, told = info.weight_bytes, weight_bytes(shape)
+        loaded, derived = info.weight_bytes, weight_bytes(shape)
         # Reads are at most what was loaded: the real format may be smaller.
-        read = loaded / told if loaded and loaded < SAME * told else 1.0
+        read = loaded / derived if loaded and loaded < SAME * derived else 1.0
         return cls(
             shape=shape,
             peak=peak,

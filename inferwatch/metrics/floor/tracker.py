@@ -1,13 +1,13 @@
 """Compares each step with its floor, the least time its batch could take.
 
-The context of a step's members is already followed for memory traffic; here it becomes
-bytes, FLOP and a floor, counted by kind of step: decode only, prefill only, or mixed.
+The context of a step's members is followed for memory traffic; here it becomes bytes,
+FLOP and a floor, counted by kind of step: decode only, prefill only, or mixed.
 
-A step is *impossible* where its result came sooner than its floor allows, by more than
-one percent. With async scheduling a step may be scheduled before the one before it
-ended, and its work begins when the device is free. So what is judged is not its
-duration but the earliest moment at which the device can have finished it and all steps
-before it.
+A step is *impossible* if its result came sooner than its floor allows, by more than one
+percent. With async scheduling a step may be scheduled before the one before it ended,
+and its work begins when the device is free. So it is not the duration that is judged,
+but the end against the earliest moment at which the device can have finished it and all
+steps before it.
 """
 
 from typing import Any, NamedTuple
@@ -70,7 +70,7 @@ class SavedFloors(msgspec.Struct, array_like=True):
 
 
 class _Rank:
-    """A rank whose steps are compared with floors."""
+    """One rank, whose steps are compared with floors."""
 
     __slots__ = ("changes", "earliest_ns", "needs")
 
@@ -110,18 +110,15 @@ class FloorTracker:
         self._worst: Worst | None = None
 
     def config(self, config: ModelConfig) -> None:
-        """Learn a rank's model configuration; engines must have taken it before."""
+        """Set a rank's model configuration, after Engines has taken it."""
         self._look_at((config.source, config.rank))
 
     def info(self, info: EngineInfo) -> None:
-        """Learn about an engine.
-
-        Engines and traffic must have taken the info before.
-        """
+        """Set the info of an engine, after Engines and traffic have taken it."""
         self._look_at((info.source, info.rank))
 
     def changed(self) -> None:
-        """Recompute needs because something else about an engine changed."""
+        """Recompute the step costs because something else about an engine changed."""
         self.devices.changes += 1
 
     def lost(self, source: str) -> None:
@@ -276,15 +273,15 @@ class FloorTracker:
 
 def _model(config: ModelConfig) -> _Model:
     """Return the shape of a configuration's model, or why it is not known."""
-    told: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     try:
-        told = msgspec.json.decode(config.config, type=dict)
+        content = msgspec.json.decode(config.config, type=dict)
         shape = shape_of(
-            told,
+            content,
             dtype=config.dtype,
             kv_dtype=config.kv_dtype,
             quantization=config.quantization,
         )
     except (msgspec.MsgspecError, RecursionError, ShapeError) as error:
-        return _Model(why=str(error), read_whole=reads_all(told))
+        return _Model(why=str(error), read_whole=reads_all(content))
     return _Model(shape=shape)

@@ -72,7 +72,7 @@ class TrafficTracker:
         return self._derived.step(step)
 
     def moved(self, step: Step, traffic: StepTraffic) -> None:
-        """Add what a step moved, spread over its duration."""
+        """Add the bytes that a step moved, spread over its duration."""
         begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
         if held is not None and not (
             held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS

@@ -15,7 +15,7 @@ LEFT_OUT = (
 
 
 class Bound(StrEnum):
-    """What the floor of a step is bound by."""
+    """What sets the floor of a step: memory or compute."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
@@ -44,7 +44,7 @@ class EnginePeak:
 
 @piece("operating_point", Vantage.ENGINE)
 class OperatingPoint:
-    """A roofline point: means over some steps of the window."""
+    """A point of the roofline: means over some steps of the window."""
 
     steps: Annotated[
         int,

@@ -124,22 +124,22 @@ class Gpu:
 
     def take(self, sample: GpuSample) -> None:
         t_ns = sample.t_ns
-        told = {
+        reported = {
             name: value
             for name in KEPT
             if (value := getattr(sample, name)) is not None and abs(value) < ABSURD
         }
         if self.last_ns is None or t_ns >= self.last_ns:  # else it is out of order
             self.last_ns = t_ns
-            self._latest.update(told)
+            self._latest.update(reported)
             if sample.span_ns is not None:
                 self._average = (sample.span_ns, sample.via)
         rows: dict[int, Floats] = {}
         """Values by the start of the time that they hold for."""
-        averages = self._averages(told)
+        averages = self._averages(reported)
         if averages:
             _put(rows, t_ns - (sample.span_ns or 1), averages)
-        for begin_ns, name, value in self._held(sample, told):
+        for begin_ns, name, value in self._values(sample, reported):
             _put(rows, begin_ns, {name: value})
         for begin_ns, values in rows.items():
             if begin_ns < t_ns:
@@ -171,9 +171,9 @@ class Gpu:
                 THROTTLES[name] for bit, name in BITS.items() if bits & bit
             ),
             throttled={
-                words: held
+                words: throttled_share
                 for name, words in THROTTLES.items()
-                if (held := _mean(sums, name)) is not None
+                if (throttled_share := _mean(sums, name)) is not None
             },
             memory_by_pid=self.memory_by_pid,
             timeline=line,
@@ -197,8 +197,8 @@ class Gpu:
     def restore(self, saved: SavedGpu, parts: WrittenParts) -> None:
         if saved.latest is not None:
             self.last_ns = saved.latest.t_ns
-            told = {name: getattr(saved.latest, name) for name in KEPT}
-            self._latest = {name: v for name, v in told.items() if v is not None}
+            values = {name: getattr(saved.latest, name) for name in KEPT}
+            self._latest = {name: v for name, v in values.items() if v is not None}
         self._average = saved.average
         self._read_ns, self._counted = saved.read_ns, saved.counted
         self.memory_by_pid = saved.memory_by_pid
@@ -208,32 +208,32 @@ class Gpu:
         """Return the peak bandwidth; None for a MIG slice, whose peak is undefined."""
         if self.info.parent_uuid is not None:
             return None
-        known: float | None = self._latest.get("peak_bytes_per_s")
-        peak: float | None = sample.get("peak_bytes_per_s", known)
+        latest: float | None = self._latest.get("peak_bytes_per_s")
+        peak: float | None = sample.get("peak_bytes_per_s", latest)
         return self.info.peak_bytes_per_s if peak is None else peak
 
     def _averages(self, sample: Mapping[str, Any]) -> dict[str, float]:
-        found = {name: sample[name] for name in AVERAGES if name in sample}
+        averages = {name: sample[name] for name in AVERAGES if name in sample}
         share = sample.get("dram_active")
         if share is not None:
-            found["hbm_share"] = share
+            averages["hbm_share"] = share
             if peak := self._peak_of(sample):
-                found["hbm_bytes_per_s"] = share * peak
+                averages["hbm_bytes_per_s"] = share * peak
         for name in ("pcie", "nvlink"):
             ways = (f"{name}_tx_bytes_per_s", f"{name}_rx_bytes_per_s")
             if both := [sample[way] for way in ways if way in sample]:
-                found[f"{name}_bytes_per_s"] = sum(both)
-        return found
+                averages[f"{name}_bytes_per_s"] = sum(both)
+        return averages
 
-    def _held(
-        self, sample: GpuSample, told: Mapping[str, Any]
+    def _values(
+        self, sample: GpuSample, values: Mapping[str, Any]
     ) -> Iterable[tuple[int, str, float]]:
-        """Yield a sample's values: start of the time it holds for, channel, value."""
+        """Yield a sample's values: start of the covered time, channel, value."""
         t_ns = sample.t_ns
         longest_ns = max(HELD_NS, sample.span_ns or 0)
         for name in MOMENTS:
-            if name in told:
-                yield self._since(name, t_ns, longest_ns), name, told[name]
+            if name in values:
+                yield self._since(name, t_ns, longest_ns), name, values[name]
         if sample.energy_mj is not None:
             for since_ns, rise in self._risen(ENERGY, t_ns, sample.energy_mj):
                 yield since_ns, ENERGY, rise / 1_000 / (t_ns - since_ns) * NS_PER_S
@@ -255,7 +255,7 @@ class Gpu:
                 yield since_ns, name, float(bool(seen[name]))
 
     def _since(self, name: str, t_ns: int, longest_ns: int) -> int:
-        """Return the start of the time that a value holds for."""
+        """Return the start of the time that a value covers."""
         before_ns = self._read_ns.get(name, t_ns - 1)
         self._read_ns[name] = max(before_ns, t_ns)
         return max(before_ns, t_ns - longest_ns)
@@ -280,7 +280,7 @@ class GpuTracker:
         """Why there is no GPU to measure."""
 
     def info(self, info: GpuInfo) -> None:
-        """Set the info of a GPU, or why there is none."""
+        """Set the info of a GPU, or the reason why there is none."""
         if info.uuid is None:
             if not self._gpus:
                 self.absent_because = info.absent_because
@@ -304,7 +304,7 @@ class GpuTracker:
 
     @property
     def gpus(self) -> list[Gpu]:
-        """By host and index; MIG slices follow their GPU."""
+        """The GPUs, by host and index; MIG slices follow their GPU."""
         return sorted(self._gpus.values(), key=self._order)
 
     def saved(self, parts: Parts) -> SavedGpus:
@@ -320,11 +320,11 @@ class GpuTracker:
 
     def _gpu(self, uuid: str, info: GpuInfo | None = None) -> Gpu | None:
         """Return the GPU of a UUID, created if new; None if there are too many."""
-        found = self._gpus.get(uuid)
-        if found is None and len(self._gpus) < MOST_GPUS:
+        gpu = self._gpus.get(uuid)
+        if gpu is None and len(self._gpus) < MOST_GPUS:
             known = info or GpuInfo(t_ns=0, uuid=uuid, source=uuid)
-            found = self._gpus[uuid] = Gpu(known)
-        return found
+            gpu = self._gpus[uuid] = Gpu(known)
+        return gpu
 
     def _order(self, gpu: Gpu) -> tuple[Any, ...]:
         info = gpu.info
@@ -336,9 +336,9 @@ class GpuTracker:
 
 
 def _believed(info: GpuInfo) -> GpuInfo:
-    """Return the info without impossible peaks."""
-    told = {name: getattr(info, name) for name in PEAKS}
-    wrong = [name for name, peak in told.items() if peak and not 0 < peak < ABSURD]
+    """Return the info without peaks that are impossible."""
+    peaks = {name: getattr(info, name) for name in PEAKS}
+    wrong = [name for name, peak in peaks.items() if peak and not 0 < peak < ABSURD]
     return replace(info, **dict.fromkeys(wrong)) if wrong else info
 
 
@@ -347,9 +347,9 @@ def gpu_timeline(gpu: Gpu, window: Window, grid: Grid | None) -> GpuTimeline:
     if grid is None:
         return GpuTimeline()
     means = channel_means(gpu.spans.columns(window, grid))
-    told = {name: told_of(means[name]) for name in TIMELINE}
+    columns = {name: told_of(means[name]) for name in TIMELINE}
     return GpuTimeline(
-        power_w=told_of(power(means)), throttled=told_of(throttled(means)), **told
+        power_w=told_of(power(means)), throttled=told_of(throttled(means)), **columns
     )
 
 
@@ -363,8 +363,8 @@ def channel_means(rows: Floats) -> dict[str, Floats]:
 def power(means: Mapping[str, Floats]) -> Floats:
     """Return power by the energy counter, which is exact; else by sampled power."""
     by_energy = means[ENERGY]
-    found: Floats = np.where(np.isnan(by_energy), means["power_w"], by_energy)
-    return found
+    watts: Floats = np.where(np.isnan(by_energy), means["power_w"], by_energy)
+    return watts
 
 
 def throttled(means: Mapping[str, Floats]) -> Floats:
@@ -372,8 +372,8 @@ def throttled(means: Mapping[str, Floats]) -> Floats:
 
     Reasons may overlap, so it is the largest share rather than the sum.
     """
-    found: Floats = np.fmax.reduce([means[name] for name in THROTTLES])
-    return found
+    shares: Floats = np.fmax.reduce([means[name] for name in THROTTLES])
+    return shares
 
 
 def _put(rows: dict[int, Floats], begin_ns: int, values: Mapping[str, float]) -> None:

@@ -29,10 +29,10 @@ class RecentUse:
         self._kept_ns = kept_ns
 
     def add(self, sample: HostSample) -> None:
-        held = self.samples
-        held.append(sample)
-        while len(held) > 2 and held[1].t_ns <= sample.t_ns - self._kept_ns:
-            held.popleft()
+        samples = self.samples
+        samples.append(sample)
+        while len(samples) > 2 and samples[1].t_ns <= sample.t_ns - self._kept_ns:
+            samples.popleft()
 
     def restore(self, samples: Iterable[HostSample]) -> None:
         self.samples = deque(samples)
@@ -42,7 +42,7 @@ class RecentUse:
         return self.samples[-1] if self.samples else None
 
     def use(self, span_ns: int) -> HostUse:
-        """Return the use over ``span_ns``, or as long as is known."""
+        """Return the use over ``span_ns``, or over as much of it as is known."""
         if len(self.samples) < 2:
             return HostUse()
         first, last = self._before(span_ns), self.samples[-1]
@@ -95,10 +95,10 @@ def shares_between(first: HostSample, last: HostSample) -> Shares:
 
 
 def by_role(shares: Shares) -> dict[str, float]:
-    found: dict[str, float] = {}
+    shares_by_role: dict[str, float] = {}
     for process, share in shares:
-        found[process.role] = found.get(process.role, 0.0) + share
-    return found
+        shares_by_role[process.role] = shares_by_role.get(process.role, 0.0) + share
+    return shares_by_role
 
 
 def _throttled(

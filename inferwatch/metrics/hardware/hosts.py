@@ -250,8 +250,8 @@ class Host:
         """Return the share of all cores, by bin."""
         rows = self.spans.columns(window, grid)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Floats = rows[:, 0] / rows[:, 1]
-        return found
+            shares: Floats = rows[:, 0] / rows[:, 1]
+        return shares
 
     def saved(self, parts: Parts) -> SavedHost:
         return SavedHost(
@@ -339,15 +339,15 @@ class HostTracker:
             host.take(sample)
 
     def lag(self, source: str, t_ns: int, lag_ns: int) -> None:
-        """Add a server's worst event loop lag since its report before."""
-        held = self._lags.get(source)
-        if held is None and len(self._lags) < MOST_SERVERS:
-            held = self._lags[source] = ServerLag()
-        if held is not None:
-            held.take(t_ns, lag_ns)
+        """Add a server's worst event loop lag since its previous report."""
+        server_lag = self._lags.get(source)
+        if server_lag is None and len(self._lags) < MOST_SERVERS:
+            server_lag = self._lags[source] = ServerLag()
+        if server_lag is not None:
+            server_lag.take(t_ns, lag_ns)
 
     def lost(self, source: str) -> None:
-        """Reset the lag of a lost server, or of all; a restarted one starts up anew."""
+        """Reset the lag of a lost server, or of all; a restarted one starts anew."""
         for each in [source] if source else list(self._lags):
             if each in self._lags:
                 self._lags[each].first_ns = None
@@ -371,7 +371,7 @@ class HostTracker:
     ) -> tuple[HostState, ...]:
         """Return the state of each host.
 
-        ``servers`` maps the shown ones to their pids.
+        ``servers`` maps the servers shown to their pids.
         """
         return tuple(
             host.state(now_ns, window, self._lags_on(host, servers), grid)
@@ -407,21 +407,21 @@ class HostTracker:
 
     def _host(self, source: str) -> Host | None:
         """Return a host, created if new; None if there are too many."""
-        found = self._hosts.get(source)
-        if found is None and len(self._hosts) < MOST_HOSTS:
-            found = self._hosts[source] = Host(source)
-        return found
+        host = self._hosts.get(source)
+        if host is None and len(self._hosts) < MOST_HOSTS:
+            host = self._hosts[source] = Host(source)
+        return host
 
 
 def _believed(sample: HostSample) -> bool:
-    told = [each.cpu_s for each in sample.processes]
-    told += [each.throttled_s or 0.0 for each in sample.processes]
-    told += [sample.busy_s or 0.0, sample.loop_lag_s or 0.0]
-    return all(abs(each) < ABSURD for each in told)
+    values = [each.cpu_s for each in sample.processes]
+    values += [each.throttled_s or 0.0 for each in sample.processes]
+    values += [sample.busy_s or 0.0, sample.loop_lag_s or 0.0]
+    return all(abs(each) < ABSURD for each in values)
 
 
 def _used(before: HostSample, sample: HostSample) -> Floats:
-    """Return a row of what was used between two samples."""
+    """Return a row of the CPU that was used between two samples."""
     row = np.zeros(WIDTH)
     busy = busy_between(before, sample)
     if busy is not None and busy >= 0 and sample.cores:

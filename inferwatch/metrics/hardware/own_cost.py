@@ -1,4 +1,4 @@
-"""What watching costs, and readings it loses."""
+"""The CPU that watching costs, and the readings it loses."""
 
 from dataclasses import field
 from typing import Annotated
@@ -14,7 +14,7 @@ from inferwatch.metrics.number import Better, Number, Unit, piece
 
 @piece("cost")
 class Cost:
-    """What watching costs, and readings it loses."""
+    """The CPU that watching costs, and the readings it loses."""
 
     dropped_readings: Annotated[
         int,
@@ -106,7 +106,7 @@ class CostTracker:
         self._hosts.add(sample)
 
     def totals(self, totals: Totals) -> None:
-        """Set the totals of a probe; front ends report no steps and are left out."""
+        """Set the totals of a probe, without front ends, which report no steps."""
         if totals.steps:
             self._totals[totals.source, totals.rank] = totals
 
@@ -114,7 +114,7 @@ class CostTracker:
         self._dropped += note.count or 0
 
     def lost(self) -> None:
-        """Drop the processes of a lost engine, and keep our own."""
+        """Forget the processes of a lost engine; those of inferwatch stay."""
         kept = [replace(each, processes=_ours(each)) for each in self._hosts.samples]
         self._hosts.restore(kept)
 
@@ -147,8 +147,8 @@ class CostTracker:
 
     def _self_cpu_s(self) -> float | None:
         last = self._hosts.last
-        told = last.processes if last is not None else []
-        used = [each.cpu_s for each in told if each.role == "inferwatch"]
+        processes = last.processes if last is not None else []
+        used = [each.cpu_s for each in processes if each.role == "inferwatch"]
         return sum(used) if used else None
 
     def _probe_us_per_step(self) -> float | None:

@@ -39,7 +39,7 @@ SUMS = (
 
 
 class LoadBook:
-    """Keeps the readings of one load run request by request, the warm-up's apart."""
+    """Keeps the readings of one load run by request; the warm-up's separately."""
 
     def __init__(self, run_id: str, max_in_flight: int | None = None) -> None:
         self.run_id = run_id
@@ -94,22 +94,22 @@ class LoadBook:
     @property
     def asked_per_s(self) -> float | None:
         """The mean target rate; None in a closed loop."""
-        told = self._told()
-        if not told or told[-1][1] is None:
+        rates = self._target_rates()
+        if not rates or rates[-1][1] is None:
             return None
-        ends = [at_ns for at_ns, _ in told[1:]] + [self._told_until(told[-1][0])]
-        spans = [end - at for (at, _), end in zip(told, ends, strict=True)]
+        ends = [at_ns for at_ns, _ in rates[1:]] + [self._last_rate_until(rates[-1][0])]
+        spans = [end - at for (at, _), end in zip(rates, ends, strict=True)]
         whole = sum(spans)
-        if len(told) == 1 or whole <= 0:
-            return told[-1][1]
-        pairs = zip(told, spans, strict=True)
+        if len(rates) == 1 or whole <= 0:
+            return rates[-1][1]
+        pairs = zip(rates, spans, strict=True)
         return sum((rate or 0.0) * span for (_, rate), span in pairs) / whole
 
     @property
     def users(self) -> tuple[int, int] | None:
         """Fewest and most users of a closed loop; None in an open loop."""
-        told = [e.users for e in self.events if e.users is not None]
-        return (min(told), max(told)) if told else None
+        counts = [e.users for e in self.events if e.users is not None]
+        return (min(counts), max(counts)) if counts else None
 
     @property
     def changed(self) -> bool:
@@ -119,29 +119,29 @@ class LoadBook:
     @property
     def asked_range(self) -> tuple[float, float] | None:
         """Lowest and highest target rate; None if it never changed."""
-        rates = {rate for _, rate in self._told() if rate is not None}
+        rates = {rate for _, rate in self._target_rates() if rate is not None}
         return (min(rates), max(rates)) if len(rates) > 1 else None
 
-    def _told(self) -> list[tuple[int, float | None]]:
-        """Return each target rate and when it began, without the warm-up."""
+    def _target_rates(self) -> list[tuple[int, float | None]]:
+        """Return when each target rate began, and the rate, without the warm-up."""
         warm = [e.t_ns for e in self.events if e.kind is LoadKind.WARMUP_ENDED]
         begin_ns = max(warm, default=0)
-        told = [
+        rates = [
             (max(e.t_ns, begin_ns), e.rate_per_s)
             for e in self.events
             if e.kind is LoadKind.RATE
         ]
         return [
             each
-            for n, each in enumerate(told)
-            if n + 1 == len(told) or told[n + 1][0] > begin_ns
+            for n, each in enumerate(rates)
+            if n + 1 == len(rates) or rates[n + 1][0] > begin_ns
         ]
 
-    def _told_until(self, at_least_ns: int) -> int:
+    def _last_rate_until(self, at_least_ns: int) -> int:
         """Return when the last target rate ended: at the drain, or the last event."""
         ended = [e.t_ns for e in self.events if e.kind is LoadKind.DRAINING]
-        heard = [e.t_ns for e in self.events]
-        return max(ended[-1] if ended else max(heard), at_least_ns)
+        times_ns = [e.t_ns for e in self.events]
+        return max(ended[-1] if ended else max(times_ns), at_least_ns)
 
     @property
     def span_s(self) -> float | None:
@@ -178,18 +178,18 @@ class LoadBook:
 
     def send_lags_ns(self) -> Ints:
         """Return send lags that only the client caused, in nanoseconds."""
-        held = self.held_back()
+        delayed = self.held_back()
         lags = (
             each.sent_ns - each.intended_ns
             for each in self.records
-            if each.sent_ns is not None and each.index not in held
+            if each.sent_ns is not None and each.index not in delayed
         )
         return np.fromiter(lags, np.int64)
 
     def held_back(self) -> set[int]:
-        """Return requests that the cap on requests in flight held back.
+        """Return the indices of requests that the cap on requests in flight held back.
 
-        They left late because of the plan, not because the client is slow.
+        They were sent late because of the plan, not because the client is slow.
         """
         if self._max_in_flight is None:
             return set()
@@ -207,7 +207,7 @@ class Timed(Protocol):
 
     @property
     def end_ns(self) -> int | None:
-        """When it ended; None where not known."""
+        """When the request ended; None where unknown."""
         ...
 
 
@@ -243,7 +243,7 @@ def _first(failed: list[RequestRecord], kind: str) -> str:
 
 
 def together(samples: list[ClientSample]) -> ClientSample:
-    """Merge samples into one: sums, and the worst of what cannot be summed."""
+    """Merge samples into one: sums, and the largest of what cannot be summed."""
 
     def total(name: str) -> float:
         values: list[float] = [getattr(each, name) for each in samples]

@@ -50,7 +50,7 @@ class SavedLoadClient(msgspec.Struct, array_like=True):
 class LoadClient:
     """Folds the reports of load generators, each run by itself.
 
-    An ended run is kept as last seen, once another one has begun.
+    A run that ended is kept as last reported, once another one has begun.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class LoadClient:
             run.tokens(times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView | None:
-        """Return the latest run, with the others; None without any."""
+        """Return the view of the latest run, with the others; None without any."""
         if not self._runs:
             return None
         views = [each.view(now_ns, window, grid) for each in self._runs.values()]
@@ -152,11 +152,11 @@ class LoadClient:
             self.began_ns = t_ns
 
     def _run_of(self, source: str, *, begins: bool = False) -> ClientRun | None:
-        """Return the run of a reading; None if it ended and was put away."""
-        known = self._runs.get(source)
-        if known is None and (begins or source in self._plans or not self._runs):
-            known = self._begin(source)
-        return known
+        """Return the run of a reading; None if it ended and is kept only as a view."""
+        run = self._runs.get(source)
+        if run is None and (begins or source in self._plans or not self._runs):
+            run = self._begin(source)
+        return run
 
     def _begin(self, run_id: str) -> ClientRun:
         going_on = [each for each in self._runs.values() if not each.progress.ended]

@@ -226,18 +226,20 @@ class ClientView:
     @property
     def users(self) -> int | None:
         """Present users of a closed loop; None in an open one."""
-        told = (each.users for each in reversed(self.events) if each.users is not None)
-        return next(told, None)
+        counts = (
+            each.users for each in reversed(self.events) if each.users is not None
+        )
+        return next(counts, None)
 
     @property
     def measured_per_s(self) -> float | None:
-        """The first target rate: measured by a warm-up, or the plan's."""
-        told = (each for each in self.events if each.kind is LoadKind.RATE)
-        return next((each.rate_per_s for each in told), None)
+        """The first target rate: as measured by a warm-up, or as planned."""
+        changes = (each for each in self.events if each.kind is LoadKind.RATE)
+        return next((each.rate_per_s for each in changes), None)
 
     @property
     def runs(self) -> tuple["ClientView", ...]:
-        """This run and the others, by start."""
+        """This run and the other runs, by start."""
         return tuple(sorted((self, *self.others), key=lambda each: each.number))
 
 
@@ -280,7 +282,7 @@ class ClientRun:
         self._began_ns: int | None = None
         self._judged = self._good = 0
         self._events: deque[LoadEvent] = deque(maxlen=MOST_EVENTS)
-        self._asked = LevelCurve()
+        self._target = LevelCurve()
         self._sent = RateCurve()
         self._unmatched: dict[str, TokenTimes | RequestRecord] = {}
         """Token times without a record yet, and records without token times."""
@@ -293,7 +295,7 @@ class ClientRun:
         self._began(event.t_ns)
         self._events.append(event)
         self.progress.event(event)
-        self._asked.tell(event.t_ns, self.progress.rate_per_s)
+        self._target.set_value(event.t_ns, self.progress.rate_per_s)
 
     def sample(self, sample: ClientSample, host: HostUse) -> None:
         """Fold one second of the generator's own measurements, with its host's use."""
@@ -341,7 +343,7 @@ class ClientRun:
             latencies=self._table(now_ns, timeline),
             events=tuple(self._events),
             timeline=timeline,
-            asked_mean_per_s=self._asked.mean(now_ns),
+            asked_mean_per_s=self._target.mean(now_ns),
             achieved_per_s=self._sent.over(None, now_ns),
             slo=", ".join(slos) or None,
             judged=self._judged,
@@ -356,7 +358,7 @@ class ClientRun:
             began_ns=self._began_ns,
             run=self.progress.saved(),
             events=list(self._events),
-            asked=self._asked,
+            asked=self._target,
             sent=self._sent,
             unmatched=list(self._unmatched.values()),
             judged=self._judged,
@@ -368,7 +370,7 @@ class ClientRun:
     def restored(cls, saved: SavedClientRun) -> Self:
         progress = RunProgress.restored(saved.run)
         run = cls(saved.number, progress, elsewhere=saved.elsewhere)
-        run._began_ns, run._asked, run._sent = saved.began_ns, saved.asked, saved.sent
+        run._began_ns, run._target, run._sent = saved.began_ns, saved.asked, saved.sent
         run._judged, run._good = saved.judged, saved.good
         run._events.extend(saved.events)
         run._unmatched = {each.external_id: each for each in saved.unmatched}
@@ -382,7 +384,7 @@ class ClientRun:
         return ClientTimeline(
             start_ns=grid.start_ns,
             bin_ns=grid.bin_ns,
-            asked_per_s=self._asked.columns(grid, now_ns),
+            asked_per_s=self._target.columns(grid, now_ns),
             sent_per_s=self._sent.columns(grid),
             ttft_mean_s=ttft[0],
             ttft_max_s=ttft[1],
@@ -404,15 +406,15 @@ class ClientRun:
 
     def _quality(self) -> dict[str, Any]:
         run = self.progress
-        found = run.judge.quality(self.samples["itl_s"], ended=run.ended)
+        quality = run.judge.quality(self.samples["itl_s"], ended=run.ended)
         return {
-            "verdict": found.verdict.state.value,
-            "reasons": found.verdict.reasons,
-            "cause": found.verdict.cause,
-            "send_lag_p99_s": found.send_lag_p99_s,
-            "recv_lag_p99_s": found.recv_lag_p99_s,
-            "merged_share": found.merged_share,
-            "cpu_share": found.cpu_share,
+            "verdict": quality.verdict.state.value,
+            "reasons": quality.verdict.reasons,
+            "cause": quality.verdict.cause,
+            "send_lag_p99_s": quality.send_lag_p99_s,
+            "recv_lag_p99_s": quality.recv_lag_p99_s,
+            "merged_share": quality.merged_share,
+            "cpu_share": quality.cpu_share,
         }
 
     def _began(self, t_ns: int) -> None:

@@ -1,8 +1,8 @@
 """Judges whether a load run measured the server or its own client.
 
 A saturated client does not fail: throughput looks fine, only its timestamps are late.
-So it measures itself, and its numbers are marked where it was too slow for the
-latencies it reports.
+So it measures itself, and its numbers are marked if it was too slow for the latencies
+it reports.
 """
 
 from collections import deque
@@ -98,8 +98,8 @@ def lags_estimate(lags_ns: Ints) -> Estimate:
 
 def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
     """Return the most severe verdict; UNKNOWN without any."""
-    found = sorted(verdicts, key=lambda each: SEVERITY.index(each.state))
-    return found[-1] if found else ClientVerdict()
+    ordered = sorted(verdicts, key=lambda each: SEVERITY.index(each.state))
+    return ordered[-1] if ordered else ClientVerdict()
 
 
 def host_text(host: HostUse, client: float | None) -> str | None:
@@ -114,16 +114,16 @@ def host_text(host: HostUse, client: float | None) -> str | None:
         "client": client,
         "inferwatch": roles.get("inferwatch"),
     }
-    told = {who: cores for who, cores in used.items() if cores is not None}
+    cores_by_name = {who: cores for who, cores in used.items() if cores is not None}
     if host.busy is not None:
-        others = host.busy - sum(told.values())
-        told |= {"other programs": others} if others >= WORTH_SAYING else {}
-    if told.get("inferwatch", WORTH_SAYING) < WORTH_SAYING:
-        del told["inferwatch"]
-    parts = [f"{who} {cores:.1f}" for who, cores in told.items()]
+        others = host.busy - sum(cores_by_name.values())
+        cores_by_name |= {"other programs": others} if others >= WORTH_SAYING else {}
+    if cores_by_name.get("inferwatch", WORTH_SAYING) < WORTH_SAYING:
+        del cores_by_name["inferwatch"]
+    parts = [f"{who} {cores:.1f}" for who, cores in cores_by_name.items()]
     if host.busy is not None and host.cores is not None:
         parts.insert(0, f"{host.busy:.1f} of {host.cores} cores busy")
-    elif "engine" not in told:
+    elif "engine" not in cores_by_name:
         return None
     else:
         parts[0] += " cores"
@@ -140,8 +140,8 @@ def _short(host: HostUse) -> bool:
 def judge(evidence: ClientEvidence) -> ClientVerdict:
     if evidence.sample is None or not evidence.send_lag.quantiles.n:
         return ClientVerdict()
-    found = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
-    reasons = tuple(reason for reason in found if reason)
+    texts = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
+    reasons = tuple(reason for reason in texts if reason)
     state = ClientState.CLIENT_BOUND if reasons else ClientState.OK
     return ClientVerdict(state=state, reasons=reasons)
 
@@ -158,7 +158,7 @@ def cpu_share(sample: ClientSample) -> float | None:
 
 
 def merged_share(sample: ClientSample) -> float | None:
-    """Return reads that held chunks of several tokens / all reads; None without any."""
+    """Return the share of reads with chunks of several tokens; None without reads."""
     return sample.merged_reads / sample.reads if sample.reads else None
 
 
@@ -166,7 +166,7 @@ def _sending(evidence: ClientEvidence) -> str:
     """Return what is wrong with send lag p99; empty if nothing.
 
     With few sends, one hiccup of the machine is the p99, so a lower bound is used. With
-    a thousand, it is the very sends that a TTFT p99 without a mark is made of.
+    a thousand, these sends also make up the TTFT p99.
     """
     lag_s, more = evidence.send_lag.quantiles.p99, ""
     if "p99" in evidence.send_lag.quantiles.weak:
@@ -174,28 +174,28 @@ def _sending(evidence: ClientEvidence) -> str:
     ttft_s = evidence.ttft_p50_s
     if lag_s is None or ttft_s is None or lag_s <= LAG_SHARE * ttft_s:
         return ""
-    said = f"send lag p99 is {_ms(lag_s)}{more}"
-    return f"{said}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
+    text = f"send lag p99 is {_ms(lag_s)}{more}"
+    return f"{text}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
 
 
 def _receiving(evidence: ClientEvidence) -> str:
     """Return what is wrong with receive lag p99; empty if nothing.
 
-    The kernel stamps a lone chunk on arrival, however late it is read, so only merged
-    reads can be wrong. A server may well send two at once: it did where the kernel says
-    that reads were not late.
+    The kernel stamps a single chunk on arrival, however late it is read, so only merged
+    reads can be wrong. A server may send two at once: it did if, by the kernel's
+    stamps, reads were not late.
     """
     sample, itl_s = evidence.sample, evidence.itl_p50_s
     merged = (sample and merged_share(sample)) or 0.0
     if sample is None or merged <= MERGED_SHARE:
         return ""
-    said = f"{merged:.1%} of reads were merged"
+    text = f"{merged:.1%} of reads were merged"
     lag_s = recv_lag_p99_s(sample)
     if lag_s is None:
-        return said
+        return text
     if itl_s is None or lag_s <= LAG_SHARE * itl_s:
         return ""
-    return f"{said}; receive lag p99 is {_ms(lag_s)}, ITL p50 {_ms(itl_s)}"
+    return f"{text}; receive lag p99 is {_ms(lag_s)}, ITL p50 {_ms(itl_s)}"
 
 
 def _working(sample: ClientSample) -> str:
@@ -219,7 +219,7 @@ MOST_KEPT = 2_048
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientQuality:
-    """How well the client keeps up now, as screens show it; None where unknown."""
+    """Whether the client keeps up now, as screens show it; None where unknown."""
 
     verdict: ClientVerdict = field(default_factory=ClientVerdict)
     send_lag_p99_s: float | None = None
@@ -275,7 +275,7 @@ class EndedSecond(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def in_time(self) -> bool:
-        """Whether no lag was long enough to matter."""
+        """Whether no lag of the second was long enough to matter."""
         return self.worst_lag_ns <= LAG_SHARE * self.wait_p50_ns
 
 
@@ -316,7 +316,7 @@ class ClientJudge:
         """Records since the last sample."""
         self._seconds: deque[EndedSecond] = deque(maxlen=SECONDS + 1)
         self._whole = WholeRun()
-        self._said = JudgedSecond()
+        self._latest = JudgedSecond()
 
     def record(self, record: RequestRecord) -> None:
         if record.phase is not Phase.WARMUP:
@@ -356,7 +356,7 @@ class ClientJudge:
             fresh=self._fresh,
             seconds=list(self._seconds),
             whole=self._whole,
-            said=self._said,
+            said=self._latest,
         )
 
     @classmethod
@@ -366,7 +366,7 @@ class ClientJudge:
         judge._records.extend(saved.requests)
         judge._fresh, judge._whole = saved.fresh, saved.whole
         judge._seconds.extend(saved.seconds)
-        judge._said = saved.said
+        judge._latest = saved.said
         return judge
 
     def quality(self, gaps: Samples, *, ended: bool) -> ClientQuality:
@@ -376,12 +376,12 @@ class ClientJudge:
         """
         if not self._samples:
             return ClientQuality(verdict=self._over_all(gaps))
-        found = self._now(gaps)
+        measured = self._now(gaps)
         sample, whole = together(list(self._samples)), self._whole.sample
         over = ended or (whole is not None and whole.final)
         return ClientQuality(
             verdict=self._over_all(gaps) if over else self._at_present(),
-            send_lag_p99_s=found.send_lag.quantiles.p99,
+            send_lag_p99_s=measured.send_lag.quantiles.p99,
             recv_lag_p99_s=recv_lag_p99_s(sample),
             merged_share=merged_share(sample),
             cpu_share=cpu_share(sample),
@@ -390,23 +390,25 @@ class ClientJudge:
     @property
     def bound_because(self) -> str | None:
         """Why the client is too slow now; None while it is not."""
-        found = self._at_present()
-        return found.why if found.state is ClientState.CLIENT_BOUND else None
+        verdict = self._at_present()
+        return verdict.why if verdict.state is ClientState.CLIENT_BOUND else None
 
     def _say(self, t_ns: int, evidence: ClientEvidence, host: HostUse) -> None:
-        verdict, before = judge(evidence), self._said
+        verdict, before = judge(evidence), self._latest
         if verdict.state is ClientState.CLIENT_BOUND:
             client = cpu_share(evidence.sample) if evidence.sample else None
             cause = host_text(host, client)
-            self._said = JudgedSecond(verdict.state, verdict.reasons, t_ns, cause)
+            self._latest = JudgedSecond(verdict.state, verdict.reasons, t_ns, cause)
         elif before.bound_ns is None or t_ns - before.bound_ns >= CALM_NS:
-            self._said = JudgedSecond(verdict.state, (), before.bound_ns, before.cause)
+            self._latest = JudgedSecond(
+                verdict.state, (), before.bound_ns, before.cause
+            )
 
     def _at_present(self) -> ClientVerdict:
-        said = self._said
-        bound = said.state is ClientState.CLIENT_BOUND
-        cause = said.cause if bound else None
-        return ClientVerdict(state=said.state, reasons=said.reasons, cause=cause)
+        latest = self._latest
+        bound = latest.state is ClientState.CLIENT_BOUND
+        cause = latest.cause if bound else None
+        return ClientVerdict(state=latest.state, reasons=latest.reasons, cause=cause)
 
     def _over_all(self, gaps: Samples) -> ClientVerdict:
         """Return the verdict on the whole run, with the latest known cause."""
@@ -414,7 +416,7 @@ class ClientJudge:
         if whole.sample is None:
             return ClientVerdict()
         waits = whole.waits.kept
-        found = judge(
+        verdict = judge(
             ClientEvidence(
                 sample=whole.sample,
                 send_lag=lags_estimate(np.array(whole.lags.kept, np.int64)),
@@ -422,7 +424,7 @@ class ClientJudge:
                 itl_p50_s=gaps.quantiles(whole.sample.t_ns, Window.SESSION).p50,
             )
         )
-        return replace(found, cause=self._said.cause if found.reasons else None)
+        return replace(verdict, cause=self._latest.cause if verdict.reasons else None)
 
     def _now(self, gaps: Samples) -> ClientEvidence:
         """Return the measurements of the last ten seconds."""
@@ -440,16 +442,16 @@ class ClientJudge:
     def _in_time(self, gaps: Samples) -> ClientEvidence | None:
         """Return these measurements if no lag was too long, else None; a fast path.
 
-        The median of all waits is at least the smallest median of a second.
+        The median of all waits is at least the smallest median of any second.
         """
-        told = [each for each in self._seconds if each.sent]
-        if not told:
+        seconds = [each for each in self._seconds if each.sent]
+        if not seconds:
             return None
-        worst_ns = max(each.worst_lag_ns for each in told)
-        if worst_ns > LAG_SHARE * min(each.wait_p50_ns for each in told):
+        worst_ns = max(each.worst_lag_ns for each in seconds)
+        if worst_ns > LAG_SHARE * min(each.wait_p50_ns for each in seconds):
             return None
         sample = together(list(self._samples))
-        counted = Quantiles(n=sum(each.sent for each in told))
+        counted = Quantiles(n=sum(each.sent for each in seconds))
         return ClientEvidence(
             sample=sample,
             send_lag=Estimate(quantiles=counted),
@@ -458,13 +460,13 @@ class ClientJudge:
 
     @staticmethod
     def _itl_p50_s(sample: ClientSample, gaps: Samples) -> float | None:
-        """Return ITL p50; None where no reads were merged, as it is not needed."""
+        """Return ITL p50; None if no reads were merged, when it is not needed."""
         if (merged_share(sample) or 0.0) <= MERGED_SHARE:
             return None
         return gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50
 
     def _keep(self, in_flight: int) -> None:
-        """Add what ended since the last sample to the whole run."""
+        """Add the requests that ended since the last sample to the whole run."""
         fresh = list(
             islice(self._records, max(len(self._records) - self._fresh, 0), None)
         )
@@ -488,28 +490,28 @@ class ClientJudge:
         self._whole.waits.add(waits)
 
     def _delays(
-        self, wanted: list[SentRequest], requests: list[SentRequest], in_flight: int
+        self, chosen: list[SentRequest], requests: list[SentRequest], in_flight: int
     ) -> tuple[list[int], list[int]]:
         """Return send lags that only the client caused, and waits for first tokens.
 
-        Requests in flight may have been so all the time: rather too little evidence
+        Requests in flight may have been so all the time: too little evidence is better
         than false evidence.
         """
         waits = [
             each.first_token_ns - each.sent_ns
-            for each in wanted
+            for each in chosen
             if each.first_token_ns is not None and each.sent_ns is not None
         ]
-        held: set[int] = set()
+        delayed: set[int] = set()
         if self._most is not None and in_flight + len(requests) >= self._most:
             room = self._most - in_flight
             if room < 1:
                 return [], waits
-            held = set(held_back(in_order(requests), room))
+            delayed = set(held_back(in_order(requests), room))
         lags = [
             each.sent_ns - each.intended_ns
-            for each in in_order(wanted)
-            if each.sent_ns is not None and each.index not in held
+            for each in in_order(chosen)
+            if each.sent_ns is not None and each.index not in delayed
         ]
         return lags, waits
 

@@ -3,7 +3,7 @@
 With a probe on this host each part of each request is measured on one clock. Without
 one, vLLM's answers may report their own queue and prefill time; else means come from a
 server's counters, read before and after. The rest of the client's mean is the network,
-and cannot be told from an error.
+which cannot be distinguished from an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ class CrossCheck:
         }
 
 
-def said(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
+def doubt(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
     """Return a sentence for a part of more than 2% of the whole; else nothing."""
     if not whole_s or abs(part_s) <= DISAGREE * whole_s:
         return ()
@@ -102,7 +102,7 @@ def minus(whole: float | None, part: float | None) -> float | None:
 
 @dataclass(slots=True)
 class _ServerMoments:
-    """A request's times at the server."""
+    """The times of a request at the server."""
 
     external_id: str | None = None
     moments: dict[str, int] = field(default_factory=dict)
@@ -121,7 +121,7 @@ MOMENTS = {
 
 
 class ServerBook:
-    """Keeps the times of each request as reported by the server's probe."""
+    """Keeps the times of each request that the server's probe reports."""
 
     def __init__(self) -> None:
         self._requests: dict[str, _ServerMoments] = {}
@@ -151,18 +151,18 @@ def cross_check(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> CrossCheck | None:
-    """Check a run by the best source; None without any."""
+    """Compare client and server by the best source; None without any."""
     seen = check_requests(book, server) or check_answers(book, before, after)
     return seen or check_means(book, before, after)
 
 
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
-    """Check request by request; None where the probe saw none of them."""
-    known = server.moments()
+    """Compare request by request; None if the probe reported none of them."""
+    moments = server.moments()
     ways = [
         way
         for record in book.records
-        if (way := _way(record, known.get(record.external_id, {})))
+        if (way := _way(record, moments.get(record.external_id, {})))
     ]
     if not ways:
         return None
@@ -176,7 +176,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
         parts=dict(zip(PARTS, means, strict=True)),
         ttft_s=ttft_s,
         unexplained_s=backwards_s,
-        disagreements=said(
+        disagreements=doubt(
             backwards_s, ttft_s, "of the TTFT is negative: clocks disagree"
         ),
     )
@@ -185,21 +185,21 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
 def check_means(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Check by vLLM's counters, read before and after; None without them."""
+    """Compare by vLLM's counters, read before and after; None without them."""
     count = delta(before, after, "time_to_first_token_seconds_count")
     all_records = [*book.warmup, *book.records]
     seen = [each for each in all_records if each.first_token_ns is not None]
     if not count or not seen:
         return None
-    apart = _counts_disagree(all_records, len(seen), count, before, after)
+    doubts = _counts_disagree(all_records, len(seen), count, before, after)
     server_s = mean(before, after, "time_to_first_token_seconds")
     queue_s = mean(before, after, "request_queue_time_seconds")
     prefill_s = mean(before, after, "request_prefill_time_seconds")
     lag_s = mean_s(seen, "intended_ns", "sent_ns")
     client_s = mean_s(seen, "sent_ns", "first_token_ns")
     way_s = minus(client_s, server_s)
-    if way_s is not None and client_s is not None and not apart:
-        apart = said(way_s, client_s, "of the client's TTFT is not in the server's")
+    if way_s is not None and client_s is not None and not doubts:
+        doubts = doubt(way_s, client_s, "of the client's TTFT is not in the server's")
     return CrossCheck(
         source="metrics",
         n=len(seen),
@@ -213,7 +213,7 @@ def check_means(
         },
         ttft_s=mean_s(seen, "intended_ns", "first_token_ns"),
         unexplained_s=way_s,
-        disagreements=apart,
+        disagreements=doubts,
         hint=HINT,
     )
 
@@ -222,8 +222,8 @@ def _way(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
     """Return the times of a request in order; empty where one is missing."""
     names = ("arrived", "added", "scheduled", "first_token")
     way = [record.intended_ns, record.sent_ns, *map(there.get, names)]
-    known = [moment for moment in (*way, record.first_token_ns) if moment is not None]
-    return known if len(known) == len(PARTS) + 1 else []
+    moments = [moment for moment in (*way, record.first_token_ns) if moment is not None]
+    return moments if len(moments) == len(PARTS) + 1 else []
 
 
 def _counts_disagree(
@@ -265,37 +265,37 @@ class _AnswerMeans(NamedTuple):
 def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Check by the timings in answers; None without any."""
-    told = [each for each in (*book.warmup, *book.records) if _tells(each)]
-    if not told:
+    """Compare by the timings in answers; None without any."""
+    records = [each for each in (*book.warmup, *book.records) if _has_timings(each)]
+    if not records:
         return None
-    means = _means(told)
+    means = _means(records)
     engine_s = means.queue_s + means.prefill_s
-    server_s = _server_s(len(told), before, after)
-    client_s = mean_s(told, "sent_ns", "first_token_ns") or 0.0
+    server_s = _server_s(len(records), before, after)
+    client_s = mean_s(records, "sent_ns", "first_token_ns") or 0.0
     left_s = client_s - (engine_s if server_s is None else server_s)
     whose = "engine" if server_s is None else "server"
     return CrossCheck(
         source="answers",
-        n=len(told),
+        n=len(records),
         parts={
-            "send_lag_s": mean_s(told, "intended_ns", "sent_ns"),
+            "send_lag_s": mean_s(records, "intended_ns", "sent_ns"),
             "network_s": None,
             "api_s": minus(server_s, engine_s),
             "queue_s": means.queue_s,
             "prefill_s": means.prefill_s,
             "return_s": None,
         },
-        ttft_s=mean_s(told, "intended_ns", "first_token_ns"),
+        ttft_s=mean_s(records, "intended_ns", "first_token_ns"),
         unexplained_s=left_s,
         disagreements=(
-            *said(left_s, client_s, f"of the client's TTFT is not in the {whose}'s"),
-            *_decode(told, means),
+            *doubt(left_s, client_s, f"of the client's TTFT is not in the {whose}'s"),
+            *_decode(records, means),
         ),
     )
 
 
-def _tells(record: RequestRecord) -> bool:
+def _has_timings(record: RequestRecord) -> bool:
     return (
         record.first_token_ns is not None
         and record.server_queue_ns is not None
@@ -315,7 +315,7 @@ def _means(records: Sequence[RequestRecord]) -> _AnswerMeans:
 def _server_s(
     count: int, before: Mapping[str, float], after: Mapping[str, float]
 ) -> float | None:
-    """Return the API server's mean TTFT if it is of as many requests; else None."""
+    """Return the API server's mean TTFT, if over as many requests; else None."""
     if delta(before, after, "time_to_first_token_seconds_count") != count:
         return None
     return mean(before, after, "time_to_first_token_seconds")
@@ -329,4 +329,4 @@ def _decode(records: Sequence[RequestRecord], means: _AnswerMeans) -> tuple[str,
         return ()
     apart_s = here_s - means.decode_s
     what = "longer" if apart_s > 0 else "shorter"
-    return said(apart_s, means.decode_s, f"{what} is the client's decode time")
+    return doubt(apart_s, means.decode_s, f"{what} is the client's decode time")

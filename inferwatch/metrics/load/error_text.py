@@ -15,11 +15,11 @@ def error_text(detail: str) -> str:
     >>> error_text('Connection refused')
     'Connection refused'
     """
-    found = _MESSAGE.search(detail)
-    if found is None:
+    match = _MESSAGE.search(detail)
+    if match is None:
         return " ".join(detail.split())
-    status = detail[: found.start()].partition("{")[0]
-    return " ".join(f"{status} {_unescaped(found[1])}".split())
+    status = detail[: match.start()].partition("{")[0]
+    return " ".join(f"{status} {_unescaped(match[1])}".split())
 
 
 def _unescaped(text: str) -> str:

@@ -16,7 +16,7 @@ from inferwatch.metrics.load.request_latencies import (
     tpot_ns,
     ttft_ns,
 )
-from inferwatch.metrics.requests.slo import Slo, untold
+from inferwatch.metrics.requests.slo import Slo, unreported
 from inferwatch.metrics.series.intervals import certain_of, share_interval
 
 
@@ -34,7 +34,7 @@ class Goodput:
     missed: dict[str, int]
     """Requests that missed the limit of each metric; one can miss several."""
     good_per_s: float | None
-    """None where some are untold, as their share is not known."""
+    """None where some requests are untold, as their share is not known."""
     certain: float
     """Number of independent requests that would be as informative; 0 for none."""
 
@@ -51,7 +51,7 @@ class Goodput:
     def holds(self, share: float) -> bool | None:
         """Return whether the share of good requests is reached.
 
-        None if untold ones decide.
+        None if that depends on untold requests.
         """
         ended = self.n + self.untold
         if not ended or (self.good + self.untold) / ended < share:
@@ -76,10 +76,10 @@ def goodput_of(
     missed: Counter[str] = Counter()
     for record in records:
         limits = classes.get(record.class_name or "", slo)
-        found = missed_by(record, book.gaps_of(record), limits)
-        if found is not None:
-            missed.update(found)
-            flags.append(not found)
+        missed_limits = missed_by(record, book.gaps_of(record), limits)
+        if missed_limits is not None:
+            missed.update(missed_limits)
+            flags.append(not missed_limits)
         elif record.failure is None:
             untold += 1
     n, good = len(flags), sum(flags)
@@ -106,7 +106,7 @@ def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] |
     values = latencies(record, gaps_ns)
     first_ns, tokens = record.first_token_ns, record.output_tokens
     at_once = first_ns is not None and first_ns == record.last_token_ns
-    unknown = untold(values, single=at_once or (tokens is not None and tokens < 2))
+    unknown = unreported(values, single=at_once or (tokens is not None and tokens < 2))
     if tokens is not None:
         unknown.discard("tpot_s")  # all tokens came in the first chunk
     failed = record.failure not in {None, *BY_US}
@@ -117,19 +117,18 @@ def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] |
 def latencies(record: Answered, gaps_ns: Sequence[int]) -> dict[str, float]:
     """Return a request's latencies in seconds, by the names that objectives use.
 
-    A token that never came is at least as late as the end of the wait, which is used
-    unless it is too early to tell.
+    Where no token came, the wait until the request's end stands for its latency.
     """
-    found: dict[str, int | float] = {}
+    values_ns: dict[str, int | float] = {}
     end_ns = record.end_ns
     waited_ns = None if end_ns is None else end_ns - record.intended_ns
     if (ttft := ttft_ns(record)) is not None or (ttft := waited_ns) is not None:
-        found["ttft_s"] = ttft
+        values_ns["ttft_s"] = ttft
     e2el = e2el_ns(record) if record.failure is None else waited_ns
     if e2el is not None:
-        found["e2el_s"] = e2el
+        values_ns["e2el_s"] = e2el
     if (tpot := tpot_ns(record)) is not None:
-        found["tpot_s"] = tpot
+        values_ns["tpot_s"] = tpot
     if gaps_ns:
-        found["itl_s"] = max(gaps_ns)
-    return {metric: value / NS_PER_S for metric, value in found.items()}
+        values_ns["itl_s"] = max(gaps_ns)
+    return {metric: value / NS_PER_S for metric, value in values_ns.items()}

@@ -39,7 +39,7 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedRequests(msgspec.Struct):
-    """Counts the requests of a run as they end, the warm-up's apart."""
+    """Counts of a run's requests as they end; those of the warm-up are separate."""
 
     sent: int = 0
     succeeded: int = 0
@@ -84,7 +84,7 @@ class EndedRequests(msgspec.Struct):
     def tally(
         self, in_flight: int | None, *, warming_up: bool = False
     ) -> RequestCounts:
-        """Return the present counts; requests in flight in a warm-up are left out."""
+        """Return the present counts, without requests in flight in a warm-up."""
         flying = 0 if warming_up else in_flight or 0
         return RequestCounts(
             sent=self.sent + flying,
@@ -188,14 +188,14 @@ class RunProgress:
         self.asked = AskedRate()
         self._counts = EndedRequests()
         self._moments = RunMoments()
-        self._told: tuple[ClientSample, RequestCounts, int] | None = None
+        self._last_sample: tuple[ClientSample, RequestCounts, int] | None = None
         """The last sample, the counts at that time, and how many had ended of any
         phase.
         """
         self._sends = 0
         """The generator's own count, reported at its end."""
         self._held_back: int | None = None
-        self._said = ""
+        self._message = ""
 
     def saved(self) -> SavedRun:
         plan = (self.plan, self._plan_json or "") if self.plan else None
@@ -206,10 +206,10 @@ class RunProgress:
             asked=self.asked,
             counts=self._counts,
             moments=self._moments,
-            told=self._told,
+            told=self._last_sample,
             sends=self._sends,
             held_back=self._held_back,
-            said=self._said,
+            said=self._message,
         )
 
     @classmethod
@@ -217,7 +217,7 @@ class RunProgress:
         run = cls(saved.run_id, saved.plan)
         run.judge = ClientJudge.restored(saved.latest, run._most_in_flight)
         run.asked, run._counts, run._moments = saved.asked, saved.counts, saved.moments
-        run._told, run._said = saved.told, saved.said
+        run._last_sample, run._message = saved.told, saved.said
         run._sends, run._held_back = saved.sends, saved.held_back
         return run
 
@@ -234,7 +234,7 @@ class RunProgress:
         moments = self._moments
         moments.heard_ns = event.t_ns
         moments.began_ns = moments.began_ns or event.t_ns
-        self._said = event.text
+        self._message = event.text
         if event.kind is LoadKind.RATE:
             self.asked.take(event)
             if moments.sending_ns is None and not self._warms_up:
@@ -254,17 +254,17 @@ class RunProgress:
         """Fold a second; return its start, its end, and how many requests it sent.
 
         Sent is the increase of requests ended or in flight. None if some of these are
-        the warm-up's, or nothing more is sent.
+        the warm-up's, or if sending is over.
         """
         since_ns, before = sample.t_ns - sample.span_ns, 0
-        if self._told is not None:
-            earlier, _, ended = self._told
+        if self._last_sample is not None:
+            earlier, _, ended = self._last_sample
             since_ns, before = earlier.t_ns, ended + earlier.in_flight
         self._moments.heard_ns = sample.t_ns
         warming_up = self._moments.sending_ns is None and self._warms_up
         self._hold(sample, warming_up=warming_up)
         tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
-        self._told = sample, tally, self._counts.flown
+        self._last_sample = sample, tally, self._counts.flown
         began_ns = self._moments.sending_ns
         until_ns = self._moments.draining_ns or sample.t_ns
         if began_ns is None or (since_ns < began_ns and self._warms_up):
@@ -283,7 +283,7 @@ class RunProgress:
         return moments.heard_ns + SILENT_NS + 1
 
     def view(self, now_ns: int) -> LoadRun:
-        plan, asked, tally = self.plan, self.asked, self._tally()
+        plan, target, tally = self.plan, self.asked, self._tally()
         elapsed_s = self._moments.elapsed_s(now_ns)
         state = self._moments.state(now_ns, warms_up=self._warms_up)
         answered = tally.succeeded + tally.failed + tally.aborted
@@ -318,18 +318,18 @@ class RunProgress:
             aborted=tally.aborted,
             warmup=self._counts.warmup,
             failures=self._counts.failures(),
-            rate_per_s=None if self.ended else asked.rate_per_s,
-            users=None if self.ended else asked.users,
-            before=asked.before,
-            changed_ns=asked.changed_ns,
-            transport=self._told[0].transport if self._told else None,
-            said=self._said,
+            rate_per_s=None if self.ended else target.rate_per_s,
+            users=None if self.ended else target.users,
+            before=target.before,
+            changed_ns=target.changed_ns,
+            transport=self._last_sample[0].transport if self._last_sample else None,
+            said=self._message,
         )
 
     def _hold(self, sample: ClientSample, *, warming_up: bool) -> None:
         """Count requests that the cap on requests in flight held back.
 
-        Those of the warm-up are left out.
+        Those of the warm-up are not counted.
         """
         if sample.final:
             self._sends = sample.sends
@@ -340,12 +340,12 @@ class RunProgress:
     def _span_s(self) -> float | None:
         """Return the time that rates are over: first intended send to last end.
 
-        While it sends, to the generator's last report, which the counts are of, too.
+        While it sends, until the generator's last report, of which the counts are, too.
         """
         first_ns, last_ns = self._counts.first_due_ns, self._counts.last_end_ns
         going_on = self._moments.draining_ns is None and not self.ended
-        if going_on and self._told is not None:
-            last_ns = self._told[0].t_ns
+        if going_on and self._last_sample is not None:
+            last_ns = self._last_sample[0].t_ns
         if first_ns is None or last_ns is None or last_ns <= first_ns:
             return None
         return (last_ns - first_ns) / NS_PER_S
@@ -362,15 +362,12 @@ class RunProgress:
         return self._counts.warmup > 0
 
     def _tally(self) -> RequestCounts:
-        """Return counts as of the last sample.
-
-        Once nothing more is sent, present ones.
-        """
+        """Return counts as of the last sample; present ones if sending is over."""
         if self.ended:
             return self._counts.tally(0)
-        if self._told is None:
+        if self._last_sample is None:
             return self._counts.tally(None)
-        sample, tally, ended = self._told
+        sample, tally, ended = self._last_sample
         if self._moments.draining_ns is None:
             return tally
         return self._counts.tally(

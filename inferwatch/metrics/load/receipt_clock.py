@@ -1,9 +1,9 @@
 """Assigns each reading the moment at which it was received.
 
 A reading has a time of occurrence and an ordinal of receipt. It is received at the
-latest time of any reading up to it, plus a nanosecond if that is not new. So receipt
-times are unique and rise with the ordinal, and each moment of a session means one
-prefix of its readings, live or replayed.
+latest time of any reading up to it, plus a nanosecond if that moment is taken. So
+receipt times are unique and rise with the ordinal, and each moment of a session stands
+for the same readings, live or replayed.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Client latencies (TTFT, TPOT, ITL, E2EL) of requests, and their estimates.
 
-Whoever shows, sums up, compares or exports them uses this module.
+All code that shows, sums up, compares or exports them uses this module.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -113,9 +113,9 @@ def tpot_ns(request: Answered) -> int | None:
 def known_ns(
     latency: Callable[[RequestRecord], int | None], records: Iterable[RequestRecord]
 ) -> Ints:
-    """Return a latency of the requests that have it, in nanoseconds; zero counts."""
-    found = map(latency, records)
-    return np.fromiter((each for each in found if each is not None), np.int64)
+    """Return a latency of the requests that have it, even if zero, in nanoseconds."""
+    values_ns = map(latency, records)
+    return np.fromiter((each for each in values_ns if each is not None), np.int64)
 
 
 def latencies_of(
@@ -123,7 +123,7 @@ def latencies_of(
 ) -> dict[str, Estimate]:
     """Return TTFT of all with a first token, other latencies of successful requests."""
     succeeded = [each for each in records if each.failure is None]
-    found = {
+    estimates = {
         "ttft_s": estimate(known_ns(ttft_ns, records)),
         "ttft_from_send_s": _between("sent_ns", "first_token_ns", records),
         "first_content_s": _between("intended_ns", "first_content_ns", records),
@@ -133,8 +133,8 @@ def latencies_of(
         "e2el_from_send_s": _between("sent_ns", "last_token_ns", succeeded),
     }
     if all(each.first_content_ns is None for each in records):
-        del found["first_content_s"]
-    return found
+        del estimates["first_content_s"]
+    return estimates
 
 
 def _gaps_ns(book: LoadBook, records: Sequence[RequestRecord]) -> Ints:

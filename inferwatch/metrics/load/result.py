@@ -115,12 +115,12 @@ class LoadResult:
     @property
     def worst(self) -> Goodput | None:
         """The lowest goodput: of all requests, or of a class with its own limits."""
-        parts = [self.goodput, *(self.classes[n].goodput for n in self._held_alone)]
+        parts = [self.goodput, *(self.classes[n].goodput for n in self._with_slos)]
         judged = [each for each in parts if each is not None and each.share is not None]
         return min(judged, key=lambda each: each.share or 0.0, default=self.goodput)
 
     def missed(self, share: float) -> list[str]:
-        """Return the names of objectives that were not met."""
+        """Return the names of objectives that were not met or are undecided."""
         return [name for name, each in self._judged() if not each.holds(share)]
 
     def untold(self, share: float) -> list[str]:
@@ -129,11 +129,11 @@ class LoadResult:
 
     def _judged(self) -> Iterator[tuple[str, Goodput]]:
         parts = {"all": self.goodput}
-        parts |= {name: self.classes[name].goodput for name in self._held_alone}
+        parts |= {name: self.classes[name].goodput for name in self._with_slos}
         return ((name, each) for name, each in parts.items() if each is not None)
 
     @property
-    def _held_alone(self) -> list[str]:
+    def _with_slos(self) -> list[str]:
         return [name for name in self.class_slos if name in self.classes]
 
     @property
@@ -153,7 +153,7 @@ def load_result(
     book: LoadBook, slo: Slo | None = None, classes: Mapping[str, Slo] | None = None
 ) -> LoadResult:
     records, succeeded = book.records, book.succeeded
-    found = latencies_of(book, records)
+    estimates = latencies_of(book, records)
     send_lag = estimate(book.send_lags_ns())
     judged = slo is not None or bool(classes)
     return LoadResult(
@@ -174,10 +174,10 @@ def load_result(
             len(book.gaps_of(each)) + (each.first_token_ns is not None)
             for each in succeeded
         ),
-        latencies=found,
+        latencies=estimates,
         sample=book.sample,
         send_lag=send_lag,
-        verdict=_verdict(book, send_lag, found),
+        verdict=_verdict(book, send_lag, estimates),
         answered_in_part=sum(
             each.failure is not None and each.first_token_ns is not None
             for each in records

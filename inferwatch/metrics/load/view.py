@@ -23,7 +23,7 @@ class RunState(StrEnum):
 
     @property
     def going_on(self) -> bool:
-        """Whether the run goes on, as far as known."""
+        """Whether the run is not over, as far as known."""
         return self not in {RunState.SILENT, RunState.ENDED}
 
 

@@ -237,7 +237,7 @@ class HardwareTracker:
 
 
 def _once(gpus: Sequence[Gpu], own: set[str] | None) -> list[Gpu]:
-    """Return the GPUs to count, none twice: a MIG slice only without its parent GPU.
+    """Return the GPUs to count, each once: a MIG slice only without its parent GPU.
 
     Where the engine's GPUs are unknown, all whole GPUs count.
     """

@@ -292,7 +292,7 @@ class Model:
             self._scraped.slo(slo)
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
-        """Judge by the limits of the whole session."""
+        """Judge latencies by these limits, which apply to the whole session."""
         self._scraped.hold_to(limits)
 
     def fold(self, reading: AnyReading) -> None:
@@ -459,10 +459,7 @@ class Model:
         return model
 
     def copied(self) -> Self:
-        """Return a copy without load runs and hardware.
-
-        Sealed blocks are shared: they never change.
-        """
+        """Return a copy without load runs and hardware; sealed blocks are shared."""
         blocks = (block for each in self.blocks().values() for block in each.latest)
         memo: dict[int, Any] = {id(block): block for block in blocks}
         memo[id(self._client)] = LoadClient()
@@ -607,13 +604,13 @@ class Model:
         return found
 
     def _knows(self, source: str | None) -> bool:
-        """Return whether the server exists, and everything here is of it."""
+        """Return whether the server is the only one of this Model, or a scraped one."""
         return source in {self._servers.only, *self._scraped.servers}
 
     def _columns(
         self, now_ns: int, window: Window, scraped: ScrapedWindow | None
     ) -> tuple[Grid, list[Bin | None], int | None]:
-        """Return the grid of charts, their bins, and when everything was lost."""
+        """Return the grid of charts, their bins, and when all engines were lost."""
         lost_ns = self._health.lost_ns if scraped is None else scraped.lost_ns
         begun = [self._client.began_ns, scraped.first_ns if scraped else None]
         since_ns = min((each for each in begun if each is not None), default=None)
@@ -626,7 +623,7 @@ class Model:
     def _told(
         self, now_ns: int, window: Window, source: str | None
     ) -> ScrapedWindow | None:
-        """Return the scrapes of the selected servers; None where probes tell all."""
+        """Return the scrapes of the selected servers; None if all have probes."""
         asked = self._scraped.named(source)
         heard = [each for each in asked if each.answers is not False]
         probed = self._engines.alive if heard else self._engines.sources
@@ -683,7 +680,7 @@ class Model:
     def _of_ranks(
         self, state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
     ) -> ServerState:
-        """Return a server's state; where it is shown alone, with its best source."""
+        """Return a server's state; shown alone, it has its best source."""
         alone = snapshot.shown_source or snapshot.server
         via = better.get(state.source) if alone else None
         return replace(state, via=via) if via else state
@@ -699,7 +696,7 @@ class Model:
         return self._slo.state(now_ns, window, covered_ns, source)
 
     def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
-        """Return the only server of this Model as a row among others."""
+        """Return the state with the numbers of this Model, which is of one server."""
         latencies = self.exact(now_ns, window)
         totals = self._window_totals(now_ns, window, latencies)
         work = self._work_now(now_ns)
@@ -723,7 +720,7 @@ class Model:
         )
 
     def steady(self, now_ns: int, window: Window) -> Steady:
-        """Return the recent values of the only server's gauges."""
+        """Return the recent medians of the only server's gauges."""
         short = window is Window.TEN_SECONDS
         span = Window.TEN_SECONDS if short else Window.MINUTE
         _, _, bins = self._history.columns(now_ns, span)
@@ -868,7 +865,7 @@ class Model:
         return max(0, to_ns - from_ns)
 
     def _began(self, t_ns: int) -> None:
-        """Set when watching began, if it is earlier than known."""
+        """Set when watching began, if that is earlier than known so far."""
         if self._began_ns is None or t_ns < self._began_ns:
             self._began_ns = t_ns
 
@@ -1007,7 +1004,7 @@ class Model:
             self._slo.classed(request)
 
     def clocks_dropped(self, uuid: str, span: tuple[int, int]) -> None:
-        """Record that the clocks of a GPU were throttled, be it the engine's or not."""
+        """Record that the clocks of a GPU were throttled, used by an engine or not."""
         known = self._engines.infos
         sources = {each.source for each in known if not each.gpus or uuid in each.gpus}
         self._tracker.clocks_dropped(sources, span)

@@ -2,8 +2,8 @@
 
 Pooled numbers cannot be separated again. So from the second server on each reading is
 folded twice: into the pooled Model and into that server's own. The first server's Model
-is a copy of the pooled one, which until then was of that server alone. A session of one
-server pays nothing.
+is a copy of the pooled one, which until then was of that server alone. With one server
+there is no cost.
 """
 
 from collections.abc import Callable, Iterable
@@ -55,7 +55,7 @@ TOLD_APART = frozenset(
 
 
 class PooledModel(Protocol):
-    """What ServerModels needs of a Model."""
+    """The methods of a Model that ServerModels needs."""
 
     def fold(self, reading: AnyReading) -> None:
         """Fold a reading."""

@@ -44,8 +44,8 @@ def _per_mtok(per_hour: float | None, tokens_per_s: float | None) -> float | Non
 def _per_mtok_good(per_mtok: float | None, slo: SloState | None) -> float | None:
     """Return the price per million good tokens; None where unknown.
 
-    Requests are judged as they end, and some of their tokens came before the window. So
-    the share is of tokens of ended requests, not of the window's.
+    Requests are judged as they end, when some of their tokens are older than the
+    window. So the share is of tokens of ended requests, not of the window's.
     """
     if per_mtok is None or slo is None or not slo.good_tokens:
         return None

@@ -1,1 +1,1 @@
-"""Objectives: what requests must meet, and how many do."""
+"""Objectives: the limits that requests must meet, and how many do."""

@@ -13,7 +13,13 @@ from inferwatch.metrics.requests.objectives import ALL, Objectives, parse_object
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
-from inferwatch.metrics.requests.slo import DEFAULT_SHARE, FAILED, METRICS, Slo, untold
+from inferwatch.metrics.requests.slo import (
+    DEFAULT_SHARE,
+    FAILED,
+    METRICS,
+    Slo,
+    unreported,
+)
 from inferwatch.metrics.series.samples import Counters
 from inferwatch.metrics.series.window import Window
 
@@ -23,14 +29,14 @@ from inferwatch.metrics.series.window import Window
 
 
 def judged(request: Request, slo: Slo) -> list[str] | None:
-    """Return what an ended request missed; None where it cannot be judged.
+    """Return the limits an ended request missed; None where it cannot be judged.
 
     It cannot where its client left before a limit was missed, or where a measurement is
     lacking, as for a request that began before the watch.
     """
     values = _values(request)
     single = request.tokens is not None and request.tokens < 2
-    unknown = untold(values, single=single, all_gaps=request.trusted)
+    unknown = unreported(values, single=single, all_gaps=request.trusted)
     failed = request.outcome is RequestState.FAILED
     missed = slo.missed(values, unknown, failed=failed)
     cut_off = not failed and request.outcome is not RequestState.FINISHED
@@ -39,23 +45,23 @@ def judged(request: Request, slo: Slo) -> list[str] | None:
 
 def _values(request: Request) -> dict[str, float]:
     """Return a request's latencies in seconds, by the names that objectives use."""
-    found: dict[str, int] = {}
+    values_ns: dict[str, int] = {}
     finished = request.outcome is RequestState.FINISHED
     waited_ns = None
     if request.arrived_ns is not None and request.end_ns is not None:
         waited_ns = request.end_ns - request.arrived_ns
     if request.ttft_ns is not None:
-        found["ttft_s"] = request.ttft_ns
+        values_ns["ttft_s"] = request.ttft_ns
     elif waited_ns is not None and not finished:
-        found["ttft_s"] = waited_ns
+        values_ns["ttft_s"] = waited_ns
     e2el_ns = request.e2el_ns if finished else waited_ns
     if e2el_ns is not None:
-        found["e2el_s"] = e2el_ns
+        values_ns["e2el_s"] = e2el_ns
     if finished and (tpot_ns := request.tpot_ns) is not None:
-        found["tpot_s"] = tpot_ns
+        values_ns["tpot_s"] = tpot_ns
     if request.itl_max_ns >= 0:
-        found["itl_s"] = request.itl_max_ns
-    return {metric: value / NS_PER_S for metric, value in found.items()}
+        values_ns["itl_s"] = request.itl_max_ns
+    return {metric: value / NS_PER_S for metric, value in values_ns.items()}
 
 
 MISSES = (*METRICS, FAILED)
@@ -102,7 +108,7 @@ class SloTracker:
     ) -> None:
         self._requests = requests
         self._chosen = chosen
-        self._said: dict[str, WatchedSlo] = {}
+        self._by_source: dict[str, WatchedSlo] = {}
         """By source; those of the empty source were typed, and apply to all."""
         self._objectives: dict[str, Objectives] = {}
         self.totals = Counters(*COLUMNS)
@@ -130,13 +136,13 @@ class SloTracker:
         return self._chosen is None
 
     def _hold(self, slo: WatchedSlo) -> None:
-        self._said.pop(slo.source, None)
+        self._by_source.pop(slo.source, None)
         self._objectives.pop(slo.source, None)
         if not slo.slo.strip():
             return
         with suppress(UsageError):  # a damaged record, or one of a later version
             objectives = parse_objectives(slo.slo)
-            self._said[slo.source] = slo
+            self._by_source[slo.source] = slo
             self._objectives[slo.source] = objectives
             for name in objectives.classes:
                 self._class(name)
@@ -145,15 +151,15 @@ class SloTracker:
         """Judge an ended request, or wait until more is reported."""
         if not self._objectives or request.judged:
             return
-        both = request.ended_by_both or len(self._tellers(request)) == len(TELLERS)
-        if both and not request.must_wait(self._tellers(request)):
+        both = request.ended_by_both or len(self._reporters(request)) == len(TELLERS)
+        if both and not request.must_wait(self._reporters(request)):
             self._judge(request)
             return
         self._waiting[request] = None
         if len(self._waiting) > MOST_WAITING:
             self._judge(next(iter(self._waiting)))
 
-    def _tellers(self, request: Request) -> Collection[Vantage]:
+    def _reporters(self, request: Request) -> Collection[Vantage]:
         return self._requests.tellers.get(request.source, ())
 
     def give_up(self, source: str) -> None:
@@ -166,8 +172,8 @@ class SloTracker:
         """Judge a request again if its class changed its clause."""
         if not request.judged:
             return
-        found = self._clause(request)
-        if found is not None and found[0] != request.judged_by:
+        clause = self._clause(request)
+        if clause is not None and clause[0] != request.judged_by:
             self._count(request, -1)
             self._judge(request)
 
@@ -191,16 +197,16 @@ class SloTracker:
             self._turning_ns = None
 
     def _judge_old(self, until_ns: int) -> None:
-        """Judge old requests where only front end or engine ever reports."""
+        """Judge old requests for which no further report is expected."""
         for request in [*self._waiting]:
             old = request.end_ns is None or request.end_ns <= until_ns
-            if old and not request.must_wait(self._tellers(request)):
+            if old and not request.must_wait(self._reporters(request)):
                 self._judge(request)
 
     def _met_lately(self, t_ns: int) -> bool | None:
-        """Return whether objectives are met recently.
+        """Return whether objectives were met recently.
 
-        None where too few requests ended.
+        None if too few requests ended.
         """
         for span_ns in SPANS_NS:
             sums = self.totals.after(t_ns - span_ns).sums
@@ -220,9 +226,9 @@ class SloTracker:
         self._waiting.pop(request, None)
         request.judged, request.row = True, None
         request.missed = request.judged_by = None
-        found = self._clause(request)
-        if found is not None and request.end_ns is not None:
-            request.judged_by, slo = found
+        clause = self._clause(request)
+        if clause is not None and request.end_ns is not None:
+            request.judged_by, slo = clause
             request.missed = judged(request, slo)
             self._count(request, 1)
 
@@ -264,13 +270,13 @@ class SloTracker:
     def target(self) -> float:
         """Share of requests that must be good, 0-1."""
         typed = self._objectives.get(ALL)
-        found = typed or next(reversed(self._objectives.values()), None)
-        return DEFAULT_SHARE if found is None else found.target
+        objectives = typed or next(reversed(self._objectives.values()), None)
+        return DEFAULT_SHARE if objectives is None else objectives.target
 
     @property
     def said(self) -> tuple[WatchedSlo, ...]:
         """All objectives in force, for the Model of one server."""
-        return tuple(self._said.values())
+        return tuple(self._by_source.values())
 
     def state(
         self, now_ns: int, window: Window, covered_ns: int, source: str | None = None
@@ -278,7 +284,7 @@ class SloTracker:
         """Return the state of the objectives over a window; None without objectives."""
         if not self._objectives:
             return None
-        objectives, text = self._shown(source)
+        objectives, text = self._chosen_objectives(source)
         sums = self.totals.over(now_ns, window).sums
         whole = self.totals.over(now_ns, Window.SESSION).sums
         judged_n, good = sums["judged"], sums["good"]
@@ -301,7 +307,7 @@ class SloTracker:
             classes=tuple(self._classes(objectives, now_ns, window)),
         )
 
-    def _shown(self, source: str | None) -> tuple[list[Objectives], str]:
+    def _chosen_objectives(self, source: str | None) -> tuple[list[Objectives], str]:
         typed = self._objectives.get(ALL) or self._objectives.get(source or ALL)
         several = [typed] if typed is not None else [*self._objectives.values()]
         texts = dict.fromkeys(each.limits for each in several)
@@ -324,8 +330,8 @@ class SloTracker:
     def _hour(self, now_ns: int) -> tuple[int, int]:
         """Return judged and good requests of the last hour, to the minute."""
         since = now_ns // MINUTE_NS - HOUR_MINUTES
-        found = [each for minute, each in self._minutes.items() if minute > since]
-        return sum(each[0] for each in found), sum(each[1] for each in found)
+        counts = [each for minute, each in self._minutes.items() if minute > since]
+        return sum(each[0] for each in counts), sum(each[1] for each in counts)
 
     def _burn(self, judged_n: int, good: int) -> float | None:
         """Return the share of bad requests / the share allowed; None without any."""
@@ -337,13 +343,13 @@ class SloTracker:
 
     def counters(self) -> dict[str, Counters]:
         """Return the counters, by the names under which their rows are saved."""
-        each = {f"slo of {name}": found for name, found in self.classes.items()}
+        each = {f"slo of {name}": counters for name, counters in self.classes.items()}
         return {"slo": self.totals, **each}
 
     def saved(self) -> SavedSlo:
         """Return the state that checkpoints keep; counters are saved apart."""
         return SavedSlo(
-            said=[*self._said.values()],
+            said=[*self._by_source.values()],
             classes=[*self.classes],
             minutes=[(minute, n, ok) for minute, (n, ok) in self._minutes.items()],
             missed_since_ns=self.missed_since_ns,
@@ -355,8 +361,8 @@ class SloTracker:
     def restore(self, saved: SavedSlo) -> None:
         """Restore a saved state after the requests; counters are restored later."""
         named = {each.key: each for each in self._requests.every() if each.ended}
-        found = (named.get(key) for key in saved.waiting)
-        self._waiting = {each: None for each in found if each is not None}
+        requests = (named.get(key) for key in saved.waiting)
+        self._waiting = {each: None for each in requests if each is not None}
         self._chosen = saved.chosen
         for each in saved.said:
             self._hold(each)

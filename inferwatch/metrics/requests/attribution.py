@@ -1,7 +1,7 @@
-"""Follows the ranks of engines to tell each request what it waits for.
+"""Follows the ranks of engines, to attribute the waits of requests to causes.
 
-What a rank does is added up once a step; a request is updated only when something about
-it changes, never for being in a step.
+The time of a rank is added up once a step; a request is updated only when something
+about it changes, never for being in a step.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ class SavedAttribution(msgspec.Struct, array_like=True):
 
 
 class RankTimes:
-    """What one rank did recently, and why its requests had to wait."""
+    """The recent steps of one rank, and why requests had to wait for them."""
 
     def __init__(self) -> None:
         self.account = QueueAccount()
@@ -69,7 +69,7 @@ class RankTimes:
         """
 
     def take(self, step: Step, gap_ns: int) -> None:
-        """Add a step before its members; for ``gap_ns`` before it no step ran."""
+        """Add a step before its members; no step ran for ``gap_ns`` before it."""
         self.account.take(step)
         if self.new:
             self._pass_over(step.start_ns)
@@ -88,10 +88,10 @@ class RankTimes:
             del self.new[next(iter(self.new))]
 
     def why_late(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
-        known = last_ns, preempted
-        if known not in self._why:  # the same for all decoding requests
-            self._why[known] = self._explain(last_ns, t_ns, preempted=preempted)
-        return self._why[known]
+        key = last_ns, preempted
+        if key not in self._why:  # the same for all decoding requests
+            self._why[key] = self._explain(last_ns, t_ns, preempted=preempted)
+        return self._why[key]
 
     def saved(self) -> SavedRankTimes:
         """Return the state that checkpoints keep; requests are saved apart."""
@@ -105,7 +105,7 @@ class RankTimes:
         self.spike_ns, self._steps = saved.spike_ns, saved.steps
 
     def _pass_over(self, start_ns: int) -> None:
-        """Mark the new requests that a step starting at ``start_ns`` did not take."""
+        """Mark new requests that the step starting at ``start_ns`` did not schedule."""
         for request in list(self.new):
             waits = request.scheduled_ns != start_ns  # else it is in this step
             if waits and (request.added_ns or 0) <= start_ns:
@@ -174,8 +174,8 @@ class Attribution:
             return
         if request.wait is not None and request.ordinal is not None:
             self._leave_new(request)
-            held = self._ranks.get((request.source, rank_of(request.ordinal)))
-            request.wait.freeze(None if held is None else held.account)
+            rank = self._ranks.get((request.source, rank_of(request.ordinal)))
+            request.wait.freeze(None if rank is None else rank.account)
 
     def late(
         self, request: Request, rank: RankTimes, ordinal: int, last_ns: int, t_ns: int
@@ -191,15 +191,15 @@ class Attribution:
         request.itl_cause = cause
 
     def clocks_dropped(
-        self, sources: Collection[str], held: Span
+        self, sources: Collection[str], drop: Span
     ) -> Iterable[tuple[str, int, int]]:
         """Yield the tokens that were late while the clocks of GPUs were throttled.
 
         Each as source, ordinal and gap in nanoseconds.
         """
-        self._drops.extend((source, held) for source in sorted(sources))
+        self._drops.extend((source, drop) for source in sorted(sources))
         for source, ordinal, span in self._slow:
-            if source in sources and _meet(span, held):
+            if source in sources and _meet(span, drop):
                 yield source, ordinal, span[1] - span[0]
 
     def refresh(self, live: Iterable[Request]) -> None:
@@ -210,17 +210,17 @@ class Attribution:
             if wait is None or wait.account is None or request.ordinal is None:
                 continue
             key = request.source, rank_of(request.ordinal)
-            held = now.get(key)
-            if held is None:
+            times = now.get(key)
+            if times is None:
                 account = self._rank(*key).account
-                held = now[key] = account.up_to_now(), account.end_ns
-            if held[1] < request.waits_until_ns:
+                times = now[key] = account.up_to_now(), account.end_ns
+            if times[1] < request.waits_until_ns:
                 continue
-            spent_ns = request.beside_api(wait.so_far(held[0]))
+            spent_ns = request.beside_api(wait.so_far(times[0]))
             cause = largest(spent_ns)
             most, second = sorted(spent_ns)[:-3:-1]
             # No other cause can become the largest before that.
-            request.waits_until_ns = held[1] + most - second
+            request.waits_until_ns = times[1] + most - second
             if cause is not request.waits_for:
                 request.waits_for, request.row = cause, None
 
@@ -254,15 +254,15 @@ class Attribution:
                 self.queued(request)
 
     def _rank(self, source: str, number: int) -> RankTimes:
-        held = self._ranks.get((source, number))
-        if held is None:
-            held = self._ranks[source, number] = RankTimes()
-        return held
+        rank = self._ranks.get((source, number))
+        if rank is None:
+            rank = self._ranks[source, number] = RankTimes()
+        return rank
 
     def _leave_new(self, request: Request) -> None:
-        held = self._ranks.get((request.source, rank_of(request.ordinal or 0)))
-        if held is not None:
-            held.new.pop(request, None)
+        rank = self._ranks.get((request.source, rank_of(request.ordinal or 0)))
+        if rank is not None:
+            rank.new.pop(request, None)
 
 
 def _meet(one: Span, other: Span) -> bool:

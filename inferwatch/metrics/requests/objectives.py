@@ -33,9 +33,9 @@ class Objectives:
     def of(self, names: Iterable[str | None]) -> tuple[str, Slo] | None:
         """Return the first clause that one of these names matches, if any."""
         for name in names:
-            found = self.classes.get(name) if name is not None else None
-            if name is not None and found is not None:
-                return name, found
+            slo = self.classes.get(name) if name is not None else None
+            if name is not None and slo is not None:
+                return name, slo
         return None if self.every is None else (ALL, self.every)
 
     @property
@@ -77,10 +77,10 @@ def parse_objectives(text: str) -> Objectives:
             classes[name] = slo
     if len(classes) > MOST_CLASSES:
         raise UsageError(f"--slo: more than {MOST_CLASSES} classes")
-    found = Objectives(every, classes)
+    objectives = Objectives(every, classes)
     if len(targets) > 1:
         raise UsageError("--slo: the target is given twice")
-    return with_target(found, _number(targets[0])) if targets else found
+    return with_target(objectives, _number(targets[0])) if targets else objectives
 
 
 def with_target(objectives: Objectives, target: float) -> Objectives:

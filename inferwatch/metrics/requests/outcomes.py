@@ -1,4 +1,4 @@
-"""Counts requests by how they arrived and ended, each once."""
+"""Counts requests by how they arrived and ended, each request once."""
 
 import msgspec
 

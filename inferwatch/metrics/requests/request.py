@@ -9,7 +9,7 @@ a report comes. A row waits, so that it never contradicts itself:
 - TTFT and E2EL, known to the front end alone, are in the row once its state says that
   there was a token, or an end.
 
-Where only one of the two reports anything, its word is taken.
+Where only one of the two reports, its reports decide.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
-from inferwatch.metrics.causes.first_token import Wait, held_up, parts_of, ttft_spent
+from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent, wait_ns
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
 from inferwatch.metrics.requests.request_row import (
     RequestRow,
@@ -163,9 +163,9 @@ class Request:
             self.ordinal = event.ordinal
         self.external_id = event.external_id or self.external_id
         for name in LEARNT:
-            told = getattr(event, name)
-            if told is not None:
-                setattr(self, name, told)
+            value = getattr(event, name)
+            if value is not None:
+                setattr(self, name, value)
         if event.output_tokens is not None:
             self.reported_tokens = max(self.reported_tokens or 0, event.output_tokens)
         self.preemptions = max(self.preemptions, event.preemptions or 0)
@@ -178,7 +178,7 @@ class Request:
         return sequence_of(self.request_id or "", self.external_id)
 
     def advance(self, stage: RequestState) -> None:
-        """Set the stage, unless it is further already."""
+        """Set the stage, unless the present one is later."""
         if ORDER[stage] > ORDER.get(self.stage, len(ORDER)):
             self.stage = stage
 
@@ -191,7 +191,7 @@ class Request:
         self.trusted = False
 
     def doubt(self) -> None:
-        """Record that readings were lost, so gaps start anew."""
+        """Record that readings were lost, so that no gap spans the loss."""
         self.steady = False
         self.last_ns = None
         self.awaits_first = False
@@ -209,16 +209,16 @@ class Request:
         return f"{self.source}/{self.request_id}"
 
     def beside_api(self, spent_ns: list[int]) -> list[int]:
-        """Return time by cause, with the time before the engine added, where known."""
+        """Return time by cause, including the time before the engine where known."""
         spent_ns = spent_ns.copy()
         if self.wait is not None and self.arrived_ns is not None:
-            held_ns = held_up(self.wait, self.tokenised_ns)
+            held_ns = wait_ns(self.wait, self.tokenised_ns)
             spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
             spent_ns[PLACE[Cause.API]] = self.wait.added_ns - self.arrived_ns - held_ns
         return spent_ns
 
     def explain(self) -> None:
-        """Fix the TTFT by cause once front end and engine reported the first token."""
+        """Set the TTFT by cause once front end and engine reported the first token."""
         known = self.ttft_ns is not None and self.first_ns is not None
         if known and self.ttft_spent_ns is None:
             self.ttft_spent_ns, self.wait = self.spent_ns, None
@@ -241,7 +241,7 @@ class Request:
 
     @property
     def waited_for(self) -> Cause | None:
-        """What it has waited for longest, until its TTFT is known."""
+        """The cause it has waited for longest, until its TTFT is known."""
         wait = self.wait
         if wait is None:
             return None if self.arrived_ns is None else Cause.API
@@ -282,7 +282,7 @@ class Request:
         return round(decode_ns / (tokens - 1))
 
     @property
-    def _engine_told_all(self) -> bool:
+    def _engine_reported_all(self) -> bool:
         """Whether the engine reported the end and every token before it."""
         return self.engine_ended and not (
             self.trusted and self.output_tokens < (self.reported_tokens or 0)
@@ -304,10 +304,10 @@ class Request:
         if Vantage.FRONTEND in tellers and not self.front_ended:
             return True
         proper = self.outcome is RequestState.FINISHED
-        return proper and Vantage.ENGINE in tellers and not self._engine_told_all
+        return proper and Vantage.ENGINE in tellers and not self._engine_reported_all
 
     def _tokens_of_row(self, state: RequestState, *, by_engine: bool) -> int | None:
-        """Return the tokens that belong to the state.
+        """Return the output tokens that fit the state.
 
         None where they are not counted.
         """
@@ -331,7 +331,7 @@ class Request:
         tokens = self._tokens_of_row(state, by_engine=by_engine)
         exact = tokens if self.trusted or not state.live else None
         has_token = tokens != 0
-        cause, parts = self._cause(told=by_engine and has_token)
+        cause, parts = self._cause(reported=by_engine and has_token)
         return RequestRow(
             key=self.key,
             request_id=self.request_id or "",
@@ -366,12 +366,12 @@ class Request:
             missed=None if state.live or self.missed is None else tuple(self.missed),
         )
 
-    def _cause(self, *, told: bool) -> tuple[Cause | None, Parts]:
+    def _cause(self, *, reported: bool) -> tuple[Cause | None, Parts]:
         """Return the largest part of its TTFT, or of its wait so far, and all parts.
 
         TTFT is split only where both front end and engine report.
         """
-        spent_ns = self.spent_ns if told else None
+        spent_ns = self.spent_ns if reported else None
         if spent_ns is None:
             return self.waited_for, ()
         return largest(spent_ns), parts_of(spent_ns)

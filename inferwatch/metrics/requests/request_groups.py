@@ -36,7 +36,7 @@ OF_THE_LIST = "the requests listed"
 
 @piece("group", Vantage.ENGINE, span=OF_THE_LIST)
 class RequestGroup:
-    """Statistics of a group's requests, which are those listed, not the window's."""
+    """Statistics of a group's requests: of those listed, not of the window's."""
 
     name: Annotated[
         str, Number("group", "Group", "What its requests have in common.", here=True)
@@ -140,10 +140,10 @@ def group_requests(
 
     Requests whose property is unknown are left out.
     """
-    tell, known = TELLS[by], models or {}
+    tell, models_of = TELLS[by], models or {}
     members: dict[str, list[RequestRow]] = {}
     for row in rows:
-        name = tell(row, known)
+        name = tell(row, models_of)
         if name is not None:
             members.setdefault(name, []).append(row)
     names = sorted(members)

@@ -103,14 +103,14 @@ class RequestIndex:
         return request
 
     def stranger(self, source: str, ordinal: int, t_ns: int) -> Request:
-        """Create a request for a step member that no event announced."""
+        """Create a request for a step member that no event reported."""
         request = self._new(source, t_ns)
         request.ordinal = ordinal
         request.trusted = False
         self.members(source)[ordinal] = request
         return request
 
-    def hear(self, source: str, vantage: Vantage) -> None:
+    def add_reporter(self, source: str, vantage: Vantage) -> None:
         """Record that a process reports on requests, so that rows wait for it."""
         tellers = self.tellers.setdefault(source, [])
         if vantage not in tellers:
@@ -119,7 +119,7 @@ class RequestIndex:
                 request.row = None
 
     def called(self, request: Request, external_id: str) -> None:
-        """Set the client's id of a request, given as such or inside the server's."""
+        """Set the client's id of a request, given alone or within the server's id."""
         name = client_id(external_id)
         if self._by_client_id.get(name) is not request:
             self._by_client_id[name] = request
@@ -168,7 +168,7 @@ class RequestIndex:
             else:
                 self._remember(oldest)
 
-    def tell(self, request: Request) -> None:
+    def add_ended(self, request: Request) -> None:
         """Add a request that was first reported after it had ended."""
         self._seen += 1
         if request.external_id is not None:
@@ -189,7 +189,7 @@ class RequestIndex:
             self.unsure[request] = None
 
     def reconcile(self, source: str, rank: int) -> None:
-        """Forget requests that may have ended unnoticed: the engine has no others."""
+        """Forget requests that may have ended unnoticed, as the engine is idle."""
         for request in list(self.unsure):
             if request.source == source and request.rank in {None, rank}:
                 self._forget(request)
@@ -198,10 +198,7 @@ class RequestIndex:
                     self._remember(request)
 
     def restart(self, source: str) -> None:
-        """Forget what a lost engine may report.
-
-        A restarted one counts ordinals anew.
-        """
+        """Expect no reports of a lost engine, whose ordinals are then reused."""
         self._await_nobody(source)
         for request in list(self._remembered):
             if source in {"", request.source}:
@@ -212,8 +209,8 @@ class RequestIndex:
     def rows(self) -> tuple[RequestRow, ...]:
         """Return the rows of live and recently ended requests, newest arrival first."""
         live = [each for each in self.live if each.request_id is not None]
-        known = [*live, *self._latest_ended(MOST_ROWS - len(live))]
-        rows = [each.as_row(self.tellers.get(each.source, ())) for each in known]
+        requests = [*live, *self._latest_ended(MOST_ROWS - len(live))]
+        rows = [each.as_row(self.tellers.get(each.source, ())) for each in requests]
         return tuple(sorted(rows, key=_arrival, reverse=True)[:MOST_ROWS])
 
     @property
@@ -222,7 +219,7 @@ class RequestIndex:
 
     @property
     def evicted(self) -> int:
-        """Number of requests seen that no longer have a row."""
+        """Number of known requests that no longer have a row."""
         named = sum(each.request_id is not None for each in self.live)
         return self._seen - min(named + len(self._ended), MOST_ROWS)
 
@@ -287,8 +284,8 @@ class RequestIndex:
     def _is_mapped(self, request: Request) -> bool:
         if request.ordinal is None:
             return True
-        held = self._by_ordinal.get(request.source)
-        return held is not None and held.get(request.ordinal) is request
+        members = self._by_ordinal.get(request.source)
+        return members is not None and members.get(request.ordinal) is request
 
     def _latest_ended(self, count: int) -> Iterator[Request]:
         for request, _ in zip(reversed(self._ended), range(count), strict=False):

@@ -28,8 +28,8 @@ def sent_id(request_id: str, external_id: str | None) -> str:
     >>> sent_id("2_cmpl-7f3a-0-9b1c", "cmpl-7f3a-0"), sent_id("cmpl-7f3a-0-9b1c", None)
     ('cmpl-7f3a-0-9b1c', 'cmpl-7f3a-0-9b1c')
     """
-    alone = sequence_of(request_id, external_id) is None
-    return request_id if alone else request_id.partition("_")[2]
+    is_only = sequence_of(request_id, external_id) is None
+    return request_id if is_only else request_id.partition("_")[2]
 
 
 def request_name(request_id: str, external_id: str | None) -> str:

@@ -93,7 +93,7 @@ class JudgeSink(Protocol):
         """Receive a request that ended, or of which more is known since."""
 
     def give_up(self, source: str) -> None:
-        """Stop waiting for reports on ended requests."""
+        """Stop waiting for reports on ended requests of a source."""
 
 
 class RequestTracker:
@@ -133,7 +133,7 @@ class RequestTracker:
         request = self._requests.named(
             event.source, event.request_id, event.ordinal, event.t_ns
         )
-        self._requests.hear(event.source, event.vantage)
+        self._requests.add_reporter(event.source, event.vantage)
         request.learn(event)
         if event.external_id is not None:
             self._requests.called(request, event.external_id)

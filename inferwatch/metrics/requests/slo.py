@@ -60,13 +60,13 @@ class Slo:
     limits: tuple[Limit, ...]
 
     def missed(
-        self, values: Mapping[str, float], untold: Collection[str], *, failed: bool
+        self, values: Mapping[str, float], unreported: Collection[str], *, failed: bool
     ) -> list[str] | None:
         """Return the metrics whose limits are missed, plus ``failed`` if it failed.
 
-        One missed limit decides. Otherwise None where a limit is on a metric in
-        ``untold``. A metric that the request does not have, such as gaps of a single
-        token, misses no limit.
+        One missed limit decides. Otherwise None where a limit is on an ``unreported``
+        metric. A metric that the request does not have, such as gaps of a single token,
+        misses no limit.
         """
         missed = [
             limit.metric
@@ -75,7 +75,7 @@ class Slo:
         ]
         if failed:
             missed.append(FAILED)
-        if not missed and any(limit.metric in untold for limit in self.limits):
+        if not missed and any(limit.metric in unreported for limit in self.limits):
             return None
         return missed
 
@@ -83,17 +83,17 @@ class Slo:
         return " ".join(map(str, self.limits))
 
 
-def untold(
+def unreported(
     values: Mapping[str, float], *, single: bool, all_gaps: bool = True
 ) -> set[str]:
     """Return the metrics that an answered request has but that were not reported.
 
     ``all_gaps`` is False where some of its gaps were not seen.
     """
-    found = METRICS.keys() - values.keys()
+    missing = METRICS.keys() - values.keys()
     if not all_gaps:
-        found.add("itl_s")
-    return found - BETWEEN_TOKENS if single else found
+        missing.add("itl_s")
+    return missing - BETWEEN_TOKENS if single else missing
 
 
 def parse_slo(text: str) -> Slo:
@@ -137,5 +137,5 @@ def _refuse_twice(limits: Sequence[Limit]) -> None:
 
 
 def _explain(what: str) -> str:
-    known = "\n".join(f"  {name:<8}{meaning}" for name, meaning in METRICS.items())
-    return f"--slo: {what}. Write 'ttft_s<0.5 tpot_s<50ms'; the metrics are\n{known}"
+    listed = "\n".join(f"  {name:<8}{meaning}" for name, meaning in METRICS.items())
+    return f"--slo: {what}. Write 'ttft_s<0.5 tpot_s<50ms'; the metrics are\n{listed}"

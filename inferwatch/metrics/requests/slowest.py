@@ -45,7 +45,7 @@ class Slow(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Where the TTFTs of a window went."""
+    """The TTFTs of a window by cause."""
 
     n: int
     ttft_ns: int
@@ -77,7 +77,7 @@ class SlowLog:
         """The latest second."""
 
     def add(self, request: Request, t_ns: int) -> None:
-        """Add a request whose first token came."""
+        """Add a request at its first token."""
         ttft_ns, spent_ns = request.ttft_ns, request.spent_ns
         if ttft_ns is None or spent_ns is None:
             return
@@ -94,8 +94,8 @@ class SlowLog:
         t_ns, key = request.arrived_ns + request.ttft_ns, request.key
         kept = self._lately.get(t_ns // NS_PER_S, [])
         place = bisect_left(kept, (request.ttft_ns, t_ns, key))
-        found = kept[place].key if place < len(kept) else None
-        if found == key and request.spent_ns is not None:
+        key_there = kept[place].key if place < len(kept) else None
+        if key_there == key and request.spent_ns is not None:
             kept[place] = kept[place]._replace(spent_ns=request.spent_ns)
 
     def of(
@@ -106,27 +106,27 @@ class SlowLog:
             return None
         is_p99 = ttft.n >= LEAST_FOR_P99
         if is_p99:
-            found = list(self._from(now_ns, window, ttft.p99))
+            slow = list(self._from(now_ns, window, ttft.p99))
         else:
             most = max(1, ttft.n // SLOWEST_PART)
-            found = sorted(self._from(now_ns, window, 0.0), reverse=True)[:most]
-        return _grouped(found, ttft.n, is_p99=is_p99) if found else None
+            slow = sorted(self._from(now_ns, window, 0.0), reverse=True)[:most]
+        return _grouped(slow, ttft.n, is_p99=is_p99) if slow else None
 
     def spent(self, now_ns: int, window: Window) -> Spent:
-        """Return where the TTFTs of a window went, of the requests that are kept."""
-        found = list(self._from(now_ns, window, 0.0))
-        if not found:
+        """Return the TTFTs of a window by cause, for the requests that are kept."""
+        requests = list(self._from(now_ns, window, 0.0))
+        if not requests:
             return Spent(0, 0, {}, {})
-        table = np.array([slow.spent_ns for slow in found], np.int64)
+        table = np.array([slow.spent_ns for slow in requests], np.int64)
         totals: list[int] = table.sum(axis=0).tolist()
         caused = list(zip(TTFT_CAUSES, totals, table.T, strict=True))
         worst = {
-            cause: max(found[i] for i in np.flatnonzero(column == column.max())).key
+            cause: max(requests[i] for i in np.flatnonzero(column == column.max())).key
             for cause, ns, column in caused
             if ns * LEAST_PART > sum(totals)
         }
         by_cause = {cause: ns for cause, ns, _ in caused if ns > 0}
-        return Spent(len(found), sum(totals), by_cause, worst)
+        return Spent(len(requests), sum(totals), by_cause, worst)
 
     def saved(self, parts: Parts) -> SavedSlowLog:
         """Return the parts that checkpoints keep.
@@ -149,11 +149,11 @@ class SlowLog:
         """Return the kept requests of a window that took at least ``least_s``."""
         since_ns = -1 if window.value is None else now_ns - window.value
         first = since_ns // NS_PER_S
-        kept = [held for second, held in self._lately.items() if second >= first]
+        kept = [rows for second, rows in self._lately.items() if second >= first]
         if window.value is None:
             kept.append(self._before)
-        for held in kept:
-            for slow in reversed(held):
+        for rows in kept:
+            for slow in reversed(rows):
                 if slow.ttft_ns / NS_PER_S < least_s:
                     break
                 if slow.t_ns > since_ns:
@@ -177,16 +177,16 @@ def _keep(slowest: list[Slow], slow: Slow, most: int) -> None:
     insort(slowest, slow)
 
 
-def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
+def _grouped(rows: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
     """Return the time of these requests by cause, and the one delayed most by each."""
-    totals_ns = [sum(each) for each in zip(*(s.spent_ns for s in found), strict=True)]
+    totals_ns = [sum(each) for each in zip(*(s.spent_ns for s in rows), strict=True)]
     whole_ns = sum(totals_ns)
-    firsts = [largest(slow.spent_ns) for slow in found]
+    firsts = [largest(slow.spent_ns) for slow in rows]
     groups = []
     for cause, total_ns in zip(TTFT_CAUSES, totals_ns, strict=True):
         if total_ns > 0:
             place = PLACE[cause]
-            worst = max(found, key=lambda slow: (slow.spent_ns[place], slow))
+            worst = max(rows, key=lambda slow: (slow.spent_ns[place], slow))
             groups.append(
                 SlowGroup(
                     cause=cause,
@@ -196,11 +196,11 @@ def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
                     worst_ttft_s=worst.ttft_ns / NS_PER_S,
                 )
             )
-    slowest = max(found)
+    slowest = max(rows)
     return SlowRequests(
-        n=len(found),
+        n=len(rows),
         of=of,
-        from_s=min(found).ttft_ns / NS_PER_S,
+        from_s=min(rows).ttft_ns / NS_PER_S,
         is_p99=is_p99,
         ttft_s=whole_ns / NS_PER_S,
         groups=tuple(sorted(groups, key=attrgetter("share"), reverse=True)),

@@ -1,4 +1,4 @@
-"""What a load client reports over time, as columns of a chart's bins."""
+"""The reports of a load client over time, as columns of a chart's bins."""
 
 from dataclasses import dataclass
 
@@ -36,7 +36,7 @@ class Grid:
 
 
 def grid_over(begin_ns: int, end_ns: int) -> Grid:
-    """Return the finest grid over a span that has no more than MOST_COLUMNS bins."""
+    """Return the finest grid over a span with no more than MOST_COLUMNS bins."""
     bin_ns = SESSION_FINEST_NS
     while end_ns // bin_ns - begin_ns // bin_ns >= MOST_COLUMNS:
         bin_ns *= 2
@@ -87,8 +87,8 @@ class RateCurve(msgspec.Struct, array_like=True):
         least_s = np.diff(edges) / NS_PER_S * LEAST_SHARE
         known = times_s > np.maximum(least_s, 0)
         rates = np.divide(counts, times_s, out=np.zeros_like(counts), where=known)
-        told = zip(rates.tolist(), known.tolist(), strict=True)
-        return tuple(rate if there else None for rate, there in told)
+        pairs = zip(rates.tolist(), known.tolist(), strict=True)
+        return tuple(rate if there else None for rate, there in pairs)
 
 
 class LevelCurve(msgspec.Struct, array_like=True):
@@ -96,13 +96,13 @@ class LevelCurve(msgspec.Struct, array_like=True):
 
     changes: list[tuple[int, float | None]] = []
 
-    def tell(self, t_ns: int, value: float | None) -> None:
+    def set_value(self, t_ns: int, value: float | None) -> None:
         """Set the value from ``t_ns`` on, in order of time."""
         self.changes.append((t_ns, value))
         thin(self.changes)
 
     def columns(self, grid: Grid, now_ns: int) -> Column:
-        """Return the value at the end of each bin; of the running one, now."""
+        """Return the value at the end of each bin; of the present bin, now."""
         times = np.array([t_ns for t_ns, _ in self.changes], np.int64)
         ends = np.minimum(grid.edges_ns()[1:] - 1, now_ns)
         after = np.searchsorted(times, ends, side="right").tolist()
@@ -114,17 +114,17 @@ class LevelCurve(msgspec.Struct, array_like=True):
         None without any.
         """
         times = [t_ns for t_ns, _ in self.changes]
-        held = [
+        spans = [
             (value, max(end_ns - t_ns, 0))
             for (t_ns, value), end_ns in zip(
                 self.changes, [*times[1:], now_ns], strict=False
             )
             if value is not None
         ]
-        whole_ns = sum(span_ns for _, span_ns in held)
+        whole_ns = sum(span_ns for _, span_ns in spans)
         if not whole_ns:
-            return held[-1][0] if held else None
-        return sum(value * span_ns for value, span_ns in held) / whole_ns
+            return spans[-1][0] if spans else None
+        return sum(value * span_ns for value, span_ns in spans) / whole_ns
 
 
 def thin(points: list[tuple[int, int, int]] | list[tuple[int, float | None]]) -> None:
@@ -182,15 +182,15 @@ class SessionBins(msgspec.Struct, array_like=True):
     def rows(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Return the start, count, sum and maximum of each bin."""
         rows = np.array(
-            [(i * self.bin_ns, *held) for i, held in self.bins.items()], np.int64
+            [(i * self.bin_ns, *values) for i, values in self.bins.items()], np.int64
         ).reshape(-1, 4)
         times, counts, sums, maxima = rows.T
         return times, counts, sums, maxima
 
     def _double(self) -> None:
         wide: dict[int, tuple[int, int, int]] = {}
-        for index, held in self.bins.items():
-            _merge(wide, index // 2, held)
+        for index, values in self.bins.items():
+            _merge(wide, index // 2, values)
         self.bins, self.bin_ns = wide, self.bin_ns * 2
 
 
@@ -210,9 +210,9 @@ def _columns(rows: tuple[Ints, Ints, Ints, Ints], grid: Grid) -> tuple[Column, C
     np.add.at(n, where[inside], counts[inside])
     np.add.at(total, where[inside], sums[inside])
     np.maximum.at(worst, where[inside], maxima[inside])
-    told = list(zip(n.tolist(), total.tolist(), worst.tolist(), strict=True))
+    bins = list(zip(n.tolist(), total.tolist(), worst.tolist(), strict=True))
     means = tuple(
-        sum_ns / many / NS_PER_S if many else None for many, sum_ns, _ in told
+        sum_ns / many / NS_PER_S if many else None for many, sum_ns, _ in bins
     )
-    worsts = tuple(worst_ns / NS_PER_S if many else None for many, _, worst_ns in told)
+    worsts = tuple(worst_ns / NS_PER_S if many else None for many, _, worst_ns in bins)
     return means, worsts

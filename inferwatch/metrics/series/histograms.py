@@ -1,4 +1,4 @@
-"""What histogram buckets tell about a window: means, and bounds of percentiles.
+"""What the buckets of histograms say about a window: means, and bounds of percentiles.
 
 A bucket counts the values up to its bound. So a percentile lies between two bounds, and
 for a threshold there is a lower and an upper limit on how many values are below it.
@@ -60,10 +60,10 @@ class Pool:
         """Return the bounds of each percentile, by nearest rank like exact ones."""
         if not self.n:
             return Brackets()
-        wanted = [*ranks(self.n), self.n]
-        highs = self._least.searchsorted(wanted).tolist()
+        ranks_wanted = [*ranks(self.n), self.n]
+        highs = self._least.searchsorted(ranks_wanted).tolist()
         same = self._most is self._least
-        lows = highs if same else self._most.searchsorted(wanted).tolist()
+        lows = highs if same else self._most.searchsorted(ranks_wanted).tolist()
         p50, p90, p95, p99, most = map(self._bracket, lows, highs)
         panel = self._interpolated() if interpolated else {}
         return Brackets(

@@ -157,7 +157,7 @@ class RollingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that lies within one bin."""
+        """Add a part that overlaps only one bin."""
         index = t_ns // self.bin_ns
         if index not in self.bins:
             self._make_room(index)
@@ -166,7 +166,7 @@ class RollingBins:
     def _make_room(self, index: int) -> None:
         if len(self.bins) >= 2 * self.columns:
             oldest = max(index, *self.bins) - self.columns
-            self.bins = {i: held for i, held in self.bins.items() if i > oldest}
+            self.bins = {i: column for i, column in self.bins.items() if i > oldest}
 
 
 class GrowingBins:
@@ -177,7 +177,7 @@ class GrowingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that lies within one bin."""
+        """Add a part that overlaps only one bin."""
         self.bins.setdefault(t_ns // self.bin_ns, Bin()).merge(part)
         while max(self.bins) - min(self.bins) >= MOST_COLUMNS:
             self.bin_ns *= 2
@@ -195,8 +195,8 @@ class SavedHistory(msgspec.Struct, array_like=True):
 class History:
     """Bins of every rolling window and of the whole session.
 
-    A reading goes into the open bin of a tenth of a second. When readings leave that
-    tenth, in either direction, it is merged into every resolution.
+    A reading goes into the open bin of a tenth of a second. When a reading is of
+    another tenth, earlier or later, that bin is merged into every resolution.
     """
 
     def __init__(self) -> None:
@@ -241,8 +241,8 @@ class History:
             level = self._rolling[window]
             bins, bin_ns = level.bins, level.bin_ns
             first = now_ns // bin_ns - level.columns + 1
-        held = [bins.get(index) for index in range(first, now_ns // bin_ns + 1)]
-        return first * bin_ns, bin_ns, held
+        window_bins = [bins.get(index) for index in range(first, now_ns // bin_ns + 1)]
+        return first * bin_ns, bin_ns, window_bins
 
     def saved(self, parts: Parts) -> SavedHistory:
         """Return the state that checkpoints keep.
@@ -311,8 +311,8 @@ def _restored(numbers: list[int], parts: WrittenParts) -> dict[int, Bin]:
 def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:
     """Return the bins merged in pairs."""
     wide: dict[int, Bin] = {}
-    for index, held in bins.items():
-        wide.setdefault(index // 2, Bin()).merge(held)
+    for index, column in bins.items():
+        wide.setdefault(index // 2, Bin()).merge(column)
     return wide
 
 
@@ -401,13 +401,13 @@ STEP_COLUMNS: dict[str, Column] = {
 def timeline(
     start_ns: int, bin_ns: int, bins: Bins, lost_ns: int | None = None
 ) -> Timeline:
-    stepped = [held if held is not None and held.steps else None for held in bins]
-    bounded = [held if held is not None and held.bounded else None for held in bins]
+    stepped = [each if each is not None and each.steps else None for each in bins]
+    bounded = [each if each is not None and each.bounded else None for each in bins]
     return Timeline(
         start_ns=start_ns,
         bin_ns=bin_ns,
         lost_ns=lost_ns,
-        steps=tuple(held.steps if held else 0 for held in stepped),
+        steps=tuple(each.steps if each else 0 for each in stepped),
         **{name: _column(bins, ask) for name, ask in LATENCY_COLUMNS.items()},
         **{name: _column(stepped, ask) for name, ask in STEP_COLUMNS.items()},
         floor_mean_s=_column(bounded, floor_mean_s) if any(bounded) else (),
@@ -420,4 +420,4 @@ def trend(metric: str, bins: Bins) -> tuple[float | None, ...]:
 
 
 def _column(bins: Bins, ask: Column) -> tuple[Any, ...]:
-    return tuple(None if held is None else ask(held) for held in bins)
+    return tuple(None if column is None else ask(column) for column in bins)

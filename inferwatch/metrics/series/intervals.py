@@ -59,11 +59,11 @@ def intervals(values: Numbers) -> dict[str, Interval]:
     if len(values) == 0:
         return {}
     ordered = np.sort(values)
-    found = {"mean": mean_interval(values)}
+    by_name = {"mean": mean_interval(values)}
     worth = effective_size(values)
     for name, percent in PERCENTS.items():
-        found[name] = _percentile_interval(values, ordered, percent / 100, worth)
-    return found
+        by_name[name] = _percentile_interval(values, ordered, percent / 100, worth)
+    return by_name
 
 
 def mean_interval(values: Numbers) -> Interval:
@@ -84,8 +84,8 @@ def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
     ``good`` are zeros and ones in order of time; 0 where nothing can be said. Few ones
     do not show how long the memory is; the latencies behind them (``series``) may.
     """
-    told = [each for each in series if len(each) >= FEWEST]
-    worth = [effective_size(each) for each in (good, *told)]
+    long_enough = [each for each in series if len(each) >= FEWEST]
+    worth = [effective_size(each) for each in (good, *long_enough)]
     known = [each.certain for each in worth if each is not None]
     return min(float(len(good)), *known) if len(known) == len(worth) else 0.0
 
@@ -116,15 +116,12 @@ class EffectiveSize:
 
     @property
     def certain(self) -> float:
-        """A lower effective number, as it is itself an estimate.
-
-        Widens a mean's interval.
-        """
+        """A lower bound of ``independent``, by which a mean's interval is widened."""
         return self.independent * (Z / self.t) ** 2
 
 
 def effective_size(values: Numbers) -> EffectiveSize | None:
-    """Return the effective number of independent values; None of too few."""
+    """Return the effective number of independent values; None if there are too few."""
     if len(values) < FEWEST:
         return None
     short = stretches(values, MOST) if len(values) > MOST else values
@@ -158,16 +155,16 @@ def _by_sequence(covariance: Numbers) -> float:
     """Return the memory by Geyer's sequence, at most half of the series."""
     n = len(covariance)
     seen = 1 - np.arange(n) / n
-    found = 1.0
+    length = 1.0
     for _ in range(ROUNDS):
-        raised = covariance + covariance[0] * found / n * seen
+        raised = covariance + covariance[0] * length / n * seen
         pairs = raised[: n // 2 * 2].reshape(-1, 2).sum(axis=1) / raised[0]
         ends = np.flatnonzero(pairs <= 0)
         falling = np.minimum.accumulate(pairs[: ends[0]] if len(ends) else pairs)
-        before, found = found, min(max(2 * float(falling.sum()) - 1, 1.0), n / 2)
-        if abs(found - before) < 0.01 * before:
+        before, length = length, min(max(2 * float(falling.sum()) - 1, 1.0), n / 2)
+        if abs(length - before) < 0.01 * before:
             break
-    return found
+    return length
 
 
 def _by_neighbours(r: float, n: int) -> float:

@@ -71,7 +71,7 @@ def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
     cells -= cells.min()
     upto = np.cumsum(np.bincount(cells, weights))
     sorted_cells: dict[int, tuple[Ints, Ints]] = {}
-    found = []
+    result = []
     for rank in wanted:
         cell = int(np.searchsorted(upto, rank))
         if cell not in sorted_cells:
@@ -79,8 +79,8 @@ def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
             sorted_cells[cell] = _sorted(values[inside], weights[inside])
         ordered, upto_each = sorted_cells[cell]
         before = int(upto[cell - 1]) if cell else 0
-        found.append(int(ordered[np.searchsorted(upto_each, rank - before)]))
-    return found
+        result.append(int(ordered[np.searchsorted(upto_each, rank - before)]))
+    return result
 
 
 def _sorted(values: Ints, weights: Ints) -> tuple[Ints, Ints]:
@@ -145,7 +145,7 @@ class CountTable:
         return self._cell
 
     def defer(self, deferred: DeferredCounts) -> None:
-        """Set counts that are fetched when quantiles are first needed."""
+        """Set a function that fetches the counts when quantiles are first needed."""
         self._deferred = deferred
 
     def add_counts(self, counts: CellCounts) -> None:

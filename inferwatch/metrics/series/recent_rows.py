@@ -111,7 +111,7 @@ class RecentRows:
             self._seal()
 
     def release(self) -> None:
-        """Stop passing rows on, and drop the reference to who counted them."""
+        """Stop passing rows to ``on_flush``, and drop the reference to it."""
         self._on_flush = _ignore
 
     def later_than(self, t_ns: int) -> Ints:
@@ -131,14 +131,14 @@ class RecentRows:
         return count, sums.sum(axis=0), maxima.max(axis=0)
 
     def parts_after(self, t_ns: int) -> tuple[list[Block], Ints]:
-        """Return the blocks entirely after a moment, and single rows of the others."""
+        """Return the blocks entirely after a moment, and later rows of other blocks."""
         whole = [block for block in self._blocks if block.first_ns > t_ns]
         edge = [b.columns for b in self._blocks if b.first_ns <= t_ns < b.last_ns]
         rest = np.concatenate([*edge, self._open_columns()], axis=1)
         return whole, rest[:, rest[0] > t_ns]
 
     def flush(self) -> None:
-        """Pass on the rows that were not passed on yet."""
+        """Pass the rows to ``on_flush`` that were not passed yet."""
         fresh = self._open_columns()[:, self._flushed_rows :]
         if fresh.size:
             self._on_flush(fresh)
@@ -152,7 +152,7 @@ class RecentRows:
 
     @property
     def blocks(self) -> SealedBlocks:
-        """The blocks sealed so far."""
+        """The blocks sealed so far that windows may still reach."""
         return SealedBlocks(self._sealed, tuple(self._blocks), self._cell)
 
     def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:

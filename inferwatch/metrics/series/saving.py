@@ -1,10 +1,10 @@
-"""Checkpoints of a Model: how it is saved to be restored without its readings.
+"""Checkpoints of a Model: how it is saved, to be restored without its readings.
 
 The saved form of each class is next to that class: MessagePack with a type for
-everything in it, so reading unknown bytes can fail, but do nothing else. Content that
-has mostly not changed since the last checkpoint is in *parts* of its own, equal bytes
-for equal content; the rest is in the Model's state. Sealed blocks of rows never change
-and are in neither: they are saved by whoever saves the Model.
+everything in it, so that reading unknown bytes may fail but does nothing else. Content
+that has mostly not changed since the last checkpoint is in *parts* of its own, equal
+bytes for equal content; the rest is in the Model's state. Sealed blocks of rows never
+change and are in neither: they are saved by whoever saves the Model.
 """
 
 from collections.abc import Sequence
@@ -46,8 +46,8 @@ class Parts:
     def add_queue(self, content: Sequence[object], gone: int, chunk: int) -> list[int]:
         """Add the parts of a queue; those with a whole chunk are lasting.
 
-        ``gone`` is how many items left the queue before, so that chunks begin at equal
-        places.
+        ``gone`` is the number of items that left the queue before, so that chunks begin
+        at equal places.
         """
         cuts = [0, *range(chunk - gone % chunk, len(content), chunk), len(content)]
         return [

@@ -1,6 +1,6 @@
 """Values that hold over spans of time, in bins of every window: means, sums, maxima.
 
-A reading says what held from one moment to another; it is added to all bins that it
+A reading gives values from one moment to another; they are added to all bins that it
 overlaps, in proportion. So bins add up in any order, a slow reading fills many narrow
 bins, and where nothing was read there is a gap.
 """
@@ -48,12 +48,12 @@ class Level(msgspec.Struct):
 
     def between(self, first: int, last: int, empty: float) -> Floats:
         """Return a copy of the bins of a range; empty ones where there are none."""
-        found: Floats = np.full((max(last - first + 1, 0), self.rows.shape[1]), empty)
+        result: Floats = np.full((max(last - first + 1, 0), self.rows.shape[1]), empty)
         begin, end = max(first, self.first), min(last + 1, self.first + self.count)
         if begin < end:
-            held = self.rows[begin - self.first : end - self.first]
-            found[begin - first : end - first] = held
-        return found
+            rows = self.rows[begin - self.first : end - self.first]
+            result[begin - first : end - first] = rows
+        return result
 
     def _stretch(self, oldest: int, newest: int, empty: float) -> None:
         count = newest - oldest + 1
@@ -72,7 +72,7 @@ class SavedSpans(msgspec.Struct, array_like=True):
 
 
 class Spans:
-    """Sums over time: each value weighted by how long it held."""
+    """Sums over time: each value weighted by how long it applied."""
 
     EMPTY = 0.0
     REDUCE: ClassVar[np.ufunc] = np.add
@@ -86,7 +86,7 @@ class Spans:
         self._levels[Window.SESSION] = self._level(SESSION_FINEST_NS, MOST_COLUMNS // 2)
 
     def add(self, begin_ns: int, end_ns: int, values: Floats) -> None:
-        """Add values that held from one moment to another."""
+        """Add values that applied from one moment to another."""
         begin_ns = max(begin_ns, end_ns - LONGEST_NS)
         if not -FARTHEST_NS < begin_ns < end_ns < FARTHEST_NS:
             return
@@ -99,8 +99,10 @@ class Spans:
                 self._put(rows[0], values, end_ns - begin_ns)
             elif len(rows):
                 edges = level.bin_ns * np.arange(last + 1 - len(rows), last + 2)
-                held = np.minimum(edges[1:], end_ns) - np.maximum(edges[:-1], begin_ns)
-                self._put(rows, values, held[:, None])
+                lengths = np.minimum(edges[1:], end_ns) - np.maximum(
+                    edges[:-1], begin_ns
+                )
+                self._put(rows, values, lengths[:, None])
 
     def over(self, now_ns: int, window: Window) -> Floats:
         """Return the reduction of all bins in the window that ends now."""
@@ -122,17 +124,17 @@ class Spans:
         if narrow > 1:
             rows = self._part(level.between(first, last, self.EMPTY), narrow)
             begin_ns = grid.start_ns + grid.bin_ns * np.arange(grid.count)
-            found: Floats = rows[begin_ns // level.bin_ns - first]
-            return found
+            result: Floats = rows[begin_ns // level.bin_ns - first]
+            return result
         # Only existing bins are read: a grid may span years.
-        found = np.full((grid.count, self._width), self.EMPTY)
+        result = np.full((grid.count, self._width), self.EMPTY)
         begin, end = max(first, level.first), min(last + 1, level.first + level.count)
         if begin < end:
-            held = level.rows[begin - level.first : end - level.first]
+            level_rows = level.rows[begin - level.first : end - level.first]
             places = (np.arange(begin, end) - first) // wide
             starts = np.flatnonzero(np.diff(places, prepend=-1))
-            found[places[starts]] = self.REDUCE.reduceat(held, starts, axis=0)
-        return found
+            result[places[starts]] = self.REDUCE.reduceat(level_rows, starts, axis=0)
+        return result
 
     @property
     def first_ns(self) -> int | None:
@@ -153,14 +155,14 @@ class Spans:
         )
 
     def restore(self, saved: SavedSpans, parts: WrittenParts) -> None:
-        for level, told in zip(self._levels.values(), saved.levels, strict=True):
-            level.bin_ns, level.first, count, numbers = told
+        for level, state in zip(self._levels.values(), saved.levels, strict=True):
+            level.bin_ns, level.first, count, numbers = state
             content = b"".join(parts.get(number, bytes) for number in numbers)
-            held = np.frombuffer(content, np.float64).reshape(-1, self._width)
-            if len(held) != count or count > len(level.rows) or level.bin_ns <= 0:
+            rows = np.frombuffer(content, np.float64).reshape(-1, self._width)
+            if len(rows) != count or count > len(level.rows) or level.bin_ns <= 0:
                 raise msgspec.ValidationError("these are not the bins that were saved")
             level.count = count
-            level.rows[:count] = held
+            level.rows[:count] = rows
 
     def _level(self, bin_ns: int, columns: int) -> Level:
         rows = np.full((2 * columns, self._width), self.EMPTY)
@@ -175,9 +177,9 @@ class Spans:
                 return
             odd = level.first % 2
             pairs = (odd + level.count + 1) // 2
-            held = np.full((2 * pairs, self._width), self.EMPTY)
-            held[odd : odd + level.count] = level.rows[: level.count]
-            merged = self._together(held.reshape(pairs, 2, self._width), axis=1)
+            rows = np.full((2 * pairs, self._width), self.EMPTY)
+            rows[odd : odd + level.count] = level.rows[: level.count]
+            merged = self._together(rows.reshape(pairs, 2, self._width), axis=1)
             level.bin_ns *= 2
             level.first, level.count = level.first // 2, pairs
             level.rows[:pairs] = merged
@@ -215,14 +217,14 @@ def _chunks(level: Level, parts: Parts) -> list[int]:
     numbers = []
     for begin in cuts if level.count else ():
         until = min(begin - begin % CHUNK + CHUNK, end)
-        held = level.rows[begin - level.first : until - level.first]
+        rows = level.rows[begin - level.first : until - level.first]
         lasts = until - begin == CHUNK and until < end - CHUNK
-        numbers.append(parts.add(held.tobytes(), lasts=lasts))
+        numbers.append(parts.add(rows.tobytes(), lasts=lasts))
     return numbers
 
 
 def told_of(values: Floats) -> tuple[float | None, ...]:
     """Return a column with None for gaps."""
     gaps = np.isnan(values).tolist()
-    told = zip(values.tolist(), gaps, strict=True)
-    return tuple(None if gap else value for value, gap in told)
+    pairs = zip(values.tolist(), gaps, strict=True)
+    return tuple(None if gap else value for value, gap in pairs)

@@ -1,10 +1,10 @@
 """Totals of a server's counters and histograms while it was watched.
 
 A server counts since its process began; what is needed are counts of a window. So each
-sample becomes an increase over the one before, and increases are added up from first
-contact on: the difference of two such totals is the count of a window, restarts or not.
-The first sample after a restart only says where its counts begin. What happened between
-the two lives is unknown: it is in no total, and no time is counted for it.
+sample becomes an increase over the one before, and increases are added up from the
+first sample on: the difference of two such totals is the count of a window, even across
+restarts. The first sample after a restart only says where its counts begin. What
+happened just before it is unknown: it is in no total, and its time is not counted.
 """
 
 import zlib
@@ -65,10 +65,10 @@ class SampleMoments:
 
     def append(self, row: Floats) -> None:
         if self._end == len(self._rows):
-            held = self.rows
-            room = np.empty((2 * max(len(held), CHUNK), WIDTH))
-            room[: len(held)] = held
-            self._rows, self._first, self._end = room, 0, len(held)
+            rows = self.rows
+            room = np.empty((2 * max(len(rows), CHUNK), WIDTH))
+            room[: len(rows)] = rows
+            self._rows, self._first, self._end = room, 0, len(rows)
         self._rows[self._end] = row
         self._end += 1
 
@@ -229,7 +229,7 @@ class Counted:
     def take(self, sample: EngineSample) -> bool:
         """Add a sample, and return whether the server restarted.
 
-        Older samples are ignored.
+        Older ones are ignored.
         """
         before_ns = self.last_ns
         if before_ns is not None and sample.t_ns <= before_ns:
@@ -306,7 +306,7 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
-        told = [
+        pairs = [
             (column, float(value))
             for name, value in chain(scalars, ended)
             if value is not None and (column := self._named(name)) is not None
@@ -317,7 +317,7 @@ class Counted:
             if (group := self._grouped(key, each)) is not None
         ]
         now = np.full(self._width, np.nan)
-        for column, value in told:
+        for column, value in pairs:
             now[column] = value
         for start, each in groups:
             now[start] = each.sum
@@ -338,8 +338,8 @@ class Counted:
                 return None
             if self._width > MOST_COLUMNS:
                 return None
-            known = (g for g in self._all_groups if g.key == key)
-            group = next((g for g in known if g.bounds == histogram.bounds), None)
+            groups = (g for g in self._all_groups if g.key == key)
+            group = next((g for g in groups if g.bounds == histogram.bounds), None)
             if group is None:
                 group = Group(key, [*histogram.bounds], self._width)
                 self._all_groups.append(group)
@@ -387,10 +387,10 @@ class Counted:
             return None
         begins_ns = -1.0 if span_ns is None else rows[first, TIME]
         between = begins_ns, rows[-1, TIME]
-        held = self._increases.get(span_ns)
-        if held is None or held[0] != between:
-            held = self._increases[span_ns] = between, self._between(first, span_ns)
-        return held[1]
+        latest = self._increases.get(span_ns)
+        if latest is None or latest[0] != between:
+            latest = self._increases[span_ns] = between, self._between(first, span_ns)
+        return latest[1]
 
     def _first_within(self, now_ns: int, span_ns: int) -> int:
         """Return the first row inside the window.
@@ -445,7 +445,7 @@ class Counted:
 
     @property
     def keys(self) -> set[str]:
-        """Names of all histograms seen."""
+        """Names of all histograms in the samples so far."""
         return {*self._groups}
 
     # Checkpoints.
@@ -554,21 +554,21 @@ class Increase:
 
     def histograms(self, key: str) -> list[Buckets]:
         """Return the new values of a histogram: several if its bounds changed."""
-        held = self._buckets.get(key)
-        if held is None:
-            held = self._buckets[key] = self._histograms(key)
-        return held
+        buckets = self._buckets.get(key)
+        if buckets is None:
+            buckets = self._buckets[key] = self._histograms(key)
+        return buckets
 
     def _histograms(self, key: str) -> list[Buckets]:
-        found = []
+        buckets = []
         for group in self._counted.groups_of(key):
             counts = group.start + 1
             upto = self._gained[counts : counts + len(group.bounds) + 1]
             if len(upto) and upto[-1] > 0:
                 rising = np.maximum.accumulate(upto)
                 total = float(self._gained[group.start])
-                found.append(Buckets(tuple(group.bounds), rising, total))
-        return found
+                buckets.append(Buckets(tuple(group.bounds), rising, total))
+        return buckets
 
 
 def _widened(row: Floats, width: int, filled: float) -> Floats:
@@ -579,9 +579,9 @@ def _widened(row: Floats, width: int, filled: float) -> Floats:
 
 def _packed(rows: Iterable[Floats]) -> bytes:
     """Compress rows, each as its difference from the one before."""
-    held = [*rows]
-    width = len(held[-1])
-    whole = np.array([_widened(each, width, 0.0) for each in held]).view(np.int64)
+    every = [*rows]
+    width = len(every[-1])
+    whole = np.array([_widened(each, width, 0.0) for each in every]).view(np.int64)
     whole[1:] ^= whole[:-1].copy()
     return zlib.compress(whole.tobytes(), 1)
 

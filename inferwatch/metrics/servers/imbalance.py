@@ -82,36 +82,36 @@ def _remarks(
 ) -> Mapping[Key, str]:
     """Return remarks, worst part first; none for servers like the others."""
     keys = [(each.source, each.rank) for each in group]
-    held = [steady.get(key, Steady()) for key in keys]
-    found: dict[Key, list[str]] = {key: [] for key in keys}
-    for values, tell in (
-        ([each.waiting for each in held], _queue),
-        ([each.running for each in held], _idle),
-        ([each.kv_usage for each in held], _kv),
+    medians = [steady.get(key, Steady()) for key in keys]
+    remarks: dict[Key, list[str]] = {key: [] for key in keys}
+    for values, remark_on in (
+        ([each.waiting for each in medians], _queue),
+        ([each.running for each in medians], _idle),
+        ([each.kv_usage for each in medians], _kv),
         ([_mean(each, "ttft_s", TTFT_LEAST) for each in group], _ttft),
         ([_mean(each, "itl_s", ITL_LEAST) for each in group], _itl),
     ):
-        for key, told in zip(keys, _told(values, tell), strict=True):
-            found[key] += [told] if told else []
-    return {key: ", ".join(told) for key, told in found.items() if told}
+        for key, remark in zip(keys, _compared(values, remark_on), strict=True):
+            remarks[key] += [remark] if remark else []
+    return {key: ", ".join(remark) for key, remark in remarks.items() if remark}
 
 
-def _told(
-    values: Sequence[float | None], tell: Callable[[float, float], str]
+def _compared(
+    values: Sequence[float | None], remark_on: Callable[[float, float], str]
 ) -> Iterable[str]:
-    """Yield a remark on each value beside the median; of two, beside the other."""
+    """Yield a remark on each value far from the median; of two, from the other."""
     known = [each for each in values if each is not None]
     usual = median(known) if known else 0
     for value in values:
         if value is None or len(known) < 2:
             yield ""
         else:
-            yield tell(value, usual if len(known) > 2 else sum(known) - value)
+            yield remark_on(value, usual if len(known) > 2 else sum(known) - value)
 
 
 def _mean(state: ServerState, metric: str, least: int) -> float | None:
-    found = (row for row in state.latencies if row.metric == metric)
-    row: Latency | None = next(found, None)
+    rows = (row for row in state.latencies if row.metric == metric)
+    row: Latency | None = next(rows, None)
     return row.quantiles.mean if row is not None and row.quantiles.n >= least else None
 
 

@@ -22,7 +22,7 @@ MOST_RESTARTS = 100
 
 
 class Gauges(msgspec.Struct, array_like=True):
-    """The latest gauges of a rank, and how long they have been so."""
+    """The latest gauges of a rank, and since when they have been so."""
 
     t_ns: int
     running: int | None = None
@@ -84,22 +84,22 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
     )
-    was = before or Gauges(t_ns=t_ns)
+    old = before or Gauges(t_ns=t_ns)
     if now.waiting:
-        now.waiting_since_ns = was.waiting_since_ns or t_ns
-        now.calm_since_ns = was.calm_since_ns
+        now.waiting_since_ns = old.waiting_since_ns or t_ns
+        now.calm_since_ns = old.calm_since_ns
     else:
-        calm = before is not None and not was.waiting
-        now.calm_since_ns = was.calm_since_ns if calm else t_ns
+        calm = before is not None and not old.waiting
+        now.calm_since_ns = old.calm_since_ns if calm else t_ns
     if now.work:
-        now.busy_since_ns = was.busy_since_ns if was.busy_since_ns is not None else t_ns
+        now.busy_since_ns = old.busy_since_ns if old.busy_since_ns is not None else t_ns
     else:
-        idle_ns = was.idle_since_ns
+        idle_ns = old.idle_since_ns
         now.idle_since_ns = t_ns if idle_ns is None else idle_ns
     tokens = counted.just_added("output_tokens")
-    now.token_ns = t_ns if tokens else was.token_ns
-    got_on = bool(counted.added.any()) or not was.work
-    now.progress_ns = t_ns if got_on else was.progress_ns
+    now.token_ns = t_ns if tokens else old.token_ns
+    got_on = bool(counted.added.any()) or not old.work
+    now.progress_ns = t_ns if got_on else old.progress_ns
     return now
 
 
@@ -135,8 +135,8 @@ class ScrapedServer:
     @property
     def gauges(self) -> list[Gauges]:
         """The latest gauges of its ranks."""
-        told = (rank.gauges for rank in self.ranks.values())
-        return [gauges for gauges in told if gauges is not None]
+        every = (rank.gauges for rank in self.ranks.values())
+        return [gauges for gauges in every if gauges is not None]
 
     @property
     def last_ns(self) -> int | None:
@@ -144,7 +144,7 @@ class ScrapedServer:
 
     @property
     def via(self) -> Via:
-        """How its samples are obtained."""
+        """The way in which its samples are obtained."""
         ours = any(not each.by_prometheus for each in self.gauges)
         return Via.SCRAPE if ours or not self.gauges else Via.PROMETHEUS
 
@@ -242,12 +242,12 @@ class ScrapedServers:
         return server
 
     def _restarted(self, server: ScrapedServer, t_ns: int) -> None:
-        known = server.restarts_ns
+        times_ns = server.restarts_ns
         last_ns = server.last_ns
-        if known and last_ns is not None and known[-1] >= last_ns:
+        if times_ns and last_ns is not None and times_ns[-1] >= last_ns:
             return  # a note and a scrape report the same restart
-        del known[: len(known) + 1 - MOST_RESTARTS]
-        known.append(t_ns)
+        del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
+        times_ns.append(t_ns)
 
     @property
     def limits(self) -> Mapping[str, Limit]:
@@ -255,7 +255,7 @@ class ScrapedServers:
         return self._limits
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
-        """Judge by the limits of the whole session."""
+        """Judge latencies by these limits, which apply to the whole session."""
         self._limits = limits
 
     def named(self, source: str | None) -> list[ScrapedServer]:
@@ -299,10 +299,10 @@ class ScrapedServers:
                 each.round_trip_ns,
                 each.restarts_ns,
             )
-            for held in each.ranks:
-                rank = ScrapedRank(gauges=held.gauges, peak_usage=held.peak_usage)
-                rank.counted.restore(held.counted, parts)
-                server.ranks[held.rank, held.model] = rank
+            for row in each.ranks:
+                rank = ScrapedRank(gauges=row.gauges, peak_usage=row.peak_usage)
+                rank.counted.restore(row.counted, parts)
+                server.ranks[row.rank, row.model] = rank
                 self._ranks += 1
         if saved.slo is not None:
             self.slo(saved.slo)

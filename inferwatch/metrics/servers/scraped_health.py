@@ -26,7 +26,7 @@ def verdict_of(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
     if not answering:
         return _none_answers(servers, lost)
     each = [(server, _verdict(server)) for server in answering]
-    worst = max(each, key=lambda known: list(Health).index(known[1].health))
+    worst = max(each, key=lambda pair: list(Health).index(pair[1].health))
     sentence = _sentence(worst, each, flow)
     if lost:
         names = ", ".join(server.name for server in lost[:NAMED])
@@ -40,7 +40,7 @@ def _sentence(
     each: Sequence[tuple[ScrapedServer, Verdict]],
     flow: Flow,
 ) -> str:
-    """Return what one server does; of several, what all do or which has a problem."""
+    """Return a sentence on one server; of several, on all or those with a problem."""
     server, verdict = worst
     if len(each) == 1:
         return (
@@ -76,20 +76,20 @@ def _none_answers(
 
 def _verdict(server: ScrapedServer) -> Verdict:
     """Return the verdict on a server that answers."""
-    told = server.gauges
-    if not told:
+    gauges = server.gauges
+    if not gauges:
         since_ns = server.contact.t_ns if server.contact else None
         return _made(Health.HEALTHY, "it answers", since_ns)
-    running = known_sum(each.running for each in told)
-    waiting = known_sum(each.waiting for each in told)
+    running = known_sum(each.running for each in gauges)
+    waiting = known_sum(each.waiting for each in gauges)
     if running is None and waiting is None:
         since_ns = server.contact.t_ns if server.contact else None
         return _made(
             Health.HEALTHY, "it answers, and tells nothing of its work", since_ns
         )
-    busy = [each for each in told if each.work]
+    busy = [each for each in gauges if each.work]
     if not busy:
-        since_ns = max(each.idle_since_ns or each.t_ns for each in told)
+        since_ns = max(each.idle_since_ns or each.t_ns for each in gauges)
         return _made(Health.IDLE, "nothing running, nothing waiting", since_ns)
     return (
         _stalled(busy, running, waiting)

@@ -1,7 +1,7 @@
-"""What scrapes show for a window: each server, and all together.
+"""What scrapes report for a window: of each server, and of all together.
 
-Counters and sums of several servers are added, and their buckets merged; percentiles
-are never combined from those of each.
+Counters and sums of several servers are added, and their buckets merged; percentiles of
+servers are never combined.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -63,7 +63,7 @@ class ScrapedCharts:
         self._edges = grid.edges_ns().astype(np.float64)
         self._risen = np.full((grid.count + 1, WIDTH - FOLLOWED), np.nan)
         self._gauges = np.full((grid.count, len(GAUGES)), np.nan)
-        self._told = np.zeros((grid.count, len(GAUGES)))
+        self._exporters = np.zeros((grid.count, len(GAUGES)))
         """Number of ranks that export each gauge, by bin."""
         for rank in ranks:
             if len(rank):
@@ -73,9 +73,9 @@ class ScrapedCharts:
         risen = _at(self._edges, rows)
         self._risen = _sum(self._risen, risen)
         followed = np.diff(risen[:, 0]) > 0
-        held = _gauges_in(self._edges, rows, followed)
-        self._told += ~np.isnan(held)
-        self._gauges = _sum(self._gauges, held)
+        gauges = _gauges_in(self._edges, rows, followed)
+        self._exporters += ~np.isnan(gauges)
+        self._gauges = _sum(self._gauges, gauges)
 
     @cached_property
     def _followed(self) -> Floats:
@@ -90,10 +90,12 @@ class ScrapedCharts:
 
     def _prefilled(self) -> Counts:
         """Return prompt tokens without prefix cache hits, by bin."""
-        found = self.counted("prefix_hits")
+        every_hits = self.counted("prefix_hits")
         return tuple(
             prompt if prompt is None or hits is None else max(prompt - hits, 0)
-            for prompt, hits in zip(self.counted("prompt_tokens"), found, strict=True)
+            for prompt, hits in zip(
+                self.counted("prompt_tokens"), every_hits, strict=True
+            )
         )
 
     def mean(self, metric: str) -> Column:
@@ -109,7 +111,7 @@ class ScrapedCharts:
         end_ns = grid.start_ns + grid.bin_ns * grid.count
         running, waiting, usage = self._gauges.T
         with np.errstate(invalid="ignore", divide="ignore"):
-            usage = usage / self._told[:, 2]
+            usage = usage / self._exporters[:, 2]
         unknown: tuple[None, ...] = (None,) * grid.count
         return Timeline(
             start_ns=grid.start_ns,
@@ -170,12 +172,12 @@ def _gauges_in(edges: Floats, rows: Floats, followed: Bools) -> Floats:
     end = np.searchsorted(times, edges[1:], "left")
     inside = end > first
     latest = np.maximum(end - 1, 0)
-    held: Floats = rows[latest][:, list(GAUGES)]
+    gauges: Floats = rows[latest][:, list(GAUGES)]
     starts = np.minimum(first, len(rows) - 1)
     highest = np.fmax.reduceat(rows[:, RUNNING:KV_USAGE], starts, axis=0)
-    held[inside, :2] = highest[inside]
-    held[~inside & ~followed] = np.nan
-    return held
+    gauges[inside, :2] = highest[inside]
+    gauges[~inside & ~followed] = np.nan
+    return gauges
 
 
 def _sum(one: Floats, other: Floats) -> Floats:
@@ -261,7 +263,7 @@ class Gained:
 
 
 def _ended(each: Increase) -> int | None:
-    """Return ended requests, by the count of E2EL if by no finish reason."""
+    """Return ended requests; by the count of E2EL where no finish reason is counted."""
     return sum(each.finished.values()) if each.finished else each.count("e2el_s")
 
 
@@ -312,8 +314,8 @@ class ScrapedWindow:
     @property
     def via(self) -> Via | None:
         """The best way in which samples are obtained; None before the first."""
-        told = {server.via for server in self.servers if server.ranks}
-        return Via.SCRAPE if Via.SCRAPE in told else next(iter(told), None)
+        ways = {server.via for server in self.servers if server.ranks}
+        return Via.SCRAPE if Via.SCRAPE in ways else next(iter(ways), None)
 
     @property
     def finished_at(self) -> set[str]:
@@ -326,8 +328,8 @@ class ScrapedWindow:
 
     @property
     def last_token_ns(self) -> int | None:
-        told = [gauges.token_ns for gauges in self._answering]
-        return max((each for each in told if each is not None), default=None)
+        times_ns = [gauges.token_ns for gauges in self._answering]
+        return max((each for each in times_ns if each is not None), default=None)
 
     @property
     def restarts_ns(self) -> list[int]:
@@ -348,7 +350,7 @@ class ScrapedWindow:
 
     @property
     def lost_ns(self) -> int | None:
-        """When the last of them stopped answering; None while one answers."""
+        """When the last of the servers stopped answering; None while one answers."""
         since = [
             server.contact.t_ns
             for server in self.servers
@@ -366,7 +368,7 @@ class ScrapedWindow:
         )
 
     def advice(self, probed: Collection[str]) -> tuple[str, ...]:
-        """Return how to learn more, each once; servers in ``probed`` need no advice."""
+        """Return advice on how to measure more; servers in ``probed`` need none."""
         infos = (s.info for s in self.servers if s.info and s.source not in probed)
         return tuple(dict.fromkeys(each for info in infos for each in info.advice))
 
@@ -398,7 +400,7 @@ class ScrapedWindow:
 
     def _flow_now(self) -> Flow:
         """Return present gauges of servers that answer, and the recent token rate."""
-        told = self._answering
+        gauges = self._answering
         lately = Gained(
             [
                 increase
@@ -408,9 +410,9 @@ class ScrapedWindow:
             ]
         )
         return Flow(
-            running=known_sum(each.running for each in told),
-            waiting=known_sum(each.waiting for each in told),
-            kv_usage=_mean(each.kv_usage for each in told),
+            running=known_sum(each.running for each in gauges),
+            waiting=known_sum(each.waiting for each in gauges),
+            kv_usage=_mean(each.kv_usage for each in gauges),
             output_tokens_per_s_now=lately.rate("output_tokens"),
         )
 
@@ -447,32 +449,32 @@ class ScrapedWindow:
         )
 
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
-        told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LATENCIES, told, self._limits, charts)
+        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+        return _rows(self.gained, LATENCIES, exported, self._limits, charts)
 
     def lengths(self) -> tuple[Latency, ...]:
-        told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LENGTHS, told)
+        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+        return _rows(self.gained, LENGTHS, exported)
 
     def steady(self) -> dict[Key, Steady]:
         span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
-        held: dict[Key, list[Floats]] = {}
+        by_rank: dict[Key, list[Floats]] = {}
         for server, name, rank, _ in self._ranks:
-            held.setdefault((server.source, name), []).append(rank.counted.recent)
+            by_rank.setdefault((server.source, name), []).append(rank.counted.recent)
         return {
             key: _steady(moments, self.now_ns - span_ns)
-            for key, moments in held.items()
+            for key, moments in by_rank.items()
         }
 
     def states(self) -> tuple[ServerState, ...]:
-        held: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
+        by_server: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
         for server, name, rank, increase in self._ranks:
-            by_rank = held.setdefault(server.source, {})
+            by_rank = by_server.setdefault(server.source, {})
             by_rank.setdefault(name, []).append((rank, increase))
         return tuple(
             self._state(server, name, ranks)
             for server in self.servers
-            for name, ranks in held.get(server.source, {"0": []}).items()
+            for name, ranks in by_server.get(server.source, {"0": []}).items()
         )
 
     def _state(
@@ -504,7 +506,7 @@ class ScrapedWindow:
         ranks: Sequence[tuple[ScrapedRank, Increase | None]],
     ) -> ServerState:
         gained = Gained([each for _, each in ranks if each is not None])
-        told = [rank.gauges for rank, _ in ranks if rank.gauges is not None]
+        gauges = [rank.gauges for rank, _ in ranks if rank.gauges is not None]
         keys = {key for rank, _ in ranks for key in rank.counted.keys}
         arrivals = gained.per_s(_arrived)
         return ServerState(
@@ -514,12 +516,12 @@ class ScrapedWindow:
             via=server.via,
             answers=server.answers,
             why=server.contact.why if server.contact else None,
-            last_ns=max((each.t_ns for each in told), default=None),
+            last_ns=max((each.t_ns for each in gauges), default=None),
             restarted_ns=server.restarts_ns[-1] if server.restarts_ns else None,
             round_trip_ns=server.round_trip_ns,
-            running=known_sum(each.running for each in told),
-            waiting=known_sum(each.waiting for each in told),
-            kv_usage=_mean(each.kv_usage for each in told),
+            running=known_sum(each.running for each in gauges),
+            waiting=known_sum(each.waiting for each in gauges),
+            kv_usage=_mean(each.kv_usage for each in gauges),
             arrivals_per_s=gained.per_s(_ended) if arrivals is None else arrivals,
             output_tokens_per_s=gained.rate("output_tokens"),
             prefix_hit_rate=gained.hit_rate,
@@ -532,11 +534,11 @@ class ScrapedWindow:
 def _rows(
     gained: Gained,
     keys: Iterable[str],
-    told: set[str],
+    exported: set[str],
     limits: Mapping[str, Limit] | None = None,
     charts: ScrapedCharts | None = None,
 ) -> tuple[Latency, ...]:
-    """Return one row for each histogram that servers have, even if empty."""
+    """Return one row for each of ``keys`` in ``exported``, even if it is empty."""
     return tuple(
         _row(
             key,
@@ -545,7 +547,7 @@ def _rows(
             charts.mean(key) if charts is not None else (),
         )
         for key in keys
-        if key in told
+        if key in exported
     )
 
 
@@ -562,7 +564,7 @@ def _row(key: str, pool: Pool, limit: Limit | None, trend: Column) -> Latency:
 
 
 def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
-    """Return recent medians of a rank's gauges, its models added up."""
+    """Return recent medians of a rank's gauges, added up over its models."""
     spans = [each[each[:, TIME].searchsorted(since_ns, "right") :] for each in moments]
     whole = min(map(len, spans))
     if whole < LEAST_SAMPLES:

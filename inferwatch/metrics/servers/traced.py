@@ -38,7 +38,7 @@ class SavedTraces(msgspec.Struct, array_like=True):
 
 
 class Traces:
-    """Takes requests from traces, and knows which servers send them."""
+    """Folds requests from traces, and knows which servers send traces."""
 
     def __init__(
         self,
@@ -53,14 +53,14 @@ class Traces:
         self._judge = judge
         self._last_ns: dict[str, int] = {}
         """End of the latest traced request, by server."""
-        self._told = 0
+        self._count = 0
 
     def take(self, span: RequestSpan) -> None:
         last_ns = self._last_ns.get(span.source)
         if last_ns is None and len(self._last_ns) >= MOST_SERVERS:
             return
         self._last_ns[span.source] = max(span.end_ns, last_ns or span.end_ns)
-        self._told += 1
+        self._count += 1
         request = self._request(span)
         measured = {
             "ttft_s": span.ttft_ns,
@@ -74,7 +74,7 @@ class Traces:
                 self._latencies.add(metric, span.end_ns, value_ns)
         self._outcomes.arrived(request, span.arrived_ns)
         self._outcomes.ended(request, RequestState.FINISHED, span.end_ns)
-        self._requests.tell(request)
+        self._requests.add_ended(request)
         self._judge.ended(request)
 
     def _request(self, span: RequestSpan) -> Request:
@@ -82,7 +82,7 @@ class Traces:
         request = Request(
             source=span.source,
             seen_ns=span.arrived_ns,
-            request_id=f"{span.request_id}#{self._told}",  # clients may reuse ids
+            request_id=f"{span.request_id}#{self._count}",  # clients may reuse ids
             external_id=span.request_id,
             outcome=RequestState.FINISHED,
             front_ended=True,
@@ -138,10 +138,10 @@ class Traces:
 
     def saved(self) -> SavedTraces:
         """Return the state that checkpoints keep; requests are saved apart."""
-        return SavedTraces(last_ns=self._last_ns, told=self._told)
+        return SavedTraces(last_ns=self._last_ns, told=self._count)
 
     def restore(self, saved: SavedTraces) -> None:
-        self._last_ns, self._told = saved.last_ns, saved.told
+        self._last_ns, self._count = saved.last_ns, saved.told
 
 
 def advice_left(advice: Iterable[str], via: Via | None) -> list[str]:

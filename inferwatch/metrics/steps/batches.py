@@ -82,7 +82,7 @@ def curve_of(table: Ints, now_batch: float | None) -> BatchCurve | None:
 
 
 def shares_by_graph(table: Ints, names: Sequence[str]) -> dict[str, float]:
-    """Return the shares of step time by graph mode, of steps that reported it."""
+    """Return the share of step time by graph mode, over steps that reported a mode."""
     spent_ns = table[MIXED + 2 :, 1].tolist()
     whole_ns = sum(spent_ns)
     return {

@@ -212,18 +212,18 @@ class StepCounters(Counters):
             return self.table
         whole, part = self.rows.parts_after(now_ns - window.value)
         if len(self._tables) > 2 * len(whole) + 8:
-            held = {id(block) for block in self.rows.blocks.latest}
-            self._tables = {key: t for key, t in self._tables.items() if key in held}
+            kept = {id(block) for block in self.rows.blocks.latest}
+            self._tables = {key: t for key, t in self._tables.items() if key in kept}
         tables = [self._table(block) for block in whole]
         if part.shape[1]:
             tables.append(_table(part[1:]))
         return np.sum(tables, axis=0) if tables else np.zeros_like(self.table)
 
     def _table(self, block: Block) -> Ints:
-        known = self._tables.get(id(block))
-        if known is None:
-            known = self._tables[id(block)] = block, _table(block.columns[1:])
-        return known[1]
+        cached = self._tables.get(id(block))
+        if cached is None:
+            cached = self._tables[id(block)] = block, _table(block.columns[1:])
+        return cached[1]
 
     def _add_flushed(self, columns: Ints) -> None:
         super()._add_flushed(columns)

@@ -54,7 +54,7 @@ class Rank(msgspec.Struct, array_like=True):
     """
 
     def take_info(self, info: EngineInfo) -> None:
-        """Set the info; a new process has none of the limits of the one before."""
+        """Set the info; changed limits of an earlier process no longer apply."""
         if self.told is not None and self.told.pid != info.pid:
             self.limits, self.limits_told = None, []
         self.told, self.info = info, under(info, self.limits)
@@ -68,14 +68,14 @@ class Rank(msgspec.Struct, array_like=True):
     def token_budget(self, step: Step) -> int | None:
         """Return the token budget of a step; None where unknown.
 
-        A step that must serve more requests than that has more.
+        A step that must serve more requests than that has a larger one.
         """
         limits = self.limits
         if limits is not None and step.start_ns < limits.t_ns:
             limits = limits_at(self.limits_told, step.start_ns)
-        held = in_place(limits).get("max_num_batched_tokens")
-        if held is not None:
-            return max(held, step.prefill_tokens + step.decode_tokens)
+        budget = in_place(limits).get("max_num_batched_tokens")
+        if budget is not None:
+            return max(budget, step.prefill_tokens + step.decode_tokens)
         return self.told.max_num_batched_tokens if self.told is not None else None
 
     def take_step(self, step: Step) -> None:
@@ -86,7 +86,7 @@ class Rank(msgspec.Struct, array_like=True):
         self._waits(step.waiting, step.start_ns)
 
     def take_totals(self, totals: Totals) -> None:
-        """Set the totals, which are reported even without steps."""
+        """Set the totals, which are reported even when no step runs."""
         self.totals = totals
         if totals.waiting is not None:
             self._waits(totals.waiting, totals.t_ns)
@@ -95,7 +95,7 @@ class Rank(msgspec.Struct, array_like=True):
 
     @property
     def at_rest(self) -> Totals | None:
-        """The totals, if no step ended since; else None."""
+        """The latest totals, if no step ended since; else None."""
         totals = self.totals
         if totals is None or totals.running is None:
             return None
@@ -132,9 +132,9 @@ class Rank(msgspec.Struct, array_like=True):
             self.waiting_since_ns, self.calm_since_ns = None, t_ns
 
     def _kv_after(self, used: int) -> KvBlocks:
-        """Return KV blocks after a change of used ones.
+        """Return KV blocks, given the used ones.
 
-        The split of idle ones is unknown.
+        After a change the split of idle ones is unknown.
         """
         return self.kv if used == self.kv[0] else (used, None, None)
 
@@ -168,11 +168,11 @@ class Engines:
         """By source, which is empty for the host of inferwatch."""
 
     def take_info(self, info: EngineInfo) -> None:
-        """Set the info of a rank, and drop engines lost before it."""
+        """Set the info of a rank, and drop engines that were lost earlier."""
         for key in [key for key, rank in self.ranks.items() if rank.lost]:
             del self.ranks[key]
             self.endpoints.pop(key[0], None)
-            self._forget_told(key[0])
+            self._forget_reports(key[0])
         self.rank(info.source, info.rank).take_info(info)
 
     def take_config(self, config: ModelConfig) -> None:
@@ -187,9 +187,9 @@ class Engines:
     def take_settings(self, settings: EngineSettings) -> None:
         """Add settings of a rank; a scrape reports fewer than the probe."""
         key = (settings.source, settings.rank)
-        if (held := self.settings.get(key)) is not None:
-            known = held.settings | settings.settings
-            settings = msgspec.structs.replace(settings, settings=known)
+        if (earlier := self.settings.get(key)) is not None:
+            merged = earlier.settings | settings.settings
+            settings = msgspec.structs.replace(settings, settings=merged)
         self.settings[key] = settings
 
     def take_memory(self, memory: WorkerMemory) -> None:
@@ -211,10 +211,12 @@ class Engines:
     @property
     def limit_changes(self) -> tuple[LiveLimits, ...]:
         """The latest limit changes of live engines, by time."""
-        told = (
+        changes = (
             each for r in self.ranks.values() if not r.lost for each in r.limits_told
         )
-        return tuple(sorted(told, key=lambda each: (each.t_ns, each.source, each.rank)))
+        return tuple(
+            sorted(changes, key=lambda each: (each.t_ns, each.source, each.rank))
+        )
 
     @property
     def first_settings(self) -> dict[str, Setting]:
@@ -227,12 +229,12 @@ class Engines:
         return settings | in_place(rank.limits if rank is not None else None)
 
     def take_step(self, step: Step) -> KvBlocks:
-        """Take a step, and return the KV blocks of all engines."""
+        """Set the latest step of a rank, and return the KV blocks of all engines."""
         self.rank(step.source, step.rank).take_step(step)
         return self._kv_changed()
 
     def take_totals(self, totals: Totals) -> None:
-        """Take totals of an EngineCore; those of front ends count other things."""
+        """Set the totals of an EngineCore; front ends' totals are of other things."""
         if totals.running is not None or totals.kv_used_blocks is not None:
             self.rank(totals.source, totals.rank).take_totals(totals)
             self._kv_changed()
@@ -282,10 +284,10 @@ class Engines:
 
     def rank(self, source: str, rank: int) -> Rank:
         key = (source, rank)
-        held = self.ranks.get(key)
-        if held is None:
-            held = self.ranks[key] = Rank()
-        return held
+        rank_state = self.ranks.get(key)
+        if rank_state is None:
+            rank_state = self.ranks[key] = Rank()
+        return rank_state
 
     @property
     def latest_step(self) -> Step | None:
@@ -313,8 +315,8 @@ class Engines:
         used, cached, free = zip(*(r.kv for r in self.ranks.values()), strict=True)
         return known_sum(used), known_sum(cached), known_sum(free)
 
-    def _forget_told(self, source: str) -> None:
-        """Forget what was reported of an engine, as another one started."""
+    def _forget_reports(self, source: str) -> None:
+        """Forget what an engine reported, as another one started."""
         _without(self.configs, source)
         _without(self.settings, source)
         _without(self.worker_memory, source)
@@ -326,17 +328,17 @@ class Engines:
         return kv
 
 
-def _without(told: dict[AnyKey, Any], source: str) -> None:
-    for key in [key for key in told if key[0] == source]:
-        del told[key]
+def _without(reports: dict[AnyKey, Any], source: str) -> None:
+    for key in [key for key in reports if key[0] == source]:
+        del reports[key]
 
 
 def gap_ns(before: Step | None, step: Step) -> int:
     """Return how long no step of a rank ran between two, though there was work.
 
     There was work if a request waited, or if the first request of the later step is in
-    the earlier one; of arrivals in between it is not known when they came. Overlapping
-    steps have no gap.
+    the earlier one; when requests arrived in between is not known. Overlapping steps
+    have no gap.
     """
     if before is None or step.index != before.index + 1:
         return 0
@@ -348,7 +350,7 @@ def gap_ns(before: Step | None, step: Step) -> int:
 
 
 def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
-    """Set data_parallel; ranks that share no experts each report being the only one."""
+    """Return the info with data_parallel; ranks of a dense model each report 1."""
     if (info.data_parallel or 1) >= ranks:
         return info
     return msgspec.structs.replace(info, data_parallel=ranks)

@@ -23,7 +23,7 @@ from inferwatch.metrics.steps.engines import Engines, Rank, known_sum
 
 @piece("flow", Vantage.ENGINE)
 class Flow:
-    """A request's way through the engine, with rates over the window."""
+    """The path of requests through the engine, with rates over the window."""
 
     arrivals_per_s: Annotated[
         float | None,
@@ -422,7 +422,7 @@ LEAST_NS = NS_PER_S
 class SchedulerState:
     """The present work of an engine.
 
-    None before anything is known, and once it is lost.
+    None before it is known, and once the engine is lost.
     """
 
     running: int | None = None
@@ -439,11 +439,11 @@ class SchedulerState:
 def scheduler_state(
     now_ns: int, engines: Engines, requests: RequestIndex
 ) -> SchedulerState:
-    """Join what engines reported last with what requests reported since.
+    """Return the present work, from what engines and requests reported last.
 
     An engine reports when a step ends, and is right about that moment even after
-    losses. Requests report at once, also of a step still running, and of a queue that
-    no step serves. The larger number is the current one.
+    losses. Requests report at once, also while a step runs, and while they wait and no
+    step runs. The larger number is the current one.
     """
     ranks = [rank for rank in engines.ranks.items() if not rank[1].lost]
     if not ranks and not requests.live:
@@ -464,8 +464,8 @@ def _running(rank: Rank, requests: RequestIndex, source: str) -> int:
         return rank.at_rest.running or 0
     if rank.step is None:
         return 0
-    known = requests.members(source)
-    members = [known.get(ordinal) for ordinal in rank.step.members]
+    by_ordinal = requests.members(source)
+    members = [by_ordinal.get(ordinal) for ordinal in rank.step.members]
     return rank.step.running - sum(each is not None and each.ended for each in members)
 
 

@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """The sentence without the log."""
+        """The first line of the sentence, without the log."""
         return self.sentence.partition("\n")[0]
 
 
@@ -61,7 +61,7 @@ class SavedHealth(msgspec.Struct, array_like=True):
 
 
 class HealthTracker:
-    """Gives the verdict on the engine, from the readings that only it needs."""
+    """Gives the verdict on the engine, by its latest stage, steps and losses."""
 
     def __init__(self, engines: Engines, requests: RequestIndex) -> None:
         self._engines = engines
@@ -214,7 +214,7 @@ class HealthTracker:
                 return ": held back by the scheduler"
 
     def _longest_bound(self, now_ns: int) -> BoundBy | None:
-        """Return the limit that bound for longest recently, by time, not by steps."""
+        """Return the limit that bound for the longest time recently."""
         since_ns = now_ns - BOUND_SPAN_NS
         spent_ns: dict[BoundBy, int] = {}
         for end_ns, duration_ns, cause in self._bounds:
@@ -291,7 +291,7 @@ class CatchUp(msgspec.Struct, array_like=True):
     """Whether readings of the past are still coming."""
 
     def take(self, t_ns: int) -> None:
-        """Note the time of a reading of a kind that is reported at once when live."""
+        """Record the time of a reading of a kind that is reported at once when live."""
         if self.tick_ns is None:
             return
         late = self.tick_ns - t_ns > LATE_NS

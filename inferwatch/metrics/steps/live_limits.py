@@ -50,29 +50,29 @@ def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
 
 def under(info: EngineInfo, limits: LiveLimits | None) -> EngineInfo:
     """Return the info with lowered limits in place of those at start."""
-    held = in_place(limits)
-    return msgspec.structs.replace(info, **held) if held else info
+    lowered_limits = in_place(limits)
+    return msgspec.structs.replace(info, **lowered_limits) if lowered_limits else info
 
 
 def in_place(limits: LiveLimits | None) -> dict[str, int]:
     """Return the lowered limits by vLLM's flags.
 
-    Others are left out: vLLM's budget of a step may be less than its flag.
+    Other limits are left out: vLLM's budget of a step may be less than its flag.
     """
     return {low.name: low.now for low in lowered(limits)} if limits else {}
 
 
 def limits_at(limits: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
-    """Return the limits in force at a moment; the first known ones before those.
+    """Return the limits in force at a moment; before the first known ones, these.
 
     ``limits`` are of one rank, by time.
     """
-    held = [each for each in limits if each.t_ns <= t_ns]
-    return held[-1] if held else next(iter(limits), None)
+    earlier = [each for each in limits if each.t_ns <= t_ns]
+    return earlier[-1] if earlier else next(iter(limits), None)
 
 
 def change_text(before: Values | None, now: LiveLimits) -> str | None:
-    """Return a sentence on what changed; None if nothing did that was heard of.
+    """Return a sentence on what changed; None if no change was reported.
 
     A watcher that starts late learns what is in force, but not when it changed.
     """
@@ -95,11 +95,11 @@ def change_text(before: Values | None, now: LiveLimits) -> str | None:
 
 
 class LimitChanges:
-    """Reports each change once, though several ranks hear of it."""
+    """Reports each change once, though each rank reports it."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int], Values] = {}
-        self._said: tuple[str, int] | None = None
+        self._latest: tuple[str, int] | None = None
 
     def said(self, limits: LiveLimits) -> str | None:
         """Return what changed; None if it was already reported."""
@@ -108,7 +108,7 @@ class LimitChanges:
         self._before[of] = values_of(limits)
         if text is None:
             return None
-        before, self._said = self._said, (text, limits.t_ns)
+        before, self._latest = self._latest, (text, limits.t_ns)
         if before is None or before[0] != text:
             return text
         return text if limits.t_ns - before[1] >= TOGETHER_NS else None

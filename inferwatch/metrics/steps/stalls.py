@@ -1,8 +1,8 @@
 """Finds times in which the scheduler stalled, or starved a request.
 
 There are three kinds: no step though there was work; tokens far apart while prompts are
-computed; a request that is passed over. All thresholds are relative to the engine's own
-pace.
+computed; a request that is not scheduled while others are. All thresholds are relative
+to the engine's own pace.
 """
 
 from collections import deque
@@ -63,11 +63,11 @@ class StarvedRank(msgspec.Struct, array_like=True):
 
 
 class Starved:
-    """Finds starved requests; reports each when it ends, or while it goes on."""
+    """Finds starved requests, and reports each when it ends or while it lasts."""
 
-    def __init__(self, requests: RequestIndex, tell: Callable[[Stall], None]) -> None:
+    def __init__(self, requests: RequestIndex, report: Callable[[Stall], None]) -> None:
         self._requests = requests
-        self._tell = tell
+        self._report = report
 
     def event(self, rank: StarvedRank, event: RequestEvent) -> None:
         """Update the queue when a request arrives, is scheduled, or leaves."""
@@ -87,17 +87,17 @@ class Starved:
                 passed.latest_ns = event.t_ns
         gone = waiting.pop(ordinal, None)
         if gone is not None and _starves(gone):
-            self._tell(self._queued(event.source, ordinal, gone, event.t_ns))
+            self._report(self._queued(event.source, ordinal, gone, event.t_ns))
 
     def step(self, rank: StarvedRank, step: Step, before: Step | None) -> None:
-        """Check a step that holds fewer requests than run, or follows such a step."""
+        """Check a step with fewer requests than are running, or the step after one."""
         absent, now = rank.absent, set(step.members)
         for ordinal in list(absent):
             absence = absent[ordinal]
             if ordinal in now or not self._decodes(step, ordinal):
                 del absent[ordinal]
                 if _stands_still(absence):
-                    self._tell(self._left_out(step.source, ordinal, absence))
+                    self._report(self._left_out(step.source, ordinal, absence))
                 continue
             _count(absence, step)
         if before is None or step.running <= len(step.members):
@@ -133,16 +133,16 @@ class Starved:
 
     def _queued(self, source: str, ordinal: int, waits: Waiting, end_ns: int) -> Stall:
         waited_s = (end_ns - waits.since_ns) / NS_PER_S
-        told = (
+        evidence = (
             f"it waited {waited_s:.1f} s while {waits.overtaken} later ones were taken"
         )
         if waits.priority is not None:
-            told += f"; its priority is {waits.priority}"
+            evidence += f"; its priority is {waits.priority}"
         return Stall(
             kind=StallKind.STARVED,
             start_ns=waits.since_ns,
             end_ns=end_ns,
-            evidence=told,
+            evidence=evidence,
             key=self._key(source, ordinal),
         )
 
@@ -309,9 +309,9 @@ class StallFinder:
     def over(self, now_ns: int, window: Window) -> tuple[Stall, ...]:
         """Return stalls that ended in a window or go on; newest first."""
         since_ns = -1 if window.value is None else now_ns - window.value
-        known = [each for each in self._all() if each.end_ns > since_ns]
-        known.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
-        return tuple(known[:MOST_SHOWN])
+        stalls = [each for each in self._all() if each.end_ns > since_ns]
+        stalls.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
+        return tuple(stalls[:MOST_SHOWN])
 
     def saved(self) -> SavedStalls:
         ranks = [(*key, pace) for key, pace in self._ranks.items()]

@@ -128,8 +128,8 @@ def gather(lookup: ReadingLookup, key: str, now_ns: int) -> RequestReadings | No
     if not events:
         return None
     source = events[0].source
-    told = (each.ordinal for each in events if each.ordinal is not None)
-    ordinal = next(told, None)
+    ordinals = (each.ordinal for each in events if each.ordinal is not None)
+    ordinal = next(ordinals, None)
     losses = tuple(each for each in lookup.losses(source) if each.t_ns <= now_ns)
     ended = [each.t_ns for each in events if each.kind is EventKind.FINISHED]
     ended += [
@@ -173,7 +173,7 @@ KINDS = list(EventKind)
 
 
 def _in_order(event: RequestEvent) -> tuple[int, int, str]:
-    """Sort by time, then by the order of a request's life."""
+    """Return a sort key: time, then the order of events in a request's life."""
     return event.t_ns, KINDS.index(event.kind), event.vantage
 
 

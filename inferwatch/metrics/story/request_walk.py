@@ -1,4 +1,4 @@
-"""A request's way through the steps: chunks, tokens, preemptions and KV blocks."""
+"""A request's path through the steps: chunks, tokens, preemptions and KV blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Preemption:
 
 @dataclass(slots=True)
 class RequestWalk:
-    """What the steps of its rank did for a request, found in one pass."""
+    """A request's steps, tokens and preemptions, from one pass over all steps."""
 
     own: list[OwnStep] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
@@ -93,21 +93,21 @@ class Computing:
         self.lost, self.computed = max(self.lost, self.computed), 0
         self.fresh = True
 
-    def take(self, own: OwnStep, found: RequestWalk) -> None:
-        """Add a step of the request, and set what the step did."""
+    def take(self, own: OwnStep, walked: RequestWalk) -> None:
+        """Add a step of the request, and set what the step computed."""
         own.prefills, own.again = self.fresh, self.fresh and self.computed < self.lost
         if not self.fresh:
             self.computed += max(own.produced, 1)
             if own.step.drafted_tokens is not None:
-                found.drafted = (found.drafted or 0) + own.scheduled - 1
-                found.accepted = (found.accepted or 0) + max(own.produced, 1) - 1
+                walked.drafted = (walked.drafted or 0) + own.scheduled - 1
+                walked.accepted = (walked.accepted or 0) + max(own.produced, 1) - 1
             return
         if own.produced:
             # The last chunk ends with the last known token: what it did not schedule
             # was computed before, or came out of the prefix cache.
             if self.known_tokens is not None:
-                known = self.known_tokens + found.tokens
-                self.computed = max(self.computed, known - own.scheduled)
+                tokens = self.known_tokens + walked.tokens
+                self.computed = max(self.computed, tokens - own.scheduled)
             self.fresh, self.lost = False, 0
         self.computed += own.scheduled
 
@@ -123,23 +123,23 @@ def walk(
     ``known_tokens`` is the length of its prompt, ``cached_tokens`` how many of these
     were found in the prefix cache.
     """
-    found = RequestWalk()
+    walked = RequestWalk()
     if ordinal is None:
-        return found
+        return walked
     finder, state = MemberFinder(ordinal), Computing(known_tokens, cached_tokens)
     for place, step in enumerate(steps):
         if step.preempted and ordinal in step.preempted:
-            back = Preemption(place=place, step=step, own=len(found.own))
-            found.preemptions.append(back)
-            found.computed.append((step.start_ns, 0))
+            back = Preemption(place=place, step=step, own=len(walked.own))
+            walked.preemptions.append(back)
+            walked.computed.append((step.start_ns, 0))
             state.put_back()
         own = finder.own(place, step)
         if own is None:
             continue
-        state.take(own, found)
-        found.computed.append((step.start_ns, state.computed))
-        found.own.append(own)
-        found.tokens += own.produced
+        state.take(own, walked)
+        walked.computed.append((step.start_ns, state.computed))
+        walked.own.append(own)
+        walked.tokens += own.produced
         if own.produced:
-            found.with_token.append(own)
-    return found
+            walked.with_token.append(own)
+    return walked

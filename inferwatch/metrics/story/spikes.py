@@ -36,14 +36,14 @@ NEAR_NS = NS_PER_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateToken:
-    """A late token; the request it waited for is an ordinal, not yet a name."""
+    """A late token, with the ordinal of the request that delayed it, if any."""
 
     spike: Spike
     culprit: int | None = None
 
 
 def late_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateToken]:
-    """Return late tokens by the engine's clock, by time."""
+    """Return late tokens by time, as measured on the engine's clock."""
     came = walked.with_token
     gaps = [
         (after.step.end_ns - before.step.end_ns, number)
@@ -151,9 +151,9 @@ def low_clocks_ns(samples: Sequence[GpuSample]) -> list[int]:
         if each.sm_clock_mhz is not None:
             by_gpu.setdefault(each.source, []).append((each.t_ns, each.sm_clock_mhz))
     low = []
-    for told in by_gpu.values():
-        least_mhz = CLOCK_DROP * median(mhz for _, mhz in told)
-        low += [t_ns for t_ns, mhz in told if mhz < least_mhz]
+    for clocks in by_gpu.values():
+        least_mhz = CLOCK_DROP * median(mhz for _, mhz in clocks)
+        low += [t_ns for t_ns, mhz in clocks if mhz < least_mhz]
     return sorted(low)
 
 
@@ -224,7 +224,7 @@ def merged_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateTo
     usual_ns = median(times.gaps_ns)
     made = [each.step.end_ns for each in came]
     delay_ns = max(0, times.first_ns - made[0])
-    found: list[LateToken] = []
+    merged: list[LateToken] = []
     t_ns, at = times.first_ns, 0
     for gap in times.gaps_ns:
         last_ns, t_ns = t_ns, t_ns + gap
@@ -251,8 +251,8 @@ def merged_tokens(readings: RequestReadings, walked: RequestWalk) -> list[LateTo
             ),
             step=own.step.index,
         )
-        found.append(LateToken(spike=spike))
+        merged.append(LateToken(spike=spike))
     return sorted(
-        sorted(found, key=lambda each: -each.spike.gap_ns)[:MOST_SPIKES],
+        sorted(merged, key=lambda each: -each.spike.gap_ns)[:MOST_SPIKES],
         key=lambda each: each.spike.t_ns,
     )

@@ -1,4 +1,4 @@
-"""Makes the story of one request from its readings: pure, equal live and replayed."""
+"""Makes the story of one request from its readings, the same live and in replay."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -85,11 +85,11 @@ class Stretches:
 
 
 def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan, ...]:
-    """Return spans from the client's send, if known, to the front end's end."""
+    """Return the request's spans, from the client's send if known to its end."""
     arrived_ns = readings.moment(EventKind.ARRIVED, Vantage.FRONTEND)
     added_ns = readings.moment(EventKind.ADDED, Vantage.ENGINE)
-    told = (each.tokenised_ns for each in readings.events)
-    tokenised_ns = next((each for each in told if each is not None), None)
+    times_ns = (each.tokenised_ns for each in readings.events)
+    tokenised_ns = next((each for each in times_ns if each is not None), None)
     sent_ns = readings.record.sent_ns if readings.record else None
     begun = [arrived_ns, added_ns, readings.events[0].t_ns]
     begin_ns = next(each for each in begun if each is not None)
@@ -155,7 +155,7 @@ def _decoded(spans: Stretches, end_ns: int, tokens: int) -> None:
 
 
 def _begin_ns(step: Step) -> int:
-    """Return when a step began to compute: the step before it may have overlapped."""
+    """Return when a step began to compute: it may have overlapped the step before."""
     return step.end_ns - step.duration_ns
 
 
@@ -166,7 +166,7 @@ def _queue(
     added_ns: int,
     until_ns: int,
 ) -> None:
-    """Add a span of queueing for each cause, by the steps that did not take it."""
+    """Add a span of queueing for each cause, by the steps that did not schedule it."""
     spans.at_ns = max(spans.at_ns, added_ns)
     own = walked.own[0] if walked.own else None
     scheduled_ns = readings.moment(EventKind.SCHEDULED, Vantage.ENGINE)
@@ -203,7 +203,7 @@ def _queue_kind(cause: Cause, *, transferred: bool) -> SpanKind:
     return SpanKind.TRANSFER if deferred and transferred else SpanKind.QUEUE
 
 
-MOST_TOLD_STEPS = 5_000
+MOST_STEPS = 5_000
 MOST_COMPANIONS = 100
 MOST_SAMPLES = 1_000
 """Largest number of GPU samples."""
@@ -237,9 +237,9 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
         late_tokens(readings, walked),
         _companions(walked, readings.ordinal),
     )
-    asked = {each.culprit for each in late if each.culprit is not None}
-    found = names(asked | {member for member, *_ in companions})
-    spikes = _spikes(late, merged_tokens(readings, walked), found)
+    culprits = {each.culprit for each in late if each.culprit is not None}
+    names_of = names(culprits | {member for member, *_ in companions})
+    spikes = _spikes(late, merged_tokens(readings, walked), names_of)
     gaps = sorted(_gaps(walked))
     class_name = readings.record.class_name if readings.record else None
     row = replace(
@@ -260,10 +260,10 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
         companions=tuple(
             Companion(key=key, name=name, prefill_tokens=tokens, steps=steps)
             for member, tokens, steps in companions
-            for key, name in [found.get(member, ("", "unknown"))]
+            for key, name in [names_of.get(member, ("", "unknown"))]
         ),
         kv_blocks=(blocks := _kv_blocks(readings, walked)),
-        kv_peak_blocks=max((held for _, held in blocks), default=None),
+        kv_peak_blocks=max((count for _, count in blocks), default=None),
         cached_tokens=cached,
         drafted_tokens=walked.drafted,
         accepted_tokens=walked.accepted,
@@ -274,9 +274,9 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
 
 
 def _known(readings: RequestReadings, name: str) -> int | None:
-    """Return the first value reported; later cache lookups are another matter."""
-    told = (getattr(each, name) for each in readings.events)
-    return next((each for each in told if each is not None), None)
+    """Return the first value reported, before any later prefix cache lookup."""
+    values = (getattr(each, name) for each in readings.events)
+    return next((each for each in values if each is not None), None)
 
 
 def _longest(late: Sequence[LateToken]) -> Cause | None:
@@ -295,7 +295,7 @@ def _spikes(
     return tuple(sorted(every, key=lambda each: each.t_ns))
 
 
-class NowhereTold:
+class DiscardedResults:
     """Discards latencies and outcomes, which only the row of a request needs."""
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
@@ -310,7 +310,7 @@ class NowhereTold:
 
 def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:
     """Return the row that a Model with only these readings would have."""
-    index, nowhere = RequestIndex(), NowhereTold()
+    index, nowhere = RequestIndex(), DiscardedResults()
     tracker = RequestTracker(index, nowhere, nowhere)
     _follow(tracker, index, readings, walked)
     lost = [each for each in readings.losses if each.kind is NoteKind.LOST]
@@ -329,7 +329,7 @@ def _follow(
 ) -> None:
     """Feed the request's events and steps to a tracker, by time.
 
-    Up to its first token all steps of its rank count, as they made it wait.
+    Up to its first token it gets all steps of the rank, which made the request wait.
     """
     events, request = deque(readings.events), None
     put_back = {each.place for each in walked.preemptions}
@@ -354,7 +354,7 @@ def _follow(
 
 
 def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:
-    """Return the step with no other members."""
+    """Return the step without other members."""
     return msgspec.structs.replace(
         step,
         members=[] if own is None else [ordinal],
@@ -394,7 +394,7 @@ def _steps(walked: RequestWalk) -> tuple[StoryStep, ...]:
             running=each.step.running,
             waiting=each.step.waiting,
         )
-        for each in walked.own[-MOST_TOLD_STEPS:]
+        for each in walked.own[-MOST_STEPS:]
     )
 
 
@@ -409,7 +409,7 @@ def _quantile(ordered: Sequence[int], share: float) -> int | None:
 
 
 def _companions(walked: RequestWalk, ordinal: int | None) -> list[tuple[int, int, int]]:
-    """Return others in prefill in its steps: ordinal, tokens, steps."""
+    """Return requests in prefill in steps of this one: ordinal, tokens, steps."""
     tokens: dict[int, int] = {}
     steps: dict[int, int] = {}
     for own in walked.own:
@@ -431,15 +431,15 @@ def _kv_blocks(
     size = readings.engine.kv_block_tokens if readings.engine else None
     if not size:
         return ()
-    held: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
     for t_ns, computed in walked.computed:
         blocks = -(-computed // size)
-        if not held or held[-1][1] != blocks:
-            held.append((t_ns, blocks))
+        if not counts or counts[-1][1] != blocks:
+            counts.append((t_ns, blocks))
     left_ns = readings.moment(EventKind.FINISHED, Vantage.ENGINE)
-    if held and not readings.live:
-        held.append((left_ns or readings.end_ns, 0))
-    return tuple(held)
+    if counts and not readings.live:
+        counts.append((left_ns or readings.end_ns, 0))
+    return tuple(counts)
 
 
 def _client(readings: RequestReadings) -> Parts:
@@ -491,31 +491,31 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _missing(readings: RequestReadings, walked: RequestWalk) -> tuple[str, ...]:
-    told = []
+    reasons = []
     start_ns = readings.events[0].t_ns
     if readings.since_ns is not None and readings.since_ns > start_ns:
         ago_ns = readings.now_ns - readings.since_ns
         ago = format_duration(ago_ns / NS_PER_S).strip()
-        told.append(
+        reasons.append(
             f"Steps longer ago than {ago} are not remembered, and nothing is recorded."
         )
     if readings.moment(EventKind.ARRIVED, Vantage.FRONTEND) is None:
-        told.append(
+        reasons.append(
             "No API server told of its arrival: only the engine's part is told."
         )
     if readings.moment(EventKind.ADDED, Vantage.ENGINE) is None:
-        told.append("The engine did not tell when it came: its queue is not known.")
+        reasons.append("The engine did not tell when it came: its queue is not known.")
     lost = sum(
         each.count or 1
         for each in readings.losses
         if each.kind is NoteKind.DROPPED and each.t_ns <= readings.end_ns
     )
     if lost:
-        told.append(f"{counted(lost, 'reading')} were lost while it lived.")
+        reasons.append(f"{counted(lost, 'reading')} were lost while it lived.")
     reported = (each.output_tokens for each in readings.events)
     output = max((each for each in reported if each is not None), default=0)
     if output > walked.tokens:
-        told.append(
+        reasons.append(
             f"Of its {counted(output, 'token')}, steps tell of {walked.tokens:,}."
         )
-    return tuple(told)
+    return tuple(reasons)

@@ -39,7 +39,7 @@ class ExportProgress(Protocol):
 
 
 class NoProgress:
-    """Takes reports of progress where nobody watches an export."""
+    """Ignores progress."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
         """Do nothing."""
@@ -76,14 +76,14 @@ class Recording:
 
 @contextmanager
 def opened(
-    database: Path, wanted: str, progress: ExportProgress | None = None
+    database: Path, name: str, progress: ExportProgress | None = None
 ) -> Iterator[Recording]:
     """Open a session by its id, name or ``last``.
 
     Raises:
         StorageError: the session does not exist or cannot be read.
     """
-    session = find(database, wanted)
+    session = find(database, name)
     with closing(open_for_reading(database)) as connection:
         try:
             connection.execute("BEGIN")  # all tables as of the same moment

@@ -65,11 +65,11 @@ def _table(table: ExportTable, out: IO[bytes]) -> None:
     """Write column names, then rows; unknown values are empty."""
     # Not a TextIOWrapper: when writing fails, that takes stdout with it.
     writer = csv.writer(getwriter("utf-8")(out), lineterminator="\n")
-    writer.writerow(_shown(table.columns))
-    writer.writerows(map(_shown, table.rows()))
+    writer.writerow(_safe_cells(table.columns))
+    writer.writerows(map(_safe_cells, table.rows()))
 
 
-def _shown(row: Iterable[object]) -> Iterator[object]:
+def _safe_cells(row: Iterable[object]) -> Iterator[object]:
     """The cells of a row, with control characters made visible."""
     cells = (visible_lines(cell) if isinstance(cell, str) else cell for cell in row)
     return (harmless(cell) if isinstance(cell, str) else cell for cell in cells)

@@ -83,33 +83,33 @@ def request_causes(recording: Recording) -> Iterator[tuple[Any, ...]]:
         StorageError: the recording is damaged.
     """
     try:
-        yield from _told(recording)
+        yield from _cause_rows(recording)
     except UNREADABLE as error:
         raise StorageError(
             f"the record is damaged: why requests were late cannot be told; {RECOVER}"
         ) from error
 
 
-def _told(recording: Recording) -> Iterator[tuple[Any, ...]]:
+def _cause_rows(recording: Recording) -> Iterator[tuple[Any, ...]]:
     model, ended = Model(), 0
-    known: dict[str, RequestRow] = {}
+    by_key: dict[str, RequestRow] = {}
     for reading in recording.readings():
         model.fold(reading)
         if isinstance(reading, RequestEvent) and reading.kind is EventKind.FINISHED:
             ended += 1
             if ended % LOOK_EVERY == 0:
-                known, before = _rows(model, recording), known
-                yield from (_row(before[key]) for key in before if key not in known)
-    known, before = _rows(model, recording), known
-    yield from (_row(before[key]) for key in before if key not in known)
-    yield from map(_row, known.values())
+                by_key, before = _rows(model, recording), by_key
+                yield from (_row(before[key]) for key in before if key not in by_key)
+    by_key, before = _rows(model, recording), by_key
+    yield from (_row(before[key]) for key in before if key not in by_key)
+    yield from map(_row, by_key.values())
 
 
 def _rows(model: Model, recording: Recording) -> dict[str, RequestRow]:
     """All requests that the Model has, the earliest arrival first."""
     now_ns = recording.session.duration_ns
-    shown = model.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS, client=False))
-    return {row.key: row for row in reversed(shown.requests)}
+    snapshot = model.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS, client=False))
+    return {row.key: row for row in reversed(snapshot.requests)}
 
 
 def _row(row: RequestRow) -> tuple[Any, ...]:
@@ -187,18 +187,18 @@ def tables(
 
     Of the request tables only those with rows.
     """
-    found = [_table(recording, name, span) for name in _names(recording, what)]
+    result = [_table(recording, name, span) for name in _names(recording, what)]
     if what is SessionPart.REQUESTS:  # from a probe or from traces
-        found = [each for each in found if any(each.rows())] or found[:1]
+        result = [each for each in result if any(each.rows())] or result[:1]
     for table, unpacked in _unpacked():
-        wanted = token_times or not unpacked.on_request
-        if wanted and what in {SessionPart.ALL, table.part}:
-            found.append(_taken_apart(recording, table, unpacked, span))
+        is_wanted = token_times or not unpacked.on_request
+        if is_wanted and what in {SessionPart.ALL, table.part}:
+            result.append(_taken_apart(recording, table, unpacked, span))
     if what in {SessionPart.ALL, SessionPart.CLIENT}:
-        found.append(_load_runs(recording))
+        result.append(_load_runs(recording))
     if what in {SessionPart.ALL, SessionPart.CAUSES}:
-        found.append(_request_causes(recording, span))
-    return found
+        result.append(_request_causes(recording, span))
+    return result
 
 
 def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
@@ -206,8 +206,8 @@ def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
     arrived = COLUMNS.index("arrived_ns")
 
     def rows() -> Iterator[Row]:
-        told = request_causes(recording)
-        return (row for row in told if _inside(row[arrived], span))
+        every = request_causes(recording)
+        return (row for row in every if _inside(row[arrived], span))
 
     return ExportTable(name=REQUEST_CAUSES, columns=COLUMNS, rows=rows)
 
@@ -215,7 +215,7 @@ def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
 def _load_runs(recording: Recording) -> ExportTable:
     """Each load run in one row: client verdict, counts and latencies.
 
-    Always for the whole run, as the verdict is.
+    All are of the whole run, as the verdict is.
     """
     latencies = [
         (metric, statistic) for metric in RUN_LATENCIES for statistic in RUN_STATISTICS
@@ -230,10 +230,10 @@ def _load_runs(recording: Recording) -> ExportTable:
             now_ns, SnapshotQuery(Window.SESSION, requests=False)
         ).client
         for run in load_runs(view):
-            told = {**run, "reasons": "; ".join(run["reasons"]) or None}
+            summary = {**run, "reasons": "; ".join(run["reasons"]) or None}
             yield (
-                *(told[column] for column in RUN_COLUMNS),
-                *(told[metric][statistic] for metric, statistic in latencies),
+                *(summary[column] for column in RUN_COLUMNS),
+                *(summary[metric][statistic] for metric, statistic in latencies),
             )
 
     names = (
@@ -244,7 +244,7 @@ def _load_runs(recording: Recording) -> ExportTable:
 
 def _load_readings(recording: Recording) -> Iterator[AnyReading]:
     """The readings of load runs in order of receipt."""
-    told = merge(
+    readings = merge(
         *(
             readable(table.read(recording.connection, number, recording.sources))
             for table in every_table()
@@ -253,13 +253,13 @@ def _load_readings(recording: Recording) -> Iterator[AnyReading]:
         ),
         key=itemgetter(0),
     )
-    return (reading for _, reading in told if isinstance(reading, LOAD_READINGS))
+    return (reading for _, reading in readings if isinstance(reading, LOAD_READINGS))
 
 
 def _unpacked() -> list[tuple[ReadingTable[Any], ExportedRows]]:
     """Tables with blobs, starting with those that are always exported."""
-    found = [(table, table.unpacked) for table in every_table() if table.unpacked]
-    return sorted(found, key=lambda each: each[1].on_request)
+    pairs = [(table, table.unpacked) for table in every_table() if table.unpacked]
+    return sorted(pairs, key=lambda each: each[1].on_request)
 
 
 def _names(recording: Recording, what: SessionPart) -> list[str]:

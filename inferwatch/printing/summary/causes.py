@@ -40,9 +40,9 @@ def cause_rows(snapshot: Snapshot) -> Summary:
 
 
 def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
-    told = [each for each in snapshot.requests if each.ttft_s is not None]
-    told.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
-    return told[:MOST_SLOW]
+    rows = [each for each in snapshot.requests if each.ttft_s is not None]
+    rows.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
+    return rows[:MOST_SLOW]
 
 
 def group_rows(snapshot: Snapshot) -> Summary:
@@ -100,7 +100,7 @@ def _block_map(picture: BlockPicture) -> Summary:
 
 
 def cause_lines(summary: Summary) -> list[str]:
-    """Text: what the slowest requests waited for, memory use, and stalls."""
+    """Lines on what the slowest requests waited for, memory use, and stalls."""
     lines = []
     slowest, memory, stalls = summary["slowest"], summary["memory"], summary["stalls"]
     if slowest is not None and slowest["sentence"]:
@@ -108,10 +108,10 @@ def cause_lines(summary: Summary) -> list[str]:
     if memory is not None and memory["private_blocks"] is not None:
         private, shared = memory["private_blocks"], memory["shared_blocks"]
         waste = format_share(memory["waste_share"]).strip()
-        held = f"{private:,} private, {shared:,} shared now"
-        lines.append(labelled("KV blocks", f"{held}; {waste} of their room is waste"))
+        blocks = f"{private:,} private, {shared:,} shared now"
+        lines.append(labelled("KV blocks", f"{blocks}; {waste} of their room is waste"))
     if stalls:
         worst = format_duration(max(each["duration_s"] for each in stalls)).strip()
-        said = f"{counted(len(stalls), 'stall')}, the longest {worst}"
-        lines.append(labelled("stalls", said))
+        text = f"{counted(len(stalls), 'stall')}, the longest {worst}"
+        lines.append(labelled("stalls", text))
     return lines

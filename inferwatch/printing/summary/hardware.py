@@ -47,7 +47,7 @@ def hardware_rows(snapshot: Snapshot) -> Summary:
 
 
 def hardware_lines(summary: Summary) -> list[str]:
-    """Text: what the engine's GPUs did, else what its steps imply."""
+    """Lines on the use of the engine's GPUs, else on what its steps imply."""
     hardware, gpus = summary["hardware"], summary["gpus"]
     if not hardware["gpus"]:
         return _derived(hardware)
@@ -59,10 +59,10 @@ def hardware_lines(summary: Summary) -> list[str]:
         (hardware["hbm_share_mean"], "of peak"),
         (hardware["sm_active_mean"], "SM active"),
     )
-    told = [f"{format_share(x).strip()} {of}" for x, of in shares if x is not None]
-    if told:
+    texts = [f"{format_share(x).strip()} {of}" for x, of in shares if x is not None]
+    if texts:
         rate = format_rate(hardware["hbm_gbps_mean"])
-        lines.append(_line("HBM GB/s", rate, ", ".join(["mean", *told])))
+        lines.append(_line("HBM GB/s", rate, ", ".join(["mean", *texts])))
     if hardware["power_w_mean"] is not None:
         joules, power = hardware["joules_per_token"], hardware["power_w_mean"]
         rest = "" if joules is None else f", {format_rate(joules).strip()} J/token"

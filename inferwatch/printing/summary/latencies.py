@@ -31,17 +31,17 @@ def latency_rows(latencies: Sequence[Latency]) -> Summary:
 
 
 def _as_json(row: Latency) -> Summary:
-    found = {**quantiles_row(row.quantiles), "vantage": row.vantage}
+    fields = {**quantiles_row(row.quantiles), "vantage": row.vantage}
     if row.brackets is not None:
         ends = {name: getattr(row.brackets, name) for name in (*PERCENTS, "max")}
-        found["brackets"] = {
+        fields["brackets"] = {
             name: [end.low, end.high] if end is not None else None
             for name, end in ends.items()
         }
     if row.objective_s is not None:
-        found["objective_s"] = row.objective_s
-        found["met"] = None if row.met is None else list(row.met)
-    return found
+        fields["objective_s"] = row.objective_s
+        fields["met"] = None if row.met is None else list(row.met)
+    return fields
 
 
 def quantiles_row(quantiles: Quantiles) -> Summary:
@@ -51,17 +51,17 @@ def quantiles_row(quantiles: Quantiles) -> Summary:
 
 def latency_tables(clock: str, rows: Summary) -> list[str]:
     """One line per latency; ``~`` marks percentiles from too few samples."""
-    shown = [metric for metric in SHOWN if metric in rows]
-    exact = [metric for metric in shown if "brackets" not in rows[metric]]
-    stepped = clock == "server" and (exact or not shown or rows["steps"]["count"])
+    metrics = [metric for metric in SHOWN if metric in rows]
+    exact = [metric for metric in metrics if "brackets" not in rows[metric]]
+    stepped = clock == "server" and (exact or not metrics or rows["steps"]["count"])
     lines = []
-    if exact or not shown:
+    if exact or not metrics:
         heads = "".join(f"{name:>9}" for name in COLUMNS)
         lines.append(f"{clock + ' clock':<13}{heads}{'n':>9}")
         lines += [_row(LATENCIES[metric].label, rows[metric]) for metric in exact]
         if stepped:
             lines.append(_row("step", rows["steps"]["duration_s"]))
-    if counted := [metric for metric in shown if metric not in exact]:
+    if counted := [metric for metric in metrics if metric not in exact]:
         heads = "".join(f"{name:>11}" for name in BRACKETED)
         promised = any("met" in rows[metric] for metric in counted)
         met = f"{'met':>17}" if promised else ""

@@ -77,10 +77,10 @@ def summarise_load(result: LoadResult) -> Summary:
     }
 
 
-def _latencies(found: Mapping[str, Estimate]) -> Summary:
+def _latencies(estimates: Mapping[str, Estimate]) -> Summary:
     return {
         name: {**estimate.as_json(), "vantage": "client"}
-        for name, estimate in found.items()
+        for name, estimate in estimates.items()
     }
 
 
@@ -235,8 +235,8 @@ def _counts(summary: Summary) -> str:
     requests, tokens = summary["requests"], summary["tokens"]
     parts = [f"{requests['sent']:,} {SENT}", f"{requests['succeeded']:,} {DONE}"]
     parts += [
-        f"{requests[name]:,} {said}"
-        for name, said in (
+        f"{requests[name]:,} {text}"
+        for name, text in (
             ("failed", FAILED),
             ("aborted", "aborted"),
             ("hung_up", "of them hung up, as planned"),
@@ -250,7 +250,7 @@ def _counts(summary: Summary) -> str:
 
 
 def _accounts(requests: Mapping[str, Any]) -> list[str]:
-    """A warning if the outcome of some sent requests is unknown."""
+    """A warning if some sent requests have no known outcome."""
     if not (lost := requests["unaccounted"]):
         return []
     return [
@@ -263,24 +263,24 @@ def _accounts(requests: Mapping[str, Any]) -> list[str]:
 
 def _rates(summary: Summary) -> str:
     rate = summary["rate"]
-    held = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
-    held += ", counted in conversations" if rate["of"] == "conversations" else ""
-    drawn, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
-    as_asked = rate["asked"] is None or _rate(rate["asked"]) == drawn
-    draws = "" if as_asked else f", {drawn}/s with this seed"
-    return f"{_asked(rate)}{draws}, sent {sent}/s{held}"
+    remarks = f", {rate['held_back']:,} held back" if rate["held_back"] else ""
+    remarks += ", counted in conversations" if rate["of"] == "conversations" else ""
+    scheduled, sent = _rate(rate["scheduled"]), _rate(rate["achieved"])
+    as_asked = rate["asked"] is None or _rate(rate["asked"]) == scheduled
+    draws = "" if as_asked else f", {scheduled}/s with this seed"
+    return f"{_target_text(rate)}{draws}, sent {sent}/s{remarks}"
 
 
-def _asked(rate: Mapping[str, Any]) -> str:
+def _target_text(rate: Mapping[str, Any]) -> str:
     why = ", changed during the run" if rate["changed"] else " over time"
     if rate["asked"] is None:
         low, high = rate["users"] or (None, None)
         return "closed loop" if low == high else f"{low} to {high} users{why}"
-    asked = f"asked {_rate(rate['asked'])}/s"
+    text = f"asked {_rate(rate['asked'])}/s"
     if rate["asked_range"]:
         low, high = map(_rate, rate["asked_range"])
-        asked += f" ({low} to {high}{why})"
-    return asked
+        text += f" ({low} to {high}{why})"
+    return text
 
 
 def _failures(summary: Summary) -> list[str]:
@@ -305,8 +305,8 @@ def _table(summary: Summary) -> list[str]:
     for metric, name in ROWS.items():
         if metric not in summary:
             continue
-        said = f"{name} (chunks)" if metric == "itl_s" and chunks else name
-        lines.append(_row(said, summary[metric]))
+        label = f"{name} (chunks)" if metric == "itl_s" and chunks else name
+        lines.append(_row(label, summary[metric]))
     return lines
 
 
@@ -329,11 +329,11 @@ def _client_lines(client: Mapping[str, Any]) -> list[str]:
         first += f" · {client['transport']}, {client['stamps']} stamps"
         first += f" · {client['cpu']:.0%} of a core" if client["cpu"] else ""
         lag = client["recv_lag_s"]
-        told = [client["send_lag_s"]["p99"], *([lag["p99"]] if lag else [])]
+        lags_s = [client["send_lag_s"]["p99"], *([lag["p99"]] if lag else [])]
         lags = [
             f"{name} lag p99 {text.strip()}"
             for name, text in zip(
-                ("send", "receive"), format_durations(told), strict=False
+                ("send", "receive"), format_durations(lags_s), strict=False
             )
         ]
     lines = [first, *([f"  {', '.join(lags)}"] if lags else ())]
@@ -344,25 +344,27 @@ def doubts(client: Mapping[str, Any]) -> list[str]:
     """Why the client was too slow, what caused that, and what it means."""
     if not client["reasons"]:
         return []
-    said = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
-    said.append("so these numbers describe the client, not the server")
+    sentences = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
+    sentences.append("so these numbers describe the client, not the server")
     return [
         line
-        for each in said
+        for each in sentences
         for line in wrap(each, 80, initial_indent="  ", subsequent_indent="    ")
     ]
 
 
-def _calibration(found: Mapping[str, Any] | None) -> list[str]:
-    if found is None:
+def _calibration(calibration: Mapping[str, Any] | None) -> list[str]:
+    if calibration is None:
         return []
-    ttft, itl = found["ttft_s"], found["itl_s"]
+    ttft, itl = calibration["ttft_s"], calibration["itl_s"]
     errors = (ttft["error_mean"], ttft["error_p99"], itl["error_p99"])
     mean, p99, gap = (_signed(error) for error in errors)
-    said = f"calibrated {found['date'][:10]} at {found['load']}"
-    lines = [f"{said}: TTFT {mean} mean, {p99} p99; ITL {gap} p99"]
-    lines.append(f"  calibrated: {_work(found)}; this run: {_work(found['run'])}")
-    if (times := found["run"]["times_calibrated"] or 0.0) > MUCH_MORE:
+    text = f"calibrated {calibration['date'][:10]} at {calibration['load']}"
+    lines = [f"{text}: TTFT {mean} mean, {p99} p99; ITL {gap} p99"]
+    lines.append(
+        f"  calibrated: {_work(calibration)}; this run: {_work(calibration['run'])}"
+    )
+    if (times := calibration["run"]["times_calibrated"] or 0.0) > MUCH_MORE:
         lines.append(
             f"  {times:.1f} times as much: run `inferwatch calibrate` again at a "
             "load like this"
@@ -391,14 +393,14 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
     )
     by = SOURCES[check["source"]]
     lines = [f"server, according to {by}: mean TTFT {_short(check['ttft_s'])} ="]
-    lines += [f"  {parts}", *(f"  {said}" for said in check["disagreements"])]
+    lines += [f"  {parts}", *(f"  {text}" for text in check["disagreements"])]
     return [*lines, f"  {check['hint']}"] if check["hint"] else lines
 
 
-def _scenario(found: Mapping[str, Any] | None) -> list[str]:
-    if found is None:
+def _scenario(finding: Mapping[str, Any] | None) -> list[str]:
+    if finding is None:
         return []
-    return wrap(f"{found['name']}: {found['sentence']}", 80, subsequent_indent="  ")
+    return wrap(f"{finding['name']}: {finding['sentence']}", 80, subsequent_indent="  ")
 
 
 def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:
@@ -413,8 +415,8 @@ def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:
     if missed:
         lines.append(f"  missed: {missed}")
     if slo["untold"]:
-        said = untold_text(slo["untold"])
-        lines += wrap(said, 80, initial_indent="  ", subsequent_indent="    ")
+        text = untold_text(slo["untold"])
+        lines += wrap(text, 80, initial_indent="  ", subsequent_indent="    ")
     return lines
 
 

@@ -105,9 +105,9 @@ def _blocks(
     """The plans in groups that fit side by side."""
     cells = [cell for _, rows in sections for _, cell in rows]
     widest = max(len(cell(plan)) for plan in plans for cell in cells)
-    beside = max(1, room // (widest + GAP))
-    for first in range(0, len(plans), beside):
-        yield plans[first : first + beside]
+    columns = max(1, room // (widest + GAP))
+    for first in range(0, len(plans), columns):
+        yield plans[first : first + columns]
 
 
 def _table(

@@ -68,10 +68,10 @@ def _engine(server: Summary) -> str:
 
 
 def server_lines(servers: list[Summary]) -> list[str]:
-    """One line per server if there are several; why one does not answer."""
-    shown = servers if len(servers) > 1 else [s for s in servers if not s["answers"]]
-    lines = [_line(server) for server in shown[:MOST_LINES]]
-    left = len(shown) - len(lines)
+    """One line per server if there are several, and why one does not answer."""
+    listed = servers if len(servers) > 1 else [s for s in servers if not s["answers"]]
+    lines = [_line(server) for server in listed[:MOST_LINES]]
+    left = len(listed) - len(lines)
     return lines + ([f"and {left} more: --json has them all"] if left else [])
 
 

@@ -47,36 +47,36 @@ def slo_rows(snapshot: Snapshot) -> Summary:
     state = snapshot.slo
     if state is None:
         return {"slo": None}
-    found = asdict(state) | {"share": state.share, "met": state.met}
-    return {"slo": found}
+    rows = asdict(state) | {"share": state.share, "met": state.met}
+    return {"slo": rows}
 
 
 def spending_rows(snapshot: Snapshot) -> Summary:
     """Cost and energy as JSON; None if neither prices nor energy are known."""
-    told = snapshot.spending
-    return {"spending": None if told is None else asdict(told)}
+    spending = snapshot.spending
+    return {"spending": None if spending is None else asdict(spending)}
 
 
 def spending_lines(summary: Summary) -> list[str]:
-    """Text: what tokens cost, and how much energy they took."""
-    told = summary["spending"]
-    if told is None:
+    """Lines on what tokens cost, and how much energy they took."""
+    spending = summary["spending"]
+    if spending is None:
         return []
     prices = [
-        f"{told['currency']}{_said(told, each)}"
+        f"{spending['currency']}{_figure_text(spending, each)}"
         for each in numbers(
             Spending.per_mtok, Spending.per_mtok_good, Spending.per_hour
         )
-        if told[each.name] is not None
+        if spending[each.name] is not None
     ]
     energy = [
-        _said(told, each)
+        _figure_text(spending, each)
         for each in numbers(
             Spending.joules_per_prefill_token, Spending.joules_per_decode_token
         )
-        if told[each.name] is not None
+        if spending[each.name] is not None
     ]
-    by = f"by {told['read_from']}" if told["read_from"] else ""
+    by = f"by {spending['read_from']}" if spending["read_from"] else ""
     cost = [*prices, by if prices else f"not known {by}"] if by else []
     return [
         labelled(name, ", ".join(parts))
@@ -85,47 +85,47 @@ def spending_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _said(told: Summary, number: Number) -> str:
-    return f"{format_figure(told[number.name]).strip()} {number.label}"
+def _figure_text(spending: Summary, number: Number) -> str:
+    return f"{format_figure(spending[number.name]).strip()} {number.label}"
 
 
 def slo_lines(summary: Summary) -> list[str]:
-    """Text: one line for all requests and one for each class."""
-    found = summary["slo"]
-    if found is None:
+    """Lines on SLO attainment: one for all requests and one for each class."""
+    slo = summary["slo"]
+    if slo is None:
         return []
     classes = [
         labelled("", f"{each['name']}: {_good(each)}  {each['slo']}")
-        for each in found["classes"]
+        for each in slo["classes"]
     ]
     return [
-        labelled("SLO", _verdict(found)),
-        labelled("", f"{found['slo']}{_misses(found)}"),
+        labelled("SLO", _verdict(slo)),
+        labelled("", f"{slo['slo']}{_misses(slo)}"),
         *classes,
     ]
 
 
-def _verdict(found: Summary) -> str:
-    target = f"target {format_nines(found['target'])}"
-    if found["met"] is None and not found["judged"]:
+def _verdict(slo: Summary) -> str:
+    target = f"target {format_nines(slo['target'])}"
+    if slo["met"] is None and not slo["judged"]:
         text = "not judged"
     else:
-        text = "met" if found["met"] else "MISSED"
-    if found["judged"]:
-        text += f": {_good(found)}"
-    open_ = f", {found['undetermined']:,} open" if found["undetermined"] else ""
+        text = "met" if slo["met"] else "MISSED"
+    if slo["judged"]:
+        text += f": {_good(slo)}"
+    open_ = f", {slo['undetermined']:,} open" if slo["undetermined"] else ""
     return f"{text}{open_}, {target}"
 
 
-def _good(found: Summary) -> str:
-    n, good = found["judged"], found["good"]
+def _good(slo: Summary) -> str:
+    n, good = slo["judged"], slo["good"]
     share = f" ({format_nines(good / n)})" if n else ""
     return f"{good:,} of {n:,} good{share}"
 
 
-def _misses(found: Summary) -> str:
+def _misses(slo: Summary) -> str:
     """Missed objectives, the most frequent first."""
-    missed = sorted((found["missed"] or {}).items(), key=lambda each: -each[1])
+    missed = sorted((slo["missed"] or {}).items(), key=lambda each: -each[1])
     words = [f"{n:,} {_name(metric)}" for metric, n in missed]
     return f", missed by {', '.join(words)}" if words else ""
 
@@ -142,13 +142,13 @@ def limits_rows(snapshot: Snapshot) -> Summary:
     limits = snapshot.limits
     if limits is None:
         return {"limits": None}
-    told = to_builtins(limits)
-    told["peak"] |= {"ridge": limits.peak.ridge}
-    return {"limits": told}
+    rows = to_builtins(limits)
+    rows["peak"] |= {"ridge": limits.peak.ridge}
+    return {"limits": rows}
 
 
 def limits_lines(summary: Summary) -> list[str]:
-    """Text: step times, their floors, and whether they are possible."""
+    """Lines on step times, their floors, and whether they are possible."""
     limits = summary["limits"]
     if limits is None:
         return []
@@ -236,13 +236,13 @@ def _past_row(past: PastFinding) -> Summary:
 
 
 def finding_lines(summary: Summary) -> list[str]:
-    """Text: current findings with remedies, then past ones."""
-    found = summary["findings"]
+    """Lines on current findings with remedies, then on past ones."""
+    findings = summary["findings"]
     lines = []
-    for each in [one for one in found if one["until_s"] is None]:
+    for each in [one for one in findings if one["until_s"] is None]:
         lines.append(f"▲ {each['title']}: {each['sentence']} ({each['cost_text']})")
         lines += [f"  ↻ {_knob(knob)}" for knob in each["knobs"][:2]]
-    over = [one for one in found if one["until_s"] is not None]
+    over = [one for one in findings if one["until_s"] is not None]
     for each in over[:MOST_PAST]:
         lasted = format_duration(each["until_s"] - each["since_s"]).strip()
         lines.append(f"· for {lasted}, {each['title']}: {each['sentence']}")
@@ -294,7 +294,7 @@ LIVE_FIELDS = (
 
 
 class HasUnrecorded(Protocol):
-    """Knows how many readings were not recorded."""
+    """Reports how many readings were not recorded."""
 
     @property
     def unrecorded(self) -> int: ...
@@ -385,9 +385,9 @@ def _engine(snapshot: Snapshot) -> Summary | None:
 
 
 def _live(limits: LiveLimits) -> Summary:
-    told = {name: getattr(limits, name) for name in LIVE_FIELDS}
+    fields = {name: getattr(limits, name) for name in LIVE_FIELDS}
     since_s = limits.t_ns / NS_PER_S
-    return {"engine_id": limits.source, **told, "since_s": since_s}
+    return {"engine_id": limits.source, **fields, "since_s": since_s}
 
 
 def _served_name(snapshot: Snapshot) -> str | None:
@@ -537,8 +537,8 @@ def _client_blocks(runs: list[Summary]) -> list[list[str]]:
 
 
 def run_line(run: Summary) -> str:
-    asked = run["asked_per_s"]
-    load = "" if asked is None else f" at {format_rate(asked).strip()}/s"
+    rate = run["asked_per_s"]
+    load = "" if rate is None else f" at {format_rate(rate).strip()}/s"
     counts = [f"{run['sent']:,} sent", f"{run['succeeded']:,} done"]
     counts += [f"{run[name]:,} {name}" for name in ("failed", "aborted") if run[name]]
     return visible(f"load {run['number']}, {run['run_id']}{load}: {', '.join(counts)}")
@@ -571,7 +571,7 @@ def _counted(number: int | None, noun: str) -> str:
 
 
 def _as_sent(requests: Summary) -> str:
-    """The number of requests behind finished sequences, if it differs."""
+    """The number of requests sent, if it differs from that of finished sequences."""
     sent = requests["finished_as_sent"]
     if sent is None or sent == requests["finished"]:
         return ""

@@ -40,13 +40,13 @@ WallText = Callable[[int], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """The slowest requests, or the one that was asked for."""
+    """The slowest requests, or the one that was requested."""
 
     session_id: str
     now_ns: int
     slowest: SlowRequests | None = None
     stories: tuple[RequestStory, ...] = ()
-    """The worst first, or only the one that was asked for."""
+    """The slowest first, or only the requested one."""
     asked: bool = False
     is_probed: bool = True
     """Whether the engine has a probe."""
@@ -57,25 +57,25 @@ class Why:
 def why_json(why: Why) -> dict[str, Any]:
     """The result as JSON, named as the fields."""
     stories = [story_json(story) for story in why.stories]
-    told: dict[str, Any] = {"session_id": why.session_id, "now_ns": why.now_ns}
+    head: dict[str, Any] = {"session_id": why.session_id, "now_ns": why.now_ns}
     if why.asked:
-        return told | {"request": stories[0]}
+        return head | {"request": stories[0]}
     slowest = msgspec.to_builtins(why.slowest)
     if why.slowest is not None:
         slowest["sentence"] = why.slowest.sentence
-    return told | {"slowest": slowest, "worst": stories}
+    return head | {"slowest": slowest, "worst": stories}
 
 
 def story_json(story: RequestStory) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(story)
-    told["ttft_parts_s"] = by_cause(told.pop("ttft_parts"))
-    told["client_s"] = by_cause(told.pop("client"))
-    told["row"]["ttft_parts_s"] = by_cause(told["row"].pop("ttft_parts"))
+    row: dict[str, Any] = msgspec.to_builtins(story)
+    row["ttft_parts_s"] = by_cause(row.pop("ttft_parts"))
+    row["client_s"] = by_cause(row.pop("client"))
+    row["row"]["ttft_parts_s"] = by_cause(row["row"].pop("ttft_parts"))
     samples = ("t_ns", "hbm_share", "sm_active", "sm_clock_mhz")
-    told["gpu"] = [dict(zip(samples, each, strict=True)) for each in told["gpu"]]
-    blocks = told["kv_blocks"]
-    told["kv_blocks"] = [{"since_ns": t_ns, "blocks": held} for t_ns, held in blocks]
-    return told
+    row["gpu"] = [dict(zip(samples, each, strict=True)) for each in row["gpu"]]
+    blocks = row["kv_blocks"]
+    row["kv_blocks"] = [{"since_ns": t_ns, "blocks": count} for t_ns, count in blocks]
+    return row
 
 
 def by_cause(parts: Sequence[Sequence[Any]]) -> dict[str, float]:
@@ -102,11 +102,11 @@ def _nothing(why: Why) -> Iterator[str]:
     if why.failed is None:
         yield NOT_YET if why.is_probed else NOT_PROBED
         return
-    said = error_text(why.failed.first) or "nothing was said"
+    text = error_text(why.failed.first) or "nothing was said"
     yield from _paragraph(
         "No request of our load was answered by then: "
         f"{why.failed.count:,} failed as {why.failed.kind}, the first of them: "
-        f"{visible(said)}",
+        f"{visible(text)}",
         "",
     )
 
@@ -136,13 +136,13 @@ def _short_story(story: RequestStory, wall: WallText) -> Iterator[str]:
 
 
 def _sizes(row: RequestRow) -> list[str]:
-    told = [f"{counted(row.prompt_tokens, 'prompt token')}"]
+    sizes = [f"{counted(row.prompt_tokens, 'prompt token')}"]
     if row.cached_tokens:
-        told.append(f"{row.cached_tokens:,} cached")
-    told.append(f"{counted(row.output_tokens, 'output token')}")
+        sizes.append(f"{row.cached_tokens:,} cached")
+    sizes.append(f"{counted(row.output_tokens, 'output token')}")
     if row.preemptions:
-        told.append(counted(row.preemptions, "preemption"))
-    return told
+        sizes.append(counted(row.preemptions, "preemption"))
+    return sizes
 
 
 def _shares(parts: Parts) -> Iterator[str]:
@@ -178,8 +178,8 @@ def story_lines(story: RequestStory, wall: WallText) -> Iterator[str]:
         )
     if story.client:
         yield "beyond that the client saw"
-        shown = [f"{c} {format_duration(s).strip()}" for c, s in story.client]
-        yield from _wrapped(shown, "  ")
+        parts = [f"{c} {format_duration(s).strip()}" for c, s in story.client]
+        yield from _wrapped(parts, "  ")
     yield ""
     yield from waterfall_lines(story)
     yield from _tokens(story)
@@ -190,19 +190,19 @@ def story_lines(story: RequestStory, wall: WallText) -> Iterator[str]:
 
 
 def waterfall_lines(story: RequestStory) -> Iterator[str]:
-    """One line per stretch: its start, name, duration and bar."""
+    """One line per span: its start, name, duration and bar."""
     spans = story.spans
     if not spans:
         return
     start_ns, end_ns = spans[0].start_ns, spans[-1].end_ns
     lines = _alike(spans) if len(spans) > MOST_LINES else [(each,) for each in spans]
-    told = lines[:MOST_LINES]
+    top = lines[:MOST_LINES]
     unit = shared_unit([(end_ns - start_ns) / NS_PER_S])
     yield f"      at  {'':24}{'took':>10}"
-    for each in told:
+    for each in top:
         yield _waterfall_line(each, start_ns, end_ns, unit)
-    if len(lines) > len(told):
-        yield f"          and {counted(len(lines) - len(told), 'stretch', 'stretches')}"
+    if len(lines) > len(top):
+        yield f"          and {counted(len(lines) - len(top), 'stretch', 'stretches')}"
 
 
 def _waterfall_line(
@@ -230,7 +230,7 @@ def _span_name(span: StorySpan) -> str:
 
 
 def _bar(start: int, end: int, whole: int) -> str:
-    """The bar of a stretch; even the shortest has a mark."""
+    """The bar of a span; even the shortest has a mark."""
     first = min(start * BAR // max(whole, 1), BAR - 1)
     last = max(first + 1, -(-end * BAR // max(whole, 1)))
     return (" " * first + "█" * (last - first)).ljust(BAR)[:BAR]
@@ -239,16 +239,16 @@ def _bar(start: int, end: int, whole: int) -> str:
 def _alike(spans: Sequence[StorySpan]) -> list[tuple[StorySpan, ...]]:
     """Merge prefill chunks, and the pauses between them."""
     prefill = {SpanKind.CHUNK, SpanKind.LEFT_OUT}
-    found: list[tuple[StorySpan, ...]] = []
+    groups: list[tuple[StorySpan, ...]] = []
     for together, group in groupby(spans, key=lambda each: each.kind in prefill):
         here = list(group)
         if not together:
-            found += [(each,) for each in here]
+            groups += [(each,) for each in here]
             continue
         for kind in (SpanKind.CHUNK, SpanKind.LEFT_OUT):
             if of_kind := tuple(each for each in here if each.kind is kind):
-                found.append(of_kind)
-    return found
+                groups.append(of_kind)
+    return groups
 
 
 def _tokens(story: RequestStory) -> Iterator[str]:
@@ -279,20 +279,20 @@ def _short(ns: int) -> str:
 
 
 def _memory(story: RequestStory) -> Iterator[str]:
-    told = []
+    facts = []
     if story.steps_total:
-        told.append(f"in {counted(story.steps_total, 'step')}")
+        facts.append(f"in {counted(story.steps_total, 'step')}")
     if story.kv_peak_blocks is not None:
-        told.append(f"{counted(story.kv_peak_blocks, 'KV block')} at most")
+        facts.append(f"{counted(story.kv_peak_blocks, 'KV block')} at most")
     if story.drafted_tokens:
         share = format_share((story.accepted_tokens or 0) / story.drafted_tokens)
-        told.append(
+        facts.append(
             f"{counted(story.drafted_tokens, 'token')} speculated, {share.strip()} "
             "accepted"
         )
-    if told:
+    if facts:
         yield ""
-        yield "; ".join(told)
+        yield "; ".join(facts)
 
 
 def _others(story: RequestStory) -> Iterator[str]:

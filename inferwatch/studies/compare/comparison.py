@@ -131,7 +131,7 @@ class SessionPair:
 
     @property
     def unpaired_because(self) -> str | None:
-        """Why the sides are not paired, to stand in brackets; None if they are."""
+        """Why the sides are not paired, for use in brackets; None if they are."""
         return self.b.unpaired_because
 
     @property
@@ -148,10 +148,10 @@ class SessionPair:
                 "these intervals"
             )
         counts = f"{len(self.a.runs)} runs against {len(self.b.runs)}"
-        alone = next((e for e in (self.a, self.b) if not e.is_repeated), None)
-        if alone is None:
+        single = next((e for e in (self.a, self.b) if not e.is_repeated), None)
+        if single is None:
             return f"{counts}: what differs between runs is in these intervals"
-        return f"{counts}: how much {alone.name} varies is taken from the other's runs"
+        return f"{counts}: how much {single.name} varies is taken from the other's runs"
 
     @property
     def void(self) -> str | None:
@@ -196,9 +196,9 @@ class Comparison:
 
 
 def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison:
-    drawn = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
-    pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
-    members = [each for pair in pairs for each in pair.members(drawn)]
+    drawings = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
+    pairs = [_Pairing(drawings[0], other, rules) for other in drawings[1:]]
+    members = [each for pair in pairs for each in pair.members(drawings)]
     adjusted = iter(family.adjusted(members, rules.seed))
     return Comparison(
         sides=tuple(sides),
@@ -216,7 +216,7 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
 
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
-    """The pair with the places of its changes, also of temporary unclear ones."""
+    """The pair with the places of its changes, and of unclear ones for a time."""
     if pair.void or not rules.places:
         return pair
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
@@ -283,10 +283,10 @@ class _Pairing:
         self.judged = [each for each in self._known if self._why_not(each) is None]
         self._found = {each.key: self._difference(each) for each in self.judged}
 
-    def members(self, drawn: Sequence[_Drawing]) -> Iterator[family.FamilyMember]:
+    def members(self, drawings: Sequence[_Drawing]) -> Iterator[family.FamilyMember]:
         for metric in self.judged:
             a, b = self._first.parts(metric), self._other.parts(metric)
-            parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawn]
+            parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawings]
             if self._paired:
                 parts[0] = b - a
             else:
@@ -318,19 +318,19 @@ class _Pairing:
         )
 
     def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
-        """The difference of two p99 that too few values measure, if it is certain."""
+        """The difference of two p99, one from too few values, if it is significant."""
         a, b = self._a.value_of(metric), self._b.value_of(metric)
         nearer = nearer_than(metric)
         if self._repeated or nearer is None or a is None or b is None:
             return None
         if self._too_few(nearer):
             return None
-        apart = self._between(*((metric, nearer) if b > a else (nearer, metric)))
-        found = TailDifference((a, b), apart)
-        return found if found.holds else None
+        difference = self._between(*((metric, nearer) if b > a else (nearer, metric)))
+        tails = TailDifference((a, b), difference)
+        return tails if tails.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:
-        """Length of the shorter session in autocorrelation times, or of the ratio."""
+        """Length of the shorter session, or of paired ratios, in memories."""
         if metric.key not in self._long:
             self._long[metric.key] = self._measured_memories(metric)
         return self._long[metric.key]
@@ -400,43 +400,43 @@ class _Pairing:
             n_b=b.n_of(metric),
             client_alone=any(each.client_alone(metric) for each in (a, b)),
         )
-        found = self._found.get(metric.key)
-        if found is None or adjusted is None:
+        difference = self._found.get(metric.key)
+        if difference is None or adjusted is None:
             more = None
             if not plain.client_alone and not self._void:
                 more = self._more_for_percentile(metric)
             return replace(plain, why=self._why_not(metric), more_requests=more)
         judged = replace(
             plain,
-            difference=found.difference,
-            difference_span=found.span(),
-            ratio=found.ratio,
-            ratio_span=found.ratio_span(),
-            p_value=found.p_value,
+            difference=difference.difference,
+            difference_span=difference.span(),
+            ratio=difference.ratio,
+            ratio_span=difference.ratio_span(),
+            p_value=difference.p_value,
             adjusted_p=adjusted,
         )
-        return self._with_verdict(judged, found, adjusted)
+        return self._with_verdict(judged, difference, adjusted)
 
     def _with_verdict(
-        self, result: MetricResult, found: AnyDifference, adjusted: float
+        self, result: MetricResult, difference: AnyDifference, adjusted: float
     ) -> MetricResult:
         metric = result.metric
-        clear = is_clear(metric, found)
+        clear = is_clear(metric, difference)
         if clear and may_be_why(result.ratio_span, self._allowed):
             return replace(result, why=between_runs.why(self._allowed))
         if clear:
             sure = adjusted <= ALPHA
-            said = direction(metric, found.difference, sure=sure)
-            return replace(result, verdict=said)
+            verdict = direction(metric, difference.difference, sure=sure)
+            return replace(result, verdict=verdict)
         short = self._too_short(metric)
-        coarse = coarseness(metric, found, self._rules.matters)
+        coarse = coarseness(metric, difference, self._rules.matters)
         if max(short, coarse) > 1:
             why = f"a difference of {self._rules.matters:.0%} could have been missed"
             if short > 1:
                 why = f"a session {TOO_SHORT}"
-            times = min(coarse, max(uncertainty(found), 1.1))
-            if isinstance(found, RunDifference):
-                return replace(result, more_runs=found.more_runs(times), why=why)
+            times = min(coarse, max(uncertainty(difference), 1.1))
+            if isinstance(difference, RunDifference):
+                return replace(result, more_runs=difference.more_runs(times), why=why)
             more = self._more(max(short, times**2))
             return replace(result, more_requests=more, why=why)
         return replace(result, verdict=MetricVerdict.SAME)
@@ -454,19 +454,19 @@ class _Pairing:
         return self._more(max(metric.least_n / n, self._too_short(metric)))
 
     def _more(self, times: float) -> int | None:
-        """How many more requests make ``times`` as many; None if out of reach."""
+        """How many more requests make ``times`` as many; None if that is too many."""
         if times > MOST_TIMES:
             return None
         return _round_up(self._requests * (times - 1))
 
     def _check(self, condition: Condition, alpha: float) -> ConditionCheck:
-        found = self._found.get(condition.metric.key)
+        delta = self._found.get(condition.metric.key)
         span = None
-        if found is not None:
+        if delta is not None:
             relative = condition.relative
-            span = found.ratio_span(alpha) if relative else found.span(alpha)
-        outcome, why = condition.outcome(found, alpha), self._why_not(condition.metric)
-        excused = found and may_be_why(found.ratio_span(alpha), self._allowed)
+            span = delta.ratio_span(alpha) if relative else delta.span(alpha)
+        outcome, why = condition.outcome(delta, alpha), self._why_not(condition.metric)
+        excused = delta and may_be_why(delta.ratio_span(alpha), self._allowed)
         if excused and outcome is ConditionOutcome.FAILED:
             outcome, why = ConditionOutcome.OPEN, between_runs.why(self._allowed)
         if self._void and more_failed(self._a, self._b):

@@ -45,13 +45,15 @@ class Condition:
     relative: bool
     """Whether the change is a share of A's value rather than in the metric's unit."""
 
-    def outcome(self, found: AnyDifference | None, alpha: float) -> ConditionOutcome:
+    def outcome(
+        self, difference: AnyDifference | None, alpha: float
+    ) -> ConditionOutcome:
         """Decide by the interval at level ``alpha``; open if no difference is known."""
-        if found is None:
+        if difference is None:
             return ConditionOutcome.OPEN
-        span, threshold = found.span(alpha), self.change
+        span, threshold = difference.span(alpha), self.change
         if self.relative:
-            ratio_span = found.ratio_span(alpha)
+            ratio_span = difference.ratio_span(alpha)
             if ratio_span is None:
                 return ConditionOutcome.OPEN
             span, threshold = ratio_span, 1 + self.change
@@ -93,8 +95,8 @@ def parse_condition(text: str) -> Condition:
 def _explain(text: str, what: str) -> str:
     names = list(KEYS)
     rows = ["  " + "  ".join(names[at : at + 4]) for at in range(0, len(names), 4)]
-    known = "\n".join(rows)
+    listed = "\n".join(rows)
     return (
         f"--fail-if {text!r}: {what}. Write METRIC > +CHANGE or METRIC < -CHANGE, as "
-        f"in 'ttft_p99_s > +5%' or 'itl_p99_s > +2ms'; the metrics are\n{known}"
+        f"in 'ttft_p99_s > +5%' or 'itl_p99_s > +2ms'; the metrics are\n{listed}"
     )

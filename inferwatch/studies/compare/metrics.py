@@ -65,7 +65,7 @@ class JudgedMetric:
 
     @property
     def needs_length(self) -> bool:
-        """Whether short sessions give unreliable intervals, as for a p99."""
+        """Whether short sessions have unreliable intervals of it, as for a p99."""
         return self.share is not None and self.share > 0.95
 
     @property
@@ -75,17 +75,17 @@ class JudgedMetric:
 
 
 def _of_distribution(source: str) -> Iterator[JudgedMetric]:
-    known = DISTRIBUTIONS[source]
+    distribution = DISTRIBUTIONS[source]
     stem = "step" if source == STEP else source.removesuffix("_s")
     for statistic in (*STATISTICS, MEAN):
         yield JudgedMetric(
             key=f"{stem}_{statistic}_s",
             of=source,
             statistic=statistic,
-            name=known.label,
-            unit=known.unit,
-            better=known.better,
-            vantage=known.vantage or Vantage.ENGINE,
+            name=distribution.label,
+            unit=distribution.unit,
+            better=distribution.better,
+            vantage=distribution.vantage or Vantage.ENGINE,
             negligible=NEGLIGIBLE_S,
         )
 

@@ -42,8 +42,8 @@ from inferwatch.studies.compare.printed import (
     TONES,
     Results,
     of_many,
+    open_reason,
     sentences,
-    would_tell,
 )
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
@@ -114,14 +114,14 @@ class ForestAxis:
         return self.low <= _log(ratio) <= self.high
 
     def ticks(self) -> list[AxisTick]:
-        found: list[AxisTick] = []
+        ticks: list[AxisTick] = []
         for ratio in MARKS:
             share = self.share(ratio)
             inside = 0.04 < share < 0.96
-            if inside and all(abs(share - each.at) >= APART for each in found):
+            if inside and all(abs(share - each.at) >= APART for each in ticks):
                 text = "0" if ratio == 1 else change_text(ratio)
-                found.append(AxisTick(share, text.replace(".0%", "%")))
-        return sorted(found, key=lambda tick: tick.at)
+                ticks.append(AxisTick(share, text.replace(".0%", "%")))
+        return sorted(ticks, key=lambda tick: tick.at)
 
 
 def forest(axis: ForestAxis, result: MetricResult) -> str:
@@ -267,14 +267,14 @@ def _quality(pair: SessionPair) -> Iterator[Item]:
 
 def _item(
     quality: Quality,
-    said: str,
+    text: str,
     word: str = "",
     *,
     of: str = "",
     folded: Sequence[str] = (),
 ) -> Item:
     return Item(
-        text=said,
+        text=text,
         of=of,
         sign=f"{QUALITY_GLYPHS[quality]} {word or quality}",
         tone=quality,
@@ -284,21 +284,23 @@ def _item(
 
 def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
     """The rows that show something first; the inconclusive ones folded below."""
-    found = in_order(pair)
-    still_open = found.pop(MetricVerdict.OPEN, [])
-    told = [each for results in found.values() for each in results]
-    axis = ForestAxis.of(told or still_open, matters)
-    if told or still_open:
+    by_verdict = in_order(pair)
+    still_open = by_verdict.pop(MetricVerdict.OPEN, [])
+    changed = [each for results in by_verdict.values() for each in results]
+    axis = ForestAxis.of(changed or still_open, matters)
+    if changed or still_open:
         yield PrintedHeading("What changed", 3)
-    if told:
-        yield _drawn(pair, [_group(pair, v, rows, axis) for v, rows in found.items()])
+    if changed:
+        yield _drawn(
+            pair, [_group(pair, v, rows, axis) for v, rows in by_verdict.items()]
+        )
     if still_open:
         verdict = MetricVerdict.OPEN
         yield Folded(
             summary=of_many(verdict, still_open),
             about=meaning(verdict, matters),
             blocks=[_drawn(pair, [_group(pair, verdict, still_open, axis)])],
-            is_open=not told,
+            is_open=not changed,
         )
 
 
@@ -321,14 +323,14 @@ def _group(
     pair: SessionPair, verdict: MetricVerdict, results: Results, axis: ForestAxis
 ) -> RowGroup:
     """The rows of one verdict, with the axis labels above them."""
-    drawn = any(each.ratio_span is not None for each in results)
+    has_changes = any(each.ratio_span is not None for each in results)
     is_open = verdict is MetricVerdict.OPEN
     return RowGroup(
         rows=[_drawn_row(pair, each, axis) for each in results],
         head="" if is_open else of_many(verdict, results),
         about=meaning(verdict, axis.matters),
         tone=TONES[verdict],
-        marks=axis_labels(axis.ticks()) if drawn else "",
+        marks=axis_labels(axis.ticks()) if has_changes else "",
     )
 
 
@@ -350,7 +352,7 @@ def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Pri
             span_text(result.ratio_span),
             Cell(markup=forest(axis, result)),
         ],
-        notes=[*places, *would_tell(result, pair, "in each")],
+        notes=[*places, *open_reason(result, pair, "in each")],
     )
 
 

@@ -138,8 +138,8 @@ def _table(
 ) -> Iterator[Block]:
     if comparison.pairs[1:]:
         yield Sentence(text=f"{pair.b.name} against {pair.a.name}")
-    found = in_order(pair)
-    folded = not every_row and len(found) > 1
+    by_verdict = in_order(pair)
+    folded = not every_row and len(by_verdict) > 1
     yield Table(
         columns=[
             PrintedColumn(is_left=True, width=NAME),
@@ -149,19 +149,19 @@ def _table(
             PrintedColumn(head="change", width=CHANGE),
             PrintedColumn(head="95% interval", width=SPAN),
         ],
-        groups=[*_groups(pair, found, comparison.rules.matters, folded=folded)],
+        groups=[*_groups(pair, by_verdict, comparison.rules.matters, folded=folded)],
     )
 
 
 def _groups(
     pair: SessionPair,
-    found: dict[MetricVerdict, list[MetricResult]],
+    by_verdict: dict[MetricVerdict, list[MetricResult]],
     matters: float,
     *,
     folded: bool,
 ) -> Iterator[RowGroup]:
     explained: set[str] = set()
-    for verdict, results in found.items():
+    for verdict, results in by_verdict.items():
         head, means = of_many(verdict, results), meaning(verdict, matters)
         if verdict is MetricVerdict.OPEN and folded:
             yield RowGroup(
@@ -182,7 +182,7 @@ def _groups(
 
 
 def _rows(pair: SessionPair, results: Results, matters: float) -> Iterator[PrintedRow]:
-    """The rows; notes that several rows share stand under the last of them."""
+    """The rows; notes shared by several rows follow the last of them."""
     for notes, alike in groupby(results, lambda e: list(_notes(e, pair, matters))):
         *others, last = alike
         yield from (PrintedRow(cells=_cells(each)) for each in others)
@@ -203,17 +203,17 @@ def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[
     for place in pair.places:
         if place.metric.key == result.metric.key:
             yield place.sentence
-    if said := too_small(result, matters):
-        yield said
-    yield from would_tell(result, pair, "a side")
+    if text := too_small(result, matters):
+        yield text
+    yield from open_reason(result, pair, "a side")
 
 
-def would_tell(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
+def open_reason(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
         would = f"{more} {of} would tell" if more else None
-        if said := "; ".join(each for each in (result.why, would) if each):
-            yield said
+        if text := "; ".join(each for each in (result.why, would) if each):
+            yield text
 
 
 def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
@@ -229,21 +229,21 @@ def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
 def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
     """Changes limited to a time, which explain why the whole is inconclusive."""
     places = {each.metric.key: each for each in pair.places}
-    said: set[str] = set()
+    names: set[str] = set()
     for each in sorted(results, key=lambda e: -e.metric.weight):
-        if each.metric.key in places and each.metric.of not in said:
-            said.add(each.metric.of)
+        if each.metric.key in places and each.metric.of not in names:
+            names.add(each.metric.of)
             yield f"{whose(each)}: {places[each.metric.key].sentence}"
 
 
 def _needs(pair: SessionPair, results: Results) -> str:
-    """How much more data would settle the metrics that people look at first."""
-    known = [each for each in results if each.more_requests or each.more_runs]
-    known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
-    said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
-    if more := len(known[MOST_NEEDS:]):
-        said.append(f"and {counted(more, 'other row')}")
-    return ", ".join(said)
+    """How much more data would give a verdict on the headline metrics."""
+    rows = [each for each in results if each.more_requests or each.more_runs]
+    rows.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
+    texts = [f"{whose(each)} {more_text(each, pair)}" for each in rows[:MOST_NEEDS]]
+    if more := len(rows[MOST_NEEDS:]):
+        texts.append(f"and {counted(more, 'other row')}")
+    return ", ".join(texts)
 
 
 def _settings(comparison: Comparison) -> Iterator[Block]:
@@ -267,7 +267,7 @@ MOST_SETTINGS = 30
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """The comparison as Markdown: first the changes, then the rest, as room allows."""
+    """The comparison as Markdown: first the changes, then other rows as room allows."""
     blocks: list[Block] = [
         PrintedHeading(f"inferwatch compare: {_headline(comparison)}", level=3)
     ]
@@ -285,9 +285,9 @@ def _headline(comparison: Comparison) -> str:
     if any(pair.void for pair in comparison.pairs):
         words.append("⊘ cannot be compared")
     verdicts = {each.verdict for pair in comparison.pairs for each in pair.results}
-    said = [verdict for verdict in SHOWN if verdict in verdicts]
-    words += [f"{GLYPHS[verdict]} {verdict}" for verdict in said]
-    if not said and verdicts & set(PROBABLE):
+    changes = [verdict for verdict in SHOWN if verdict in verdicts]
+    words += [f"{GLYPHS[verdict]} {verdict}" for verdict in changes]
+    if not changes and verdicts & set(PROBABLE):
         words.append("nothing surely worse or better")
     if not words:
         known = MetricVerdict.SAME if MetricVerdict.SAME in verdicts else None
@@ -304,18 +304,18 @@ def _shown(comparison: Comparison, pair: SessionPair) -> Iterator[Block]:
     """The verdict, conditions, doubts, and the rows that show a change."""
     yield Sentence(text=f"{sentence(pair)}.", is_lead=True)
     yield Items(items=[Item(text=check_text(e), alarm="FAILED") for e in pair.checks])
-    said = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
-    yield Items(items=[*said, *_list(_checked(pair)).items])
-    found = in_order(pair)
-    told = [each for v in (*SHOWN, *PROBABLE) for each in found.get(v, [])]
-    if told:
-        yield _results(pair, told)
+    items = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
+    yield Items(items=[*items, *_list(_checked(pair)).items])
+    by_verdict = in_order(pair)
+    changes = [each for v in (*SHOWN, *PROBABLE) for each in by_verdict.get(v, [])]
+    if changes:
+        yield _results(pair, changes)
         yield _list(_places(pair))
-    probable = next((v for v in PROBABLE if v in found), None)
+    probable = next((v for v in PROBABLE if v in by_verdict), None)
     if probable:
         why = meaning(probable, comparison.rules.matters)
-        said_of = f"probably: {why}; the others hold over all rows together."
-        yield Sentence(text=said_of, is_aside=True)
+        note = f"probably: {why}; the others hold over all rows together."
+        yield Sentence(text=note, is_aside=True)
 
 
 def _places(pair: SessionPair) -> Iterator[str]:
@@ -343,17 +343,17 @@ def _results(pair: SessionPair, results: Results) -> Table:
 def _result(pair: SessionPair, result: MetricResult) -> PrintedRow:
     more = more_text(result, pair)
     still_open = result.verdict is MetricVerdict.OPEN and more
-    said = f"{result.verdict}: {more}" if still_open else verdict_text(result)
+    verdict = f"{result.verdict}: {more}" if still_open else verdict_text(result)
     cells = [text.strip() for text in _cells(result)]
-    return PrintedRow(cells=[*cells, f"{GLYPHS[result.verdict]} {said}"])
+    return PrintedRow(cells=[*cells, f"{GLYPHS[result.verdict]} {verdict}"])
 
 
 def _rest(comparison: Comparison, pair: SessionPair) -> Folded:
-    found = in_order(pair)
-    kinds = [v for v in (MetricVerdict.SAME, MetricVerdict.OPEN) if v in found]
-    counts = [f"{counted(len(found[v]), 'row')}: {v}" for v in kinds]
+    by_verdict = in_order(pair)
+    kinds = [v for v in (MetricVerdict.SAME, MetricVerdict.OPEN) if v in by_verdict]
+    counts = [f"{counted(len(by_verdict[v]), 'row')}: {v}" for v in kinds]
     of = [shortened_name(pair.b.name)] if len(comparison.pairs) > 1 else []
-    rows = [each for v in kinds for each in found[v]]
+    rows = [each for v in kinds for each in by_verdict[v]]
     return Folded(summary=", ".join([*of, *counts]), blocks=[_results(pair, rows)])
 
 
@@ -362,22 +362,24 @@ def _settings_table(comparison: Comparison) -> Iterator[Block]:
         yield Sentence(text="No recorded setting differs.")
         return
     names = ["setting that differs", *(each.name for each in comparison.sides)]
-    shown = comparison.settings[:MOST_SETTINGS]
-    rows = [PrintedRow(cells=[each.name, *by_side(comparison, each)]) for each in shown]
+    settings = comparison.settings[:MOST_SETTINGS]
+    rows = [
+        PrintedRow(cells=[each.name, *by_side(comparison, each)]) for each in settings
+    ]
     yield Table(
         columns=[PrintedColumn(head=name, is_left=True) for name in names],
         groups=[RowGroup(rows=rows)],
         has_names=True,
     )
-    if more := len(comparison.settings) - len(shown):
+    if more := len(comparison.settings) - len(settings):
         yield Sentence(text=f"… and {more} more.")
 
 
 def _method(comparison: Comparison) -> Folded:
-    said = [
+    lines = [
         *map(window_text, comparison.sessions),
         *filter(None, map(peak_text, comparison.pairs)),
         not_compared(comparison),
         method_text(comparison),
     ]
-    return Folded(summary="What was compared, and how", blocks=[_list(said)])
+    return Folded(summary="What was compared, and how", blocks=[_list(lines)])

@@ -40,32 +40,32 @@ def judged(
     """The check's result: its doubts if any, else ``good``, else unknown."""
     if doubts:
         quality = Quality.VOID if void else Quality.DOUBTFUL
-        said = " ".join(dict.fromkeys(doubts))
-        return QualityCheck(subject=subject, quality=quality, sentence=said)
+        sentence = " ".join(dict.fromkeys(doubts))
+        return QualityCheck(subject=subject, quality=quality, sentence=sentence)
     if good is None:
-        said = f"{NOT_RECORDED.capitalize()}."
-        return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=said)
+        sentence = f"{NOT_RECORDED.capitalize()}."
+        return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=sentence)
     return QualityCheck(subject=subject, quality=Quality.GOOD, sentence=good)
 
 
 def doubts(checks: Iterable[QualityCheck]) -> list[QualityCheck]:
     """The doubts, with those that make the comparison void first."""
-    found = [
+    checks_in_doubt = [
         each for each in checks if each.quality in {Quality.VOID, Quality.DOUBTFUL}
     ]
-    return sorted(found, key=lambda each: each.quality is not Quality.VOID)
+    return sorted(checks_in_doubt, key=lambda each: each.quality is not Quality.VOID)
 
 
 def void(checks: Iterable[QualityCheck]) -> str | None:
     """Why no verdict may be given; None if one may."""
-    found = [each.sentence for each in checks if each.quality is Quality.VOID]
-    return " ".join(found) or None
+    reasons = [each.sentence for each in checks if each.quality is Quality.VOID]
+    return " ".join(reasons) or None
 
 
 def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
-    """What is unknown, as ``not recorded: clocks, host; cannot tell: drift``."""
+    """The unknown subjects: ``not recorded: clocks, host; cannot tell: drift``."""
     unknown = [each for each in checks if each.quality is Quality.UNKNOWN]
     absent = [each.subject for each in unknown if NOT_RECORDED in each.sentence.lower()]
-    untold = [each.subject for each in unknown if each.subject not in absent]
-    parts = ((NOT_RECORDED, absent), ("cannot tell", untold))
-    return "; ".join(f"{said}: {', '.join(n)}" for said, n in parts if n) or None
+    undecided = [each.subject for each in unknown if each.subject not in absent]
+    parts = ((NOT_RECORDED, absent), ("cannot tell", undecided))
+    return "; ".join(f"{text}: {', '.join(n)}" for text, n in parts if n) or None

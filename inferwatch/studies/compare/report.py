@@ -31,7 +31,7 @@ from inferwatch.studies.compare.reading.configuration import (
     differing,
 )
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
-from inferwatch.studies.compare.runs.matching import NOT_TOLD, OTHER_REQUESTS
+from inferwatch.studies.compare.runs.matching import NO_PLAN_KNOWN, OTHER_REQUESTS
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.statistics.significance import Interval
 from inferwatch.studies.compare.verdicts import MetricVerdict
@@ -96,8 +96,8 @@ def short_span(span: Interval | None) -> str:
     """An interval of ratios for use in a sentence: ``+22 … +57%``."""
     if span is None:
         return UNKNOWN
-    if said := _one_sided(span):
-        return said
+    if text := _one_sided(span):
+        return text
     low, high = map(change_text, span)
     return f"{low.removesuffix('%') if high.endswith('%') else low} … {high}"
 
@@ -127,16 +127,16 @@ def more_text(result: MetricResult, pair: SessionPair) -> str | None:
         return f"+{counted(result.more_runs, 'run')}"
     if not result.more_requests:
         return None
-    said = f"+{counted(result.more_requests, 'request')}"
+    text = f"+{counted(result.more_requests, 'request')}"
     rates = [each.load.per_s for each in (pair.a, pair.b)]
     slower = min((each for each in rates if each), default=None)
     if slower is None:
-        return said
-    return f"{said} ({format_about(result.more_requests / slower)})"
+        return text
+    return f"{text} ({format_about(result.more_requests / slower)})"
 
 
 def title(result: MetricResult) -> str:
-    """For example ``TTFT p99`` or ``tokens/s``."""
+    """The row's title, such as ``TTFT p99`` or ``tokens/s``."""
     if result.metric.statistic is None:
         return result.metric.name
     return f"{result.metric.name} {result.metric.statistic}"
@@ -148,7 +148,7 @@ def sentence(pair: SessionPair) -> str:
     if pair.void:
         return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
     load = "; all of it at another load" if at_another_load(pair) else ""
-    return f"{names}: {_said(pair)}{load}"
+    return f"{names}: {_verdicts_text(pair)}{load}"
 
 
 def at_another_load(pair: SessionPair) -> bool:
@@ -156,7 +156,7 @@ def at_another_load(pair: SessionPair) -> bool:
     return any(check.subject == LOAD.strip() for check in doubts(pair.quality))
 
 
-def _said(pair: SessionPair) -> str:
+def _verdicts_text(pair: SessionPair) -> str:
     all_of = len(pair.results)
     counts = {each: len(pair.of(each)) for each in MetricVerdict}
     for verdict, word in (
@@ -182,7 +182,7 @@ def _said(pair: SessionPair) -> str:
 
 
 def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
-    """Say "nothing better" or "nothing worse", but only beside its opposite."""
+    """Say "nothing better" or "nothing worse", if there is only the opposite."""
     worse = counts[MetricVerdict.WORSE], counts[MetricVerdict.PROBABLY_WORSE]
     better = counts[MetricVerdict.BETTER], counts[MetricVerdict.PROBABLY_BETTER]
     if worse[0] and not any(better):
@@ -194,13 +194,13 @@ def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
 def _named(found: Sequence[MetricResult]) -> str:
     """The largest change of each metric name, headline metrics first."""
     first: dict[str, MetricResult] = {}
-    for each in sorted(found, key=_asked_first):
+    for each in sorted(found, key=_headline_first):
         first.setdefault(each.metric.name, each)
     named = list(first.values())[:MOST_NAMED]
-    said = [f"{whose(each)} {_change(each)}" for each in named]
+    texts = [f"{whose(each)} {_change(each)}" for each in named]
     if rest := len(found) - len(named):
-        said.append(f"{rest} more {'row' if rest == 1 else 'rows'}")
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+        texts.append(f"{rest} more {'row' if rest == 1 else 'rows'}")
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def _change(result: MetricResult) -> str:
@@ -208,7 +208,7 @@ def _change(result: MetricResult) -> str:
     return change if spread == f"{change} … {change}" else f"{change} ({spread})"
 
 
-def _asked_first(result: MetricResult) -> tuple[float, float]:
+def _headline_first(result: MetricResult) -> tuple[float, float]:
     """Sort key: headline metrics first, then the largest change."""
     ratio = result.ratio
     change = abs(math.log(ratio)) if ratio else math.inf
@@ -216,7 +216,7 @@ def _asked_first(result: MetricResult) -> tuple[float, float]:
 
 
 def whose(result: MetricResult) -> str:
-    """For example ``client TTFT p99``; server metrics have no prefix."""
+    """The title with its vantage, such as ``client TTFT p99``; none for the server."""
     client = result.metric.vantage is Vantage.CLIENT
     return f"{'client ' if client else ''}{title(result)}"
 
@@ -258,7 +258,7 @@ def pairing_sentence(pair: SessionPair) -> str:
             "and answered by both"
         )
     why = pair.unpaired_because or OTHER_REQUESTS
-    repeating = why == OTHER_REQUESTS or why.startswith(NOT_TOLD)
+    repeating = why == OTHER_REQUESTS or why.startswith(NO_PLAN_KNOWN)
     again = _again(pair.a.first) if repeating else ""
     return f"not paired ({why_unpaired(pair)}){again}"
 
@@ -271,15 +271,15 @@ def why_unpaired(pair: SessionPair) -> str | None:
         return pair.unpaired_because
     sides = (pair.a, pair.b)
     found = differing([each.first.configuration for each in sides])
-    said = [
+    reasons = [
         f"{each.name.removeprefix(LOAD)} "
         f"{' and '.join(value or UNKNOWN for value in each.values)}"
         for each in found
         if each.name.startswith(LOAD)
     ]
-    if not said:
+    if not reasons:
         return OTHER_REQUESTS
-    return f"their loads differ: {'; '.join(said[:MOST_NAMED])}"
+    return f"their loads differ: {'; '.join(reasons[:MOST_NAMED])}"
 
 
 def _again(run: SessionNumbers) -> str:
@@ -325,16 +325,16 @@ def window_text(numbers: SessionNumbers) -> str:
 
 def check_text(check: ConditionCheck) -> str:
     open_ends = "fails" if check.open_fails else "passes"
-    said = {
+    text = {
         ConditionOutcome.FAILED: "FAILED",
         ConditionOutcome.HELD: "held",
         ConditionOutcome.OPEN: f"cannot tell, so it {open_ends}",
     }[check.outcome]
     if check.span is None:
         why = f": {check.why}" if check.why else ""
-        return f"--fail-if {check.condition.text!r}: {said}{why}{_status(check)}"
+        return f"--fail-if {check.condition.text!r}: {text}{why}{_status(check)}"
     spread = _spread(check.span, check.condition)
-    return f"--fail-if {check.condition.text!r}: {said} ({spread}){_status(check)}"
+    return f"--fail-if {check.condition.text!r}: {text} ({spread}){_status(check)}"
 
 
 def _spread(span: Interval, condition: Condition) -> str:
@@ -343,11 +343,11 @@ def _spread(span: Interval, condition: Condition) -> str:
         return span_text(span)
     known = [each for each in span if each < FARTHEST]
     sizes = _texts(map(abs, known), condition.metric.unit)
-    said = [
+    ends = [
         f"{'-' if value < 0 else '+'}{size.strip()}"
         for value, size in zip(known, sizes, strict=True)
     ]
-    return " … ".join(said) if len(said) > 1 else f"at least {said[0]}"
+    return " … ".join(ends) if len(ends) > 1 else f"at least {ends[0]}"
 
 
 def _status(check: ConditionCheck) -> str:
@@ -365,13 +365,13 @@ def method_text(comparison: Comparison) -> str:
         *(["by Welch's t over what each run measured"] if True in repeated else []),
         *([_drawn(rules.draws, rules.seed)] if False in repeated else []),
     ]
-    said = f"95% intervals of each metric by itself, {' and '.join(ways)}."
+    text = f"95% intervals of each metric by itself, {' and '.join(ways)}."
     if comparison.judged:
-        said += (
+        text += (
             " Verdicts share one 5% chance of a false alarm over "
             f"{counted(comparison.judged, 'row')} (Westfall and Young)."
         )
-    return f"{said} Differences below {rules.matters:.0%} may go unnoticed."
+    return f"{text} Differences below {rules.matters:.0%} may go unnoticed."
 
 
 def _drawn(draws: int, seed: int) -> str:
@@ -379,11 +379,11 @@ def _drawn(draws: int, seed: int) -> str:
 
 
 def not_compared(comparison: Comparison) -> str:
-    known = {each.metric.key for pair in comparison.pairs for each in pair.results}
+    keys = {each.metric.key for pair in comparison.pairs for each in pair.results}
     if any(run.priced for run in comparison.sessions):
-        energy = "" if ENERGY in known else "GPU energy is not recorded of both. "
+        energy = "" if ENERGY in keys else "GPU energy is not recorded of both. "
         return f"{energy}Prices are recorded; what they come to is not compared."
-    if ENERGY in known:
+    if ENERGY in keys:
         return "Cost is not recorded, so it is not compared."
     return "GPU energy and cost are not recorded, so they are not compared."
 

@@ -48,44 +48,44 @@ def direction(
     metric: JudgedMetric, difference: float, *, sure: bool = True
 ) -> MetricVerdict:
     """Better or worse, by the metric's ``better`` direction."""
-    said = MetricVerdict.DIFFERS
+    verdict = MetricVerdict.DIFFERS
     if metric.better is not Better.NEITHER:
         higher = difference > 0
         good = higher == (metric.better is Better.HIGHER)
-        said = MetricVerdict.BETTER if good else MetricVerdict.WORSE
-    return said if sure else PROBABLY[said]
+        verdict = MetricVerdict.BETTER if good else MetricVerdict.WORSE
+    return verdict if sure else PROBABLY[verdict]
 
 
-def is_negligible(metric: JudgedMetric, found: AnyDifference) -> bool:
+def is_negligible(metric: JudgedMetric, delta: AnyDifference) -> bool:
     """Whether the difference is too small to matter, even if it is significant."""
-    least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(found.a))
-    return abs(found.difference) <= least
+    least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(delta.a))
+    return abs(delta.difference) <= least
 
 
-def is_clear(metric: JudgedMetric, found: AnyDifference) -> bool:
+def is_clear(metric: JudgedMetric, delta: AnyDifference) -> bool:
     """Whether the metric's own p-value and interval both exclude chance."""
-    low, high = found.ratio_span() or (math.inf, math.inf)
-    shown = low > 1 or high < 1
-    return shown and found.p_value <= ALPHA and not is_negligible(metric, found)
+    low, high = delta.ratio_span() or (math.inf, math.inf)
+    clear = low > 1 or high < 1
+    return clear and delta.p_value <= ALPHA and not is_negligible(metric, delta)
 
 
-def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> float:
+def coarseness(metric: JudgedMetric, delta: AnyDifference, matters: float) -> float:
     """Half the interval's width relative to ``matters``; above 1 is too wide."""
-    low, high = found.span()
+    low, high = delta.span()
     if max(abs(low), abs(high)) <= metric.negligible:
         return 0.0
     half = (high - low) / 2
-    least = max(matters * abs(found.a), metric.negligible)
+    least = max(matters * abs(delta.a), metric.negligible)
     spans = [half / least] if least else [0.0 if half == 0 else float("inf")]
-    ratio_span = found.ratio_span()
+    ratio_span = delta.ratio_span()
     if ratio_span is not None:
         spans.append((ratio_span[1] - ratio_span[0]) / 2 / matters)
     return min(spans)
 
 
-def uncertainty(found: AnyDifference) -> float:
-    """The interval's half toward zero, widened for all metrics, by the difference."""
-    low, high = found.span()
-    toward = found.difference - low if found.difference > 0 else high - found.difference
-    away = abs(found.difference)
+def uncertainty(delta: AnyDifference) -> float:
+    """Relative uncertainty: the interval's reach toward zero / the difference."""
+    low, high = delta.span()
+    toward = delta.difference - low if delta.difference > 0 else high - delta.difference
+    away = abs(delta.difference)
     return SHARED * toward / away if away else float("inf")

@@ -52,7 +52,7 @@ FIND = (
     "WHERE session = ? AND kind = 'AnswerHashes' ORDER BY ordinal"
 )
 ASKED_TIMES = 2
-"""How often the present setting is asked; others are asked once."""
+"""How often prompts are sent to the present setting; to others once."""
 UNTOLD_S = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError)
 NOT_FOR_IDS = {401, 403, 429}
 """Error statuses for which sending text instead of token ids would not help."""
@@ -136,21 +136,21 @@ async def ask_answers(
     ) as client:
         try:
             prompts = await _accepted(client, model, prompts)
-            alone = [await _ask(client, model, each) for each in prompts]
+            one_by_one = [await _ask(client, model, each) for each in prompts]
             together = await asyncio.gather(
                 *(_ask(client, model, each) for each in prompts)
             )
         except UNTOLD_S as error:
             why = str(error) or type(error).__name__
             raise SourceError(f"the answers cannot be compared: {why}") from error
-    by_tokens = all(each.token_ids is not None for each in (*alone, *together))
+    by_tokens = all(each.token_ids is not None for each in (*one_by_one, *together))
     return AnswerHashes(
         source=source,
         t_ns=monotonic_ns(),
         model=model,
         asked=_number(sha256(repr((ANSWER_TOKENS, by_tokens, prompts)).encode())),
         by_tokens=by_tokens,
-        alone=[_chain(each, by_tokens=by_tokens) for each in alone],
+        alone=[_chain(each, by_tokens=by_tokens) for each in one_by_one],
         together=[_chain(each, by_tokens=by_tokens) for each in together],
     )
 
@@ -190,11 +190,11 @@ def _chain(answer: _Choice, *, by_tokens: bool) -> list[int]:
     pieces: Iterable[Any] = (
         (answer.token_ids or ()) if by_tokens else re.findall(r"\S+\s*", answer.text)
     )
-    state, found = sha256(), []
+    state, hashes = sha256(), []
     for piece in pieces:
         state.update(f"{piece}\0".encode())
-        found.append(_number(state))
-    return found
+        hashes.append(_number(state))
+    return hashes
 
 
 def _number(state: Any) -> int:  # noqa: ANN401 - hashlib gives its hashes no name
@@ -235,7 +235,7 @@ class AnswerDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerComparison:
-    """A setting's answers against the present's, and the present's against itself."""
+    """A setting's answers compared with the present's, and these with each other."""
 
     by_tokens: bool
     against: AnswerDifference
@@ -255,29 +255,29 @@ class AnswerComparison:
     @property
     def sentence(self) -> str:
         noun = "token" if self.by_tokens else "word"
-        found = self.against
-        if not found.tokens:
+        difference = self.against
+        if not difference.tokens:
             return "nothing was answered, so no answers can be compared"
-        said = f"{_share(found)} of {counted(found.tokens, noun)} equal"
-        if found.differ:
-            verb = "differs" if found.differ == 1 else "differ"
-            said += (
-                f"; {found.differ} of {counted(found.prompts, 'prompt')} {verb}, first "
-                f"at {noun} {found.first}"
+        text = f"{_share(difference)} of {counted(difference.tokens, noun)} equal"
+        if difference.differ:
+            verb = "differs" if difference.differ == 1 else "differ"
+            text += (
+                f"; {difference.differ} of {counted(difference.prompts, 'prompt')} "
+                f"{verb}, first at {noun} {difference.first}"
             )
-        return f"{said}; {self._yardstick()}"
+        return f"{text}; {self._yardstick()}"
 
     def _yardstick(self) -> str:
-        """How far the present setting's answers differ from each other, in words."""
+        """How far answers of the present setting differ from each other, in words."""
         ways = (("asked again", self.again), ("asked all at once", self.at_once))
-        known = [
+        texts = [
             f"{_rest(each)} {how}"
             for how, each in ways
             if each is not None and each.tokens
         ]
-        if not known:
+        if not texts:
             return "how far the present differs from itself was not asked"
-        return f"the present differs from itself in {', '.join(known)}"
+        return f"the present differs from itself in {', '.join(texts)}"
 
 
 def compare_answers(
@@ -287,10 +287,10 @@ def compare_answers(
 
     ``present`` holds all rounds of the present setting, oldest first.
     """
-    known = [each for each in present if each.asked == other.asked]
-    if not known:
+    comparable = [each for each in present if each.asked == other.asked]
+    if not comparable:
         return None
-    first, *again = known
+    first, *again = comparable
     return AnswerComparison(
         by_tokens=other.by_tokens,
         against=difference(first.alone, other.alone),
@@ -302,15 +302,15 @@ def compare_answers(
 def answers_by_point(
     space: Space, trials: Sequence[Trial]
 ) -> dict[Point, AnswerComparison]:
-    asked: dict[Point, list[AnswerHashes]] = {}
+    hashes: dict[Point, list[AnswerHashes]] = {}
     for trial in trials:
         if trial.numbers is not None and trial.numbers.answers is not None:
-            asked.setdefault(trial.point, []).append(trial.numbers.answers)
-    present = asked.pop(space.present, [])
-    found = {
-        point: compare_answers(present, answers[0]) for point, answers in asked.items()
+            hashes.setdefault(trial.point, []).append(trial.numbers.answers)
+    present = hashes.pop(space.present, [])
+    comparisons = {
+        point: compare_answers(present, answers[0]) for point, answers in hashes.items()
     }
-    return {point: each for point, each in found.items() if each is not None}
+    return {point: each for point, each in comparisons.items() if each is not None}
 
 
 def difference(
@@ -337,14 +337,14 @@ def _equal(one: Sequence[int], other: Sequence[int]) -> int:
     return min(len(one), len(other))
 
 
-def _share(found: AnswerDifference) -> str:
+def _share(difference: AnswerDifference) -> str:
     """The share in percent; 0% and 100% only if they are exact."""
-    if found.equal == found.tokens:
+    if difference.equal == difference.tokens:
         return "100%"
-    return f"{min(max(found.equal / found.tokens, 0.001), 0.999):.1%}"
+    return f"{min(max(difference.equal / difference.tokens, 0.001), 0.999):.1%}"
 
 
-def _rest(found: AnswerDifference) -> str:
-    if found.equal == found.tokens:
+def _rest(difference: AnswerDifference) -> str:
+    if difference.equal == difference.tokens:
         return "0%"
-    return f"{max(1 - found.equal / found.tokens, 0.001):.1%}"
+    return f"{max(1 - difference.equal / difference.tokens, 0.001):.1%}"

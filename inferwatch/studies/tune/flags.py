@@ -121,15 +121,15 @@ def read_variables(
     """
     if not texts:
         raise UsageError(f"what is to vary? {HOW}")
-    found = [read_variable(text, known or known_flags()) for text in texts]
-    flags = [each.flag for each in found]
+    variables = [read_variable(text, known or known_flags()) for text in texts]
+    flags = [each.flag for each in variables]
     twice = next((each for each in flags if flags.count(each) > 1), None)
     if twice is not None:
         raise UsageError(
             f"--vary {twice} is given twice: write all its values in one, as "
             f"--vary {twice}=A,B,C"
         )
-    return tuple(found)
+    return tuple(variables)
 
 
 def read_variable(text: str, known: KnownFlags) -> Variable:

@@ -45,7 +45,7 @@ class Point:
 
     @property
     def text(self) -> str:
-        """For example ``max-num-seqs 16 · max-num-batched-tokens 512``."""
+        """The setting as text: ``max-num-seqs 16 · max-num-batched-tokens 512``."""
         return " · ".join(f"{flag} {value}" for flag, value in self.flags)
 
     @property
@@ -67,10 +67,10 @@ class Space:
         """Each combination once, the present one first."""
         names = [each.flag for each in self.variables]
         combined = product(*(each.values for each in self.variables))
-        found = (
+        points = (
             Point(flags=tuple(zip(names, values, strict=True))) for values in combined
         )
-        others = [each for each in found if each != self.present]
+        others = [each for each in points if each != self.present]
         return self.present, *others
 
 

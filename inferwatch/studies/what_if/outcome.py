@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def binds(self) -> BoundBy:
-        """What kept requests waiting longest; NOTHING if hardly any waited."""
+        """The limit that kept requests waiting most; NOTHING if hardly any waited."""
         shares = {**self.bound_share, BoundBy.NOTHING: LEAST_BOUND}
         return max(shares, key=lambda bound: shares[bound])
 

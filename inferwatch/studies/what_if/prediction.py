@@ -81,7 +81,7 @@ class StepDeviations:
 class MachinePauses:
     """Pauses of the machine, in which it computed nothing: their times and lengths.
 
-    They belong to a time, not to a step: whatever is computed then is delayed.
+    They depend on time, not on steps: whatever is computed then is delayed.
     """
 
     moments_ns: list[int]
@@ -240,7 +240,7 @@ class ReplayedArrivals:
         return self._due[0][0] if self._due else None
 
     def ended(self, spec: RequestSpec, now_ns: int) -> None:
-        """If a user of a closed loop sent it, let that user send the next request."""
+        """Let the user of a closed loop who sent the request send the next one."""
         loop = self._loops.get(self._run.requests[spec.index].run_id or "")
         if loop is not None and (following := loop.free(now_ns)) is not None:
             self._push(*following)
@@ -396,17 +396,17 @@ def predict(
             f"takes {FEWEST_REQUESTS} to say how well they can be predicted"
         )
     cost = StepCost(run.steps)
-    was = measured_outcome(run)
+    measured = measured_outcome(run)
     simulator = _Simulator(run, cost, progress)
     variation = MachineVariation(cost, run.steps)
     result, _ = simulator.simulate(run.setting, variation)
     as_was = simulated_outcome(run, result, run.setting.kv_blocks)
-    figures = tuple(_figures(was, as_was))
+    figures = tuple(_figures(measured, as_was))
     if machine is not None:
         variation = MachineVariation(cost, machine)
     answer = WhatIf(
         setting=run.setting,
-        measured=was,
+        measured=measured,
         simulated=as_was,
         step_error=cost.error,
         near_s=cost.typical_ns / 2e9,
@@ -416,7 +416,7 @@ def predict(
         closed_loop=bool(run.loops),
         notes=run.notes,
     )
-    return replace(answer, untold=_untold(figures, answer.is_near))
+    return replace(answer, untold=_unpredicted(figures, answer.is_near))
 
 
 class _Simulator:
@@ -445,11 +445,11 @@ class _Simulator:
         return scheduler.result, costs.beyond_ns
 
 
-def _figures(was: Outcome, as_was: Outcome) -> list[QuantileCheck]:
+def _figures(measured: Outcome, as_was: Outcome) -> list[QuantileCheck]:
     checks = []
     for metric in LATENCIES:
         for percent in MOST_ERROR:
-            before = _at(was.latencies[metric], percent)
+            before = _at(measured.latencies[metric], percent)
             after = _at(as_was.latencies[metric], percent)
             if before is not None and after is not None:
                 checks.append(
@@ -468,7 +468,7 @@ def _at(quantiles: Quantiles, percent: str) -> float | None:
     return value
 
 
-def _untold(
+def _unpredicted(
     figures: Sequence[QuantileCheck], near: Callable[[QuantileCheck], bool]
 ) -> dict[str, str]:
     """Numbers whose self-check error is too large, with the reason."""

@@ -368,7 +368,7 @@ def _shared(
     mine: Mapping[int, ObservedRequest],
     setting: SchedulerSetting,
 ) -> float:
-    """The share of blocks found in the prefix cache that others held, too.
+    """The share of prefix-cache blocks that other requests held at the same time.
 
     Each member has blocks for its tokens; if fewer are in use, members share them.
     """

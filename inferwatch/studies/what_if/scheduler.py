@@ -83,8 +83,8 @@ class FreeBlocks:
     """Free blocks, in the order in which vLLM allocates them.
 
     As in its ``BlockPool.free_blocks``: first those without cached content, the last
-    freed first; then the others, least recently used first, of each request its last
-    block first. The order among the former makes no difference here.
+    freed first; then the others, least recently used first, and of each request its
+    last block first. The order of blocks without content makes no difference here.
     """
 
     def __init__(self, blocks: int) -> None:
@@ -320,9 +320,9 @@ class Scheduler:
         return max(setting.long_prefill_tokens, share)
 
     def _fits(self, demand: Sequence[int], budget: int) -> bool:
-        """Whether all running requests get their tokens, except perhaps the last.
+        """Whether all running requests get their tokens, except perhaps the last one.
 
-        Decoding requests are ahead of it, so they need not be visited.
+        Decoding requests are ahead of it, so that they need not be visited.
         """
         left, blocks = budget - self._decoding, 0
         if left < 0:

@@ -1,4 +1,4 @@
-"""Builds a run to simulate from a screen's data: a snapshot and its steps."""
+"""Builds a run to simulate from a snapshot and its steps, as screens have them."""
 
 from collections.abc import Sequence
 

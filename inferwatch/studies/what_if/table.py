@@ -52,15 +52,15 @@ def heads(result: WhatIf) -> tuple[str, ...]:
     return tuple(changed(result.setting, each.setting) for each in result.predictions)
 
 
-def changed(was: SchedulerSetting, now: SchedulerSetting) -> str:
+def changed(before: SchedulerSetting, now: SchedulerSetting) -> str:
     parts = []
-    if now.max_num_seqs != was.max_num_seqs:
+    if now.max_num_seqs != before.max_num_seqs:
         parts.append(f"seqs {now.max_num_seqs:,}")
-    if now.max_num_batched_tokens != was.max_num_batched_tokens:
+    if now.max_num_batched_tokens != before.max_num_batched_tokens:
         parts.append(f"tokens {now.max_num_batched_tokens:,}")
-    if now.kv_blocks != was.kv_blocks:
+    if now.kv_blocks != before.kv_blocks:
         parts.append(f"KV {now.kv_blocks:,}")
-    if now.rate != was.rate:
+    if now.rate != before.rate:
         parts.append(f"rate ×{now.rate:g}")
     return ", ".join(parts) or "as it was"
 

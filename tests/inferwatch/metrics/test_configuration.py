@@ -41,7 +41,7 @@ SENT = vllm_names.SETTING_PATHS.keys() | vllm_names.SOMETIMES_SET.keys()
 """By the probe: vLLM's flags."""
 SAID = {*sglang.SETTINGS, *vllm.SETTINGS, *llamacpp.SETTINGS, "clock"}
 """By servers, of themselves."""
-READERS = {"flag", "told", "limit_text"}
+READERS = {"flag", "setting", "limit_text"}
 """Of Facts: the first argument is the key."""
 
 

@@ -1,8 +1,8 @@
-"""The abandon scenario: is capacity freed when clients hang up mid-answer?.
+"""The abandon scenario: is capacity freed when clients hang up mid-answer?
 
 The engine's probe reports when it ended these requests, and what it computed for them
 meanwhile. Without one, the server's token counter shows how many tokens were generated
-for nobody.
+that nobody read.
 """
 
 from collections.abc import Sequence
@@ -55,17 +55,17 @@ class _Ends:
 
     @property
     def known(self) -> int:
-        """Number of requests whose end tells something."""
+        """Number of requests known to be aborted or to have run on."""
         return self.freed.n + self.ran_on.n
 
 
 def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """Return what hung-up requests cost, and how the other clients fared."""
+    """Return what hung-up requests cost, and how the other requests fared."""
     book = evidence.book
     hung = [each for each in book.records if each.failure == HUNG_UP]
     numbers: dict[str, Any] = {"hung_up": len(hung), **_stayed(book)}
     if len(hung) < FEWEST_EVENTS:
-        return _told(too_few("clients that hung up", len(hung), book), numbers)
+        return _finding(too_few("clients that hung up", len(hung), book), numbers)
     ends = _ends(hung, evidence.trail) if evidence.trail is not None else None
     if ends is not None and ends.known >= FEWEST_EVENTS:
         numbers |= {
@@ -75,13 +75,13 @@ def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
             "end_unknown": ends.unknown,
             "tokens_after_hang_up_mean": ends.tokens_after,
         }
-        return _told(f"{_by_engine(ends)}; {_who_stayed(numbers)}", numbers)
+        return _finding(f"{_by_engine(ends)}; {_who_stayed(numbers)}", numbers)
     wasted = _wasted_share(evidence, hung)
     numbers["unread_tokens_made_share"] = wasted
-    return _told(f"{_by_counters(wasted)}; {_who_stayed(numbers)}", numbers)
+    return _finding(f"{_by_counters(wasted)}; {_who_stayed(numbers)}", numbers)
 
 
-def _told(sentence: str, numbers: dict[str, Any]) -> ScenarioFinding:
+def _finding(sentence: str, numbers: dict[str, Any]) -> ScenarioFinding:
     return ScenarioFinding(name=NAME, sentence=sentence, numbers=numbers)
 
 
@@ -138,12 +138,12 @@ def _ends(hung: Sequence[RequestRecord], trail: EngineTrail) -> _Ends:
     own: list[float] = []
     after: list[int] = []
     for record in hung:
-        told, left_ns = trail.request(record), record.end_ns
-        if told is None or told.finished_ns is None or left_ns is None:
+        request, left_ns = trail.request(record), record.end_ns
+        if request is None or request.finished_ns is None or left_ns is None:
             continue
-        took = max(told.finished_ns - left_ns, 0)
-        (freed if told.reason == ABORT else own).append(took)
-        after.append(sum(n for end, n in trail.tokens_of(told) if end > left_ns))
+        took = max(request.finished_ns - left_ns, 0)
+        (freed if request.reason == ABORT else own).append(took)
+        after.append(sum(n for end, n in trail.tokens_of(request) if end > left_ns))
     usual = median(freed) if freed else 0.0
     ran_on = [each for each in own if each > usual]
     return _Ends(
@@ -160,7 +160,7 @@ def _wasted_share(
 ) -> float | None:
     """Return the share of unread tokens that were generated anyway; None if unknown.
 
-    Answers are taken to be as long as others; other traffic distorts the result.
+    Answers are assumed to be as long as others; other traffic distorts the result.
     """
     made = delta(evidence.before, evidence.after, "generation_tokens_total")
     book = evidence.book

@@ -66,10 +66,10 @@ def tell_burst(evidence: ScenarioEvidence) -> ScenarioFinding:
         "ttft_inside": inside.as_json(),
         "ttft_outside": outside.as_json(),
     }
-    said = _sentence(bursts, over, book)
+    text = _sentence(bursts, over, book)
     if over.n >= FEWEST_EVENTS and outside.quantiles.n:
-        said += f"; {_waiting(inside, outside)}"
-    return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
+        text += f"; {_waiting(inside, outside)}"
+    return ScenarioFinding(name=NAME, sentence=text, numbers=numbers)
 
 
 def _sentence(bursts: Sequence[_Burst], over: EventMean, book: LoadBook) -> str:
@@ -83,11 +83,11 @@ def _sentence(bursts: Sequence[_Burst], over: EventMean, book: LoadBook) -> str:
     if over.n < FEWEST_EVENTS:
         return too_few("bursts", over.n, book)
     size = round(sum(each.size for each in bursts) / len(bursts))
-    said = (
+    text = (
         f"after a burst of {counted(size, 'request')} nobody waits any more within "
         f"{over.text(counted(over.n, 'burst'))}"
     )
-    return f"{said}; {stuck} more were never over" if stuck else said
+    return f"{text}; {stuck} more were never over" if stuck else text
 
 
 def _waiting(inside: Estimate, outside: Estimate) -> str:
@@ -116,8 +116,10 @@ def _burst(
 
 def _over_ns(records: Sequence[RequestRecord], trail: EngineTrail | None) -> int | None:
     if trail is not None and len(trail.ranks) == 1:
-        told = [trail.request(each) for each in records]
-        added = [e.added_ns for e in told if e is not None and e.added_ns is not None]
+        requests = [trail.request(each) for each in records]
+        added = [
+            e.added_ns for e in requests if e is not None and e.added_ns is not None
+        ]
         if len(added) == len(records):
             return _empty_ns(trail, max(added))
     firsts = [each.first_token_ns for each in records]
@@ -126,7 +128,7 @@ def _over_ns(records: Sequence[RequestRecord], trail: EngineTrail | None) -> int
 
 
 def _empty_ns(trail: EngineTrail, since_ns: int) -> int | None:
-    """Return the first step since then that left no request waiting."""
+    """Return the start of the first step since then that left no request waiting."""
     starts = trail.step_starts_ns
     for place in range(bisect_left(starts, since_ns), len(starts)):
         if not trail.waiting[place]:

@@ -33,36 +33,36 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
     worth = event_mean(gains, signed=True)
     cold = event_mean(known_ns(ttft_ns, [cold for cold, _ in pairs]))
     warm = event_mean(known_ns(ttft_ns, [warm for _, warm in pairs]))
-    held = _held_share([warm for _, warm in pairs], evidence.trail)
+    share = _cached_share([warm for _, warm in pairs], evidence.trail)
     numbers = {
         "pairs": len(pairs),
         "worth": worth.as_json(),
         "ttft_cold": cold.as_json(),
         "ttft_warm": warm.as_json(),
-        "cached_share_of_warm": held,
+        "cached_share_of_warm": share,
     }
     if worth.n < FEWEST_EVENTS:
-        said = too_few("prompts that were asked twice", worth.n, book)
-        return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
+        text = too_few("prompts that were asked twice", worth.n, book)
+        return ScenarioFinding(name=NAME, sentence=text, numbers=numbers)
     means = f"TTFT p50 {short(cold.median_s)} cold, {short(warm.median_s)} warm"
     n = counted(worth.n, "prompt asked twice", "prompts asked twice")
-    if held is not None and held < MOSTLY:
-        said = (
-            f"the prefix cache did not keep them: it held {held:.0%} of the warm "
+    if share is not None and share < MOSTLY:
+        text = (
+            f"the prefix cache did not keep them: it held {share:.0%} of the warm "
             f"prompts' tokens; {means} ({n})"
         )
-    elif not worth.median_told_from_zero:
-        said = (
+    elif not worth.median_excludes_zero:
+        text = (
             "a prefix-cache hit is worth nothing that can be told: "
             f"{worth.median_text(n)} of TTFT; {means}"
         )
     else:
-        said = f"a prefix-cache hit is worth {worth.median_text(n)} of TTFT: {means}"
-    if held is not None and held >= MOSTLY:
-        said += f"; the cache held {held:.0%} of the warm prompts' tokens"
-    elif held is None:
-        said += "; nobody told how much of them the cache held"
-    return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
+        text = f"a prefix-cache hit is worth {worth.median_text(n)} of TTFT: {means}"
+    if share is not None and share >= MOSTLY:
+        text += f"; the cache held {share:.0%} of the warm prompts' tokens"
+    elif share is None:
+        text += "; nobody told how much of them the cache held"
+    return ScenarioFinding(name=NAME, sentence=text, numbers=numbers)
 
 
 Pair = tuple[RequestRecord, RequestRecord]
@@ -72,7 +72,7 @@ def _pairs(records: Sequence[RequestRecord]) -> list[Pair]:
     """Return each prompt's first and second request.
 
     Both are in the order in which they were made: the n-th warm request repeats the
-    n-th of the cold ones that are repeated, which is every other one at most.
+    n-th cold one that is repeated, which is at most every other one.
     """
     made = sorted(
         (each for each in records if each.phase is Phase.STEADY),
@@ -93,15 +93,19 @@ def _ttfts(pair: Pair) -> tuple[int | None, int | None]:
     return ttft_ns(cold), ttft_ns(warm)
 
 
-def _held_share(
+def _cached_share(
     warm: Sequence[RequestRecord], trail: EngineTrail | None
 ) -> float | None:
     """Return the cached share of warm prompt tokens, 0-1; None if not reported."""
-    asked = held = 0
+    prompt_tokens = cached_tokens = 0
     for record in warm if trail is not None else ():
-        told = trail.request(record) if trail is not None else None
-        if told is None or told.cached_tokens is None or record.prompt_tokens is None:
+        request = trail.request(record) if trail is not None else None
+        if (
+            request is None
+            or request.cached_tokens is None
+            or record.prompt_tokens is None
+        ):
             continue
-        asked += record.prompt_tokens
-        held += told.cached_tokens
-    return held / asked if asked else None
+        prompt_tokens += record.prompt_tokens
+        cached_tokens += request.cached_tokens
+    return cached_tokens / prompt_tokens if prompt_tokens else None

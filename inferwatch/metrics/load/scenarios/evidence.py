@@ -1,7 +1,7 @@
 """The evidence for scenario findings, and means over few events.
 
 Long prompts, bursts and hang-ups are far apart, so a few of them are taken to be
-independent; many are treated as everywhere else.
+independent; for many, intervals are those of correlated values, as elsewhere.
 """
 
 import math
@@ -58,7 +58,7 @@ class EngineTrail:
         self._requests: dict[tuple[str, str], EngineRequest] = {}
         self._named: dict[str, EngineRequest] = {}
         """Requests by the client's id."""
-        self._came: dict[tuple[str, int], array[int]] = {}
+        self._token_ends: dict[tuple[str, int], array[int]] = {}
         """By source and ordinal: end of each step with tokens, and how many,
         alternating.
         """
@@ -82,7 +82,7 @@ class EngineTrail:
     def tokens_of(self, request: EngineRequest) -> list[tuple[int, int]]:
         """Return the end of each step with tokens of a request, and how many."""
         source = self._sources.get(id(request), "")
-        flat = self._came.get((source, request.ordinal or 0), array("q"))
+        flat = self._token_ends.get((source, request.ordinal or 0), array("q"))
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def _event(self, event: RequestEvent) -> None:
@@ -110,13 +110,13 @@ class EngineTrail:
         self.waiting.append(step.waiting)
         for ordinal, tokens in zip(step.members, step.produced, strict=False):
             if tokens:
-                came = self._came.setdefault((step.source, ordinal), array("q"))
+                came = self._token_ends.setdefault((step.source, ordinal), array("q"))
                 came.extend((step.end_ns, tokens))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioEvidence:
-    """Everything known of a scenario's run."""
+    """The readings of a scenario's run, from client and server."""
 
     book: LoadBook
     trail: EngineTrail | None = None
@@ -128,7 +128,7 @@ class ScenarioEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioFinding:
-    """What a run of a scenario found."""
+    """The result of a scenario's run: a sentence and its numbers."""
 
     name: str
     sentence: str
@@ -156,11 +156,11 @@ class EventMean:
     worst_s: float | None = None
 
     @property
-    def told_from_zero(self) -> bool:
+    def excludes_zero(self) -> bool:
         return _leaves_out_zero(self.ci95)
 
     @property
-    def median_told_from_zero(self) -> bool:
+    def median_excludes_zero(self) -> bool:
         return _leaves_out_zero(self.median_ci95)
 
     def text(self, of: str) -> str:
@@ -255,8 +255,8 @@ def short(duration_s: float | None) -> str:
 
 def too_few(what: str, n: int, book: LoadBook, needed: int = FEWEST_EVENTS) -> str:
     """Return advice such as ``too few long prompts: 3; run it for 60 s``."""
-    said = f"too few {what} to tell: {n}"
+    text = f"too few {what} to tell: {n}"
     if not n or not book.span_s:
-        return f"{said}; run it for longer"
+        return f"{text}; run it for longer"
     wanted_s = math.ceil(book.span_s * needed / n * 1.2 / 10) * 10
-    return f"{said}; run it for {wanted_s:,} s"
+    return f"{text}; run it for {wanted_s:,} s"

@@ -1,7 +1,7 @@
-"""The interference scenario: what a long prompt costs the chats beside it.
+"""The interference scenario: how a long prompt delays the chats beside it.
 
 While a long prompt is in prefill, steps take longer, and the tokens of other requests
-come later. The engine's probe reports when that was; else it is taken to be from the
+come later. The engine's probe reports when that was; else it is assumed to be from the
 client's send to the first token.
 """
 
@@ -89,22 +89,22 @@ def _sentence(numbers: dict[str, Any], costs: EventMean) -> str:
     beside, otherwise = numbers["itl"]["beside"], numbers["itl"]["otherwise"]
     tokens = numbers["long_prompt_tokens_mean"]
     size = f" of {tokens:,.0f} tokens" if tokens is not None else ""
-    told = counted(costs.n, "long prompt")
-    if not costs.told_from_zero:
-        said = (
+    prompts = counted(costs.n, "long prompt")
+    if not costs.excludes_zero:
+        text = (
             f"a long prompt{size} costs the chats beside it nothing that can be told: "
-            f"{costs.text(told)} each"
+            f"{costs.text(prompts)} each"
         )
     else:
-        said = f"each long prompt{size} costs each chat beside it {costs.text(told)}"
-    said += (
+        text = f"each long prompt{size} costs each chat beside it {costs.text(prompts)}"
+    text += (
         f"; their ITL is {short(beside.mean_s)} while one prefills, "
         f"{short(otherwise.mean_s)} otherwise"
     )
     ttft, ttft_else = numbers["ttft"]["beside"], numbers["ttft"]["otherwise"]
     if min(ttft.n, ttft_else.n) >= FEWEST_EVENTS:
-        said += f"; TTFT {short(ttft.mean_s)} against {short(ttft_else.mean_s)}"
-    return said
+        text += f"; TTFT {short(ttft.mean_s)} against {short(ttft_else.mean_s)}"
+    return text
 
 
 def _cannot(why: str) -> ScenarioFinding:
@@ -134,11 +134,11 @@ def _longest(book: LoadBook) -> str | None:
 
 def _prefill(record: RequestRecord, trail: EngineTrail | None) -> _Span | None:
     """Return when a prompt was in prefill; None if unknown."""
-    told = trail.request(record) if trail is not None else None
-    if trail is not None and told is not None and told.scheduled_ns is not None:
-        came = trail.tokens_of(told)
+    request = trail.request(record) if trail is not None else None
+    if trail is not None and request is not None and request.scheduled_ns is not None:
+        came = trail.tokens_of(request)
         if came:
-            return _Span(told.scheduled_ns, came[0][0])
+            return _Span(request.scheduled_ns, came[0][0])
     if record.sent_ns is None or record.first_token_ns is None:
         return None
     return _Span(record.sent_ns, record.first_token_ns)
@@ -185,20 +185,20 @@ def _costs(
     The delay is relative to the mean gap without any long prompt.
     """
     usual_ns = float(gaps.lengths_ns[~beside].mean())
-    found: list[float] = []
+    costs_ns: list[float] = []
     for span in sorted(prefills, key=lambda each: each.start_ns):
         mine = (gaps.starts_ns < span.end_ns) & (gaps.ends_ns > span.start_ns)
         if not mine.any():
             continue
         later = gaps.lengths_ns[mine] - usual_ns
-        found.append(float(later.sum()) / len(np.unique(gaps.request[mine])))
-    return event_mean(found, signed=True)
+        costs_ns.append(float(later.sum()) / len(np.unique(gaps.request[mine])))
+    return event_mean(costs_ns, signed=True)
 
 
 def _of_requests(
     chats: Sequence[RequestRecord], prefills: Sequence[_Span]
 ) -> dict[str, Any]:
-    """Return TTFT and TPOT of chats beside a long prompt, and of the others."""
+    """Return TTFT and TPOT of chats beside a long prompt, and of the other chats."""
     return {
         "ttft": _compared(
             [(each.intended_ns, each.first_token_ns, ttft_ns(each)) for each in chats],

@@ -44,16 +44,16 @@ def time_charts(data: PageData) -> list[str]:
     line = data.snapshot.timeline
     bin_ns, rows = line.bin_ns, _hardware(line)
     if any(each is not None for each in line.running_max):
-        told = _drawn(_scraped(line), line.start_ns, bin_ns)
+        charts = _drawn(_scraped(line), line.start_ns, bin_ns)
     elif any(line.steps):
-        told = _drawn(_engine(line), line.start_ns, bin_ns)
+        charts = _drawn(_engine(line), line.start_ns, bin_ns)
     else:
-        told = _drawn(_client(data.client), 0, data.client.bin_ns)
-    return [*told, *_drawn(rows, line.start_ns, bin_ns)]
+        charts = _drawn(_client(data.client), 0, data.client.bin_ns)
+    return [*charts, *_drawn(rows, line.start_ns, bin_ns)]
 
 
 def cdfs(data: PageData) -> list[str]:
-    """Cumulative distributions: one figure each for the server's and client's view."""
+    """Cumulative distributions: one figure for the server and one for the client."""
     view = data.snapshot.client
     many = view is not None and len(view.runs) > 1
     client = "client, all loads together" if many else "client"

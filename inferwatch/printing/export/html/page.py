@@ -61,20 +61,22 @@ def write_html(recording: Recording, destination: Destination) -> None:
 
 
 def _page(recording: Recording, data: PageData) -> Iterator[Block]:
-    shown = data.snapshot
-    summary = summarise(shown, recording.session.id, recording.session)
+    snapshot = data.snapshot
+    summary = summarise(snapshot, recording.session.id, recording.session)
     yield from _about(recording)
-    yield Cards(pairs=[*_cards(summary), *slo_cards(shown), *_hardware_cards(shown)])
+    yield Cards(
+        pairs=[*_cards(summary), *slo_cards(snapshot), *_hardware_cards(snapshot)]
+    )
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
     yield from headed_charts("Over the session", time_charts(data))
     yield from headed_charts("Distributions", cdfs(data))
-    yield from _causes(shown)
-    yield from _hardware(shown)
+    yield from _causes(snapshot)
+    yield from _hardware(snapshot)
     yield from _findings(summary["findings"])
     if (engine := summary["engine"]) is not None:
-        told = [(k, None if v is None else str(v)) for k, v in engine.items()]
-        yield from _facts("Engine", told)
+        facts = [(k, None if v is None else str(v)) for k, v in engine.items()]
+        yield from _facts("Engine", facts)
     yield from _notes(data)
     yield all_numbers("The summary as JSON, as --json prints it", summary)
 
@@ -132,35 +134,35 @@ def _cards(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def slo_cards(shown: Snapshot) -> list[tuple[str, str]]:
+def slo_cards(snapshot: Snapshot) -> list[tuple[str, str]]:
     """SLO attainment and cost of tokens; empty without objectives and prices."""
-    found: list[tuple[str, str]] = []
-    state, told = shown.slo, shown.spending
+    cards: list[tuple[str, str]] = []
+    state, spending = snapshot.slo, snapshot.spending
     if state is not None and state.share is not None:
         verdict = "met" if state.met else "MISSED"
-        found.append((f"SLO {verdict}: {state.slo}", format_nines(state.share)))
+        cards.append((f"SLO {verdict}: {state.slo}", format_nines(state.share)))
         if state.goodput_per_s is not None:
-            found.append(("goodput, req/s", format_rate(state.goodput_per_s)))
-    if told is not None:
+            cards.append(("goodput, req/s", format_rate(state.goodput_per_s)))
+    if spending is not None:
         per = (
-            (f"{told.currency} per Mtok", told.per_mtok),
-            (f"{told.currency} per good Mtok", told.per_mtok_good),
-            ("J per prompt token", told.joules_per_prefill_token),
-            ("J per decode token", told.joules_per_decode_token),
+            (f"{spending.currency} per Mtok", spending.per_mtok),
+            (f"{spending.currency} per good Mtok", spending.per_mtok_good),
+            ("J per prompt token", spending.joules_per_prefill_token),
+            ("J per decode token", spending.joules_per_decode_token),
         )
-        found += [(name, format_figure(x)) for name, x in per if x is not None]
-    return found
+        cards += [(name, format_figure(x)) for name, x in per if x is not None]
+    return cards
 
 
-def _hardware_cards(shown: Snapshot) -> list[tuple[str, str]]:
-    told = shown.hardware
-    mean = told.hbm_bytes_per_s_mean
-    of = f" of {told.gpus} GPUs" if told.gpus > 1 else ""
+def _hardware_cards(snapshot: Snapshot) -> list[tuple[str, str]]:
+    hardware = snapshot.hardware
+    mean = hardware.hbm_bytes_per_s_mean
+    of = f" of {hardware.gpus} GPUs" if hardware.gpus > 1 else ""
     cards = (
         (f"HBM, mean GB/s{of}", None if mean is None else mean / GIGA, format_rate),
-        ("SM active, mean", told.sm_active_mean, format_share),
-        (f"power, mean W{of}", told.power_w_mean, format_count),
-        ("J per output token", told.joules_per_token, format_figure),
+        ("SM active, mean", hardware.sm_active_mean, format_share),
+        (f"power, mean W{of}", hardware.power_w_mean, format_count),
+        ("J per output token", hardware.joules_per_token, format_figure),
     )
     return [(name, show(value)) for name, value, show in cards if value is not None]
 
@@ -183,9 +185,9 @@ def _latencies(summary: Summary) -> Iterator[Block]:
 
 
 def _latency_table(heading: str, rows: Summary) -> Iterator[Block]:
-    held = [name for name in SHOWN if rows.get(name, {}).get("n")]
-    if held:
-        cells = (_latency(name, rows[name]) for name in held)
+    metrics = [name for name in SHOWN if rows.get(name, {}).get("n")]
+    if metrics:
+        cells = (_latency(name, rows[name]) for name in metrics)
         yield from headed_table(f"Latencies, {heading}", ("n", *COLUMNS), cells)
 
 
@@ -204,14 +206,15 @@ def _latency(metric: str, row: Summary) -> Iterator[str | Cell]:
 def _verdict(client: Summary) -> Sentence:
     """Whether the client was fast enough for its latencies, and if not, why."""
     words = client_words(client["verdict"])
-    said = f"{words[0].upper()}{words[1:]}"
+    verdict = f"{words[0].upper()}{words[1:]}"
     if not client["reasons"]:
-        return Sentence(text=f"{said}.")
+        return Sentence(text=f"{verdict}.")
     why = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
-    told = (
-        f"{said}: {'; '.join(why)}. These numbers are the client's, not the server's."
+    sentence = (
+        f"{verdict}: {'; '.join(why)}. These numbers are the client's, not the "
+        "server's."
     )
-    return Sentence(text=f"▲ {told}", tone="doubt")
+    return Sentence(text=f"▲ {sentence}", tone="doubt")
 
 
 def _servers(servers: Sequence[Summary]) -> Iterator[Block]:
@@ -236,15 +239,15 @@ def _server(server: Summary) -> Iterator[str]:
 # Why requests were slow, and stalls of the scheduler.
 
 
-def _causes(shown: Snapshot) -> Iterator[Block]:
-    if shown.slowest is not None and shown.slowest.groups:
-        yield from _slowest(shown.slowest)
-    if rows := slowest_rows(shown):
+def _causes(snapshot: Snapshot) -> Iterator[Block]:
+    if snapshot.slowest is not None and snapshot.slowest.groups:
+        yield from _slowest(snapshot.slowest)
+    if rows := slowest_rows(snapshot):
         names = ("TTFT", "where it went", "longest gap", "because of")
         yield from headed_table("Slowest requests", names, map(_request, rows))
-    if shown.stalls:
+    if snapshot.stalls:
         yield from headed_table(
-            "Stalls", ("at", "took", "what"), map(_stall, shown.stalls)
+            "Stalls", ("at", "took", "what"), map(_stall, snapshot.stalls)
         )
 
 
@@ -258,16 +261,16 @@ def _slowest(slowest: SlowRequests) -> Iterator[Block]:
         ),
     )
     which = "from p99 on" if slowest.is_p99 else "the slowest tenth"
-    said = f"{counted(slowest.n, 'request')} of {slowest.of:,}: {which}"
-    yield Sentence(text=f"{said}; shares are of their time to the first token")
+    text = f"{counted(slowest.n, 'request')} of {slowest.of:,}: {which}"
+    yield Sentence(text=f"{text}; shares are of their time to the first token")
 
 
 def _request(row: RequestRow) -> Iterator[str]:
     yield row.name
     yield format_duration(row.ttft_s)
     parts = sorted(row.ttft_parts, key=lambda part: -part[1])[:MOST_PARTS]
-    said = (f"{format_duration(part_s).strip()} {cause}" for cause, part_s in parts)
-    yield ", ".join(said) or UNKNOWN
+    texts = (f"{format_duration(part_s).strip()} {cause}" for cause, part_s in parts)
+    yield ", ".join(texts) or UNKNOWN
     yield format_duration(row.itl_max_s)
     yield "" if row.itl_cause is None else SPOKEN[row.itl_cause]
 
@@ -282,19 +285,19 @@ def _stall(stall: Stall) -> Iterator[str]:
 # A row for each GPU and each host, over the whole session.
 
 
-def _hardware(shown: Snapshot) -> Iterator[Block]:
-    gpus = shown.gpus
+def _hardware(snapshot: Snapshot) -> Iterator[Block]:
+    gpus = snapshot.gpus
     if gpus:
         names = ("HBM, mean", "of peak", "SM active", "power, mean", "limit", "energy")
         heads = (*names, "throttled", "memory", "measured by")
         yield from headed_table("GPUs", heads, map(_gpu, gpus))
         if any(gpu.is_simulated for gpu in gpus):
             yield Sentence(text=f"▲ {SIMULATED}", tone="doubt")
-    told = shown.hardware.no_gpu
-    if told and not gpus and shown.hosts:
+    reason = snapshot.hardware.no_gpu
+    if reason and not gpus and snapshot.hosts:
         yield PrintedHeading("GPUs")
-        yield Sentence(text=f"none: {told}")
-    hosts = [host for host in shown.hosts if host.info is not None]
+        yield Sentence(text=f"none: {reason}")
+    hosts = [host for host in snapshot.hosts if host.info is not None]
     if hosts:
         of_host = ("processor", "cores", "memory", "API loop lag, worst")
         yield from headed_table("Hosts", of_host, map(_host, hosts))
@@ -314,9 +317,9 @@ def _gpu(gpu: GpuState) -> Iterator[str]:
     yield _with_unit(gpu.power_w_mean, "W")
     yield _with_unit(gpu.power_limit_w, "W")
     yield _with_unit(None if gpu.energy_j is None else gpu.energy_j / 1e3, "kJ")
-    held = {why: share for why, share in gpu.throttled.items() if share}
-    said = ", ".join(f"{why} {format_share(share)}" for why, share in held.items())
-    yield said or ("no" if gpu.throttled else UNKNOWN)
+    shares = {why: share for why, share in gpu.throttled.items() if share}
+    text = ", ".join(f"{why} {format_share(share)}" for why, share in shares.items())
+    yield text or ("no" if gpu.throttled else UNKNOWN)
     yield format_bytes(gpu.memory_used_bytes)
     yield gpu.via or UNKNOWN
 
@@ -338,27 +341,27 @@ def _with_unit(value: float | None, unit: str) -> str:
 # Findings and notes.
 
 
-def _findings(found: Sequence[Summary]) -> Iterator[Block]:
-    told = []
-    for each in found:
+def _findings(findings: Sequence[Summary]) -> Iterator[Block]:
+    facts = []
+    for each in findings:
         begun, until_s = clock(each["since_s"]), each["until_s"]
         span = f"{begun} to {'the end' if until_s is None else clock(until_s)}"
-        told.append((span, f"{each['title']}: {each['sentence']}"))
-    yield from _facts("Findings", told)
+        facts.append((span, f"{each['title']}: {each['sentence']}"))
+    yield from _facts("Findings", facts)
 
 
 def _notes(data: PageData) -> Iterator[Block]:
     """Notes and bookmarks in order of time; long load plans are folded."""
-    told: list[tuple[int, str, str | Cell]] = [
+    rows: list[tuple[int, str, str | Cell]] = [
         (note.t_ns, str(note.kind), note_text(note)) for note in data.snapshot.notes
     ]
     for each in data.plans:
         folded = Cell(text=f"load plan {each.plan}", folded="load plan")
-        told.append((each.t_ns, str(NoteKind.STARTED), folded))
-    told += [(t_ns, "bookmark", text) for t_ns, text in data.bookmarks]
-    told += [(t_ns, "limits", text) for t_ns, text in data.limits]
-    told.sort(key=lambda each: each[0])
+        rows.append((each.t_ns, str(NoteKind.STARTED), folded))
+    rows += [(t_ns, "bookmark", text) for t_ns, text in data.bookmarks]
+    rows += [(t_ns, "limits", text) for t_ns, text in data.limits]
+    rows.sort(key=lambda each: each[0])
     yield from _facts(
         "Notes",
-        [(f"{clock(t_ns / NS_PER_S)} {kind}", text) for t_ns, kind, text in told],
+        [(f"{clock(t_ns / NS_PER_S)} {kind}", text) for t_ns, kind, text in rows],
     )

@@ -67,12 +67,12 @@ class Distribution:
 
     def points(self) -> Points:
         """The upper edge of each non-empty cell, with the cumulative share."""
-        held = np.flatnonzero(self._cells)
-        if not held.size:
+        cells = np.flatnonzero(self._cells)
+        if not cells.size:
             return []
-        upto = np.cumsum(self._cells[held]) / self._cells.sum()
-        edges = np.exp2((held + 1) / PER_OCTAVE) / NS_PER_S
-        start = float(np.exp2(held[0] / PER_OCTAVE) / NS_PER_S)
+        upto = np.cumsum(self._cells[cells]) / self._cells.sum()
+        edges = np.exp2((cells + 1) / PER_OCTAVE) / NS_PER_S
+        start = float(np.exp2(cells[0] / PER_OCTAVE) / NS_PER_S)
         return [(start, 0.0), *zip(edges.tolist(), upto.tolist(), strict=True)]
 
 
@@ -103,7 +103,7 @@ class ColumnLatencies:
 
 @dataclass(slots=True)
 class ClientColumns:
-    """The load generator's view over time, for sessions without an engine.
+    """The load generator's measurements over time, for sessions without an engine.
 
     Columns have equal length from the session's start; warm-up is left out.
     """
@@ -143,7 +143,7 @@ class ClientColumns:
     def _match(
         self, external_id: str, half: TokenTimes | RequestRecord
     ) -> TokenTimes | RequestRecord | None:
-        """The counterpart, if it has come; else this one waits while there is room."""
+        """Return the counterpart if it came before, else keep this one, given room."""
         other = self._waiting.pop(external_id, None)
         if other is None:
             self._waiting[external_id] = half
@@ -171,21 +171,21 @@ class ClientColumns:
         count = max([*self.ttft, *self.itl, *self.tokens], default=-1) + 1
         places = range(count)
         per_s = NS_PER_S / self.bin_ns
-        found: dict[str, Column] = {
+        by_series: dict[str, Column] = {
             "tokens": tuple(
                 None if (n := self.tokens.get(i, 0)) is None else n * per_s
                 for i in places
             )
         }
         for name, spreads in (("ttft", self.ttft), ("itl", self.itl)):
-            held = [spreads.get(i) for i in places]
-            found[f"{name}_mean"] = tuple(
-                each.total_ns / each.n / NS_PER_S if each else None for each in held
+            columns = [spreads.get(i) for i in places]
+            by_series[f"{name}_mean"] = tuple(
+                each.total_ns / each.n / NS_PER_S if each else None for each in columns
             )
-            found[f"{name}_max"] = tuple(
-                each.most_ns / NS_PER_S if each else None for each in held
+            by_series[f"{name}_max"] = tuple(
+                each.most_ns / NS_PER_S if each else None for each in columns
             )
-        return self.bin_ns, found
+        return self.bin_ns, by_series
 
     def _gaps(self, record: RequestRecord, times: TokenTimes) -> None:
         if record.phase is Phase.WARMUP or record.failure is not None:
@@ -222,18 +222,18 @@ def gather(recording: Recording) -> PageData:
     plans: list[LoadPlanned] = []
     changes, limits = LimitChanges(), list[tuple[int, str]]()
 
-    def changed(told: LiveLimits) -> None:
-        if (text := changes.said(told)) is not None:
-            limits.append((told.t_ns, text))
+    def changed(change: LiveLimits) -> None:
+        if (text := changes.said(change)) is not None:
+            limits.append((change.t_ns, text))
 
-    heard = _listeners(tracker, client) | {
+    listeners = _listeners(tracker, client) | {
         LoadPlanned: plans.append,
         LiveLimits: changed,
     }
     for reading in recording.readings():
         model.fold(reading)
-        if hear := heard.get(type(reading)):
-            hear(reading)
+        if listener := listeners.get(type(reading)):
+            listener(reading)
     now_ns = recording.session.duration_ns
     return PageData(
         snapshot=model.snapshot(now_ns, SnapshotQuery(Window.SESSION, client=True)),

@@ -147,8 +147,8 @@ class HostTracks:
             _count(self._trace, pid, "CPU, cores", since_ns, cores)
             busy = _grew(before.busy_s, sample.busy_s, elapsed_s)
             _count(self._trace, pid, "busy cores", since_ns, {"all": busy})
-            held = _by_role(before, sample, elapsed_s, "throttled_s")
-            shares = {role: _pc(share) for role, share in held.items()}
+            throttled = _by_role(before, sample, elapsed_s, "throttled_s")
+            shares = {role: _pc(share) for role, share in throttled.items()}
             if any(shares.values()):
                 _count(self._trace, pid, "held back, % of time", since_ns, shares)
         queue: Numbers = {"threads": sample.run_queue}
@@ -163,13 +163,13 @@ class HostTracks:
 
 def _by_role(before: HostSample, now: HostSample, elapsed_s: float, of: str) -> Numbers:
     then: dict[int, ProcessUsage] = {each.pid: each for each in before.processes}
-    found: dict[str, float | None] = {}
+    shares: dict[str, float | None] = {}
     for usage in now.processes:
         earlier = getattr(then.get(usage.pid), of, None)
         grew = _grew(earlier, getattr(usage, of), elapsed_s)
         if grew is not None:
-            found[usage.role] = round((found.get(usage.role) or 0.0) + grew, 4)
-    return found
+            shares[usage.role] = round((shares.get(usage.role) or 0.0) + grew, 4)
+    return shares
 
 
 def _grew(then: float | None, now: float | None, elapsed_s: float) -> float | None:

@@ -10,7 +10,7 @@ from inferwatch.printing.export.perfetto.trace_format import Slots, Trace, Track
 
 @dataclass(slots=True, kw_only=True)
 class TracedRequest:
-    """A request, written to the trace once its end has been seen."""
+    """A request, written to the trace some time after its end was reported."""
 
     request_id: str
     first_ns: int
@@ -115,7 +115,7 @@ class RequestTracks:
                 request.enter(NEXT[request.phase[0]], step.end_ns)
 
     def cut(self, source: str | None = None) -> None:
-        """End the requests of a lost engine, or of all engines at the end."""
+        """End the requests of a lost engine, or all of them at the end."""
         for key, request in self._requests.items():
             if source in {None, key[0]} and not request.ended >= request.seen:
                 request.facts["unfinished"] = True

@@ -170,8 +170,8 @@ class EngineTracks:
 
     def limits(self, limits: LiveLimits) -> None:
         rank = self._rank(limits.source, limits.rank)
-        held = dict(zip(LABELS.values(), values_of(limits), strict=True))
-        self._show(rank, "limits", limits.t_ns, held)
+        values = dict(zip(LABELS.values(), values_of(limits), strict=True))
+        self._show(rank, "limits", limits.t_ns, values)
 
     def totals(self, totals: Totals) -> None:
         """Write the queue's counters, which an idle engine reports as well."""
@@ -188,7 +188,7 @@ class EngineTracks:
 
     def close(self) -> None:
         for rank in self._ranks.values():
-            self._tell_rate(rank)
+            self._write_rate(rank)
             if rank.end_ns is not None:
                 self._show(rank, "batch", rank.end_ns, {"prefill": 0, "decode": 0})
 
@@ -213,12 +213,12 @@ class EngineTracks:
     def _count(self, rank: RankTracks, step: Step) -> None:
         second = step.end_ns // RATE_NS
         if second != rank.second:
-            self._tell_rate(rank)
+            self._write_rate(rank)
             rank.second, rank.tokens = second, {"output": 0, "prefill": 0}
         rank.tokens["output"] += step.output_tokens
         rank.tokens["prefill"] += step.prefill_tokens
 
-    def _tell_rate(self, rank: RankTracks) -> None:
+    def _write_rate(self, rank: RankTracks) -> None:
         """Write the token rate of the past second, then zero."""
         if rank.second is not None:
             start_ns = rank.second * RATE_NS
@@ -335,7 +335,7 @@ class ClientTracks:
 
 def _moments(record: RequestRecord) -> list[tuple[str, int]]:
     """The known stages of a request with their starts, in ascending order."""
-    told = (
+    stages = (
         ("wait in the client", record.intended_ns),
         ("wait for the first token", record.sent_ns),
         ("stream", record.first_token_ns),
@@ -343,7 +343,7 @@ def _moments(record: RequestRecord) -> list[tuple[str, int]]:
         ("end", record.end_ns),
     )
     moments: list[tuple[str, int]] = []
-    for name, t_ns in told:
+    for name, t_ns in stages:
         if t_ns is not None:
             latest = moments[-1][1] if moments else t_ns
             moments.append((name, max(t_ns, latest)))
@@ -361,20 +361,20 @@ class SessionTracks:
     def limits(self, limits: LiveLimits) -> None:
         text = self._changes.said(limits)
         if text is not None:
-            asked = {"change": limits.change, "by": limits.by, "kept": limits.kept}
-            self._instant("limits", text, limits.t_ns, asked)
+            facts = {"change": limits.change, "by": limits.by, "kept": limits.kept}
+            self._instant("limits", text, limits.t_ns, facts)
 
     def note(self, note: Note) -> None:
         self._instant("notes", note_text(note), note.t_ns, {"kind": note.kind})
 
     def planned(self, planned: LoadPlanned) -> None:
-        asked = f"load plan {planned.plan}"
-        self._instant("notes", asked, planned.t_ns, {"kind": NoteKind.STARTED})
+        text = f"load plan {planned.plan}"
+        self._instant("notes", text, planned.t_ns, {"kind": NoteKind.STARTED})
 
     def load(self, event: LoadEvent) -> None:
         rate, users = event.rate_per_s, event.users
-        asked = {"rate_per_s": rate, "users": users, "text": event.text}
-        self._instant("load", event.kind, event.t_ns, asked)
+        facts = {"rate_per_s": rate, "users": users, "text": event.text}
+        self._instant("load", event.kind, event.t_ns, facts)
 
     def bookmark(self, text: str, t_ns: int) -> None:
         self._instant("bookmarks", text, t_ns, {})

@@ -101,9 +101,9 @@ class _Durations:
 
     def ticks(self) -> list[AxisTick]:
         narrow = self.high - self.low < NARROW_DECADES
-        found = self._even() if narrow else self._round()
+        durations = self._even() if narrow else self._round()
         ticks: list[AxisTick] = []
-        for each in found:
+        for each in durations:
             x = self.x(each)
             apart = APART_AT_EDGE if ticks and ticks[-1].at < EDGE else APART
             if not ticks or x - ticks[-1].at >= apart:
@@ -113,8 +113,8 @@ class _Durations:
     def _round(self) -> list[float]:
         steps = next(s for most, s in STEPS.items() if self.high - self.low < most)
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
-        found = (step * 10.0**power for power in powers for step in steps)
-        return [each for each in found if self.low <= math.log10(each) <= self.high]
+        durations = (step * 10.0**power for power in powers for step in steps)
+        return [each for each in durations if self.low <= math.log10(each) <= self.high]
 
     def _even(self) -> list[float]:
         """Ticks at equal time steps, where the axis is too narrow for powers of ten."""
@@ -134,33 +134,33 @@ def distributions(pair: SessionPair) -> list[str]:
 
 def _chart(pair: SessionPair, of: str) -> str:
     sides = (pair.a, pair.b)
-    held = [_held(side, of) for side in sides]
-    most = max((each.n for runs in held for each in runs), default=0)
+    runs_of_sides = [_runs_with(side, of) for side in sides]
+    most = max((each.n for runs in runs_of_sides for each in runs), default=0)
     shares = _Shares(TOP if most >= MANY else FEW_TOP)
-    curves = [[_quantiles(run, shares.drawn) for run in runs] for runs in held]
-    known = [each[each > 0] for runs in curves for each in runs]
-    if not sum(map(len, known)):
+    curves = [[_quantiles(run, shares.drawn) for run in runs] for runs in runs_of_sides]
+    positive = [each[each > 0] for runs in curves for each in runs]
+    if not sum(map(len, positive)):
         return ""
     results = [each for each in pair.results if each.metric.of == of]
     marked = [v for each in results if each.metric.share for v in (each.a, each.b) if v]
-    across = _Durations.of(np.concatenate(known), marked)
+    across = _Durations.of(np.concatenate(positive), marked)
     metric = _metric(of)
     return Figure(
         title=metric.name,
         unit=metric.vantage,
         sides=[side.name for side in sides],
         shapes=[
-            *_hovered(pair, held, shares),
+            *_hovered(pair, runs_of_sides, shares),
             *_lines(curves, shares, across),
             *_marks(pair, results, shares, across),
         ],
         x_ticks=across.ticks(),
         y_ticks=shares.ticks(),
-        below="".join(_told(results)),
+        below="".join(_marks_table(results)),
     ).html()
 
 
-def _held(side: ComparedSide, of: str) -> list[CountedValues]:
+def _runs_with(side: ComparedSide, of: str) -> list[CountedValues]:
     return [r.counted[of] for r in side.runs if of in r.counted and r.counted[of].n]
 
 
@@ -176,7 +176,7 @@ def _quantiles(values: CountedValues, shares: Sequence[float]) -> Floats:
 
 
 def _together(runs: Sequence[Floats]) -> Floats:
-    """The geometric mean of each quantile over several runs, as in the table."""
+    """The geometric mean over runs of each quantile, as in the table."""
     if len(runs) == 1:
         return runs[0]
     return np.asarray(np.exp(np.log(np.maximum(runs, 1e-9)).mean(axis=0)), np.float64)
@@ -219,28 +219,28 @@ def _marks(
 
 
 def _hovered(
-    pair: SessionPair, held: Sequence[Sequence[CountedValues]], shares: _Shares
+    pair: SessionPair, runs_of_sides: Sequence[Sequence[CountedValues]], shares: _Shares
 ) -> Iterator[str]:
     levels = [each for each in HOVERED if each <= shares.top + 1e-9]
     ys = [shares.y(each) for each in levels]
     ends = [1.0, *((above + below) / 2 for below, above in pairwise(ys)), 0.0]
     columns = [
         _together([_quantiles(run, levels) for run in runs]) if runs else None
-        for runs in held
+        for runs in runs_of_sides
     ]
     for place, level in enumerate(levels):
         values = [None if each is None else float(each[place]) for each in columns]
-        told = ", ".join(
+        durations = ", ".join(
             f"{side.name} {text.strip()}"
             for side, text in zip(
                 (pair.a, pair.b), format_durations(values), strict=True
             )
         )
-        words = f"{level * 100:g}% take no longer than: {told}"
+        words = f"{level * 100:g}% take no longer than: {durations}"
         yield band(ends[place + 1], ends[place], words)
 
 
-def _told(results: Sequence[MetricResult]) -> Iterator[str]:
+def _marks_table(results: Sequence[MetricResult]) -> Iterator[str]:
     rows = [each for each in results if each.metric.share is not None]
     if not rows:
         return

@@ -19,7 +19,7 @@ from inferwatch.printing.svg import (
     heights,
     nice,
     stretch,
-    told_at,
+    tooltip_at,
 )
 from inferwatch.studies.compare.comparison import SessionPair
 from inferwatch.studies.compare.metrics import KEYS
@@ -89,16 +89,16 @@ def over_time(pair: SessionPair) -> list[str]:
     grid = _Grid(max((run.span.to_s for run in runs), default=0.0))
     if grid.end_s <= 0:
         return []
-    found = (_latency(pair, of, grid) for of in _wanted(pair))
-    charts = [each for each in (_throughput(pair, grid), *found) if each]
+    latencies = (_latency(pair, of, grid) for of in _wanted(pair))
+    charts = [each for each in (_throughput(pair, grid), *latencies) if each]
     return charts[:MOST_CHARTS]
 
 
 def _wanted(pair: SessionPair) -> list[str]:
-    """Latencies to chart, each as clients saw it where both sides have that."""
-    told = [each.metric.of for each in pair.results if each.verdict not in OPEN]
+    """Latencies to chart, as measured by clients where both sides have that."""
+    changed = [each.metric.of for each in pair.results if each.verdict not in OPEN]
     by_name: dict[str, str] = {}
-    for of in ("ttft_s", *told):
+    for of in ("ttft_s", *changed):
         name = of.removeprefix(CLIENT_PREFIX)
         client = f"{CLIENT_PREFIX}{name}"
         sides = (pair.a, pair.b)
@@ -121,7 +121,7 @@ def _throughput(pair: SessionPair, grid: _Grid) -> str:
 
 
 def _rates(of: Throughput, grid: _Grid) -> Floats:
-    """Output tokens per second in each column; no token is lost between bin widths."""
+    """Output tokens per second by column, from interpolated cumulative counts."""
     edges = np.arange(len(of.per_s) + 1) * of.bin_s
     tokens = np.concatenate(([0.0], np.cumsum(np.array(of.per_s) * of.bin_s)))
     upto = np.interp(grid.edges, edges, tokens, right=np.nan)
@@ -130,18 +130,18 @@ def _rates(of: Throughput, grid: _Grid) -> Floats:
 
 def _latency(pair: SessionPair, of: str, grid: _Grid) -> str:
     metric = next(each for each in KEYS.values() if each.of == of)
-    held = [
+    runs_of_sides = [
         [run for run in side.runs if of in run.counted and run.counted[of].n]
         for side in (pair.a, pair.b)
     ]
-    if metric.share is None or not all(held):
+    if metric.share is None or not all(runs_of_sides):
         return ""
-    least = min(run.counted[of].n for runs in held for run in runs)
+    least = min(run.counted[of].n for runs in runs_of_sides for run in runs)
     count = next((n for n in CHOICES if least / n >= LEAST_VALUES), CHOICES[-1])
     medians, tails = (
         [
             _mean([_quantile(run, of, share, count, grid) for run in runs])
-            for runs in held
+            for runs in runs_of_sides
         ]
         for share in (MEDIAN, TAIL)
     )
@@ -160,15 +160,15 @@ def _quantile(
     """The quantile per stretch, interpolated linearly between stretch midpoints."""
     values = run.counted[of]
     pieces = values.counts.reshape(count, PIECES // count, -1).sum(axis=1)
-    found = np.array([_of_stretch(values, each, share) for each in pieces])
+    quantiles = np.array([_of_stretch(values, each, share) for each in pieces])
     edges = np.linspace(run.span.from_s, run.span.to_s, count + 1)
     middles = (edges[1:] + edges[:-1]) / 2
     at = np.searchsorted(edges, grid.middles, side="right") - 1
     known = (at >= 0) & (at < count)
-    known[known] = np.isfinite(found[at[known]])
-    finite = np.isfinite(found)
-    drawn = np.interp(grid.middles, middles[finite], found[finite])
-    return np.where(known, drawn, np.nan)
+    known[known] = np.isfinite(quantiles[at[known]])
+    finite = np.isfinite(quantiles)
+    line = np.interp(grid.middles, middles[finite], quantiles[finite])
+    return np.where(known, line, np.nan)
 
 
 def _of_stretch(values: CountedValues, counts: Ints, share: float) -> float:
@@ -201,8 +201,8 @@ class _Lines:
 
     def chart(self, pair: SessionPair, grid: _Grid) -> str:
         """The chart as HTML; empty if no value is known."""
-        drawn = [*self.thick, *self.thin]
-        known = np.concatenate([each[np.isfinite(each)] for each in drawn])
+        lines = [*self.thick, *self.thin]
+        known = np.concatenate([each[np.isfinite(each)] for each in lines])
         if not known.size:
             return ""
         top = nice(float(known.max()) * HEADROOM)
@@ -245,5 +245,5 @@ def _hovered(
     for place, moment_s in enumerate(grid.edges[:-1].tolist()):
         values = [_known(each[place]) for each in sides]
         if any(each is not None for each in values):
-            words = told_at(grid.time(moment_s), names, values, say)
+            words = tooltip_at(grid.time(moment_s), names, values, say)
             yield stretch(place / COLUMNS, (place + 1) / COLUMNS, words)

@@ -41,24 +41,26 @@ def check_drift(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Test every latency of every run for a trend, at 5% in total (Bonferroni)."""
     tested = [each for run in (*a.runs, *b.runs) for each in _tests(run)]
     alpha = ALPHA / max(len(tested), 1)
-    said = [words for each in tested if (words := _said(each, alpha))]
-    told = [each for each in tested if each.trend is not None]
-    if said:
+    drifts = [words for each in tested if (words := _drift_text(each, alpha))]
+    tests = [each for each in tested if each.trend is not None]
+    if drifts:
         turns = "" if a.is_repeated and b.is_repeated else ", or take turns (A B A B)"
         quality = Quality.DOUBTFUL
         sentence = (
-            f"{'; '.join(said)}: compare a steady part (--a-from, --a-to, --b-from, "
+            f"{'; '.join(drifts)}: compare a steady part (--a-from, --a-to, --b-from, "
             f"--b-to){turns}."
         )
-    elif untold := [each for each in (*a.runs, *b.runs) if not _told(each, told)]:
-        names = dict.fromkeys(each.name for each in untold)
+    elif untested := [
+        each for each in (*a.runs, *b.runs) if not _is_tested(each, tests)
+    ]:
+        names = dict.fromkeys(each.name for each in untested)
         quality = Quality.UNKNOWN
         sentence = (
             f"Whether {' or '.join(names)} drifts cannot be told: what changes in it, "
             "changes too slowly for its length, or all at once; measure for longer."
         )
     else:
-        names = dict.fromkeys(each.name for each in told)
+        names = dict.fromkeys(each.name for each in tests)
         quality = Quality.GOOD
         sentence = f"No drift shown within a session, of {' or '.join(names)}."
     return QualityCheck(subject=SUBJECT, quality=quality, sentence=sentence)
@@ -72,17 +74,17 @@ def _tests(run: SessionNumbers) -> Iterator[_Tested]:
             yield _Tested(run, name, trend_of(values.sums_s, values.bins))
 
 
-def _told(run: SessionNumbers, told: list[_Tested]) -> bool:
-    return any(each.run is run for each in told)
+def _is_tested(run: SessionNumbers, tests: list[_Tested]) -> bool:
+    return any(each.run is run for each in tests)
 
 
-def _said(tested: _Tested, alpha: float) -> str | None:
-    """For example ``TPOT of before rose by 14% from its first to its last third``."""
+def _drift_text(tested: _Tested, alpha: float) -> str | None:
+    """The drift as text: ``TPOT of before rose by 14% from its first to its …``."""
     trend = tested.trend
     if trend is None or trend.p_value > alpha or not _matters(trend):
         return None
-    said = f"{tested.name} of {tested.run.name} {_moved(trend)} from its first to its"
-    return f"{said} last third{_with_load(tested.run)}"
+    text = f"{tested.name} of {tested.run.name} {_moved(trend)} from its first to its"
+    return f"{text} last third{_with_load(tested.run)}"
 
 
 def _moved(trend: Trend) -> str:

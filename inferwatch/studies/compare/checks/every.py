@@ -39,7 +39,7 @@ def check_length(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     doubts = []
     if shortest.span.length_s < (1 - LENGTH_TOLERANCE) * longest.span.length_s:
         doubts.append(f"The compared spans differ in length: {lengths}.")
-    doubts += [said for run in runs for said in _several(run)]
+    doubts += [text for run in runs for text in _several(run)]
     return judged("length", doubts, f"Compared are {lengths}.")
 
 
@@ -117,20 +117,20 @@ def check_engine(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    told = {
+    sentences = {
         GPU: "GPUs differ",
         DEVICE: "Devices differ",
         DRIVER: "GPU drivers differ",
         POWER: "Power limits of GPUs differ",
     }
-    found = [
+    differences = [
         f"{words} ({', '.join(values)})"
-        for name, words in told.items()
+        for name, words in sentences.items()
         if len(values := _values(name, a, b)) > 1
     ]
     doubts = []
-    if found:
-        doubts = [f"{'. '.join(found)}: what changed may be the hardware's."]
+    if differences:
+        doubts = [f"{'. '.join(differences)}: what changed may be the hardware's."]
     gpus, devices = _values(GPU, a, b), _values(DEVICE, a, b)
     good = _both("ran on", gpus, GPU, a, b)
     if not gpus and devices == ["cpu"]:
@@ -155,9 +155,9 @@ def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
             doubts.append(f"The runs of {side.name} differ in {_some(own)}.")
     if not names:
         return judged("settings", doubts, "No recorded setting of the engine differs.")
-    said = f"{counted(len(names), 'setting')} of the engine"
-    said = f"{said} {'differs' if len(names) == 1 else 'differ'} ({_some(names)})"
-    return judged("settings", doubts, f"{said}: what is compared.")
+    text = f"{counted(len(names), 'setting')} of the engine"
+    text = f"{text} {'differs' if len(names) == 1 else 'differ'} ({_some(names)})"
+    return judged("settings", doubts, f"{text}: what is compared.")
 
 
 def _some(names: list[str]) -> str:
@@ -172,11 +172,11 @@ def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
 
 
 def _both(
-    did: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
+    verb: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
 ) -> str | None:
-    """A sentence that all runs agree; None if the value is unknown for any run."""
+    """A sentence on the value in all runs; None if it is unknown for any run."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
-    return f"Both {did} {', '.join(values)}." if None not in set(every) else None
+    return f"Both {verb} {', '.join(values)}." if None not in set(every) else None
 
 
 MOST_NAMED = 3
@@ -185,7 +185,7 @@ MOST_NAMED = 3
 def check_recording(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Check for missing readings, engine restarts and clock steps."""
     runs = (*a.runs, *b.runs)
-    doubts = [said for run in runs for said in _doubts(run)]
+    doubts = [text for run in runs for text in _doubts(run)]
     is_ours = all(run.row.imported_from is None for run in runs)
     return judged("recording", doubts, "No reading is missing." if is_ours else None)
 
@@ -202,8 +202,8 @@ def _doubts(run: SessionNumbers) -> Iterator[str]:
         yield f"{run.name} may still be recorded elsewhere: what comes is left out."
     if gaps.lives:
         more = ["…"] if len(gaps.lives) > MOST_NAMED else []
-        said = "; ".join([*gaps.lives[:MOST_NAMED], *more])
-        yield f"{run.name} is not of one life of its engine ({said}): measure again."
+        text = "; ".join([*gaps.lives[:MOST_NAMED], *more])
+        yield f"{run.name} is not of one life of its engine ({text}): measure again."
     if gaps.stepped_s:
         most_s = max(gaps.stepped_s, key=abs)
         yield (
@@ -242,16 +242,16 @@ def check_limits(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
     runs = (*a.runs, *b.runs)
     if not any(run.conditions.limits for run in runs):
         return None
-    doubts = [said for run in runs for said in _changed(run)]
+    doubts = [text for run in runs for text in _changed(run)]
     return judged(SUBJECT, doubts, "No limit was changed while it was measured.")
 
 
 def _changed(run: SessionNumbers) -> Iterator[str]:
-    held = run.conditions.limits
-    if len(held) < 2:
+    every = run.conditions.limits
+    if len(every) < 2:
         return
-    told = [(name, limit_text(held, name)) for name in LIMITS]
-    moved = [f"{name} {text}" for name, text in told if text and not text.isdecimal()]
+    limits = [(name, limit_text(every, name)) for name in LIMITS]
+    moved = [f"{name} {text}" for name, text in limits if text and not text.isdecimal()]
     yield (
         f"Limits of {run.name} were changed while it was measured "
         f"({', '.join(moved)}): its numbers are of no one setting; compare a part "
@@ -281,5 +281,5 @@ CHECKS: tuple[Callable[[ComparedSide, ComparedSide], QualityCheck | None], ...] 
 
 def quality_of(a: ComparedSide, b: ComparedSide) -> tuple[QualityCheck, ...]:
     """The results of all checks that apply, including those that found nothing."""
-    found = (check(a, b) for check in CHECKS)
-    return tuple(each for each in found if each is not None)
+    results = (check(a, b) for check in CHECKS)
+    return tuple(each for each in results if each is not None)

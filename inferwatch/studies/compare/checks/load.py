@@ -13,9 +13,7 @@ from inferwatch.studies.compare.reading.session_numbers import (
 )
 
 TOLERANCE = 0.05
-"""For means and rates. Two seeds of one plan differ by less if the runs are long
-enough.
-"""
+"""Tolerance for means and rates; two seeds of one plan differ by less in long runs."""
 BURSTINESS_TOLERANCE = 0.25
 ARRIVALS, SEED = f"{LOAD}arrivals", f"{LOAD}seed"
 ONE_CLOSED_LOOP = (
@@ -70,7 +68,7 @@ def _is_paired(a: ComparedSide, b: ComparedSide) -> bool:
 
 
 def _again(a: ComparedSide) -> str:
-    """How to repeat the load; empty for imported sessions, which may lack the data."""
+    """Advice on repeating the load; empty for imported sessions, which lack data."""
     row = a.first.row
     if row.imported_from is not None:
         return ""
@@ -84,13 +82,13 @@ def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
         if before and after is not None:
             change = after / before - 1
             if abs(change) > TOLERANCE:
-                said = f"({before:,.4g}, {after:,.4g})"
-                yield f"{name} differ by {abs(change):.0%} {said}"
+                figures = f"({before:,.4g}, {after:,.4g})"
+                yield f"{name} differ by {abs(change):.0%} {figures}"
     if a.burstiness is None or b.burstiness is None:
         return
     if abs(a.burstiness - b.burstiness) > BURSTINESS_TOLERANCE:
-        said = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
-        yield f"arrivals differ in burstiness {said}"
+        figures = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
+        yield f"arrivals differ in burstiness {figures}"
 
 
 def _arrivals(a: ComparedSide, b: ComparedSide) -> Iterator[str]:

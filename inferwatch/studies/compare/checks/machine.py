@@ -28,22 +28,22 @@ def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
         return None
     if not before or not after:
         return judged("clocks", [], None)
-    doubts = [*_median(a, before, b, after), *_held(a, before, b, after)]
+    doubts = [*_median(a, before, b, after), *_throttling(a, before, b, after)]
     mhz = [_slowest(each) for each in (before, after)]
     good = "The clocks of GPUs were not held down."
     if None not in mhz:
         good = f"GPU clocks were alike: {mhz[0]:,} and {mhz[1]:,} MHz."
-    shares = [_most_held(each) for each in (before, after)]
+    shares = [_most_throttled(each) for each in (before, after)]
     if min(share for _, share in shares) > HELD_TOLERANCE:
-        said = " and ".join(f"{share:.0%}" for _, share in shares)
-        good = f"{good} They were held down alike, {said} of the time ({shares[0][0]})."
+        text = " and ".join(f"{share:.0%}" for _, share in shares)
+        good = f"{good} They were held down alike, {text} of the time ({shares[0][0]})."
     return judged("clocks", doubts, good)
 
 
 def _clocks(side: ComparedSide) -> list[GpuClocks]:
     """The GPUs of all runs; empty if any run has no known GPU clocks."""
-    found = [[g for g in run.conditions.gpus if _is_known(g)] for run in side.runs]
-    return [gpu for gpus in found for gpu in gpus] if all(found) else []
+    every = [[g for g in run.conditions.gpus if _is_known(g)] for run in side.runs]
+    return [gpu for gpus in every for gpu in gpus] if all(every) else []
 
 
 def _is_known(gpu: GpuClocks) -> bool:
@@ -60,15 +60,15 @@ def _median(
     b: ComparedSide,
     after: Sequence[GpuClocks],
 ) -> Iterator[str]:
-    was, now = _slowest(before), _slowest(after)
-    if was and now and abs(now / was - 1) > CLOCK_TOLERANCE:
+    old, now = _slowest(before), _slowest(after)
+    if old and now and abs(now / old - 1) > CLOCK_TOLERANCE:
         yield (
-            f"GPU clocks differ by {abs(now / was - 1):.0%}: {was:,} MHz in {a.name}, "
+            f"GPU clocks differ by {abs(now / old - 1):.0%}: {old:,} MHz in {a.name}, "
             f"{now:,} MHz in {b.name} (medians); nvidia-smi -lgc fixes them."
         )
 
 
-def _held(
+def _throttling(
     a: ComparedSide,
     before: Sequence[GpuClocks],
     b: ComparedSide,
@@ -76,9 +76,9 @@ def _held(
 ) -> Iterator[str]:
     """Doubts about a side throttled more than the other, or by heat or power."""
     for side, gpus, others in ((a, before, after), (b, after, before)):
-        why, share = _most_held(gpus)
-        apart = share - _most_held(others)[1]
-        if share > HELD_TOLERANCE and (apart > HELD_TOLERANCE or why in HEAT):
+        why, share = _most_throttled(gpus)
+        difference = share - _most_throttled(others)[1]
+        if share > HELD_TOLERANCE and (difference > HELD_TOLERANCE or why in HEAT):
             hottest = max((g.hottest_c or 0 for g in gpus), default=0)
             heat = f"; up to {hottest} °C" if hottest and "thermal" in why else ""
             yield (
@@ -87,9 +87,9 @@ def _held(
             )
 
 
-def _most_held(gpus: Sequence[GpuClocks]) -> tuple[str, float]:
-    held = [(why, share) for gpu in gpus for why, share in gpu.held.items()]
-    return max(held, key=lambda each: each[1], default=("", 0.0))
+def _most_throttled(gpus: Sequence[GpuClocks]) -> tuple[str, float]:
+    shares = [(why, share) for gpu in gpus for why, share in gpu.held.items()]
+    return max(shares, key=lambda each: each[1], default=("", 0.0))
 
 
 def check_host(a: ComparedSide, b: ComparedSide) -> QualityCheck:
@@ -112,9 +112,9 @@ def _busy(host: HostLoad) -> float:
 
 def _hardware(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     before, after = ([_of(run) for run in side.runs] for side in (a, b))
-    known = {each for each in (*before, *after) if each}
-    if len(known) > 1:
-        yield f"Hosts differ ({'; '.join(sorted(known))})."
+    names = {each for each in (*before, *after) if each}
+    if len(names) > 1:
+        yield f"Hosts differ ({'; '.join(sorted(names))})."
 
 
 def _of(run: SessionNumbers) -> str:
@@ -125,14 +125,14 @@ def _of(run: SessionNumbers) -> str:
 def _others(runs: Sequence[SessionNumbers]) -> Iterator[str]:
     """Doubts about other work, by the busiest host of each run."""
     busiest = [max(map(_busy, run.conditions.hosts), default=0.0) for run in runs]
-    said = [
+    figures = [
         f"{share:.0%} in {run.name}"
         for run, share in zip(runs, busiest, strict=True)
         if share > (LEAST if is_on_cpu(run) else OTHERS_TOLERANCE)
     ]
-    if said:
+    if figures:
         yield (
-            f"Other work took some of the host's cores ({', '.join(said)}): measure "
+            f"Other work took some of the host's cores ({', '.join(figures)}): measure "
             "when the host is idle."
         )
 

@@ -69,7 +69,7 @@ def check_client(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     runs = (*a.runs, *b.runs)
     states = {run.client.state for run in runs}
     doubts = [_too_slow(r) for r in runs if r.client.state is ClientState.CLIENT_BOUND]
-    doubts += [said for run in runs if (said := _in_bursts(run))]
+    doubts += [text for run in runs if (text := _in_bursts(run))]
     good = None
     if states == {ClientState.OK}:
         good = "The load generators kept up with what they measured."

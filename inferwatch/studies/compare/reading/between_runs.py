@@ -1,4 +1,4 @@
-"""How far two runs of one setting may differ on a CPU, where each side has one run.
+"""How far two single runs of one setting may differ on a CPU.
 
 An engine that computes on the CPU shares cores, caches and memory with whatever else
 runs on this host and, for a virtual host, beside it; each step waits for its slowest
@@ -29,7 +29,7 @@ BUSY = (
 
 
 def allowance(runs: Iterable[SessionNumbers]) -> float:
-    """How far single runs may differ without any change of setting, as a share."""
+    """How far single runs of one setting may differ by chance, as a share."""
     return max((_of(run) for run in runs), default=0.0)
 
 

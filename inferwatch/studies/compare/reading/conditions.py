@@ -46,7 +46,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingGaps:
-    """What a span's recording lacks, and restarts of its engines."""
+    """Readings missing in a span's recording, and restarts of its engines."""
 
     dropped: int = 0
     """Readings lost on the way to the recorder."""
@@ -96,7 +96,7 @@ class _Counter:
     seen_ns: int = 0
     risen: float = 0.0
 
-    def told(self, t_ns: int, value: float) -> None:
+    def update(self, t_ns: int, value: float) -> None:
         if t_ns <= self.t_ns:
             return
         if value >= self.value:
@@ -123,7 +123,7 @@ class _GpuSpan:
         t_ns: int,
         clock_mhz: int | None,
         bits: int | None,
-        held: str,
+        throttled: str,
         heat_c: int | None,
     ) -> None:
         if clock_mhz is not None:
@@ -132,10 +132,12 @@ class _GpuSpan:
             self._bits[bits] += 1
         if heat_c is not None:
             self._hottest_c = max(self._hottest_c or heat_c, heat_c)
-        counted: dict[str, int] = msgspec.json.decode(held) if held != "{}" else {}
+        counted: dict[str, int] = (
+            msgspec.json.decode(throttled) if throttled != "{}" else {}
+        )
         for why, held_ns in counted.items():
             counter = self._counters.setdefault(why, _Counter(t_ns, held_ns))
-            counter.told(t_ns, held_ns)
+            counter.update(t_ns, held_ns)
 
     def clocks(self) -> GpuClocks:
         return GpuClocks(
@@ -147,7 +149,7 @@ class _GpuSpan:
     def _held(self) -> dict[str, float]:
         """Throttled share by reason, from time counters or else from samples."""
         looks = sum(self._bits.values())
-        found = {}
+        shares = {}
         for bit, why in BITS.items():
             counter = self._counters.get(why)
             share = counter.share if counter is not None else None
@@ -155,20 +157,20 @@ class _GpuSpan:
                 seen = sum(n for bits, n in self._bits.items() if bits & bit)
                 share = seen / looks
             if share is not None:
-                found[THROTTLES[why]] = share
-        return found
+                shares[THROTTLES[why]] = share
+        return shares
 
 
 def _gpus(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> Iterator[GpuClocks]:
     ours = engine_gpus(connection, session)
-    found: dict[str, _GpuSpan] = defaultdict(_GpuSpan)
+    gpus: dict[str, _GpuSpan] = defaultdict(_GpuSpan)
     rows = connection.execute(GPU_ROWS, (session, span.start_ns, span.end_ns))
-    for uuid, *told in rows:
+    for uuid, *values in rows:
         if uuid in ours or not ours:
-            found[uuid].take(*told)
-    yield from (each.clocks() for each in found.values())
+            gpus[uuid].take(*values)
+    yield from (each.clocks() for each in gpus.values())
 
 
 def _median(counts: Mapping[int, int]) -> int | None:
@@ -204,16 +206,16 @@ class _HostSpan:
         self._cores = cores or self._cores
         if busy_s is not None:
             self._busy = self._busy or _Counter(t_ns, busy_s)
-            self._busy.told(t_ns, busy_s)
+            self._busy.update(t_ns, busy_s)
 
     def process(
         self, t_ns: int, pid: int, role: str, cpu_s: float, held_s: float | None
     ) -> None:
         self._roles[pid] = role
-        self._own.setdefault(pid, _Counter(t_ns, cpu_s)).told(t_ns, cpu_s)
+        self._own.setdefault(pid, _Counter(t_ns, cpu_s)).update(t_ns, cpu_s)
         if held_s is not None:
             held_ns = held_s * NS_PER_S
-            self._held.setdefault(pid, _Counter(t_ns, held_ns)).told(t_ns, held_ns)
+            self._held.setdefault(pid, _Counter(t_ns, held_ns)).update(t_ns, held_ns)
 
     def load(self, name: str, hardware: str | None) -> HostLoad:
         others = None
@@ -239,22 +241,22 @@ def _hosts(
         (session,),
     )
     hardware = {source: _hardware(cpu, cores) for source, cpu, cores in described}
-    found: dict[int, _HostSpan] = defaultdict(_HostSpan)
+    hosts: dict[int, _HostSpan] = defaultdict(_HostSpan)
     rows = connection.execute(HOST_ROWS, (session, span.start_ns, span.end_ns))
     last: tuple[int, int] | None = None
     for source, ordinal, t_ns, cores, busy_s, pid, *usage in rows:
         if last != (source, ordinal):
             last = source, ordinal
-            found[source].take(t_ns, cores, busy_s)
+            hosts[source].take(t_ns, cores, busy_s)
         if pid is not None:
-            found[source].process(t_ns, pid, *usage)
+            hosts[source].process(t_ns, pid, *usage)
     names = dict(
         connection.execute(
             "SELECT source, name FROM sources WHERE session = ?", (session,)
         ).fetchall()
     )
-    for source in sorted(hardware.keys() | found.keys()):
-        yield found[source].load(names.get(source, ""), hardware.get(source))
+    for source in sorted(hardware.keys() | hosts.keys()):
+        yield hosts[source].load(names.get(source, ""), hardware.get(source))
 
 
 def _hardware(cpu: str | None, cores: int | None) -> str | None:

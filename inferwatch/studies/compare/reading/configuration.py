@@ -24,7 +24,7 @@ CACHE_SALT = "cache_salt"
 LOAD = "load "
 FLAG = "flag "
 """Prefix of engine settings, named as vLLM's flags."""
-TOLD_ANYWAY = {
+REPEATED_FLAGS = {
     *ENGINE_FIELDS,
     "block_size",
     "data_parallel_size",
@@ -62,21 +62,21 @@ def configuration(
 
 
 def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
-    names = list(dict.fromkeys(name for known in each for name in known))
+    names = list(dict.fromkeys(name for settings in each for name in settings))
     found = []
     for name in names:
-        values = tuple(known.get(name) for known in each)
+        values = tuple(settings.get(name) for settings in each)
         if name.startswith(FLAG) and len(set(values) - {None}) < 2:
             continue  # recordings of version 9 and earlier have no flags
-        if len(set(values)) > 1 and not _as_ever_or_unknown(name, values):
+        if len(set(values)) > 1 and not _is_default_or_unknown(name, values):
             found.append(DifferingSetting(name=name, values=values))
     return found
 
 
-def _as_ever_or_unknown(name: str, values: Sequence[str | None]) -> bool:
-    """Whether all sessions that know this load setting have its default."""
+def _is_default_or_unknown(name: str, values: Sequence[str | None]) -> bool:
+    """Whether all sessions with a known value of this load setting have its default."""
     field = name.removeprefix(LOAD)
-    ever = _text(_as_ever().get(field)) if field != name else None
+    ever = _text(_plan_defaults().get(field)) if field != name else None
     return ever is not None and set(values) == {None, ever}
 
 
@@ -108,11 +108,11 @@ def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None
         "ORDER BY ordinal DESC LIMIT 1",
         (session,),
     ).fetchone()
-    told: dict[str, object] = json.loads(row[0]) if row else {}
+    flags: dict[str, object] = json.loads(row[0]) if row else {}
     return {
         f"{FLAG}{name}": "none" if value is None else _text(value)
-        for name, value in told.items()
-        if name not in TOLD_ANYWAY
+        for name, value in flags.items()
+        if name not in REPEATED_FLAGS
     }
 
 
@@ -138,9 +138,9 @@ def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
     As reported by the engines, else the GPUs on which their processes use memory.
     """
     rows = connection.execute("SELECT gpus FROM engines WHERE session = ?", (session,))
-    told = {uuid for (uuids,) in rows for uuid in json.loads(uuids)}
-    if told:
-        return told
+    reported = {uuid for (uuids,) in rows for uuid in json.loads(uuids)}
+    if reported:
+        return reported
     users = connection.execute(
         "SELECT DISTINCT name, memory_bytes FROM gpu_processes "
         "JOIN sources USING (session, source) WHERE session = ?",
@@ -154,7 +154,7 @@ def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
         (session,),
     )
     own = {str(pid) for (pid,) in pids}
-    return {uuid for uuid, held in users if own & json.loads(held).keys()}
+    return {uuid for uuid, memory in users if own & json.loads(memory).keys()}
 
 
 def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
@@ -204,7 +204,7 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
     if not isinstance(plan, dict):
         return {}
     if row.imported_from is None:
-        plan = _as_ever() | plan
+        plan = _plan_defaults() | plan
     body = plan.get("extra_body")
     if isinstance(body, dict):  # each trial of a tune has its own salt
         plan["extra_body"] = {k: v for k, v in body.items() if k != CACHE_SALT}
@@ -216,13 +216,13 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
 
 
 @cache
-def _as_ever() -> dict[str, object]:
+def _plan_defaults() -> dict[str, object]:
     """The default of each field of a load plan."""
-    told = {
+    defaults = {
         each.encode_name: msgspec.to_builtins(_default(each))
         for each in msgspec.structs.fields(LoadPlan)
     }
-    return {name: value for name, value in told.items() if value not in NOTHING}
+    return {name: value for name, value in defaults.items() if value not in NOTHING}
 
 
 def _default(field: msgspec.structs.FieldInfo) -> object:

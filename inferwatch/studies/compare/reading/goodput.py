@@ -12,7 +12,7 @@ import numpy as np
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.load.goodput import missed_by
-from inferwatch.metrics.requests.slo import Slo, untold
+from inferwatch.metrics.requests.slo import Slo, unreported
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.studies.compare.reading.requests import (
     PROPER,
@@ -37,7 +37,7 @@ def server_goodput(
     objectives: Objectives,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """Goodput as front end and engine saw it; read all of ``tokens``' gaps first."""
+    """Goodput by front end and engine; ``tokens`` must have read all gaps."""
     columns, n = requests.columns, len(requests)
     longest_ns, seen = tokens.longest()
     measured = {
@@ -57,7 +57,7 @@ def server_goodput(
         }
         count = int(counts[row])
         known = count != UNKNOWN
-        unknown = untold(
+        unknown = unreported(
             values, single=known and count < 2, all_gaps=known and seen[row] >= count
         )
         slo = objectives.get(classes[row], objectives[""])
@@ -75,13 +75,13 @@ def client_goodput(
     objectives: Objectives,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """Goodput as the client saw it, by the objectives of each request's class."""
+    """Goodput as measured by the client, by the objectives of each request's class."""
     answered = list(client.answered())
-    told = dict(_classes_and_gaps(connection, session))
+    by_ordinal = dict(_classes_and_gaps(connection, session))
     ordinals = client.columns["ordinal"].tolist()
 
     def is_good(row: int) -> bool | None:
-        name, gaps_ns = told[ordinals[row]]
+        name, gaps_ns = by_ordinal[ordinals[row]]
         slo = objectives.get(name, objectives.get(""))
         if slo is None:
             return False

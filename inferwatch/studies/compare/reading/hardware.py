@@ -1,4 +1,4 @@
-"""What the engine's GPUs did in a span, summed over GPUs and by bin of time.
+"""Use of the engine's GPUs in a span, summed over GPUs and by bin of time.
 
 A sample covers the time before it, and samples of two GPUs never end together. So each
 is spread evenly over the bins it covers, and only time in which all GPUs were measured
@@ -40,7 +40,7 @@ T, SPAN, HBM, SM, POWER, ENERGY = range(len(COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _BinnedAmounts:
     """A quantity of one or all GPUs per bin, and how many seconds of it are known."""
 
     amounts: Floats
@@ -94,7 +94,7 @@ def gpu_sums(
 def gpu_means(
     connection: sqlite3.Connection, session: int, duration_ns: int
 ) -> dict[str, float]:
-    """The same means over a whole session, including its warm-up."""
+    """Means of the GPUs over a whole session, including its warm-up."""
     first = "SELECT 1 FROM gpu_samples WHERE session = ? LIMIT 1"
     if connection.execute(first, (session,)).fetchone() is None:
         return {}  # reading many steps would be of no use
@@ -127,8 +127,8 @@ def tokens_over(
     return tokens
 
 
-def _mean(told: _Told, scale: float = 1.0) -> RatioSums:
-    return RatioSums(above=told.amounts * scale, below=told.seconds, n=told.n)
+def _mean(binned: _BinnedAmounts, scale: float = 1.0) -> RatioSums:
+    return RatioSums(above=binned.amounts * scale, below=binned.seconds, n=binned.n)
 
 
 def _samples(
@@ -149,7 +149,7 @@ def _samples(
 
 def _scraped(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
-) -> _Told | None:
+) -> _BinnedAmounts | None:
     """Output tokens per bin from the servers' counters, where no steps are recorded."""
     rows = connection.execute(
         "SELECT source, rank, model, t_ns, output_tokens FROM engine_samples "
@@ -165,7 +165,7 @@ def _scraped(
     return _together([_risen(each, span) for each in counters], every=False)
 
 
-def _risen(counted: Floats, span: ComparedSpan) -> _Told:
+def _risen(counted: Floats, span: ComparedSpan) -> _BinnedAmounts:
     """Increases of a counter, spread over bins; restarts of the counter are skipped."""
     starts, ends, rise = counted[:-1, 0], counted[1:, 0], np.diff(counted[:, 1])
     goes_on = (rise >= 0) & (ends > starts)
@@ -173,14 +173,14 @@ def _risen(counted: Floats, span: ComparedSpan) -> _Told:
     return _spread(starts, ends, rise / (ends - starts) * NS_PER_S, span)
 
 
-def _together(told: Sequence[_Told], *, every: bool) -> _Told | None:
+def _together(gpus: Sequence[_BinnedAmounts], *, every: bool) -> _BinnedAmounts | None:
     """The sum over GPUs, for the time in which each of them was measured.
 
     None if there is no such time, or if ``every`` GPU is needed and one was not
     measured.
     """
-    each = [one for one in told if one.n]
-    if not each or (every and len(each) < len(told)):
+    each = [one for one in gpus if one.n]
+    if not each or (every and len(each) < len(gpus)):
         return None
     seconds = np.min([one.seconds for one in each], axis=0)
     amounts = np.zeros(BINS)
@@ -190,10 +190,10 @@ def _together(told: Sequence[_Told], *, every: bool) -> _Told | None:
         amounts += one.amounts * share
     if not seconds.any():
         return None
-    return _Told(amounts, seconds, min(one.n for one in each), len(each))
+    return _BinnedAmounts(amounts, seconds, min(one.n for one in each), len(each))
 
 
-def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
+def _averages(rows: Floats, column: int, span: ComparedSpan) -> _BinnedAmounts:
     """Averages, each spread over the time that its sample covers."""
     known = rows[np.isfinite(rows[:, column]) & (rows[:, SPAN] > 0)]
     ends = known[:, T]
@@ -202,21 +202,21 @@ def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
     return _spread(starts, ends, known[:, column], span)
 
 
-def _energy(rows: Floats, span: ComparedSpan) -> _Told:
+def _energy(rows: Floats, span: ComparedSpan) -> _BinnedAmounts:
     """Joules, from the energy counter if there is one, else from the power readings."""
     counted = rows[np.isfinite(rows[:, ENERGY])][:, [T, ENERGY]]
     if len(counted):
         return _risen(counted / (1.0, 1e3), span)
-    drawn = rows[np.isfinite(rows[:, POWER])]
-    starts, ends = drawn[:-1, T], drawn[1:, T]
+    known_rows = rows[np.isfinite(rows[:, POWER])]
+    starts, ends = known_rows[:-1, T], known_rows[1:, T]
     near = (ends > starts) & (ends - starts <= LONGEST_NS)
-    mean_w = (drawn[:-1, POWER] + drawn[1:, POWER]) / 2
+    mean_w = (known_rows[:-1, POWER] + known_rows[1:, POWER]) / 2
     return _spread(starts[near], ends[near], mean_w[near], span)
 
 
 def _spread(
     starts_ns: Floats, ends_ns: Floats, per_s: Floats, span: ComparedSpan
-) -> _Told:
+) -> _BinnedAmounts:
     """Rates over time ranges that do not overlap, as amounts per bin."""
     lasted_s = (ends_ns - starts_ns) / NS_PER_S
     edges = np.linspace(span.start_ns, span.end_ns, BINS + 1)
@@ -227,4 +227,6 @@ def _spread(
         return np.diff(np.interp(edges, at_ns, upto)) if len(upto) else np.zeros(BINS)
 
     inside = (ends_ns > span.start_ns) & (starts_ns < span.end_ns)
-    return _Told(in_bins(per_s * lasted_s), in_bins(lasted_s), int(inside.sum()))
+    return _BinnedAmounts(
+        in_bins(per_s * lasted_s), in_bins(lasted_s), int(inside.sum())
+    )

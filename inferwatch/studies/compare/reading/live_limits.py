@@ -10,7 +10,7 @@ MOST_NAMED = 4
 LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 """In the order of the values in ``Values``, named as vLLM's flags."""
 Values = tuple[int, int]
-TOLD = """
+REPORTS = """
 SELECT t_ns, max_num_seqs, max_num_batched_tokens, start_max_num_seqs,
        start_max_num_batched_tokens FROM live_limits
 WHERE session = ?1 AND (source, rank) = (
@@ -24,8 +24,10 @@ def limits_held(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
 ) -> tuple[Values, ...]:
     """The limits in force in a span, in order; empty if they cannot be changed."""
-    held = [(seqs, tokens) for _, seqs, tokens, *_ in _rows(connection, session, span)]
-    return tuple(held[:1] + [now for was, now in pairwise(held) if now != was])
+    limits = [
+        (seqs, tokens) for _, seqs, tokens, *_ in _rows(connection, session, span)
+    ]
+    return tuple(limits[:1] + [now for was, now in pairwise(limits) if now != was])
 
 
 def limits_turned(
@@ -36,9 +38,9 @@ def limits_turned(
     A limit that was never lowered is in the engine's settings, as the user typed it.
     """
     rows = _rows(connection, session, span)
-    held = [(seqs, tokens) for _, seqs, tokens, *_ in rows]
+    limits = [(seqs, tokens) for _, seqs, tokens, *_ in rows]
     return {
-        name: limit_text(held, name) or ""
+        name: limit_text(limits, name) or ""
         for place, name in enumerate(LIMITS, 1)
         if any(row[place] < row[place + len(LIMITS)] for row in rows)
     }
@@ -52,17 +54,17 @@ def _rows(
     An engine reports its limits when it starts or is first watched, so the first report
     also holds for the time before it.
     """
-    told: list[tuple[int, ...]] = connection.execute(TOLD, (session,)).fetchall()
+    rows: list[tuple[int, ...]] = connection.execute(REPORTS, (session,)).fetchall()
     if span is None:
-        return told
-    before = [row for row in told if row[0] <= span.start_ns]
-    inside = [row for row in told if span.start_ns < row[0] < span.end_ns]
-    return [*(before[-1:] or told[:1]), *inside]
+        return rows
+    before = [row for row in rows if row[0] <= span.start_ns]
+    inside = [row for row in rows if span.start_ns < row[0] < span.end_ns]
+    return [*(before[-1:] or rows[:1]), *inside]
 
 
-def limit_text(held: Sequence[Values], name: str) -> str | None:
+def limit_text(limits: Sequence[Values], name: str) -> str | None:
     """A limit as text: ``8``, or ``32 → 8`` if it changed."""
-    each = [values[LIMITS.index(name)] for values in held]
+    each = [values[LIMITS.index(name)] for values in limits]
     changed = each[:1] + [now for was, now in pairwise(each) if now != was]
     if len(changed) > MOST_NAMED:
         return f"{min(changed)}–{max(changed)}, changed {len(changed) - 1} times"

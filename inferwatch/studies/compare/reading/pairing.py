@@ -104,14 +104,14 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
 
 
 def _late(first: PlannedRequests, other: PlannedRequests) -> int:
-    """How much later the other's schedule is, if it is the same schedule.
+    """The likeliest delay of the other's schedule, if both are the same.
 
     Either may begin with requests that the other lacks: a load that repeats a session
     does not know requests that were never answered.
     """
-    due, tried = first.due_ns, other.due_ns[:TRIED]
-    candidates = [*(tried[0] - due[:FIRST]), *(tried[:FIRST] - due[0])]
-    met = [_near(due, tried - late).mean() for late in candidates]
+    due, starts = first.due_ns, other.due_ns[:TRIED]
+    candidates = [*(starts[0] - due[:FIRST]), *(starts[:FIRST] - due[0])]
+    met = [_near(due, starts - late).mean() for late in candidates]
     return int(candidates[int(np.argmax(met))])
 
 
@@ -140,8 +140,8 @@ def _same_moments(first: PlannedRequests, other: PlannedRequests, late_ns: int) 
 
 
 def _alike(tokens: Ints, others: Ints) -> bool:
-    told = (tokens != UNKNOWN) & (others != UNKNOWN)
-    return bool((~told | (tokens == others)).mean() >= LEAST_ALIKE)
+    both = (tokens != UNKNOWN) & (others != UNKNOWN)
+    return bool((~both | (tokens == others)).mean() >= LEAST_ALIKE)
 
 
 def common_spans(

@@ -1,7 +1,7 @@
 """The kind of each request: prompt length, class, and turn of a conversation.
 
-Kinds are integers, so that latencies can be counted by kind, time and size at once.
-What is kept of a session grows with the number of kinds, not of requests.
+Kinds are integers, so that latencies can be counted by kind, time and size at once. The
+memory for a session grows with the number of kinds, not of requests.
 """
 
 import sqlite3
@@ -38,7 +38,7 @@ ASKED = (
     "SELECT ordinal, external_id, coalesce(class_name, ''), coalesce(turn, 0) "
     "FROM client_requests WHERE session = ? AND phase != 'warmup'"
 )
-TOLD = (
+HAS_KINDS = (
     "SELECT max(class_name IS NOT NULL), max(coalesce(turn, 0)) > 1 "
     "FROM client_requests WHERE session = ?"
 )
@@ -137,7 +137,7 @@ class KindReader:
         self._by_name: dict[str, tuple[int, int]] = {}
         self._names = [""]
         # Most sessions have no classes or turns, so nothing is read.
-        if any(connection.execute(TOLD, (session,)).fetchone()):
+        if any(connection.execute(HAS_KINDS, (session,)).fetchone()):
             self._read()
 
     def _read(self) -> None:

@@ -31,8 +31,8 @@ def stretches(
     where: str = "",
 ) -> Iterator[Ints]:
     """Rows in batches, one array column per column of the table."""
-    known = ", ".join(f"coalesce({column}, {UNKNOWN})" for column in columns)
-    query = f"SELECT {known} FROM {table} WHERE session = ? {where}"  # noqa: S608  our own names
+    selected = ", ".join(f"coalesce({column}, {UNKNOWN})" for column in columns)
+    query = f"SELECT {selected} FROM {table} WHERE session = ? {where}"  # noqa: S608  our own names
     with closing(connection.execute(query, (session,))) as cursor:
         while rows := cursor.fetchmany(STRETCH):
             yield np.array(rows, np.int64)

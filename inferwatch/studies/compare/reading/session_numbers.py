@@ -161,8 +161,8 @@ class SessionNumbers:
     def as_many_blocks(self, metric: JudgedMetric, blocks: int) -> float:
         """The effective number of blocks, allowing for blocks with few values."""
         of_rate = metric.statistic is None
-        held = self.sums[metric.of].below if of_rate else self.counted[metric.of].bins
-        return as_many_blocks(merged(held, blocks))
+        counts = self.sums[metric.of].below if of_rate else self.counted[metric.of].bins
+        return as_many_blocks(merged(counts, blocks))
 
     def parts(self, metric: JudgedMetric) -> Floats:
         """Each block's contribution to the value, as a share of it.

@@ -97,7 +97,7 @@ class PairedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What must be known about sessions before they can be paired and read."""
+    """The facts about sessions that are needed before they can be paired and read."""
 
     span: ComparedSpan
     schedule: PlannedRequests | None
@@ -366,7 +366,7 @@ class SessionStepSums:
 def load_facts(
     requests: ServerRequests, client: ClientRequests, span: ComparedSpan
 ) -> LoadFacts:
-    """The load as the server saw it, else as the client did."""
+    """The load as measured by the server, else by the client."""
     if len(requests):
         columns, came_ns = requests.columns, requests.came_ns
         unended = requests.ended_ns == UNKNOWN
@@ -376,9 +376,9 @@ def load_facts(
         columns, came_ns = client.columns, client.came_ns
         unended = client.ended_ns == UNKNOWN
         failed = (columns[CLIENT_DONE] == 0) & (columns[CLIENT_ABORTED] == 0)
-    inside = _came_in(span, came_ns)
+    inside = _arrived_in(span, came_ns)
     n = int(inside.sum())
-    due_ns = client.came_ns[_came_in(span, client.came_ns)]
+    due_ns = client.came_ns[_arrived_in(span, client.came_ns)]
     # A starved client sends in bursts, but the planned load is the same.
     planned = len(due_ns) >= NEARLY_ALL * n
     return LoadFacts(
@@ -398,7 +398,7 @@ def _is_priced(connection: sqlite3.Connection, session: int) -> bool:
     return connection.execute(query, (session,)).fetchone() is not None
 
 
-def _came_in(span: ComparedSpan, came_ns: Ints) -> Truths:
+def _arrived_in(span: ComparedSpan, came_ns: Ints) -> Truths:
     return (came_ns >= span.start_ns) & (came_ns < span.end_ns)
 
 
@@ -501,10 +501,10 @@ def sent_burstiness(
     most = _most_in_flight(connection, session)
     for number, run in names.items():
         moments = _moments(client.columns, number)
-        if _held_back(moments["intended_ns"], moments["end_ns"], most.get(run)):
+        if _delayed_rows(moments["intended_ns"], moments["end_ns"], most.get(run)):
             return None
     sent_ns = client.columns["sent_ns"]
-    left = _came_in(span, client.came_ns) & (sent_ns != UNKNOWN)
+    left = _arrived_in(span, client.came_ns) & (sent_ns != UNKNOWN)
     return _burstiness(sent_ns[left])
 
 
@@ -532,7 +532,7 @@ def _waits(columns: dict[str, Ints], source: int, most: int | None) -> dict[str,
     """Send lag and median time to first token of one load run."""
     due, sent, first, end = _moments(columns, source).values()
     counted_in = sent != UNKNOWN
-    counted_in[_held_back(due, end, most)] = False
+    counted_in[_delayed_rows(due, end, most)] = False
     _, waits_ns = between(sent, first)
     waits_s = np.median(waits_ns) / NS_PER_S if len(waits_ns) else None
     return {
@@ -549,7 +549,7 @@ def _moments(columns: dict[str, Ints], source: int) -> dict[str, Ints]:
     return {name: columns[name][ours][order] for name in names}
 
 
-def _held_back(due_ns: Ints, end_ns: Ints, most: int | None) -> list[int]:
+def _delayed_rows(due_ns: Ints, end_ns: Ints, most: int | None) -> list[int]:
     """Rows of requests that the plan's concurrency limit delayed."""
     if most is None:
         return []

@@ -1,4 +1,4 @@
-"""Which part of a session is compared; by default what follows its warm-up."""
+"""Which part of a session is compared: by default the part after its warm-up."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -83,7 +83,7 @@ class LoadTimes:
 def load_times(
     connection: sqlite3.Connection, session: int, seen_ns: tuple[int, int]
 ) -> LoadTimes:
-    """From the load's events, else from the first arrival and the last end."""
+    """When the load ran, by its events, else from first arrival to last end."""
     rows = connection.execute(
         "SELECT t_ns, kind FROM load_events WHERE session = ? ORDER BY ordinal",
         (session,),

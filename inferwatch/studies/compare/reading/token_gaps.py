@@ -205,12 +205,12 @@ class _MembersBlob:
 
     @classmethod
     def of(cls, blob: bytes) -> "_MembersBlob":
-        held = _BLOBS.decode(zlib.decompress(blob))
+        lists = _BLOBS.decode(zlib.decompress(blob))
         return cls(
-            np.cumsum(np.array(held.ordinals, np.int64)),
-            np.array([len(each) for each in held.members], np.int64),
-            _flat(held.members),
-            _flat(held.produced),
+            np.cumsum(np.array(lists.ordinals, np.int64)),
+            np.array([len(each) for each in lists.members], np.int64),
+            _flat(lists.members),
+            _flat(lists.produced),
         )
 
 

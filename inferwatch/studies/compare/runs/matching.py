@@ -14,7 +14,7 @@ from inferwatch.studies.compare.reading.span import SpanChoice
 
 OTHER_PART = "other parts of each were asked for"
 OTHER_REQUESTS = "they were not sent the same requests at the same times"
-NOT_TOLD = "no load generator told what"
+NO_PLAN_KNOWN = "no load generator told what"
 NOTHING_SHARED = "no request is in the compared part of all"
 
 
@@ -61,12 +61,12 @@ def matched(sides: Sequence[Sequence[SurveyedRun]]) -> Matched:
 
 
 def _why_not(runs: Sequence[SurveyedRun]) -> str | None:
-    """Why these runs cannot be paired, to stand in brackets; None if they can."""
+    """Why these runs cannot be paired, for use in brackets; None if they can."""
     if any(run.choice != runs[0].choice for run in runs):
         return OTHER_PART
     for run in runs:
         if run.survey.loads == 0:
-            return f"{NOT_TOLD} {run.name} was sent"
+            return f"{NO_PLAN_KNOWN} {run.name} was sent"
         if run.survey.loads > 1:
             return f"{run.name} holds {run.survey.loads} load runs"
         if run.survey.closed:
@@ -91,11 +91,11 @@ def _parts(runs: Sequence[SurveyedRun]) -> list[PairedPart] | None:
         return None
     inside = same.due_ns >= spans[0].start_ns
     inside &= same.due_ns < spans[0].end_ns
-    asked = inside & same.answered
-    if not asked.any():
+    chosen = inside & same.answered
+    if not chosen.any():
         return None
-    pairing = Pairing(requests=int(asked.sum()), of=int(inside.sum()))
+    pairing = Pairing(requests=int(chosen.sum()), of=int(inside.sum()))
     return [
-        PairedPart(span=span, numbers=numbers[asked], pairing=pairing)
+        PairedPart(span=span, numbers=numbers[chosen], pairing=pairing)
         for span, numbers in zip(spans, same.numbers, strict=True)
     ]

@@ -53,7 +53,7 @@ class ComparisonRequest:
 
 
 def run_comparison(
-    wanted: ComparisonRequest, tell: ProgressListener = lambda _: None
+    request: ComparisonRequest, tell: ProgressListener = lambda _: None
 ) -> Comparison:
     """Find, read and compare the sessions.
 
@@ -61,15 +61,15 @@ def run_comparison(
         UsageError: the sessions cannot be compared.
         StorageError: a session does not exist or cannot be read.
     """
-    sides = find_all(wanted)
+    sides = find_all(request)
     found = [run for side in sides for run in side.runs]
-    objectives: Objectives | None = {"": wanted.slo} if wanted.slo else None
+    objectives: Objectives | None = {"": request.slo} if request.slo else None
     objectives = (
         objectives
         or _common([_plan_objectives(each) for each in found])
         or _common([_watched_objectives(each) for each in found])
     )
-    choices = _choices(wanted, len(sides))
+    choices = _choices(request, len(sides))
     pairs = matched(
         [
             [_survey(*run, choice) for run in zip(side.runs, side.labels, strict=True)]
@@ -91,22 +91,22 @@ def run_comparison(
             ComparedSide(runs=tuple(runs), label=side.label, unpaired_because=because)
         )
     tell("resampling")
-    return compare(read, wanted.rules)
+    return compare(read, request.rules)
 
 
-def find_all(wanted: ComparisonRequest) -> list[FoundSide]:
+def find_all(request: ComparisonRequest) -> list[FoundSide]:
     """Find the sessions of each side without reading their numbers.
 
     Raises:
         UsageError: the sessions cannot be compared.
         StorageError: a session does not exist.
     """
-    return find_sides(wanted.sessions, wanted.database, wanted.results)
+    return find_sides(request.sessions, request.database, request.results)
 
 
-def _choices(wanted: ComparisonRequest, sides: int) -> list[SpanChoice]:
-    missing = [SpanChoice()] * max(sides - len(wanted.choices), 0)
-    return [*wanted.choices, *missing][:sides]
+def _choices(request: ComparisonRequest, sides: int) -> list[SpanChoice]:
+    missing = [SpanChoice()] * max(sides - len(request.choices), 0)
+    return [*request.choices, *missing][:sides]
 
 
 def _survey(found: FoundSession, label: str, choice: SpanChoice) -> SurveyedRun:
@@ -134,9 +134,9 @@ def _watched_objectives(found: FoundSession) -> Objectives:
     with closing(open_for_reading(found.path)) as connection:
         rows = connection.execute(WATCHED, (found.row.session,)).fetchall()
     with suppress(UsageError):  # written by a later version
-        said = [parse_objectives(text) for (text,) in rows if text.strip()]
-        if len(said) == 1 and said[0].every is not None and not said[0].classes:
-            return {"": said[0].every}
+        every = [parse_objectives(text) for (text,) in rows if text.strip()]
+        if len(every) == 1 and every[0].every is not None and not every[0].classes:
+            return {"": every[0].every}
     return {}
 
 

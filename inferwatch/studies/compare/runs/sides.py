@@ -60,7 +60,7 @@ def _ends(runs: Sequence[str]) -> str:
 
 
 def _common(runs: Sequence[str]) -> str | None:
-    """``before`` for before1 and before2; None if that would cut a word."""
+    """The common start of names, such as ``before`` of before1 and before2, or None."""
     if any(LIKE_AN_ID.fullmatch(run) for run in runs):
         return None
     begun = _alike(runs)
@@ -188,14 +188,14 @@ def find_sides(
         StorageError: a session does not exist or cannot be read.
     """
     finder = _Finder(database, results)
-    found = [[finder.find(word) for word in side] for side in grouped(words)]
-    sides = [[run for word in side for run in word.runs] for side in found]
+    found_words = [[finder.find(word) for word in side] for side in grouped(words)]
+    sides = [[run for word in side for run in word.runs] for side in found_words]
     for typed, runs in zip(grouped(words), sides, strict=True):
         _refuse_many(_in_short(typed), len(runs))
     _refuse([run for runs in sides for run in runs])
     names = _run_labels(sides)
-    said = [word[0].label if len(word) == 1 else None for word in found]
-    labels = [label_of(names[place], label) for place, label in enumerate(said)]
+    names_given = [word[0].label if len(word) == 1 else None for word in found_words]
+    labels = [label_of(names[place], label) for place, label in enumerate(names_given)]
     return [
         FoundSide(tuple(runs), label, tuple(of_runs))
         for runs, label, of_runs in zip(
@@ -299,19 +299,19 @@ class _Finder:
 
     def _tagged(self, database: Path, tag: str) -> _Word:
         rows = self._rows(database)
-        found = [row for row in rows if tag in row.tags.split()]
-        if not found:
+        tagged = [row for row in rows if tag in row.tags.split()]
+        if not tagged:
             tags = sorted({each for row in rows for each in row.tags.split()})
-            known = f"there are {', '.join(tags[:20])}" if tags else "none has a tag"
+            hint = f"there are {', '.join(tags[:20])}" if tags else "none has a tag"
             raise NoSuchSessionError(
-                f"No session in {database} has the tag {tag!r}: {known}. "
+                f"No session in {database} has the tag {tag!r}: {hint}. "
                 "`inferwatch sessions tag SESSION WORD` gives one"
             )
-        _refuse_many(f"{TAG}{tag}", len(found))
-        return _Word([FoundSession(database, row) for row in reversed(found)], tag)
+        _refuse_many(f"{TAG}{tag}", len(tagged))
+        return _Word([FoundSession(database, row) for row in reversed(tagged)], tag)
 
     def _folder(self, folder: Path, word: str) -> _Word:
-        """All runs in a folder; an error if a session has that name as well."""
+        """All runs in a folder; an error if a session has the folder's name."""
         if "/" not in word and self._is_named(word):
             raise UsageError(
                 f"{word} is a session of {self._database} and a directory: write "

@@ -44,18 +44,18 @@ def adjusted(members: Sequence[FamilyMember], seed: int) -> list[float]:
     if not members:
         return []
     weights = np.array([each.weight for each in members])
-    found = np.array([each.p_value for each in members]) / weights
-    order = np.argsort(found, kind="stable")
+    weighted = np.array([each.p_value for each in members]) / weights
+    order = np.argsort(weighted, kind="stable")
     beaten = np.zeros(len(members))
     for chances in _chances(members, seed):
         scores = (chances / weights)[:, order]
         # The minimum over a row and all rows after it: each step leaves out the rows
         # that were rejected before.
         least = np.minimum.accumulate(scores[:, ::-1], axis=1)[:, ::-1]
-        beaten += (least <= found[order]).sum(axis=0)
+        beaten += (least <= weighted[order]).sum(axis=0)
     steps = np.maximum.accumulate(beaten / DRAWS)
     # Probabilities too small for the number of draws use Bonferroni's bound.
-    bound = np.minimum(found[order] * weights.sum(), 1.0)
+    bound = np.minimum(weighted[order] * weights.sum(), 1.0)
     steps = np.where(steps < 10 / DRAWS, np.maximum.accumulate(bound), steps)
     answer = np.empty(len(members))
     answer[order] = np.minimum(steps, 1.0)
@@ -87,9 +87,9 @@ def _together(members: Sequence[FamilyMember]) -> Floats:
             parts[:, place] = each.parts
     lengths = np.sqrt((parts**2).sum(axis=0))
     parts /= np.where(lengths > 0, lengths, 1.0)
-    found = (parts.T @ parts) ** 3
-    np.fill_diagonal(found, 1.0)
-    return np.asarray(found, np.float64)
+    correlations = (parts.T @ parts) ** 3
+    np.fill_diagonal(correlations, 1.0)
+    return np.asarray(correlations, np.float64)
 
 
 _STEP = 1 / 512

@@ -2,8 +2,8 @@
 
 A p99 is never below its p90, which far fewer requests measure well. Where the p90 of
 one session lies beyond the p99 of the other, their p99 differ, however wide the
-interval of the first would be: an engine that let one request in ten wait is told from
-one that let none. The difference has a lower bound but no upper one.
+interval of the first would be: an engine that lets one request in ten wait is told from
+one that lets none wait. The difference has a lower bound but no upper one.
 """
 
 import math

@@ -35,7 +35,7 @@ class RunDifference:
     """The difference of one number between sides of several runs each."""
 
     def __init__(self, a: Sequence[float], b: Sequence[float]) -> None:
-        """``a`` and ``b`` are what each run measured; one needs two or more runs."""
+        """``a`` and ``b`` have one value per run; one needs two or more runs."""
         self.runs = len(a), len(b)
         self._logs = min(*a, *b) > 0
         self.a, self.b = self._middle(a), self._middle(b)
@@ -95,9 +95,9 @@ class RunDifference:
 
 def _spreads(values: Sequence[Floats], least: float) -> list[float]:
     """Variances of the runs; a side with one run uses the other side's."""
-    known = [float(v.var(ddof=1)) if len(v) > 1 else None for v in values]
-    other = next(each for each in known if each is not None)
-    return [max(other if v is None else v, least**2) for v in known]
+    variances = [float(v.var(ddof=1)) if len(v) > 1 else None for v in values]
+    other = next(each for each in variances if each is not None)
+    return [max(other if v is None else v, least**2) for v in variances]
 
 
 def _freedom(parts: Sequence[float], runs: tuple[int, int]) -> float:

@@ -134,9 +134,9 @@ class CountedValues:
     @property
     def means(self) -> Floats:
         """The mean of each bin; NaN where there is no value."""
-        found = np.full(BINS, np.nan)
-        np.divide(self.sums_s, self.bins, out=found, where=self.bins > 0)
-        return found
+        means = np.full(BINS, np.nan)
+        np.divide(self.sums_s, self.bins, out=means, where=self.bins > 0)
+        return means
 
     @cached_property
     def upto(self) -> Ints:
@@ -193,10 +193,10 @@ class ValueCounter:
     def counted(self) -> CountedValues:
         self._count()
         counts = self._counts.reshape(PIECES, CELLS)
-        held = np.flatnonzero(counts.any(axis=0))
+        cells = np.flatnonzero(counts.any(axis=0))
         return CountedValues(
-            counts=counts[:, held].astype(np.int64),
-            values_s=middle_of(held) / NS_PER_S,
+            counts=counts[:, cells].astype(np.int64),
+            values_s=middle_of(cells) / NS_PER_S,
             sums_s=self._sums_ns / NS_PER_S,
             bins=self._bins,
         )

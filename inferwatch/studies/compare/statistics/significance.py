@@ -53,11 +53,11 @@ class AnyDifference(Protocol):
 
     @property
     def difference(self) -> float:
-        """B - a."""
+        """The difference b - a."""
 
     @property
     def ratio(self) -> float | None:
-        """B / a; None if a is 0."""
+        """The ratio b / a; None if a is 0."""
 
     def span(self, alpha: float = ALPHA) -> Interval:
         """The interval of the difference."""
@@ -107,8 +107,8 @@ class Difference:
     def span(self, alpha: float = ALPHA) -> Interval:
         """The interval of the difference, consistent with the ratio's about zero.
 
-        Beyond the draws, both continue as a normal distribution would, each on its own
-        scale, and could disagree about the sign. There the ratio's interval decides.
+        Beyond the draws, both continue as normal distributions, each on its own scale,
+        and could disagree about the sign. There the ratio's interval decides.
         """
         low, high = self._between(self._differences, self.difference, alpha)
         ratios = self.ratio_span(alpha)
@@ -123,16 +123,16 @@ class Difference:
             return None
         if not self._logs:
             return self._between(self._ratios, self.b / self.a, alpha)
-        found = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
-        low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in found)
+        log_span = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
+        low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in log_span)
         return low, high
 
-    def _between(self, drawn: Floats, value: float, alpha: float) -> Interval:
+    def _between(self, draws: Floats, value: float, alpha: float) -> Interval:
         """The interval from draws; each side uses its own draws' spread."""
         deviate = t_beyond(alpha, int(self._freedom)) * self._widening
-        tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(drawn)
+        tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(draws)
         low, high = map(
-            float, np.quantile(drawn, (max(tail, least), 1 - max(tail, least)))
+            float, np.quantile(draws, (max(tail, least), 1 - max(tail, least)))
         )
         if tail >= least:
             return low, high
@@ -160,11 +160,11 @@ class Difference:
         not show whether there is a difference.
         """
         if self._ratios is not None and self._logs:
-            drawn, away = np.log(self._ratios), math.log(self.b / self.a)
+            draws, away = np.log(self._ratios), math.log(self.b / self.a)
         else:
-            drawn, away = self._differences, self.difference
-        tail = FEWEST_BEYOND / len(drawn)
-        edge = float(np.quantile(drawn, tail if away > 0 else 1 - tail))
+            draws, away = self._differences, self.difference
+        tail = FEWEST_BEYOND / len(draws)
+        edge = float(np.quantile(draws, tail if away > 0 else 1 - tail))
         reach = abs(away - edge)
         if reach == 0:
             return math.inf if away else 0.0

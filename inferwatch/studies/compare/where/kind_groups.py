@@ -107,7 +107,7 @@ def _prompt_name(tops: Sequence[int], first: int, last: int) -> str:
 
 
 def _tokens(label: int) -> str:
-    """For example ``64`` or ``1k``; always a power of two."""
+    """A number of tokens as text, such as ``64`` or ``1k``; always a power of two."""
     most = most_tokens(label)
     for unit, size in (("M", 1 << 20), ("k", 1 << 10)):
         if most >= size:
@@ -150,11 +150,11 @@ def _classes(a: Sequence[KindCounts], b: Sequence[KindCounts]) -> Groups | None:
 
 
 def _by_name(runs: Sequence[KindCounts]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for run in runs:
         for name, n in _counted(run):
-            found[name] = found.get(name, 0.0) + n
-    return found
+            counts[name] = counts.get(name, 0.0) + n
+    return counts
 
 
 def _counted(run: KindCounts) -> Iterator[tuple[str, float]]:

@@ -1,8 +1,8 @@
 """A statistic of counted values, and how much of its change a part explains.
 
-A part explains the change that would result if only it became as it is on the other
-side. This is averaged over both orders, so that shares add up to one (Shapley 1953, A
-Value for n-Person Games, with the part and the rest as its two players).
+A part explains the change that would result if only it became as on the other side.
+This is averaged over both orders, so that shares add up to one (Shapley 1953, A Value
+for n-Person Games, with the part and the rest as its two players).
 """
 
 from dataclasses import dataclass
@@ -44,12 +44,12 @@ class Measure:
     def of_each(self, rows: Floats) -> Floats:
         n = rows @ self.below
         if self.share is None:
-            found = rows @ self.above / np.where(n > 0, n, np.nan)
-            return np.asarray(found, np.float64)
+            ratios = rows @ self.above / np.where(n > 0, n, np.nan)
+            return np.asarray(ratios, np.float64)
         upto = np.cumsum(rows, axis=1)
         rank = (upto < self.share * upto[:, -1:] - 1e-6).sum(axis=1)
-        found = self.above[np.minimum(rank, rows.shape[1] - 1)]
-        return np.where(n > 0, found, np.nan)
+        ratios = self.above[np.minimum(rank, rows.shape[1] - 1)]
+        return np.where(n > 0, ratios, np.nan)
 
     def drawn(self, rows: Floats, draws: Draws) -> Floats:
         below = rows @ self.below
@@ -58,8 +58,8 @@ class Measure:
         values = CountedValues(
             counts=rows.astype(np.int64), values_s=self.above, sums_s=_NONE, bins=_NONE
         )
-        found = draws.quantiles(values, self.share)
-        return np.where(draws.weights @ below > 0, found, np.nan)
+        quantiles = draws.quantiles(values, self.share)
+        return np.where(draws.weights @ below > 0, quantiles, np.nan)
 
     def fit_for(self, fewest: float) -> "Measure | None":
         """The nearest statistic for which ``fewest`` values are enough, or None."""

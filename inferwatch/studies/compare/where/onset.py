@@ -86,13 +86,13 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
     together = leaning.reshape(blocks, each).sum(axis=1)
     random = np.random.default_rng((seed, blocks))
     reached = _most(together[None, :])[0] * (1 - 1e-9)
-    tried = beyond = 0
+    tries = beyond = 0
     for orders in (FEW_ORDERS, ORDERS - FEW_ORDERS):
         some = random.permuted(np.tile(together, (orders, 1)), axis=1)
-        tried, beyond = tried + orders, beyond + int((_most(some) >= reached).sum())
+        tries, beyond = tries + orders, beyond + int((_most(some) >= reached).sum())
         if beyond > MOST_BEYOND:
             break  # more orders would not change that it does not stand out
-    return Onset(begin, end, blocks, (beyond + 1) / (tried + 1))
+    return Onset(begin, end, blocks, (beyond + 1) / (tries + 1))
 
 
 def _first(log_ratios: Floats) -> tuple[int, int]:
@@ -101,8 +101,8 @@ def _first(log_ratios: Floats) -> tuple[int, int]:
     if not known.any():
         return 0, FIRST_LEAST
     level = log_ratios[known].mean()
-    apart = np.where(known, log_ratios - level, 0.0)
-    return _best(apart.reshape(PIECES, -1).sum(axis=1), FIRST_LEAST, 1.0)
+    deviations = np.where(known, log_ratios - level, 0.0)
+    return _best(deviations.reshape(PIECES, -1).sum(axis=1), FIRST_LEAST, 1.0)
 
 
 def _levelled(log_ratios: Floats, begin: int, end: int) -> Floats:
@@ -126,8 +126,8 @@ def _stretches(length: int, least: int) -> tuple[Ints, Ints]:
 def _standing(upto: Floats, begin: Ints, end: Ints, length: int) -> Floats:
     """How far the sum of each period is from its expectation."""
     size = end - begin
-    apart = upto[..., end] - upto[..., begin] - upto[..., -1:] * (size / length)
-    return np.asarray(np.abs(apart) / np.sqrt(size * (length - size) / length))
+    deviation = upto[..., end] - upto[..., begin] - upto[..., -1:] * (size / length)
+    return np.asarray(np.abs(deviation) / np.sqrt(size * (length - size) / length))
 
 
 def _upto(values: Floats) -> Floats:
@@ -145,16 +145,16 @@ def _best(leaning: Floats, least: int, memory: float) -> tuple[int, int]:
     """The best period; one with two ends only if it is far better than with one."""
     length = len(leaning)
     begin, end = _stretches(length, least)
-    found = _standing(_upto(leaning), begin, end, length)
+    distances = _standing(_upto(leaning), begin, end, length)
     one_end = (begin == 0) | (end == length)
-    best = int(np.argmax(found))
-    edge = int(np.argmax(np.where(one_end, found, -1.0)))
+    best = int(np.argmax(distances))
+    edge = int(np.argmax(np.where(one_end, distances, -1.0)))
     inside = np.zeros(length, bool)
     inside[begin[best] : end[best]] = True
     spread = leaning.astype(float)
     for these in (inside, ~inside):
         spread[these] -= spread[these].mean()
-    gained = found[best] ** 2 - found[edge] ** 2
+    gained = distances[best] ** 2 - distances[edge] ** 2
     if gained < TWO_ENDS * memory * spread.var():
         best = edge
     return int(begin[best]), int(end[best])

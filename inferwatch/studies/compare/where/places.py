@@ -72,12 +72,12 @@ class CommonTime:
     def of(cls, runs: Sequence[SessionNumbers]) -> "CommonTime | None":
         """The shared time; None if it is too short."""
         spans = [run.span for run in runs]
-        found = cls(max(s.from_s for s in spans), min(s.to_s for s in spans))
+        common = cls(max(s.from_s for s in spans), min(s.to_s for s in spans))
         longest = max(s.length_s for s in spans)
-        return found if found.to_s - found.from_s >= LEAST_SHARED * longest else None
+        return common if common.to_s - common.from_s >= LEAST_SHARED * longest else None
 
     def name_of(self, inside: Truths) -> str:
-        """For example ``from 00:40``, ``until 00:25``, ``between 00:20 and 00:40``."""
+        """The name of a time, such as ``between 00:20 and 00:40``."""
         turns = np.flatnonzero(np.diff(inside.astype(int))) + 1
         moments = [self._clock(int(piece)) for piece in turns]
         if len(moments) == 1:
@@ -88,7 +88,7 @@ class CommonTime:
         return f"between {begin} and {end}"
 
     def _clock(self, piece: int) -> str:
-        """Clock time of a piece, with hours only if there are any."""
+        """The time of a piece as text, with hours only if there are any."""
         at_s = self.from_s + (self.to_s - self.from_s) * piece / PIECES
         return format_clock(round(at_s) * NS_PER_S).strip().removeprefix("00:")
 
@@ -114,9 +114,9 @@ class CommonTime:
             known = places >= 0
             for summed, parts in zip((above, below), _lines(run, of), strict=True):
                 np.add.at(summed, places[known], parts[known])
-        found = np.full(BINS, np.nan)
-        np.divide(above, below, out=found, where=below > 0)
-        return found
+        means = np.full(BINS, np.nan)
+        np.divide(above, below, out=means, where=below > 0)
+        return means
 
     def rates(self, runs: Sequence[SessionNumbers], of: str) -> Floats:
         """Numerator and denominator of a rate, by piece."""
@@ -193,15 +193,15 @@ def in_blocks(
     rows: TimedRows, own: Measure, inside: Truths, blocks: int
 ) -> tuple[Split, tuple[int, int]]:
     """Split into ``inside`` and the rest, with the number of blocks of each."""
-    found, numbers = [], []
+    rows_in_blocks, numbers = [], []
     for these in (inside, ~inside):
         many = max(round(int(these.sum()) * blocks / PIECES), LEAST_BLOCKS)
         begins = np.arange(many) * int(these.sum()) // many
         numbers.append(many)
-        found += [
+        rows_in_blocks += [
             np.add.reduceat(side[these], begins, axis=0) for side in (rows.a, rows.b)
         ]
-    part_a, part_b, rest_a, rest_b = found
+    part_a, part_b, rest_a, rest_b = rows_in_blocks
     parts = [each.sum(axis=0)[None] for each in (part_a, part_b)]
     whole = [side.sum(axis=0)[None] for side in (rows.a, rows.b)]
     share = float(explained(own, (parts[0], parts[1]), (whole[0], whole[1]))[0])
@@ -232,8 +232,8 @@ class KindTable:
 
     @cached_property
     def groups(self) -> list[Groups]:
-        found = (groups_of(cut, self._a, self._b) for cut in KINDS)
-        return [each for each in found if each is not None]
+        every = (groups_of(cut, self._a, self._b) for cut in KINDS)
+        return [each for each in every if each is not None]
 
     def explaining(
         self, metric: JudgedMetric, groups: Groups, most: float
@@ -255,7 +255,7 @@ class KindTable:
     def split(
         self, metric: JudgedMetric, groups: Groups, part: KindPart, share: float
     ) -> Split | None:
-        """By the metric's own statistic, or by one for which the values are enough."""
+        """Split by the metric's statistic, or by one that needs fewer values."""
         sides = self._counted(groups)
         inside = np.isin(np.arange(groups.count), part.groups)
         part_a, rest_a, part_b, rest_b = rows = [
@@ -329,14 +329,14 @@ RATES = frozenset(("output_tokens_per_s", "client.output_tokens_per_s"))
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A period of common time: which pieces are inside it, in how many blocks."""
+    """A period of common time: the pieces inside it, and the number of blocks."""
 
     inside: Truths
     blocks: int
 
 
 class PlaceFinder:
-    """Examines one pair of sides; resamplings are made once."""
+    """Finds where one pair of sides changed most; resamplings are made once."""
 
     def __init__(
         self, a: ComparedSide, b: ComparedSide, seed: int, allowed: float = 0.0
@@ -358,7 +358,7 @@ class PlaceFinder:
         unclear: Sequence[JudgedMetric] = (),
         matters: float = 0.0,
     ) -> Iterator[ChangedPart]:
-        """At most one part for each metric.
+        """Yield the part in which each metric changed most, if any.
 
         Args:
             changed: Metrics with a certain or probable difference.
@@ -366,9 +366,9 @@ class PlaceFinder:
                 They are reported only if that difference surely matters.
             matters: The smallest relative difference that matters.
         """
-        asked = [*changed, *unclear]
-        alpha = ALPHA / max(len({each.of for each in asked}), 1)
-        for metric in asked:
+        metrics = [*changed, *unclear]
+        alpha = ALPHA / max(len({each.of for each in metrics}), 1)
+        for metric in metrics:
             stretch, when = self._when(metric, alpha) or (None, None)
             least = matters if metric in unclear else 0.0
             if when and may_be_why(when.ratio_span, max(least, self._allowed)):
@@ -378,9 +378,9 @@ class PlaceFinder:
                 whom = self._for_whom(metric, alpha, stretch)
             if whom and may_be_why(whom.ratio_span, self._allowed):
                 whom = None
-            found = replace(whom, also=when) if whom else when
-            if found is not None:
-                yield replace(found, sentence=sentence(found))
+            place = replace(whom, also=when) if whom else when
+            if place is not None:
+                yield replace(place, sentence=sentence(place))
 
     def _when(
         self, metric: JudgedMetric, alpha: float
@@ -392,11 +392,11 @@ class PlaceFinder:
             return None
         own = rows.measure(metric.share)
         leaning = leanings(rows.b, own) - leanings(rows.a, own)
-        found = onset(leaning, rows.log_ratios, self._seed)
-        if found is None or found.p_value > alpha:
+        period = onset(leaning, rows.log_ratios, self._seed)
+        if period is None or period.p_value > alpha:
             return None
-        for inside in (found.inside, ~found.inside):
-            split, parts = in_blocks(rows, own, inside, found.blocks)
+        for inside in (period.inside, ~period.inside):
+            split, parts = in_blocks(rows, own, inside, period.blocks)
             judged = self._judge_stretch(rows, split, parts)
             if (
                 judged is not None
@@ -425,7 +425,7 @@ class PlaceFinder:
         return in_turn(split, (draws[0], draws[1]), paired=self._paired)
 
     def _timed_rows(self, of: str) -> TimedRows | None:
-        """Cached, as the statistics of one distribution follow each other."""
+        """The rows of a distribution or rate, cached for its further statistics."""
         if self._rows_of != of and self._time is not None:
             self._rows_of = of
             self._rows = TimedRows.of(of, self._time, (self._a, self._b))
@@ -437,26 +437,26 @@ class PlaceFinder:
         table = self._table(metric.of, stretch)
         if table is None or not table.groups:
             return None
-        looked = sum(len(each.parts) for each in table.groups)
-        tried = [self._best(metric, table, groups) for groups in table.groups]
-        found = [each for each in tried if each is not None]
-        found.sort(key=lambda each: each[0], reverse=True)
-        for _, groups, part, split in found:
+        parts = sum(len(each.parts) for each in table.groups)
+        best_parts = [self._best(metric, table, groups) for groups in table.groups]
+        ranked = [each for each in best_parts if each is not None]
+        ranked.sort(key=lambda each: each[0], reverse=True)
+        for _, groups, part, split in ranked:
             judged = self._judge(split, table)
             beyond = abs(judged.change) > metric.negligible
-            if beyond and judged.is_apart(alpha / looked):
+            if beyond and judged.is_apart(alpha / parts):
                 return place_of(metric, groups.cut, part.name, judged)
         return None
 
     def _best(
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, KindPart, Split] | None:
-        """The part that stands out most among those that explain the change."""
-        found = table.explaining(metric, groups, MOST)
-        if not found:
+        """The most distinct part of those that explain the change."""
+        splits = table.explaining(metric, groups, MOST)
+        if not splits:
             return None
         changes = table.changes(metric, groups, paired=self._paired)
-        scored = [(standing_out(changes, part.groups), part, s) for part, s in found]
+        scored = [(standing_out(changes, part.groups), part, s) for part, s in splits]
         score, part, share = max(scored, key=lambda each: each[0])
         split = table.split(metric, groups, part, share)
         return None if split is None else (score, groups, part, split)
@@ -531,13 +531,13 @@ WHERE = {Cut.PROMPT: "in prompts ", Cut.CLASS: "in class ", Cut.TURN: "in "}
 
 
 def sentence(place: ChangedPart) -> str:
-    """For example ``all of it in prompts over 1k (+340%, elsewhere +2%)``."""
+    """The part as text: ``all of it in prompts over 1k (+340%, elsewhere +2%)``."""
     many = "all of it" if place.is_all else "mostly"
     where = f"{WHERE.get(place.cut, '')}{place.part}"
-    said = f"{many} {where} ({_figures(place)})"
+    text = f"{many} {where} ({_figures(place)})"
     if place.also is None:
-        return said
-    return f"{said}, {'' if place.also.is_all else 'mostly '}{place.also.part}"
+        return text
+    return f"{text}, {'' if place.also.is_all else 'mostly '}{place.also.part}"
 
 
 def _figures(place: ChangedPart) -> str:

@@ -51,7 +51,7 @@ def _log(above: float, below: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A split, and the significance of the part having changed more than the rest."""
+    """A split, and whether the part changed significantly more than the rest."""
 
     split: Split
     apart: Difference
@@ -97,9 +97,9 @@ NEXT_TO_NOTHING = 0.05
 def across(
     split: Split, draws: tuple[Draws, Draws], long: float, *, paired: bool
 ) -> Judged:
-    """Judge a part that lies at the same times as the rest: both share their draws."""
+    """Judge a part that has the same times as the rest: both share their draws."""
     measure, (draws_a, draws_b) = split.measure, draws
-    drawn = [
+    draws_of = [
         measure.drawn(rows, each)
         for rows, each in (
             (split.part_a, draws_a),
@@ -112,11 +112,11 @@ def across(
         measure.of(rows)
         for rows in (split.part_a, split.part_b, split.rest_a, split.rest_b)
     ]
-    found = [
+    resampled = [
         Resampled(value, each, draws_a.blocks, left_over(long, draws_a.blocks))
-        for value, each in zip(values, drawn, strict=True)
+        for value, each in zip(values, draws_of, strict=True)
     ]
-    part_a, part_b, rest_a, rest_b = found
+    part_a, part_b, rest_a, rest_b = resampled
     return Judged(
         split=split,
         apart=Difference(_over(part_a, rest_a), _over(part_b, rest_b), paired=paired),
@@ -150,9 +150,9 @@ def in_turn(
 
 def _over(above: Resampled, below: Resampled) -> Resampled:
     with np.errstate(divide="ignore", invalid="ignore"):
-        drawn = above.draws / below.draws
+        ratios = above.draws / below.draws
     ratio = above.value / below.value if below.value else math.nan
-    return Resampled(ratio, drawn, above.blocks, max(above.left_over, below.left_over))
+    return Resampled(ratio, ratios, above.blocks, max(above.left_over, below.left_over))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +168,16 @@ class GroupChange:
     ) -> "GroupChange":
         """The change of one group; its variance comes from a jackknife over blocks."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = [
+            log_values = [
                 np.log(measure.drawn(rows, Draws.each_left_out(len(rows))))
                 for rows in (a, b)
             ]
-            parts = [drawn[1] - drawn[0]] if paired else drawn
+            parts = [log_values[1] - log_values[0]] if paired else log_values
         spread = sum((len(each) - 1) * float(each.var()) for each in parts)
-        found = _log(measure.of(b), measure.of(a))
-        if not math.isfinite(found) or not math.isfinite(spread):
+        log_ratio = _log(measure.of(b), measure.of(a))
+        if not math.isfinite(log_ratio) or not math.isfinite(spread):
             return cls(0.0, 0.0)
-        return cls(found, 1 / (spread + LEAST_SPREAD))
+        return cls(log_ratio, 1 / (spread + LEAST_SPREAD))
 
 
 LEAST_SPREAD = 1e-4
@@ -195,5 +195,5 @@ def standing_out(changes: Sequence[GroupChange], part: Sequence[int]) -> float:
             return 0.0
         weights.append(weight)
         means.append(sum(each.log_ratio * each.weight for each in groups) / weight)
-    apart = (means[0] - means[1]) ** 2
-    return apart * weights[0] * weights[1] / sum(weights)
+    variance = (means[0] - means[1]) ** 2
+    return variance * weights[0] * weights[1] / sum(weights)

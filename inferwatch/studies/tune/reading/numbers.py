@@ -83,8 +83,8 @@ def kept_finding(
                 trail.fold(each)
                 known = True
     evidence = ScenarioEvidence(book=book, trail=trail if known else None)
-    found = finding_of(plan.scenario, evidence)
-    return found.sentence if found is not None else None
+    finding = finding_of(plan.scenario, evidence)
+    return finding.sentence if finding is not None else None
 
 
 STEPS = (
@@ -139,10 +139,10 @@ def engine_use(
 def _memory(connection: sqlite3.Connection, where: tuple[int, int, int]) -> int | None:
     """Peak memory of the engine's GPUs, or of its processes if there are none."""
     ours = engine_gpus(connection, where[0])
-    held = dict(connection.execute(GPU_MEMORY, where).fetchall())
-    told = [int(each) for uuid, each in held.items() if uuid in ours or not ours]
-    if told:
-        return sum(told)
+    by_gpu = dict(connection.execute(GPU_MEMORY, where).fetchall())
+    sizes = [int(each) for uuid, each in by_gpu.items() if uuid in ours or not ours]
+    if sizes:
+        return sum(sizes)
     (most,) = connection.execute(PROCESS_MEMORY, where).fetchone()
     return int(most) if most is not None else None
 
@@ -158,22 +158,22 @@ def doubts_of(
     book: LoadBook,
     result: LoadResult,
     span: ComparedSpan,
-    found: Conditions,
+    conditions: Conditions,
     limits: Sequence[tuple[int, int]],
     *,
     on_cpu: bool,
 ) -> tuple[str, ...]:
     """Reasons to doubt a trial, each one sentence without a period."""
-    said = [
+    doubts = [
         *_client(result),
-        *_clocks(found.gpus),
-        *(each for host in found.hosts for each in _host(host, on_cpu=on_cpu)),
-        *_missing(found.gaps),
+        *_clocks(conditions.gpus),
+        *(each for host in conditions.hosts for each in _host(host, on_cpu=on_cpu)),
+        *_missing(conditions.gaps),
         *_turned(limits),
         *_queue_grew(book),
         *_drift(book, span),
     ]
-    return tuple(map(visible, said))
+    return tuple(map(visible, doubts))
 
 
 def _client(result: LoadResult) -> Iterator[str]:
@@ -184,8 +184,8 @@ def _client(result: LoadResult) -> Iterator[str]:
 
 
 def _clocks(gpus: tuple[GpuClocks, ...]) -> Iterator[str]:
-    held = [(share, why) for gpu in gpus for why, share in gpu.held.items()]
-    share, why = max(held, default=(0.0, ""))
+    shares = [(share, why) for gpu in gpus for why, share in gpu.held.items()]
+    share, why = max(shares, default=(0.0, ""))
     if share > HELD_TOLERANCE:
         yield f"GPU clocks were held down {share:.0%} of the time ({why})"
 
@@ -206,15 +206,15 @@ def _missing(gaps: RecordingGaps) -> Iterator[str]:
         yield f"the clock stepped by {stepped_s:+.1f} s"
 
 
-def _turned(held: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Limits that were changed by somebody else, or reset after a tuner was killed."""
-    if len(held) > 1:
-        moved = (f"{name} {limit_text(held, name)}" for name in LIMITS)
+def _turned(limits: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """A doubt if the limits were changed during the measurement."""
+    if len(limits) > 1:
+        moved = (f"{name} {limit_text(limits, name)}" for name in LIMITS)
         yield f"limits were changed while it was measured ({', '.join(moved)})"
 
 
 def _queue_grew(book: LoadBook) -> Iterator[str]:
-    """TTFT that rises throughout, as the load exceeds what the setting can serve."""
+    """A doubt if TTFT rises throughout, as the load then exceeds the capacity."""
     known = np.array([ns for each in book.records if (ns := ttft_ns(each))], float)
     if len(known) < FEWEST:
         return
@@ -227,7 +227,7 @@ def _queue_grew(book: LoadBook) -> Iterator[str]:
 
 
 def _drift(book: LoadBook, span: ComparedSpan) -> Iterator[str]:
-    """Drift of TPOT, which depends least on how requests arrive."""
+    """A doubt if TPOT drifts, which depends least on how requests arrive."""
     known = [(each.intended_ns, ns) for each in book.records if (ns := tpot_ns(each))]
     if not known:
         return
@@ -269,23 +269,23 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
         StorageError: the session does not exist or cannot be read.
         UsageError: the session has no requests of a load.
     """
-    asked = objectives(plan.load)
+    slos = objectives(plan.load)
     with reading(database) as connection:
         session = find(database, session_id).session
-        runs = _load_runs(connection, session, plan.load, asked)
+        runs = _load_runs(connection, session, plan.load, slos)
         if not runs:
             raise UsageError(f"session {session_id} has no requests of a load")
         search = _search(runs) if len(runs) > 1 else None
         knee = search.highest_held if search else None
-        run = _told_of(runs, knee)
+        run = _representative(runs, knee)
         span = _span_of(run.book)
         engine = engine_use(connection, session, span)
-        found = _numbers(
+        numbers = _numbers(
             run,
-            asked,
+            slos,
             engine,
             knee=knee,
-            cost=_cost(run.book, asked, plan, len(engine_gpus(connection, session))),
+            cost=_cost(run.book, slos, plan, len(engine_gpus(connection, session))),
             doubts=(
                 *doubts_of(
                     run.book,
@@ -299,7 +299,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
             ),
         )
         return replace(
-            found,
+            numbers,
             answers=kept_answers(connection, session),
             scenario=kept_finding(connection, session, run.plan, run.book),
         )
@@ -307,7 +307,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
 
 def _numbers(
     run: _LoadRun,
-    asked: PlanObjectives,
+    slos: PlanObjectives,
     engine: EngineUse,
     *,
     knee: float | None,
@@ -315,7 +315,7 @@ def _numbers(
     doubts: tuple[str, ...],
 ) -> TrialNumbers:
     result, goodput = run.result, run.result.goodput
-    judged = goodput is not None and _is_asked(asked)
+    judged = goodput is not None and _has_objectives(slos)
     return TrialNumbers(
         requests=result.sent,
         failed=result.failed,
@@ -335,7 +335,7 @@ def _numbers(
 
 
 def _load_runs(
-    connection: sqlite3.Connection, session: int, load: LoadPlan, asked: PlanObjectives
+    connection: sqlite3.Connection, session: int, load: LoadPlan, slos: PlanObjectives
 ) -> list[_LoadRun]:
     """The load runs of a session that sent requests, in order of their start."""
     plans = _plans(connection, session, load)
@@ -347,7 +347,7 @@ def _load_runs(
                 if each.source in books:
                     books[each.source].fold(each)
     return [
-        _LoadRun(plan=plans[run_id], book=book, result=load_result(book, *asked))
+        _LoadRun(plan=plans[run_id], book=book, result=load_result(book, *slos))
         for run_id, book in books.items()
         if book.records
     ]
@@ -357,15 +357,15 @@ def _plans(
     connection: sqlite3.Connection, session: int, load: LoadPlan
 ) -> dict[str, LoadPlan]:
     """Plans by run; one that this version cannot read is taken from the tune."""
-    found: dict[str, LoadPlan] = {}
+    plans: dict[str, LoadPlan] = {}
     for planned in load_plans(connection, session):
         try:
             each = msgspec.json.decode(planned.plan, type=LoadPlan)
         except msgspec.MsgspecError:
             run_id = msgspec.json.decode(planned.plan).get("run_id", load.run_id)
             each = msgspec.structs.replace(load, run_id=run_id)
-        found[each.run_id] = each
-    return found
+        plans[each.run_id] = each
+    return plans
 
 
 def _search(runs: Sequence[_LoadRun]) -> RateSearch:
@@ -375,7 +375,7 @@ def _search(runs: Sequence[_LoadRun]) -> RateSearch:
     return search
 
 
-def _told_of(runs: Sequence[_LoadRun], knee: float | None) -> _LoadRun:
+def _representative(runs: Sequence[_LoadRun], knee: float | None) -> _LoadRun:
     """The run of a rate search that represents it: the last run at the knee.
 
     If no rate met the objectives, the run with the lowest rate.
@@ -407,26 +407,26 @@ def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
 
 
 def _cost(
-    book: LoadBook, asked: PlanObjectives, plan: TunePlan, gpus: int
+    book: LoadBook, slos: PlanObjectives, plan: TunePlan, gpus: int
 ) -> float | None:
     """Price of a million good output tokens; without GPUs, by the host's price."""
     if plan.gpu_hour is None or not book.span_s:
         return None
-    good = told_sum(_good_tokens(each, book, asked) for each in book.succeeded)
+    good = told_sum(_good_tokens(each, book, slos) for each in book.succeeded)
     if not good:
         return None
     return cost_per_million(plan.gpu_hour, max(gpus, 1), good / book.span_s)
 
 
 def _good_tokens(
-    record: RequestRecord, book: LoadBook, asked: PlanObjectives
+    record: RequestRecord, book: LoadBook, slos: PlanObjectives
 ) -> int | None:
     """The tokens if the request is good, else 0; None if either is unknown."""
-    slo = asked.classes.get(record.class_name or "", asked.slo or Slo(()))
+    slo = slos.classes.get(record.class_name or "", slos.slo or Slo(()))
     missed = missed_by(record, book.gaps_of(record), slo)
     return 0 if missed else None if missed is None else record.output_tokens
 
 
-def _is_asked(asked: PlanObjectives) -> bool:
+def _has_objectives(slos: PlanObjectives) -> bool:
     """Whether any objectives were given."""
-    return bool((asked.slo and asked.slo.limits) or asked.classes)
+    return bool((slos.slo and slos.slo.limits) or slos.classes)

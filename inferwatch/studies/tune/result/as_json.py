@@ -97,7 +97,7 @@ def _outcome(each: PointResult) -> str:
 
 def _trial(trial: Trial, goal: Goal) -> Object:
     record, numbers = trial.record, trial.numbers
-    told: Object = {
+    fields: Object = {
         "number": record.number,
         "flags": dict(record.point.flags),
         "repeat": record.repeat,
@@ -110,9 +110,9 @@ def _trial(trial: Trial, goal: Goal) -> Object:
         "score": trial.score(goal),
     }
     if numbers is None:
-        return {**told, "numbers": None}
+        return {**fields, "numbers": None}
     return {
-        **told,
+        **fields,
         "numbers": {
             "requests": numbers.requests,
             "failed": numbers.failed,

@@ -68,8 +68,8 @@ class PlotAxis:
     def _marks(self, most: int) -> list[float]:
         """Round tick values: at most ``most``, but at least two where possible."""
         inside: list[float] = []
-        for found in self._candidates():
-            inside = [each for each in found if self.holds(each)]
+        for marks in self._candidates():
+            inside = [each for each in marks if self.holds(each)]
             if 2 <= len(inside) <= max(most, 2):
                 return inside
         return inside[: max(most, 2)]

@@ -29,12 +29,12 @@ def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
     if plan.url is not None or plan.model == DEMO:
         return None
     words = serve_words(point, plan)
-    told = ["--", *words] if words else []
-    return shlex.join(["inferwatch", "serve", plan.model, *told])
+    flags = ["--", *words] if words else []
+    return shlex.join(["inferwatch", "serve", plan.model, *flags])
 
 
 def flags_line(point: Point) -> str:
-    """The flags alone, for servers that are started in another way."""
+    """The flags only, for servers that are started in another way."""
     return shlex.join(point.command_flags)
 
 

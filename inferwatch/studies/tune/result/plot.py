@@ -67,8 +67,8 @@ class PlotPoint:
 
 def latencies_of(slo: str | None) -> tuple[PlotLatency, ...]:
     """TTFT, and TPOT if there is an objective for it."""
-    asked = slo is not None and "tpot_s" in slo
-    return (PlotLatency.TTFT, *([PlotLatency.TPOT] if asked else []))
+    has_tpot = slo is not None and "tpot_s" in slo
+    return (PlotLatency.TTFT, *([PlotLatency.TPOT] if has_tpot else []))
 
 
 def marks_of(result: TuneResult) -> dict[int, str]:
@@ -82,14 +82,14 @@ def plot_points(
     result: TuneResult, latency: PlotLatency = PlotLatency.TTFT
 ) -> list[PlotPoint]:
     """The settings to plot, best first; marks on the frontier are uppercase."""
-    found = []
+    points = []
     for place, mark in marks_of(result).items():
         each = result.points[place]
         ttft = latency is PlotLatency.TTFT
         latency_s = each.ttft_p99_s if ttft else each.tpot_p99_s
         leads = each.on_frontier if ttft else each.on_tpot_frontier
         if latency_s is not None and each.tokens_per_s is not None:
-            found.append(
+            points.append(
                 PlotPoint(
                     result=each,
                     mark=mark.upper() if leads else mark,
@@ -101,7 +101,7 @@ def plot_points(
                     style=_style(result, each, leads=leads),
                 )
             )
-    return found
+    return points
 
 
 def _style(result: TuneResult, each: PointResult, *, leads: bool) -> PlotStyle:
@@ -156,15 +156,15 @@ def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
     what = f"output tokens/s against {latency} p99"
     better = f"{what}; better: up and left"
     forms = (f"{better}; capitals: the frontier", better, what.removeprefix("output "))
-    said = next((each for each in forms if len(each) <= width), forms[-1])
-    yield ((said, PlotStyle.LABEL),)
+    text = next((each for each in forms if len(each) <= width), forms[-1])
+    yield ((text, PlotStyle.LABEL),)
 
 
 def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:
     """A row that lists points hidden behind others."""
     if behind:
-        said = f"{BEHIND}{', '.join(behind)}"
-        cut = said if len(said) <= width else f"{said[: width - 1]}…"
+        text = f"{BEHIND}{', '.join(behind)}"
+        cut = text if len(text) <= width else f"{text[: width - 1]}…"
         yield ((cut, PlotStyle.LABEL),)
 
 

@@ -124,12 +124,12 @@ def _marks(points: Sequence[PlotPoint], x: PlotAxis, y: PlotAxis) -> Iterator[st
 
 
 def _words(point: PlotPoint) -> str:
-    said = [point.result.point.text, f"{format_rate(point.tokens_per_s).strip()} /s"]
+    texts = [point.result.point.text, f"{format_rate(point.tokens_per_s).strip()} /s"]
     at, *ends = format_durations([point.latency_s, *(point.latency_span or ())])
     span = f" ({' to '.join(each.strip() for each in ends)})" if ends else ""
     states = {PlotStyle.BEST: "the best", PlotStyle.PRESENT: "the present setting"}
     named = [states[point.style]] if point.style in states else []
-    return ", ".join([*said, f"{at.strip()}{span}", *named])
+    return ", ".join([*texts, f"{at.strip()}{span}", *named])
 
 
 WIDEST = 160
@@ -214,24 +214,24 @@ def _table(table: ResultTable, room: int) -> Iterator[Block]:
     if not table.marks:
         return
     setting = max(len("setting"), *map(len, table.settings))
-    shown, alone = _fitting(table, room - MARK - SIGN, setting)
+    columns, own_lines = _fitting(table, room - MARK - SIGN, setting)
     head, first = (
         ("", MARK + SIGN)
-        if alone
+        if own_lines
         else (f"{'':{MARK + SIGN}}setting", MARK + SIGN + setting)
     )
     rows = []
     for n, mark in enumerate(table.marks):
         sign = table.signs[n]
         name = f"{mark:<{MARK}}{sign:<{SIGN}}{table.settings[n]}"
-        cells = [column.texts[n].strip() for column in shown]
-        lines = [[name], ["", *cells]] if alone else [[name, *cells]]
+        cells = [column.texts[n].strip() for column in columns]
+        lines = [[name], ["", *cells]] if own_lines else [[name, *cells]]
         rows += [PrintedRow(cells=line, tone=_style(sign)) for line in lines]
     yield Sentence(text=f"setting: {table.flags}")
     yield Table(
         columns=[
             PrintedColumn(head=head, is_left=True, width=first),
-            *(PrintedColumn(head=each.head, width=_width(each)) for each in shown),
+            *(PrintedColumn(head=each.head, width=_width(each)) for each in columns),
         ],
         groups=[RowGroup(rows=rows)],
     )
@@ -243,16 +243,16 @@ def _fitting(
 ) -> tuple[list[ResultColumn], bool]:
     """The columns that fit, and whether settings need lines of their own."""
     left = room - sum(_width(each) for each in table.columns if each.needed)
-    alone = left < setting
-    left -= 0 if alone else setting
-    shown = []
+    own_lines = left < setting
+    left -= 0 if own_lines else setting
+    columns = []
     for each in table.columns:
         if not each.needed:
             if _width(each) > left:
                 continue
             left -= _width(each)
-        shown.append(each)
-    return shown, alone
+        columns.append(each)
+    return columns, own_lines
 
 
 def _width(column: ResultColumn) -> int:
@@ -276,9 +276,9 @@ def _others(table: ResultTable) -> Iterator[Block]:
 
 
 def _doubts(table: ResultTable) -> Iterator[Block]:
-    shown = table.doubts[:MOST_DOUBTS]
-    yield Items(items=[Item(of=of, text=said, is_doubt=True) for of, said in shown])
-    if more := len(table.doubts) - len(shown):
+    doubts = table.doubts[:MOST_DOUBTS]
+    yield Items(items=[Item(of=of, text=text, is_doubt=True) for of, text in doubts])
+    if more := len(table.doubts) - len(doubts):
         yield Sentence(text=f"! and {counted(more, 'more doubt')} (--json tells all)")
 
 
@@ -365,8 +365,8 @@ def _notes(table: ResultTable, answers: str = "") -> Iterator[Item]:
     for whose, doubt in table.doubts:
         sign, tone = "▲ doubtful", "doubtful"
         yield Item(of=whose, text=doubt, sign=sign, tone=tone, is_doubt=True)
-    for whose, said in table.answers:
-        yield Item(of=f"{answers}{whose}", text=said, sign="= answers", tone="unknown")
+    for whose, text in table.answers:
+        yield Item(of=f"{answers}{whose}", text=text, sign="= answers", tone="unknown")
 
 
 # As a page.
@@ -387,10 +387,10 @@ def _page(
     yield Sentence(text=f"{result.verdict}.", is_lead=True)
     for line in _commands(result, plan):
         yield Code(text=line, kind="command")
-    if said := [Item(text=each) for each in _follows(result)]:
-        yield Items(items=said, kind="follows")
-    drawn = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
-    yield from headed_charts("Throughput against p99", drawn, ABOUT)
+    if items := [Item(text=each) for each in _follows(result)]:
+        yield Items(items=items, kind="follows")
+    figures = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
+    yield from headed_charts("Throughput against p99", figures, ABOUT)
     if table.marks:
         yield PageSection(kind="settings-table", blocks=[*_settings(table)])
     if notes := [*_notes(table)]:

@@ -69,14 +69,14 @@ class ResultTable:
     @property
     def legend(self) -> list[str]:
         used = "".join(self.signs)
-        said = [f"{sign} {means}" for sign, means in SIGNS.items() if sign in used]
+        texts = [f"{sign} {means}" for sign, means in SIGNS.items() if sign in used]
         leads = any(mark.isupper() for mark in self.marks)
-        return [*said, *([FRONTIER] if leads else []), "n times measured"]
+        return [*texts, *([FRONTIER] if leads else []), "n times measured"]
 
 
 def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
     small = marks_of(result)
-    shown = [result.points[place] for place in small]
+    rows = [result.points[place] for place in small]
     marks = [
         mark.upper() if result.points[place].on_frontier else mark
         for place, mark in small.items()
@@ -85,12 +85,12 @@ def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
     return ResultTable(
         flags=" · ".join(flag for flag, _ in plan.vary),
         marks=tuple(marks),
-        signs=tuple(_signs(result, each) for each in shown),
-        settings=tuple(visible(values_text(each.point)) for each in shown),
-        columns=tuple(_columns(result, plan, shown)),
+        signs=tuple(_signs(result, each) for each in rows),
+        settings=tuple(visible(values_text(each.point)) for each in rows),
+        columns=tuple(_columns(result, plan, rows)),
         others=tuple((values_text(e.point), *_outcome(e)) for e in others),
-        doubts=tuple(_said((e.point, d) for e in shown for d in _kinds(e.doubts))),
-        answers=tuple(_said((e.point, e.answers) for e in shown if e.answers)),
+        doubts=tuple(_merged((e.point, d) for e in rows for d in _kinds(e.doubts))),
+        answers=tuple(_merged((e.point, e.answers) for e in rows if e.answers)),
     )
 
 
@@ -98,8 +98,8 @@ def _signs(result: TuneResult, each: PointResult) -> str:
     """Signs of a setting; "like the best" only once something was measured twice."""
     best = result.best is not None and each.point == result.best.point
     present = result.present is not None and each.point == result.present.point
-    told = result.best is not None and result.best.span is not None
-    like = BEST if best else LIKE_BEST if each.like_best and told else ""
+    has_interval = result.best is not None and result.best.span is not None
+    like = BEST if best else LIKE_BEST if each.like_best and has_interval else ""
     return like + (PRESENT if present else "")
 
 
@@ -120,55 +120,55 @@ def _kinds(doubts: Sequence[str]) -> Iterator[str]:
         yield f"{first} (and {len(alike)} more alike)" if alike else first
 
 
-def _said(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
+def _merged(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
     """Merge settings for which the same is said."""
-    whose: dict[str, list[Point]] = {}
+    by_sentence: dict[str, list[Point]] = {}
     for point, sentence in each:
-        whose.setdefault(sentence, []).append(point)
-    for sentence, points in whose.items():
+        by_sentence.setdefault(sentence, []).append(point)
+    for sentence, points in by_sentence.items():
         yield ", ".join(map(values_text, points)), sentence
 
 
 def _columns(
-    result: TuneResult, plan: TunePlan, shown: Sequence[PointResult]
+    result: TuneResult, plan: TunePlan, rows: Sequence[PointResult]
 ) -> Iterator[ResultColumn]:
     goal = plan.goal
-    yield from _score(goal, plan.currency, shown)
+    yield from _score(goal, plan.currency, rows)
     yield ResultColumn(
         name="against the present",
         head="vs present",
-        texts=tuple(_against(result, each) for each in shown),
+        texts=tuple(_against(result, each) for each in rows),
         needed=True,
     )
     if goal is not Goal.TOKENS:
-        tokens = tuple(format_rate(each.tokens_per_s) for each in shown)
+        tokens = tuple(format_rate(each.tokens_per_s) for each in rows)
         yield ResultColumn(
             name="output tokens/s", head="tokens/s", texts=tokens, needed=True
         )
     if goal is not Goal.LATENCY:
-        found = [each.ttft_p99_s for each in shown]
-        yield _durations("TTFT p99", found, needed=True)
-    if any(each.tpot_p99_s is not None for each in shown):
-        yield _durations("TPOT p99", [each.tpot_p99_s for each in shown])
-    if any(each.good_share is not None for each in shown):
+        ttfts_s = [each.ttft_p99_s for each in rows]
+        yield _durations("TTFT p99", ttfts_s, needed=True)
+    if any(each.tpot_p99_s is not None for each in rows):
+        yield _durations("TPOT p99", [each.tpot_p99_s for each in rows])
+    if any(each.good_share is not None for each in rows):
         yield ResultColumn(
             name="share of good requests",
             head="good",
-            texts=tuple(format_share(each.good_share) for each in shown),
+            texts=tuple(format_share(each.good_share) for each in rows),
         )
     yield ResultColumn(
         name="times measured",
         head="n",
-        texts=tuple(format_count(each.trials).strip() for each in shown),
+        texts=tuple(format_count(each.trials).strip() for each in rows),
         needed=True,
     )
 
 
 def _score(
-    goal: Goal, currency: str, shown: Sequence[PointResult]
+    goal: Goal, currency: str, rows: Sequence[PointResult]
 ) -> Iterator[ResultColumn]:
-    scores = [each.score for each in shown]
-    spans = [each.span for each in shown]
+    scores = [each.score for each in rows]
+    spans = [each.span for each in rows]
     name, head, texts = _score_form(goal, currency, scores, spans)
     yield ResultColumn(name=name, head=head, texts=tuple(texts(scores)), needed=True)
     ends = [texts(span) if span is not None else None for span in spans]

@@ -49,8 +49,8 @@ class Quantity:
 
 def latency_p99(name: str) -> Callable[[TrialNumbers], float | None]:
     def value(numbers: TrialNumbers) -> float | None:
-        known = numbers.latencies.get(name)
-        return known.quantiles.p99 if known is not None else None
+        latency = numbers.latencies.get(name)
+        return latency.quantiles.p99 if latency is not None else None
 
     return value
 
@@ -75,13 +75,13 @@ def standings_by(
     quantity: Quantity, space: Space, rules: SearchRules, trials: Sequence[Trial]
 ) -> tuple[PointStanding, ...]:
     """Standings by a quantity instead of the goal, with the same statistics."""
-    told = [
+    scored = [
         replace(each, numbers=replace(each.numbers, cost=quantity.value(each.numbers)))
         if each.numbers is not None
         else each
         for each in trials
     ]
-    return standings(space, replace(rules, goal=Goal.COST), told)
+    return standings(space, replace(rules, goal=Goal.COST), scored)
 
 
 def costs_of(
@@ -93,22 +93,24 @@ def costs_of(
     """The quantities in which the best setting is significantly worse."""
     if best == present:
         return ()
-    said = (
+    texts = (
         _cost(quantity, each[best], each[present], rules.matters)
         for quantity, each in found.items()
         if quantity.goal is not rules.goal
     )
-    return tuple(each for each in said if each is not None)
+    return tuple(each for each in texts if each is not None)
 
 
 def _cost(
     quantity: Quantity, one: PointStanding, present: PointStanding, matters: float
 ) -> str | None:
-    """For example ``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
+    """The cost as text: ``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
     if one.against_present is None or one.against_present[0] <= 1 + matters / 2:
         return None
-    now, was = (text.strip() for text in quantity.texts([one.score, present.score]))
-    return f"{quantity.name} {short_span(one.against_present)} ({now} instead of {was})"
+    now, before = (text.strip() for text in quantity.texts([one.score, present.score]))
+    return (
+        f"{quantity.name} {short_span(one.against_present)} ({now} instead of {before})"
+    )
 
 
 def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
@@ -128,14 +130,14 @@ def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
         what = " ".join(filter(None, [FLAGS[bound], value]))
     else:
         what = WORDS.get(bound, bound.value)
-    said = f"{what} kept requests waiting for {share:.0%} of the time in steps"
-    return "; ".join([said, *_next(space, best, bound)])
+    text = f"{what} kept requests waiting for {share:.0%} of the time in steps"
+    return "; ".join([text, *_next(space, best, bound)])
 
 
 def _shares(trials: Sequence[Trial], best: Point) -> dict[BoundBy, float]:
     """Mean share of step time by limit, over the setting's trials that know it."""
-    told = [e.numbers.bound_share for e in trials if e.point == best and e.numbers]
-    known = [each for each in told if each]
+    every = [e.numbers.bound_share for e in trials if e.point == best and e.numbers]
+    known = [each for each in every if each]
     names = {name for each in known for name in each}
     return {BoundBy(n): fmean(each.get(n, 0.0) for each in known) for n in names}
 
@@ -239,21 +241,21 @@ def result_of(
     plan: TunePlan | None = None,
 ) -> TuneResult:
     """The result so far; ``plan`` provides the load and the command."""
-    found = standings(space, rules, trials)
-    beside = _Beside.of(space, rules, trials, found)
-    results = [_of_point(each, rules, trials, beside) for each in found]
-    best = next((each.point for each in found if each.is_best), None)
+    ranking = standings(space, rules, trials)
+    others = _Beside.of(space, rules, trials, ranking)
+    results = [_of_point(each, rules, trials, others) for each in ranking]
+    best = next((each.point for each in ranking if each.is_best), None)
     points = _in_order(_with_frontiers(results), best, rules.goal)
     by_point = {each.point: each for each in points}
     return TuneResult(
         points=points,
         best=by_point[best] if best is not None else None,
         present=by_point.get(space.present),
-        verdict=verdict_of(space, rules, found, plan),
+        verdict=verdict_of(space, rules, ranking, plan),
         binds=binds_of(space, trials, best) if best is not None else None,
         costs=(
-            *_other_answers(best, beside.answers),
-            *beside.costs(rules, best, space.present),
+            *_other_answers(best, others.answers),
+            *others.costs(rules, best, space.present),
         ),
         command=_command(best, plan),
     )
@@ -262,10 +264,10 @@ def result_of(
 def _other_answers(
     best: Point | None, answers: Mapping[Point, AnswerComparison]
 ) -> tuple[str, ...]:
-    found = answers.get(best) if best is not None else None
-    if found is None or not found.differs:
+    comparison = answers.get(best) if best is not None else None
+    if comparison is None or not comparison.differs:
         return ()
-    return (f"other answers ({found.sentence})",)
+    return (f"other answers ({comparison.sentence})",)
 
 
 def _command(best: Point | None, plan: TunePlan | None) -> str | None:
@@ -276,7 +278,7 @@ def _command(best: Point | None, plan: TunePlan | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beside:
-    """Standings in the other quantities that are shown besides the goal."""
+    """Standings in the quantities that are shown besides the goal."""
 
     tokens: Mapping[Point, PointStanding]
     quantities: Mapping[Quantity, Mapping[Point, PointStanding]]
@@ -326,7 +328,7 @@ def _of_point(
     standing: PointStanding,
     rules: SearchRules,
     trials: Sequence[Trial],
-    beside: _Beside,
+    others: _Beside,
 ) -> PointResult:
     point = standing.point
     own = [each for each in trials if each.point == point]
@@ -335,9 +337,9 @@ def _of_point(
     known = [each for each in shares if each is not None]
     tokens, ttft, tpot = (
         each[point]
-        for each in (beside.tokens, beside.quantities[TTFT], beside.quantities[TPOT])
+        for each in (others.tokens, others.quantities[TTFT], others.quantities[TPOT])
     )
-    answers = beside.answers.get(point)
+    answers = others.answers.get(point)
     outcome, cause = TrialOutcome.MEASURED, None
     if standing.score is None and odd:
         outcome, cause = odd[-1].record.outcome, odd[-1].record.cause
@@ -366,12 +368,12 @@ def _of_point(
 
 
 def _scenario(trials: Sequence[Trial]) -> str | None:
-    told = [each.numbers.scenario for each in trials if each.numbers is not None]
-    return next((each for each in reversed(told) if each is not None), None)
+    findings = [each.numbers.scenario for each in trials if each.numbers is not None]
+    return next((each for each in reversed(findings) if each is not None), None)
 
 
 def _failure(trial: Trial) -> str:
-    """A failed trial of a setting that other trials did measure."""
+    """Text on a failed trial of a setting that other trials measured."""
     why = f": {trial.record.cause}" if trial.record.cause else ""
     return f"trial {trial.record.number} {trial.record.outcome}{why}"
 
@@ -407,7 +409,7 @@ def _leads(
 def _in_order(
     results: Sequence[PointResult], best: Point | None, goal: Goal
 ) -> tuple[PointResult, ...]:
-    """The best setting, the others with a score by rank, then the rest."""
+    """The best setting, then other settings with a score by rank, then all others."""
     sign = 1 if goal.lower_is_better else -1
     scored = [each for each in results if each.score is not None]
     scored.sort(key=lambda each: (each.point != best, sign * (each.score or 0.0)))

@@ -27,7 +27,7 @@ NOTHING_YET = "nothing has been measured yet"
 def verdict_of(
     space: Space,
     rules: SearchRules,
-    found: Sequence[PointStanding],
+    ranking: Sequence[PointStanding],
     plan: TunePlan | None = None,
 ) -> str:
     """One sentence without a period.
@@ -35,38 +35,40 @@ def verdict_of(
     For example ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5
     repeats) in goodput at 20 requests/s; not told apart from max-num-seqs 48``.
     """
-    best = next((each for each in found if each.is_best), None)
+    best = next((each for each in ranking if each.is_best), None)
     if best is None:
-        tried = [each.dropped for each in found if each.dropped]
-        return "no setting could be measured" if tried else NOTHING_YET
-    present = next((each for each in found if each.point == space.present), None)
-    if best == present and sum(each.score is not None for each in found) == 1:
+        dropped = [each.dropped for each in ranking if each.dropped]
+        return "no setting could be measured" if dropped else NOTHING_YET
+    present = next((each for each in ranking if each.point == space.present), None)
+    if best == present and sum(each.score is not None for each in ranking) == 1:
         return f"only the present setting ({values_text(best.point)}) has a number"
-    said = _against_present(best, present, rules, goal_text(rules.goal, plan))
-    return "; ".join([said, *_unsure(best, present, found, rules)])
+    text = _against_present(best, present, rules, goal_text(rules.goal, plan))
+    return "; ".join([text, *_unsure(best, present, ranking, rules)])
 
 
 def _unsure(
     best: PointStanding,
     present: PointStanding | None,
-    found: Sequence[PointStanding],
+    ranking: Sequence[PointStanding],
     rules: SearchRules,
 ) -> Iterator[str]:
-    """The settings that it is not told apart from, and doubts about it."""
-    others = [each for each in found if each.score is not None and each != best]
+    """The settings that it cannot be distinguished from, and doubts about it."""
+    others = [each for each in ranking if each.score is not None and each != best]
     like = [each for each in others if each.like_best]
     if (
         best.span is not None
         and len(others) > 1
         and all(e.close_to_best for e in others)
     ):
-        yield f"all {len(found)} settings are within {rules.matters:.0%} of each other"
+        yield (
+            f"all {len(ranking)} settings are within {rules.matters:.0%} of each other"
+        )
     elif best.span is not None and len(others) > 1 and len(like) == len(others):
         yield f"nothing was told apart among all {len(others) + 1} that were measured"
     elif best.span is not None:
-        beside = [each.point for each in like if each != present]
-        if beside:
-            yield f"not told apart from {_names(beside)}"
+        points = [each.point for each in like if each != present]
+        if points:
+            yield f"not told apart from {_names(points)}"
     doubted = [each for each in (best, present) if each is not None and each.doubts]
     if doubted:
         kind, _, _ = doubted[0].doubts[0].partition(":")  # the rest is shown below
@@ -78,9 +80,9 @@ def _against_present(
 ) -> str:
     name = best.point.text
     if best == present:
-        said = f"{name}: the present setting is the best in {goal}"
+        text = f"{name}: the present setting is the best in {goal}"
         few = "" if best.span is not None else _too_few(best.trials)
-        return f"{said}{few}"
+        return f"{text}{few}"
     if present is None or present.score is None:
         why = present.dropped if present is not None else None
         return (
@@ -92,8 +94,8 @@ def _against_present(
     fewest = min(best.trials, present.trials)
     paired = f"(paired, {counted(fewest, 'repeat')}) in {goal}"
     if not ends:
-        known = paired if best.beats_present else f"in {goal}{_too_few(fewest)}"
-        return f"{name}: {_how_much(best, present, of, rules.goal)} {known}"
+        basis = paired if best.beats_present else f"in {goal}{_too_few(fewest)}"
+        return f"{name}: {_how_much(best, present, of, rules.goal)} {basis}"
     low, high = ends
     if low > 0:
         few = ", which is less than matters" if high < rules.matters else ""
@@ -121,7 +123,7 @@ def _too_few(repeats: int) -> str:
 
 
 def _gain(ratio: float | None, goal: Goal) -> float:
-    """The relative improvement; positive if lower is better and it is lower."""
+    """The relative change of the score; positive if it is better."""
     if ratio is None:
         return 0.0
     return 1 - ratio if goal.lower_is_better else ratio - 1
@@ -150,8 +152,8 @@ def _names(points: Iterable[Point]) -> str:
     """Settings by name; with a single varied flag, its name comes once."""
     every = list(points)
     texts = [every[0].text]
-    alone = len(every[0].flags) == 1
-    texts += [values_text(each) if alone else each.text for each in every[1:]]
+    is_single = len(every[0].flags) == 1
+    texts += [values_text(each) if is_single else each.text for each in every[1:]]
     more = len(texts) - MOST_NAMES
     if more > 0:
         return f"{', '.join(texts[:MOST_NAMES])} and {counted(more, 'other')}"

@@ -146,11 +146,11 @@ class LimitTurner:
         now = await self._look()
         values = now.max_num_seqs, now.max_num_batched_tokens
         are = dict(zip(LIVE_FLAGS, values, strict=True))
-        wanted = {f: point.value(f) or value for f, value in self.start.items()}
-        changed = {f: int(v) for f, v in wanted.items() if int(v) != are[f]}
+        limits = {f: point.value(f) or value for f, value in self.start.items()}
+        changed = {f: int(v) for f, v in limits.items() if int(v) != are[f]}
         if not changed:
             return
-        if wanted == self.start:
+        if limits == self.start:
             await self._control.reset()
         else:
             wait_s = self._changed_s + BETWEEN_CHANGES_S + MARGIN_S - monotonic()
@@ -218,19 +218,19 @@ class OwnEngines:
         return self._life
 
     async def present(self, space: Space) -> Point:
-        """From what the user gave, from the flags, or from an engine of ours."""
-        said = dict(space.present.flags)
+        """The present setting: from user, flags, or an engine started for that."""
+        values = dict(space.present.flags)
         base = self._config(Point(flags=())).flags
         _, chosen = split_present(base, space.variables)
-        said = {**dict(chosen), **said}
-        if any(each.is_live and each.flag not in said for each in space.variables):
-            await self._ask(space, said)
-        return _point(space.variables, said)
+        values = {**dict(chosen), **values}
+        if any(each.is_live and each.flag not in values for each in space.variables):
+            await self._ask(space, values)
+        return _point(space.variables, values)
 
-    async def _ask(self, space: Space, said: dict[str, str]) -> None:
+    async def _ask(self, space: Space, values: dict[str, str]) -> None:
         """Start an engine with the present flags to learn its default limits."""
         try:
-            await self._begin(_point(space.variables, said))
+            await self._begin(_point(space.variables, values))
         except PointRefusedError as error:
             raise SourceError(f"the engine did not start: {error}") from error
         if self._turner is None:
@@ -239,11 +239,13 @@ class OwnEngines:
                 f"{' and '.join(LIVE_FLAGS)} are at present"
             )
         for flag, value in self._turner.start.items():
-            said.setdefault(flag, value)
-        self._life = EngineLife(start=_point(space.variables, said), number=self._lives)
+            values.setdefault(flag, value)
+        self._life = EngineLife(
+            start=_point(space.variables, values), number=self._lives
+        )
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """By changing limits if possible, else by a restart."""
+        """Reach the point by changing limits if possible, else by a restart."""
         if not await self._turned(point):
             await self._started(point, start)
         if self._engine is None or self._life is None:
@@ -301,7 +303,7 @@ class OwnEngines:
         config = self._config(start)
         try:
             check(config)
-            self._engine = await self._start_engine(config, self._heard)
+            self._engine = await self._start_engine(config, self._on_note)
         except EngineDiedError as error:
             why = " ".join(str(error).split("\n", 1)[0].split())[:MOST_CAUSE]
             self._failed[start] = why
@@ -331,12 +333,12 @@ class OwnEngines:
         if engine is not None:
             await engine.stop()
 
-    def _heard(self, note: Note) -> None:
+    def _on_note(self, note: Note) -> None:
         if note.kind is NoteKind.HOST:
             self._news.say(note.text)
 
     def _config(self, start: Point) -> EngineConfig:
-        """Flags of the setting come last, as vLLM uses the last of repeated flags."""
+        """The engine's configuration; vLLM uses the last of repeated flags."""
         probe = ProbeSettings(control=True)
         flags = (*self._plan.engine_flags, *start.command_flags)
         if self._plan.model == DEMO:
@@ -398,7 +400,7 @@ class AttachedEngine:
         return present
 
     async def reach(self, point: Point, start: Point) -> Reached:  # noqa: ARG002
-        """By changing limits; fails if the setting exceeds the start values."""
+        """Reach the point by changing limits; fails if it exceeds the start values."""
         self._news.stage(TuneStage.TURNING)
         await self._until_idle()
         turner = await self._opened()

@@ -160,10 +160,10 @@ def stored_tune(database: Path, tune_id: str) -> StoredTune:
             (tune_id,),
         ).fetchone()
         if row is None:
-            known = connection.execute(
+            rows = connection.execute(
                 "SELECT tune_id FROM tunes ORDER BY began_wall_ns DESC LIMIT 10"
             ).fetchall()
-            listed = ", ".join(each for (each,) in known) or "none"
+            listed = ", ".join(each for (each,) in rows) or "none"
             raise UsageError(f"there is no tune {tune_id}; there is {listed}")
         trials = connection.execute(_TRIALS, (tune_id,)).fetchall()
     plan, began_wall_ns, ended_wall_ns, outcome = row
@@ -179,21 +179,21 @@ def stored_tune(database: Path, tune_id: str) -> StoredTune:
         raise UsageError(f"tune {tune_id} cannot be used: {error}") from error
 
 
-def refuse_another(stored: TunePlan, asked: TunePlan) -> None:
+def refuse_another(stored: TunePlan, plan: TunePlan) -> None:
     """Refuse to resume a tune with a different plan.
 
     Raises:
         UsageError: the plans differ; the message names the first difference.
     """
     for name in stored.__struct_fields__:
-        then, now = getattr(_public(stored), name), getattr(_public(asked), name)
+        then, now = getattr(_public(stored), name), getattr(_public(plan), name)
         if name not in MAY_DIFFER and then != now:
             raise UsageError(
                 f"--resume: tune {stored.tune_id} was begun with {name} = {then!r}, "
                 f"not {now!r}: leave that out, or begin another tune"
             )
     then_set = dict(stored.present)
-    for flag, value in asked.present:
+    for flag, value in plan.present:
         if then_set.get(flag) != value:
             raise UsageError(
                 f"--resume: tune {stored.tune_id} was begun with {flag} "
@@ -209,7 +209,7 @@ def _public(plan: TunePlan) -> TunePlan:
 
 def _record(row: tuple[object, ...]) -> TrialRecord:
     number, point, repeat, outcome, session, cause, live, life, took_s = row
-    known = {
+    fields = {
         "number": number,
         "point": msgspec.json.decode(str(point), type=Point),
         "repeat": repeat,
@@ -220,4 +220,4 @@ def _record(row: tuple[object, ...]) -> TrialRecord:
         "life": life,
         "took_s": took_s,
     }
-    return TrialRecord(**known)  # type: ignore[arg-type]  # as the schema has them
+    return TrialRecord(**fields)  # type: ignore[arg-type]  # as the schema has them

@@ -89,7 +89,7 @@ class Stopwatch:
             self._ended_s = now_s
 
     def expect_load(self, seconds: float | None) -> None:
-        """Set the expected length of the next load; None expects it to be as before."""
+        """Set the expected length of the next load; None if it is the usual one."""
         self._load_s = seconds
 
     def expect(self, left_s: float | None) -> None:
@@ -168,7 +168,7 @@ Made = TypeVar("Made")
 
 
 class _StoppedError(Exception):
-    """The tune was asked to stop."""
+    """The tune was stopped on request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,13 +141,13 @@ async def _all(
         task.ask_answers()
         prompts = answer_prompts(task.plan.answers, task.plan.load.token_ids)
         try:
-            told = await ask_answers(task.at.target, task.at.model, prompts)
+            hashes = await ask_answers(task.at.target, task.at.model, prompts)
         except SourceError as error:  # the measurement remains valid
             session.take(
                 Note(t_ns=monotonic_ns(), kind=NoteKind.CANARY, text=str(error))
             )
         else:
-            session.take(told)
+            session.take(hashes)
     return failure
 
 
@@ -192,8 +192,8 @@ def _fault(run: FollowedPlan) -> str | None:
     if run.book.succeeded or (run.book.records and not failures):
         return None
     first = next(iter(failures.values()), None)
-    said = first.first if first else "nothing was sent"
-    return f"no request was answered: {said}"
+    text = first.first if first else "nothing was sent"
+    return f"no request was answered: {text}"
 
 
 def expected_s(plan: TunePlan) -> float | None:

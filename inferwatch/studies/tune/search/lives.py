@@ -35,13 +35,13 @@ def life_for(
     ]
     alive = [each.point for each in standings(space, rules, trials) if each.alive]
     group = [e for e in alive if e.restart_flags == next_point.restart_flags]
-    wanted = [next_point, *(each for each in group if each != next_point)]
-    choices = [_largest(wanted), *(e for e in wanted if _covers(e, next_point))]
+    points = [next_point, *(each for each in group if each != next_point)]
+    choices = [_largest(points), *(e for e in points if _covers(e, next_point))]
     able = [e for e in choices if not any(_covers(e, bad) for bad in failed)]
     # If all are as large as one that failed, try anyway: this one may start.
     return max(
         able or [next_point],
-        key=lambda start: sum(_covers(start, each) for each in wanted),
+        key=lambda start: sum(_covers(start, each) for each in points),
     )
 
 

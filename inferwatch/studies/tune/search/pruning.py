@@ -88,8 +88,8 @@ def left_out_by(
     if base.record.live and base.point != space.present:
         return ()
     run = run_of_trial(database, base)
-    asked = objectives(plan)
-    slo = None if asked.classes else asked.slo
+    slos = objectives(plan)
+    slo = None if slos.classes else slos.slo
     return () if run is None else cannot_win(space, rules, trials, base, run, slo)
 
 
@@ -120,8 +120,8 @@ def cannot_win(
     slo: Slo | None = None,
 ) -> tuple[LeftOut, ...]:
     """The points to skip, as predicted from the session of ``base``."""
-    found = standings(space, rules, trials)
-    best = next((each for each in found if each.is_best), None)
+    ranking = standings(space, rules, trials)
+    best = next((each for each in ranking if each.is_best), None)
     sure = base.numbers is not None and not base.numbers.doubts
     if best is None or not sure or not _is_of(run.setting, base.point):
         return ()
@@ -129,22 +129,22 @@ def cannot_win(
         return ()
     kept = {space.present, best.point, *neighbours(space, best.point)}
     tried = {each.point for each in trials}
-    asked = {
+    changes = {
         each.point: change
-        for each in found
+        for each in ranking
         if each.point not in kept | tried
         if (change := _change(base.point, each.point)) is not None
     }
-    if not asked:
+    if not changes:
         return ()
     try:
-        told = predict(run, list(asked.values()))
+        predictions = predict(run, list(changes.values()))
     except CannotTellError:
         return ()
-    judge = _Judge(rules.goal, best, base, told, slo)
+    judge = _Judge(rules.goal, best, base, predictions, slo)
     return tuple(
         LeftOut(point=point, cause=cause)
-        for point, predicted in zip(asked, told.predictions, strict=True)
+        for point, predicted in zip(changes, predictions.predictions, strict=True)
         if (cause := judge.why_not(predicted)) is not None
     )
 
@@ -160,8 +160,8 @@ def _is_of(setting: SchedulerSetting, point: Point) -> bool:
 
 def _change(base: Point, point: Point) -> SettingChange | None:
     """The change to predict; None if the model does not know one of the flags."""
-    was, wanted = dict(base.flags), dict(point.flags)
-    differs = {flag: v for flag, v in wanted.items() if was.get(flag) != v}
+    old, new = dict(base.flags), dict(point.flags)
+    differs = {flag: v for flag, v in new.items() if old.get(flag) != v}
     numbers = {flag: int(v) for flag, v in differs.items() if v.isdecimal()}
     if not differs or set(differs) - set(PREDICTED) or len(numbers) < len(differs):
         return None
@@ -181,11 +181,11 @@ class _Judge:
         goal: Goal,
         best: PointStanding,
         base: Trial,
-        told: WhatIf,
+        what_if: WhatIf,
         slo: Slo | None,
     ) -> None:
         self._goal, self._best, self._base = goal, best, base
-        self._told, self._slo = told, slo
+        self._what_if, self._slo = what_if, slo
 
     def why_not(self, predicted: Prediction) -> str | None:
         """Why the point cannot win; None if it may or if that is unknown."""
@@ -202,8 +202,8 @@ class _Judge:
         return None
 
     def _of_tokens(self, outcome: Outcome, score: float) -> str | None:
-        was = self._told.simulated.output_tokens_per_s
-        ratio, error = _ratio(outcome.output_tokens_per_s, was), self._rate_error()
+        old = self._what_if.simulated.output_tokens_per_s
+        ratio, error = _ratio(outcome.output_tokens_per_s, old), self._rate_error()
         if ratio is None or error is None:
             return None
         at = score * ratio
@@ -217,8 +217,8 @@ class _Judge:
     def _of_latency(
         self, outcome: Outcome, score: float, predicted: Prediction
     ) -> str | None:
-        was = self._told.simulated.latencies["ttft_s"].p99
-        ratio = _ratio(outcome.latencies["ttft_s"].p99, was)
+        simulated_s = self._what_if.simulated.latencies["ttft_s"].p99
+        ratio = _ratio(outcome.latencies["ttft_s"].p99, simulated_s)
         error = self._error("ttft_s", "p99", predicted)
         if ratio is None or error is None:
             return None
@@ -226,8 +226,8 @@ class _Judge:
         if at * (1 - error) <= self._most_of_best:
             return None
         texts = format_durations([at, at * error, self._best.score])
-        said, off, best = (each.strip() for each in texts)
-        return f"predicted TTFT p99 {said} ± {off}, the best measured {best}"
+        p99, off, best = (each.strip() for each in texts)
+        return f"predicted TTFT p99 {p99} ± {off}, the best measured {best}"
 
     def _of_goodput(
         self, limit: Limit, outcome: Outcome, predicted: Prediction
@@ -245,17 +245,17 @@ class _Judge:
             return None
         if limit.holds(half_s * (1 - error)) or most / 2 >= self._least_of_best:
             return None
-        said, off = (e.strip() for e in format_durations([half_s, half_s * error]))
+        p50, off = (e.strip() for e in format_durations([half_s, half_s * error]))
         name = limit.metric.removesuffix("_s").upper()
         return (
-            f"predicted {name} p50 {said} ± {off}: at most {_figure(most / 2)} "
+            f"predicted {name} p50 {p50} ± {off}: at most {_figure(most / 2)} "
             f"good requests/s, the best measured {_figure(self._best.score)}"
         )
 
     def _most_per_s(self, outcome: Outcome) -> float | None:
         """The upper bound of requests per second, good or not."""
         numbers, error = self._base.numbers, self._rate_error()
-        ratio = _ratio(outcome.requests_per_s, self._told.simulated.requests_per_s)
+        ratio = _ratio(outcome.requests_per_s, self._what_if.simulated.requests_per_s)
         if numbers is None or not numbers.requests_per_s or error is None:
             return None
         return numbers.requests_per_s * max(ratio or 1.0, 1.0) * (1 + error)
@@ -273,17 +273,17 @@ class _Judge:
 
     def _rate_error(self) -> float | None:
         """Three times the self-check's error; None if the model proves wrong."""
-        was = self._told.measured.output_tokens_per_s
-        ratio = _ratio(self._told.simulated.output_tokens_per_s, was)
+        measured = self._what_if.measured.output_tokens_per_s
+        ratio = _ratio(self._what_if.simulated.output_tokens_per_s, measured)
         if ratio is None or abs(ratio - 1) > MOST_RATE_ERROR:
             return None
-        return TIMES_ERROR * max(abs(ratio - 1), self._told.step_error, LEAST_ERROR)
+        return TIMES_ERROR * max(abs(ratio - 1), self._what_if.step_error, LEAST_ERROR)
 
     def _error(self, metric: str, percent: str, predicted: Prediction) -> float | None:
         """Relative error of a latency, including its sensitivity to step times."""
         name = f"{metric} {percent}"
-        missed = self._told.error_of(metric, percent)
-        if missed is None or name in self._told.untold:
+        missed = self._what_if.error_of(metric, percent)
+        if missed is None or name in self._what_if.untold:
             return None
         hangs = abs(predicted.unsure.get(name, 0.0))
         error = TIMES_ERROR * max(abs(missed), hangs, LEAST_ERROR)

@@ -84,7 +84,7 @@ def next_trial(
     trials: Sequence[Trial],
     life: EngineLife | None,
 ) -> NextTrial | None:
-    """The next trial; None if more trials would tell nothing new.
+    """The next trial; None if more trials would show nothing new.
 
     Depends only on earlier trials, so a tune that was killed continues where it was.
     ``life`` is the running engine, which helps to avoid restarts.
@@ -132,11 +132,11 @@ class _Race:
         wanted = self._leaders() if self._time_is_short() else self._wanted()
         here = [point for point in wanted if self._reaches(point)]
         if (why := self._why_present(wanted, here)) is not None:
-            return self._told(self._present, f"the present setting {why}")
+            return self._next_trial(self._present, f"the present setting {why}")
         if not wanted:
             return None
         point = min(here or self._while_here() or wanted, key=self._order)
-        return self._told(point, self._why(point)) if self._pays(point) else None
+        return self._next_trial(point, self._why(point)) if self._pays(point) else None
 
     def left(self) -> tuple[int, int]:
         """Estimated trials and starts left, if rivals drop out as they usually do."""
@@ -187,7 +187,7 @@ class _Race:
     def _contenders(self, ahead: int = 1) -> list[Point]:
         """The points still in the race that have the fewest trials.
 
-        ``ahead`` allows one more than the fewest.
+        ``ahead`` - 1 is how many more trials than the fewest are allowed.
         """
         if self._best is None:
             return []
@@ -225,15 +225,15 @@ class _Race:
         The interval shrinks with the square root of the trials, and even HOPE times the
         measured difference would still be inside it.
         """
-        tried = self._attempts[each.point]
-        if tried < SEEN or each.against_best is None or not each.ratio_to_best:
+        attempts = self._attempts[each.point]
+        if attempts < SEEN or each.against_best is None or not each.ratio_to_best:
             return False
         low, high = each.against_best
-        reach = log(high / low) / 2 * sqrt(tried / self._rules.repeats)
+        reach = log(high / low) / 2 * sqrt(attempts / self._rules.repeats)
         return abs(log(each.ratio_to_best)) * HOPE < reach
 
     def _leaders(self) -> list[Point]:
-        """Points for the last of the time: the first two and the present."""
+        """The first two points and the present one, to measure when time is short."""
         first = [*self._ranked()[:2], self._present]
         able = {
             point
@@ -248,7 +248,7 @@ class _Race:
     def _why_present(
         self, wanted: Sequence[Point], here: Sequence[Point]
     ) -> str | None:
-        """Why it is the present setting's turn; None if it is not."""
+        """Why the present setting is measured next; None if it is not."""
         each = self._standings.get(self._present)
         if each is None or each.fails or not self._pays(self._present):
             return None
@@ -262,7 +262,7 @@ class _Race:
         return "again, in an engine of its own: has the machine drifted?"
 
     def _why_in_between(self, wanted: Sequence[Point]) -> str | None:
-        """The same, where the running engine can reach the present setting."""
+        """Why the present setting is measured next in the running engine, or None."""
         if self._present not in {each.point for each in self._in_life()} and wanted:
             return "in this engine, too: what else is measured in it is judged by it"
         since = self._since_present()
@@ -272,19 +272,19 @@ class _Race:
         return None
 
     def _has_cost_enough(self) -> bool:
-        """Whether trials since its last one cost as much as an engine for it alone."""
+        """Whether trials since its last one cost as much as an engine only for it."""
         since = self._since_present()
         starts = len({each.record.life for each in since})
         spent_s = len(since) * self._rules.trial_s + starts * self._rules.start_s
         return spent_s >= EVERY * (self._rules.trial_s + self._rules.start_s)
 
     def _since_present(self) -> list[Trial]:
-        found: list[Trial] = []
+        trials: list[Trial] = []
         for each in self._trials[::-1]:
             if each.point == self._present:
                 break
-            found.append(each)
-        return found
+            trials.append(each)
+        return trials
 
     def _repeated(self) -> bool:
         """Whether a point other than the present has been measured twice."""
@@ -344,7 +344,7 @@ class _Race:
         text = f"{self._rules.seed} {attempts} {point.text}"
         return attempts, blake2b(text.encode(), digest_size=8).digest()
 
-    def _told(self, point: Point, why: str) -> NextTrial:
+    def _next_trial(self, point: Point, why: str) -> NextTrial:
         return NextTrial(point=point, repeat=self._attempts[point], why=why)
 
     def _why(self, point: Point) -> str:

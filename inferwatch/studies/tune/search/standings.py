@@ -165,11 +165,11 @@ def standings(
     if fit is None:
         return tuple(_unscored(each) for each in counts.values())
     settled = all(e.values or e.out or e.left_out for e in counts.values())
-    beside = neighbours(space, fit.points[fit.best]) if settled else frozenset()
+    nearby = neighbours(space, fit.points[fit.best]) if settled else frozenset()
     return tuple(
         _standing(space, rules, each, fit)
         if each.values
-        else _unscored(each, beside=each.point in beside)
+        else _unscored(each, beside=each.point in nearby)
         for each in counts.values()
     )
 
@@ -189,7 +189,7 @@ def machine_drift(
 
 def neighbours(space: Space, point: Point) -> frozenset[Point]:
     """Points that are one value up or down in one of the variables."""
-    found = set()
+    points = set()
     for variable in space.variables:
         flag, value = variable.flag, point.value(variable.flag)
         values = list(dict.fromkeys([*variable.values, *filter(None, [value])]))
@@ -198,13 +198,13 @@ def neighbours(space: Space, point: Point) -> frozenset[Point]:
         at = values.index(value) if value is not None else 0
         for near in values[max(at - 1, 0) : at + 2]:
             flags = ((name, near if name == flag else old) for name, old in point.flags)
-            found.add(Point(flags=tuple(flags)))
-    return frozenset(found & set(space.points)) - {point}
+            points.add(Point(flags=tuple(flags)))
+    return frozenset(points & set(space.points)) - {point}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """What was measured of one point."""
+    """The trials of one point, and why it is out of the race."""
 
     point: Point
     values: tuple[tuple[int, int, float, float | None], ...] = ()
@@ -243,7 +243,7 @@ class _Counted:
 
     @property
     def out(self) -> str | None:
-        """Why the point is out, whatever its scores are."""
+        """Why the point is out of the race, whatever its scores; None if it is not."""
         if self.did_not_start:
             return f"did not start: {self.cause}" if self.cause else "did not start"
         if self.failures >= MOST_FAILURES:
@@ -284,13 +284,13 @@ def _standing(
     place, best = fit.places[count.point], fit.best
     present = fit.places.get(space.present)
     against_best = fit.ratio_span(place, best, for_all=True)
-    apart = place != best and against_best is not None and fit.is_worse(against_best)
+    is_worse = place != best and against_best is not None and fit.is_worse(against_best)
     dropped = count.out
     few = len(count.values) < FEWEST_BESIDE_BEST and count.point in neighbours(
         space, fit.points[best]
     )
-    far = apart and fit.is_worse(against_best or (1.0, 1.0), BAD_LUCK)
-    if dropped is None and apart and (far or not few):
+    far = is_worse and fit.is_worse(against_best or (1.0, 1.0), BAD_LUCK)
+    if dropped is None and is_worse and (far or not few):
         low, high = sorted(1 - end for end in against_best or ())
         dropped = _below(fit, low, high)
     return PointStanding(
@@ -301,12 +301,12 @@ def _standing(
         ratio_to_present=None if present is None else fit.ratio(place, present),
         against_present=None
         if present is None
-        else fit.told_ratio_span(place, present),
+        else fit.visible_ratio_span(place, present),
         beats_present=present is not None and fit.is_surely_worse(present, place),
         ratio_to_best=fit.ratio(place, best),
         against_best=against_best,
         is_best=place == best,
-        like_best=place != best and not apart,
+        like_best=place != best and not is_worse,
         close_to_best=place != best and fit.is_within(place, best, rules.matters),
         alive=dropped is None,
         dropped=dropped,
@@ -316,7 +316,7 @@ def _standing(
 
 
 def _below(fit: "_Fit", low: float, high: float) -> str:
-    """In words, how much a score is below (or above) the best."""
+    """How much a score is below (or above) the best, in words."""
     if fit.sign < 0:
         low, high = -high, -low
     word = "below" if fit.sign > 0 else "above"
@@ -372,31 +372,31 @@ class _Fit:
         return np.asarray(times[self._whose], np.float64)
 
     def _solve(self, values: Floats, noise: Floats, lives: Floats) -> None:
-        shown = np.eye(len(self.points))[self._whose]
+        design = np.eye(len(self.points))[self._whose]
         drift, starts = _drift(len(values)), _starts(lives)
-        found = []
+        solutions = []
         for of_drift in DRIFTS if self.freedom else DRIFTS[:1]:
             for of_starts in STARTS if starts is not None and self.freedom else (0.0,):
                 common = of_drift * drift
                 if starts is not None:
                     common = common + of_starts * starts
-                solved = _least_squares(noise, common, shown, values)
+                solved = _least_squares(noise, common, design, values)
                 moved = of_drift * drift @ solved.pulls
-                found.append((solved, float(np.ptp(moved))))
-        logs = np.array([each.likelihood for each, _ in found])
+                solutions.append((solved, float(np.ptp(moved))))
+        logs = np.array([each.likelihood for each, _ in solutions])
         weights = np.exp(logs - logs.max())
         weights /= weights.sum()
         self.means = sum(
-            w * each.means for w, (each, _) in zip(weights, found, strict=True)
+            w * each.means for w, (each, _) in zip(weights, solutions, strict=True)
         ) + np.zeros(len(self.points))
         self._spread = np.zeros((len(self.points), len(self.points)))
-        for weight, (each, _) in zip(weights, found, strict=True):
+        for weight, (each, _) in zip(weights, solutions, strict=True):
             off = each.means - self.means
             self._spread += weight * (each.spread + np.outer(off, off))
         self._freedoms = sum(
-            w * each.freedoms for w, (each, _) in zip(weights, found, strict=True)
+            w * each.freedoms for w, (each, _) in zip(weights, solutions, strict=True)
         ) + np.zeros(len(self.points))
-        moves = sum(w * move for w, (_, move) in zip(weights, found, strict=True))
+        moves = sum(w * move for w, (_, move) in zip(weights, solutions, strict=True))
         self.drift = math.expm1(float(moves))
 
     def _worst(self, values: Floats, place: int, top: float) -> bool:
@@ -417,7 +417,7 @@ class _Fit:
         error = math.sqrt(float(self._spread[place, place])) if self.freedom else None
         if own is not None:
             error = max(error or 0.0, own)
-        reach = t_beyond(ALPHA, self._told_by(place))
+        reach = t_beyond(ALPHA, self._freedom_of(place))
         return self._around(float(self.means[place]), error, reach)
 
     def ratio(self, place: int, other: int) -> float | None:
@@ -438,17 +438,17 @@ class _Fit:
         away = np.zeros(len(self.points))
         away[place], away[other] = 1.0, -1.0
         error = math.sqrt(max(float(away @ self._spread @ away), 0.0))
-        found = error if self.freedom else self._own_of_both(place, other)
-        freedom = self._told_by(place, other)
+        spread_error = error if self.freedom else self._own_of_both(place, other)
+        freedom = self._freedom_of(place, other)
         reach = (
             range_beyond(APART, len(self.points), freedom) / math.sqrt(2)
             if for_all
             else t_beyond(ALPHA, freedom)
         )
-        return self._around(float(away @ self.means), found, reach)
+        return self._around(float(away @ self.means), spread_error, reach)
 
-    def told_ratio_span(self, place: int, other: int) -> Interval | None:
-        """The interval to show; None if one of the points hardly works."""
+    def visible_ratio_span(self, place: int, other: int) -> Interval | None:
+        """The interval to show; None if a point's score is far below the best."""
         far = place != other and self._far & {place, other}
         return None if far else self.ratio_span(place, other)
 
@@ -471,20 +471,20 @@ class _Fit:
         own = self._own[place], self._own[other]
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
-    def _told_by(self, place: int, other: int | None = None) -> float:
+    def _freedom_of(self, place: int, other: int | None = None) -> float:
         """Degrees of freedom of a level, or of a difference (Welch)."""
         if not self.freedom:
             return FARTHEST_FREEDOM
-        found = own = float(self._freedoms[place])
+        freedom = own = float(self._freedoms[place])
         if other is not None:
             both = own + 1, float(self._freedoms[other]) + 1
             at, by = (
                 float(self._spread[place, place]),
                 float(self._spread[other, other]),
             )
-            found = freedom_of((at, by), both)
+            freedom = freedom_of((at, by), both)
         steps = STEPS_OF_FREEDOM
-        return max(math.floor(found * steps) / steps, LEAST_FREEDOM)
+        return max(math.floor(freedom * steps) / steps, LEAST_FREEDOM)
 
     def _around(self, at: float, error: float | None, reach: float) -> Interval | None:
         """The interval of ``reach`` standard errors on either side."""
@@ -510,17 +510,17 @@ class _Solved:
 
 
 def _least_squares(
-    noise: Floats, common: Floats, shown: Floats, values: Floats
+    noise: Floats, common: Floats, design: Floats, values: Floats
 ) -> _Solved:
     """Fit the means and their covariance.
 
     Weights assume that all points are equally noisy, which their few trials cannot
     disprove; the covariance allows for unequal noise.
     """
-    freedom = len(values) - shown.shape[1]
+    freedom = len(values) - design.shape[1]
     lower = np.linalg.cholesky(np.diag(noise**2) + common)
     undone = np.linalg.inv(lower)
-    white, level = undone @ shown, undone @ values
+    white, level = undone @ design, undone @ values
     inner = white.T @ white
     weights = np.linalg.solve(inner, white.T)
     means = weights @ level
@@ -532,12 +532,12 @@ def _least_squares(
     if freedom:
         likelihood -= freedom / 2 * math.log(squares)
     pulls = undone.T @ left
-    told = undone - white @ (weights @ undone)
-    by_trial = noise**2 * (told**2).sum(axis=0)
-    of_point, freedoms = _noises((noise * pulls) ** 2 @ shown, by_trial @ shown)
+    residual = undone - white @ (weights @ undone)
+    by_trial = noise**2 * (residual**2).sum(axis=0)
+    of_point, freedoms = _noises((noise * pulls) ** 2 @ design, by_trial @ design)
     shares = weights @ undone
     moved = common * (squares / freedom if freedom else 0.0)
-    whole = np.diag(noise**2 * (shown @ of_point)) + moved
+    whole = np.diag(noise**2 * (design @ of_point)) + moved
     return _Solved(
         means=means,
         spread=shares @ whole @ shares.T,

@@ -28,7 +28,7 @@ from inferwatch.studies.compare.report import (
     sentence,
     short_span,
 )
-from inferwatch.studies.compare.runs.matching import NOT_TOLD, OTHER_REQUESTS
+from inferwatch.studies.compare.runs.matching import NO_PLAN_KNOWN, OTHER_REQUESTS
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.verdicts import MetricVerdict
@@ -220,7 +220,7 @@ def test_repeating_a_load_is_advised_only_where_it_makes_pairs(
     assert said("before holds 2 load runs") == "not paired (before holds 2 load runs)"
     assert "--like" in said(OTHER_REQUESTS)
     assert "--like" not in said(OTHER_REQUESTS, row=imported)
-    assert "--like before" in said(f"{NOT_TOLD} slow was sent")
+    assert "--like before" in said(f"{NO_PLAN_KNOWN} slow was sent")
 
 
 def test_more_is_said_in_the_unit_that_helps(pair: SessionPair) -> None:
