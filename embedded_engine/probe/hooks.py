@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
-from embedded_engine.probe.attribute_reader import Vllm
-from embedded_engine.probe.vllm_names import VllmMethod
+from embedded_engine.probe.vllm_names import Vllm, VllmMethod
 
 Given = tuple[Any, ...]
 """The arguments of a call, keyword arguments last."""
