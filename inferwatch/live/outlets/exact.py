@@ -37,7 +37,7 @@ from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.request_tracker import RequestTracker
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
-from inferwatch.metrics.series.recent_rows import RecentRows
+from inferwatch.metrics.series.samples import RecentRows
 from inferwatch.metrics.series.window import Quantiles, Window
 
 # Histograms of durations, in exponential buckets and in buckets with round bounds.

@@ -97,11 +97,13 @@ from inferwatch.metrics.series.history import (
     without_members,
 )
 from inferwatch.metrics.series.quantiles import DeferredCounts
-from inferwatch.metrics.series.recent_rows import Block, SavedRows, SealedBlocks
 from inferwatch.metrics.series.samples import (
+    Block,
     Counters,
     Samples,
     SavedCounters,
+    SavedRows,
+    SealedBlocks,
 )
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Latency, Window

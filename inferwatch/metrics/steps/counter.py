@@ -9,8 +9,7 @@ import numpy as np
 from collectors.contract.readings import BoundBy, Step, Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.series.quantiles import Ints
-from inferwatch.metrics.series.recent_rows import Block
-from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
+from inferwatch.metrics.series.samples import Block, Counters, CounterTotals, Samples
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.steps.batches import (
     GRAPHS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from inferwatch.metrics.series import quantiles as count_table
-from inferwatch.metrics.series import recent_rows as recent
+from inferwatch.metrics.series import samples as recent
 from inferwatch.metrics.series.quantiles import PERCENTS, weak_percentiles
 from inferwatch.metrics.series.samples import Counters, Samples
 from inferwatch.metrics.series.window import Quantiles, Window

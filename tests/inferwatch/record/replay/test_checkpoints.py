@@ -22,7 +22,7 @@ from collectors.contract.readings import AnyReading, Note, NoteKind, Step, Tick
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.findings import gather
 from inferwatch.metrics.model.model import Model, SavedState
-from inferwatch.metrics.series import recent_rows as recent
+from inferwatch.metrics.series import samples as recent
 from inferwatch.metrics.series import saving
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
