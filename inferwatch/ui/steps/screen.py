@@ -37,7 +37,6 @@ from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
 from inferwatch.ui.steps.members import StepPanel
 from inferwatch.ui.steps.single_steps import SingleSteps
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counter_facts import step_facts as counted_facts
 from inferwatch.ui.widgets.hardware_charts import (
@@ -45,7 +44,12 @@ from inferwatch.ui.widgets.hardware_charts import (
     HARDWARE_NUMBERS,
 )
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
-from inferwatch.ui.widgets.time_chart import TimeChart
+from inferwatch.ui.widgets.time_chart import (
+    CHART_BINDINGS,
+    CHART_KEYS,
+    ChartStack,
+    TimeChart,
+)
 from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
 from inferwatch.visible import visible
 
