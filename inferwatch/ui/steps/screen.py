@@ -21,7 +21,13 @@ from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.plot import MARGIN, axis_labels, tick_text
+from inferwatch.ui.kit.renderables.plot import (
+    MARGIN,
+    TimeAxis,
+    axis_labels,
+    shared_axis,
+    tick_text,
+)
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -30,7 +36,6 @@ from inferwatch.ui.kit.renderables.text import (
     ruled,
     width_of,
 )
-from inferwatch.ui.kit.renderables.time_axis import TimeAxis, shared_axis
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts

@@ -18,10 +18,18 @@ from textual.strip import Strip
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Inked, LinePanel
-from inferwatch.ui.kit.renderables.bars import BlockCell, Texture, split, stack
-from inferwatch.ui.kit.renderables.plot import MARGIN, axis_top, ticks
+from inferwatch.ui.kit.renderables.plot import (
+    MARGIN,
+    BlockCell,
+    Texture,
+    TimeAxis,
+    axis_top,
+    shared_axis,
+    split,
+    stack,
+    ticks,
+)
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
-from inferwatch.ui.kit.renderables.time_axis import TimeAxis, shared_axis
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.charts import ChartPlan, Columns, Series, span_of
 from inferwatch.ui.widgets.help_drawer import Key
@@ -366,7 +374,7 @@ LEAST_ROWS = 3
 
 
 class ChartStack(Vertical):
-    """Charts in a fixed order: all of them if there is room, otherwise one at a time."""
+    """Charts in a fixed order: all that there is room for, otherwise one at a time."""
 
     DEFAULT_CSS = """
     ChartStack { min-height: 4; }
