@@ -237,10 +237,10 @@ class ServerNumbers:
 
     def step(self, step: Step) -> None:
         self.has_probe = True
-        tokens = self._tracker.step(step)
+        self._tracker.step(step)
         self.add("step_s", step.end_ns, step.duration_ns)
         rank, counts = str(step.rank), self.counts
-        counts["output_tokens"][rank] += tokens
+        counts["output_tokens"][rank] += sum(step.produced)
         counts["prefill_tokens"][rank] += step.prefill_tokens
         counts["recomputed_tokens"][rank] += step.recomputed_tokens
         counts["preemptions"][rank] += len(step.preempted)

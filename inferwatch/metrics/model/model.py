@@ -62,6 +62,7 @@ from inferwatch.metrics.floor.tracker import FloorTracker, SavedFloors
 from inferwatch.metrics.floor.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.own_cost import Cost, CostTracker, SavedCost
+from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.canary import CanaryTracker
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
@@ -70,7 +71,6 @@ from inferwatch.metrics.model.hardware import (
     HardwareTracker,
     SavedHardware,
     around_of,
-    beside_hardware,
 )
 from inferwatch.metrics.model.server_models import (
     TOLD_APART,
@@ -301,7 +301,7 @@ class Model:
         """Fold one reading, in session time and in order of receipt."""
         kind = type(reading)
         if kind in TOLD_APART and reading.source != self._servers.only:
-            self._servers.take(reading, self)
+            self._servers.take(reading, self)  # each of several has a Model, too
         take = self._fold.get(kind)
         if take is not None:  # anchors do not affect numbers
             take(reading)
@@ -497,9 +497,16 @@ class Model:
     def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return the snapshot of a moment, without what ``query`` leaves out."""
         shown = self.of_engines(now_ns, query)
-        shown = self._hardware.beside(shown, over_time=query.hardware)
-        shown = replace(shown, spending=spending(shown, self._prices))
-        return beside_hardware(shown)
+        measured = self._hardware.view(shown, over_time=query.hardware)
+        shown = replace(
+            shown,
+            gpus=measured.gpus,
+            hosts=measured.hosts,
+            hardware=measured.hardware,
+            timeline=replace(shown.timeline, **measured.columns),
+            limits=measured.add_to(shown.limits),
+        )
+        return replace(shown, spending=spending(shown, self._prices))
 
     def of_engines(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return a snapshot without GPUs and hosts."""
@@ -575,14 +582,15 @@ class Model:
         )
         if scraped is not None:
             shown = self._best_told(scraped, shown, grid)
-        line, hardware = self._traffic.beside(
-            shown.timeline,
-            shown.hardware,
-            window,
-            end_ns=shown.charts_end_ns,
-            covered_ns=shown.covered_ns,
+        read, weights = self._traffic.over(
+            shown.charts_end_ns, window, shown.covered_ns
         )
-        shown = replace(shown, timeline=line, hardware=hardware)
+        rates = self._traffic.rates(window, grid)
+        shown = replace(
+            shown,
+            timeline=replace(shown.timeline, derived_bytes_per_s=rates),
+            hardware=Hardware(derived_bytes_per_s=read, derived_weights_share=weights),
+        )
         return self._beside_servers(shown, scraped, source)
 
     def _best_told(
@@ -881,7 +889,8 @@ class Model:
         rank = self._engines.rank(step.source, step.rank)
         before = rank.step
         kv = self._engines.take_step(step)
-        output_tokens = self._tracker.step(step, rank.gap_ns)
+        output_tokens = sum(step.produced)
+        self._tracker.step(step, rank.gap_ns)
         self._steps.add(step, output_tokens, rank)
         self._stalls.step(step, before, rank.gap_ns)
         floor_ns = self._floors.step(step, self._traffic.step(step), rank.gap_ns)
