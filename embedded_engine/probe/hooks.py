@@ -21,9 +21,10 @@ After = Callable[[Vllm, Given, Any, int, int], None]
 
 
 LIMIT_NS, LIMIT_NS_PER_MEMBER = 250_000, 2_000
-"""Ten times the budget: noise on a busy machine does not stay there for long."""
+"""The cost of a step, and of each request in it, that is excessive: ten times the
+budget, which noise on a busy machine does not exceed for long."""
 PATIENCE = 10
-"""In consecutive seconds."""
+"""The consecutive seconds of excessive cost that blow the fuse."""
 
 
 class Fuse:

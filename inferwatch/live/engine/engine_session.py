@@ -136,7 +136,7 @@ class EngineSupervisor:
         await pump
 
     async def _pump(self, stream: ProbeStream) -> None:
-        """Take the readings of the probe, after whoever uses the engine."""
+        """Take the readings of the probe; the user of the engine hears each first."""
         try:
             async for batch in stream.batches():
                 for reading in batch:

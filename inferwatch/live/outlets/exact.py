@@ -240,7 +240,7 @@ class ServerNumbers:
         self._tracker.step(step)
         self.add("step_s", step.end_ns, step.duration_ns)
         rank, counts = str(step.rank), self.counts
-        counts["output_tokens"][rank] += sum(step.produced)
+        counts["output_tokens"][rank] += step.output_tokens
         counts["prefill_tokens"][rank] += step.prefill_tokens
         counts["recomputed_tokens"][rank] += step.recomputed_tokens
         counts["preemptions"][rank] += len(step.preempted)

@@ -832,7 +832,7 @@ class Model:
         rank = self._engines.rank(step.source, step.rank)
         before = rank.step
         kv = self._engines.take_step(step)
-        output_tokens = sum(step.produced)
+        output_tokens = step.output_tokens
         self._tracker.step(step, rank.gap_ns)
         self._steps.add(step, output_tokens, rank)
         self._stalls.step(step, before, rank.gap_ns)

@@ -93,7 +93,7 @@ class ServerModels(Generic[AnyModel]):
         self.by_source: dict[str, AnyModel] = {}
         """Their Models; empty while there is one server."""
         self._gone: set[str] = set()
-        """Lost servers; one that comes after them is not a second one."""
+        """Servers that were lost; one that takes their place is not a second server."""
 
     def take(self, reading: AnyReading, pooled: AnyModel) -> None:
         """Fold a reading into its server's Model, before the pooled Model takes it."""

@@ -39,7 +39,7 @@ class ServerModel(Protocol):
 
 
 class Servers:
-    """Answers from scrapes where there is no probe, and makes the rows of servers."""
+    """Fills snapshots by scrapes where there is no probe, and makes a row a server."""
 
     def __init__(
         self, scraped: ScrapedServers, traces: Traces, engines: Engines

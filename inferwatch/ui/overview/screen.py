@@ -77,7 +77,7 @@ INKS = {
     FlowColumn.OUT: "output",
 }
 LENGTH_OF = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
-"""Whose mean is snapshot where nobody tells of single requests."""
+"""The length whose mean is in a column where single requests are not reported."""
 NOW_MARK = "•"
 """Follows the name of present values; all others cover the window."""
 WIDEST = 20
