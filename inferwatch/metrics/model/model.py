@@ -834,7 +834,7 @@ class Model:
         kv = self._engines.take_step(step)
         output_tokens = step.output_tokens
         self._tracker.step(step, rank.gap_ns)
-        self._steps.add(step, output_tokens, rank)
+        self._steps.add(step, output_tokens, rank.gap_ns, rank.token_budget(step))
         self._stalls.step(step, before, rank.gap_ns)
         floor_ns = self._floors.step(step, self._traffic.step(step), rank.gap_ns)
         self._history.add_step(step, output_tokens, kv, rank.gap_ns, floor_ns)
