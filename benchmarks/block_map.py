@@ -21,9 +21,9 @@ from collectors.contract.readings import BlockMap
 from collectors.contract.wire import unpack
 from collectors.probe.hello import HELLO, LIVE, Role
 from embedded_engine.probe import probe
-from embedded_engine.probe.attribute_reader import Vllm
 from embedded_engine.probe.hooks import Hook
 from embedded_engine.probe.tap.block_tap import BlockTap
+from embedded_engine.probe.vllm_names import Vllm
 from embedded_engine.publishing.channel import Channel
 from embedded_engine.tiny_model import make
 from embedded_engine.worker import answer_for_cpu_wheel

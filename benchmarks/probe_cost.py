@@ -21,7 +21,7 @@ import zmq
 from collectors.contract.readings import LimitChange
 from collectors.probe.hello import LIVE, Role
 from embedded_engine.probe import probe
-from embedded_engine.probe.attribute_reader import Vllm
+from embedded_engine.probe.vllm_names import Vllm
 from embedded_engine.tiny_model import make
 from embedded_engine.worker import answer_for_cpu_wheel
 

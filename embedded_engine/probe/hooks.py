@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
-from embedded_engine.probe.attribute_reader import Vllm
-from embedded_engine.probe.vllm_names import VllmMethod
+from embedded_engine.probe.vllm_names import Vllm, VllmMethod
 
 Given = tuple[Any, ...]
 """The arguments of a call, keyword arguments last."""
@@ -22,7 +21,8 @@ After = Callable[[Vllm, Given, Any, int, int], None]
 
 
 LIMIT_NS, LIMIT_NS_PER_MEMBER = 250_000, 2_000
-"""Ten times the budget: noise on a busy machine does not stay there for long."""
+"""The cost of a step, and of each request in it, that is excessive: ten times the
+budget, which noise on a busy machine does not exceed for long."""
 PATIENCE = 10
 """Consecutive seconds of excessive cost after which the fuse blows."""
 

@@ -26,7 +26,6 @@ from embedded_engine.probe.about.engine_config import (
     text_of,
 )
 from embedded_engine.probe.about.engine_size import EngineSize
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.blocks.block_maps import BlockMapSender, MapAssembler
 from embedded_engine.probe.control.control_desk import ControlDesk
 from embedded_engine.probe.control.control_socket import ControlSocket
@@ -41,6 +40,7 @@ from embedded_engine.probe.tap.front_tap import (
 )
 from embedded_engine.probe.tap.idle_cache import IdleCache
 from embedded_engine.probe.tap.step_assembler import LIMITS, StepAssembler
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.probe.watchdog import watch_parent
 from embedded_engine.probe_settings import BLOCK_MAP, CONTROL, GROUP_HEADER, refusal
 from embedded_engine.publishing.channel import Channel

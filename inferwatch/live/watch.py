@@ -214,8 +214,11 @@ class Watch(ABC):
         return wall_clock(wall_ns, ms=ms)
 
     def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Return the snapshot of the moment shown."""
-        return self.playback.snapshot(query)
+        """Return the snapshot of the moment shown: the present, or one of the past."""
+        past = self.playback.past(query)
+        if past is not None:
+            return past
+        return self._pipeline.snapshot(self.clock.now_ns(), query)
 
     def present(self, source: str | None = None) -> Snapshot:
         """Return the snapshot of now, whatever moment is shown."""

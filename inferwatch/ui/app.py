@@ -22,7 +22,7 @@ from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.frame.header import Tab
 from inferwatch.ui.frame.host_question import LeavingScreen
 from inferwatch.ui.frame.note_announcer import NoteAnnouncer
-from inferwatch.ui.frame.session_screen import SessionScreen
+from inferwatch.ui.frame.session_screen import SessionScreen, SnapshotReady
 from inferwatch.ui.hardware.screen import HardwareScreen
 from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.kit.keys import KeyCommands, KeyPalette
@@ -39,7 +39,6 @@ from inferwatch.ui.messages import (
     OpenKnobs,
     OpenRequest,
     OpenWhatIf,
-    SnapshotReady,
 )
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.pages import (

@@ -1,26 +1,9 @@
-"""Messages between the app and its screens. Widgets define their own."""
+"""What screens ask of the app. Widgets define messages of their own."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from textual.message import Message
-
-from inferwatch.metrics.snapshot import Snapshot
-
-
-@dataclass
-class SnapshotReady(Message):
-    """The app took a new snapshot, for the screen in sight to draw."""
-
-    snapshot: Snapshot
-    charts: bool
-    """Draw charts too, which happens at half the rate."""
-    present: Snapshot
-    """The snapshot of the present; the same one while live."""
-
-    def can_replace(self, message: Message) -> bool:
-        """Whether the next message in the queue makes this one superfluous."""
-        return isinstance(message, SnapshotReady) and message.charts >= self.charts
 
 
 class LookAgain(Message):

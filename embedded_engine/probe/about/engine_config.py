@@ -15,7 +15,7 @@ from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import EngineSettings, ModelConfig
 from collectors.servers.local_model import plain_fields
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 
 Missing = Callable[[str], None]
 Plain = str | int | float | bool | None

@@ -12,8 +12,8 @@ from typing import Any
 from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import WorkerMemory
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 
 SECONDS: dict[str, float] = {}
 """Seconds by message; EngineCore asks each worker's process for them."""

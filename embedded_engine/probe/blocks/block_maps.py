@@ -17,7 +17,6 @@ from time import monotonic_ns
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import AnyReading, BlockMap, PromptBlocks
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.tap.block_tap import (
     MOST_CHANGES,
     NEVER,
@@ -27,6 +26,7 @@ from embedded_engine.probe.tap.block_tap import (
     PoolSnapshot,
 )
 from embedded_engine.probe.tap.step_assembler import RequestOrdinals
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.publishing.channel import Channel
 
 # Computes block maps: how a KV block pool differs from the previous map.

@@ -27,8 +27,8 @@ from msgspec.structs import replace
 from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import LimitChange, LiveLimits
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook, owner_of
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 
 OURSELVES = "the probe"
 LONGEST_REASON = 200

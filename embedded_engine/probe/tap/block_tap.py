@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from time import monotonic_ns
 
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 
 NEVER = 1 << 63
 MOST_CHANGES = 50_000

@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from collectors.contract.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.probe.tap.idle_cache import IdleCache
 from embedded_engine.probe.tap.step_assembler import StepAssembler
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.publishing.channel import Channel
 
 # Why the head of the waiting queue was not scheduled, read off after ``schedule()``.

@@ -14,8 +14,8 @@ from time import monotonic_ns
 from collectors.contract.clock import NS_PER_S, wall_offset_ns
 from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Vantage
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.probe_settings import LONGEST_VALUE
 
 # Reads one header of each HTTP request, if the user chose one for grouping.

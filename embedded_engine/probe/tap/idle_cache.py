@@ -11,8 +11,8 @@ With KV connectors or Mamba layers, blocks take other paths and the count is unk
 from collections.abc import Callable
 
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 
 
 class IdleCache:

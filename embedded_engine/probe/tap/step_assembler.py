@@ -19,8 +19,8 @@ from collectors.contract.readings import (
     Vantage,
 )
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.control.live_limits import taken
+from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 
 UNDER_WAY = 10_000
 """Steps in progress: seconds' worth, and the thread runs more often."""

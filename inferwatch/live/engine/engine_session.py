@@ -9,7 +9,6 @@ from collectors.contract.clock import NS_PER_S, SessionClock
 from collectors.contract.collector import (
     CollectorError,
     SourceLostError,
-    TappedCollector,
     name_of,
 )
 from collectors.contract.readings import AnyReading, Endpoint, NoteKind
@@ -137,8 +136,12 @@ class EngineSupervisor:
         await pump
 
     async def _pump(self, stream: ProbeStream) -> None:
+        """Take the readings of the probe; the user of the engine hears each first."""
         try:
-            await self._session.pipeline.pump(TappedCollector(stream, self._user.hear))
+            async for batch in stream.batches():
+                for reading in batch:
+                    self._user.hear(reading)
+                self._session.pipeline.take(batch)
         except SourceLostError:
             return  # Engine.wait() knows the reason and says it
         except CollectorError as error:

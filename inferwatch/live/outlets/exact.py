@@ -37,7 +37,7 @@ from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.request_tracker import RequestTracker
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
-from inferwatch.metrics.series.recent_rows import RecentRows
+from inferwatch.metrics.series.samples import RecentRows
 from inferwatch.metrics.series.window import Quantiles, Window
 
 # Histograms of durations, in exponential buckets and in buckets with round bounds.
@@ -237,10 +237,10 @@ class ServerNumbers:
 
     def step(self, step: Step) -> None:
         self.has_probe = True
-        tokens = self._tracker.step(step)
+        self._tracker.step(step)
         self.add("step_s", step.end_ns, step.duration_ns)
         rank, counts = str(step.rank), self.counts
-        counts["output_tokens"][rank] += tokens
+        counts["output_tokens"][rank] += step.output_tokens
         counts["prefill_tokens"][rank] += step.prefill_tokens
         counts["recomputed_tokens"][rank] += step.recomputed_tokens
         counts["preemptions"][rank] += len(step.preempted)

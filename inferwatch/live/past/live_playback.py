@@ -189,8 +189,11 @@ class LivePlayback:
 
     # What is shown.
 
-    def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Return the snapshot of the moment shown: live, paused, or from the record."""
+    def past(self, query: SnapshotQuery) -> Snapshot | None:
+        """Return the snapshot of the paused moment, or of one from the record.
+
+        None while the view follows the present.
+        """
         player = self._record.player
         if player is not None and self._moved:
             if not player.playback.at_live:
@@ -199,7 +202,7 @@ class LivePlayback:
         if self._paused is not None:
             return self._paused_snapshot(self._paused, query)
         self._source = query.source
-        return self._pipeline.snapshot(self._clock.now_ns(), query)
+        return None
 
     @property
     def span_ns(self) -> tuple[int, int]:

@@ -1,7 +1,5 @@
 """Memory traffic over time, as derived from steps."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 
@@ -13,11 +11,9 @@ from inferwatch.metrics.floor.derived import (
     RankTraffic,
     StepTraffic,
 )
-from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of
-from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 
 GATHERED_NS = 100_000_000
@@ -86,31 +82,25 @@ class TrafficTracker:
         held.weight_bytes += traffic.weight_bytes
         held.kv_bytes += traffic.kv_bytes
 
-    def beside(
-        self,
-        line: Timeline,
-        hardware: Hardware,
-        window: Window,
-        *,
-        end_ns: int,
-        covered_ns: int,
-    ) -> tuple[Timeline, Hardware]:
-        """Add the derived memory traffic to the timeline and hardware, where known."""
+    def rates(self, window: Window, grid: Grid) -> tuple[float | None, ...]:
+        """Return the bytes per second in each bin; empty where none are derived."""
         if not self._end_ns:
-            return line, hardware
-        grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+            return ()
         weights, kv = self._spans.columns(window, grid).T
         begun_ns = np.clip(self._end_ns - grid.edges_ns()[:-1], 1, grid.bin_ns)
         read = weights + kv
-        rates = np.where(read > 0, read * NS_PER_S / begun_ns, np.nan)
+        return told_of(np.where(read > 0, read * NS_PER_S / begun_ns, np.nan))
+
+    def over(
+        self, end_ns: int, window: Window, covered_ns: int
+    ) -> tuple[float | None, float | None]:
+        """Return bytes per second and their share of weights; None where unknown."""
+        if not self._end_ns:
+            return None, None
         sums = self._spans.over(end_ns, window)
         total = float(sums.sum())
         rate = total * NS_PER_S / covered_ns if covered_ns else None
-        share = float(sums[0]) / total if total else None
-        return (
-            replace(line, derived_bytes_per_s=told_of(rates)),
-            replace(hardware, derived_bytes_per_s=rate, derived_weights_share=share),
-        )
+        return rate, float(sums[0]) / total if total else None
 
     def saved(self, parts: Parts) -> SavedTraffic:
         """Return the state that checkpoints keep; it has to be written at once."""

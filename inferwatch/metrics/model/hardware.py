@@ -1,9 +1,9 @@
-"""Adds GPUs and hosts to snapshots: which the engine uses, and their totals."""
+"""GPUs and hosts as a snapshot shows them: which the engine uses, and their totals."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,6 +13,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EngineInfo, Totals
 from inferwatch.metrics.findings.facts import Around
 from inferwatch.metrics.floor.budget import with_drivers
+from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.gpus import (
     ENERGY,
     HELD_NS,
@@ -27,6 +28,7 @@ from inferwatch.metrics.hardware.gpus import (
 )
 from inferwatch.metrics.hardware.hosts import (
     ENGINE_ROLES,
+    HostState,
     HostTracker,
     SavedHosts,
 )
@@ -36,25 +38,44 @@ from inferwatch.metrics.series.curves import Grid, grid_over
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import told_of
-from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 
+Column = tuple[float | None, ...]
 
-def beside_hardware(snapshot: Snapshot) -> Snapshot:
-    """Add measured bandwidth and free memory of GPUs to the limits."""
-    limits = snapshot.limits
-    if limits is None or not snapshot.gpus:
-        return snapshot
-    own = [each for each in snapshot.gpus if each.watched is not False]
-    tensor = [e.tensor_active_mean for e in own if e.tensor_active_mean is not None]
-    told = replace(
-        limits,
-        measured_mbu=snapshot.hardware.hbm_share_mean,
-        measured_mfu=sum(tensor) / len(tensor) if tensor else None,
-        memory=with_drivers(limits.memory, snapshot.gpus),
-    )
-    return replace(snapshot, limits=told)
+
+class MeasuredColumns(TypedDict, total=False):
+    """The columns of the timeline that GPUs and hosts measure; absent without them."""
+
+    hbm_bytes_per_s: Column
+    hbm_share: Column
+    sm_active: Column
+    power_w: Column
+    throttled: Column
+    host_busy: Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareView:
+    """What a snapshot shows of GPUs and hosts."""
+
+    hardware: Hardware
+    gpus: tuple[GpuState, ...] = ()
+    hosts: tuple[HostState, ...] = ()
+    columns: MeasuredColumns
+
+    def add_to(self, limits: Limits | None) -> Limits | None:
+        """Return the limits with measured bandwidth and free memory of the GPUs."""
+        if limits is None or not self.gpus:
+            return limits
+        own = [each for each in self.gpus if each.watched is not False]
+        tensor = [e.tensor_active_mean for e in own if e.tensor_active_mean is not None]
+        return replace(
+            limits,
+            measured_mbu=self.hardware.hbm_share_mean,
+            measured_mfu=sum(tensor) / len(tensor) if tensor else None,
+            memory=with_drivers(limits.memory, self.gpus),
+        )
 
 
 LEAST_ENERGY_NS = 5 * NS_PER_S
@@ -73,7 +94,7 @@ class SavedHardware(msgspec.Struct, array_like=True):
 
 
 class HardwareTracker:
-    """Folds the readings of GPUs and hosts, and adds them to snapshots."""
+    """Folds the readings of GPUs and hosts."""
 
     def __init__(self) -> None:
         self.gpus = GpuTracker()
@@ -84,13 +105,16 @@ class HardwareTracker:
         if totals.loop_lag_max_ns is not None:
             self.hosts.lag(totals.source, totals.t_ns, totals.loop_lag_max_ns)
 
-    def beside(self, snapshot: Snapshot, *, over_time: bool) -> Snapshot:
-        """Add all GPUs and hosts, each with charts if ``over_time``."""
+    def view(self, snapshot: Snapshot, *, over_time: bool) -> HardwareView:
+        """Return all GPUs and hosts, each with charts if ``over_time``.
+
+        ``snapshot`` tells which servers are shown, and over which bins.
+        """
         line, now_ns, window = snapshot.timeline, snapshot.now_ns, snapshot.window
         grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
         gpus, hosts = self.gpus.gpus, self.hosts.hosts
         if not gpus and not hosts:
-            return replace(snapshot, hardware=self._together(snapshot, [], ()))
+            return HardwareView(hardware=self._together(snapshot, [], ()), columns={})
         own = self._engines_gpus(snapshot)
         chosen = _once(gpus, own)
         states = tuple(
@@ -104,24 +128,22 @@ class HardwareTracker:
             )
             for gpu in gpus
         )
-        line = self._timeline(snapshot, chosen, grid)
         servers: dict[str, set[int]] = {}
         told = [(each.source, each.pid) for each in snapshot.endpoints]
         told += [(each.source, each.pid) for each in snapshot.engines]
         for source, pid in told:
             servers.setdefault(source, set()).add(pid)
-        return replace(
-            snapshot,
+        return HardwareView(
             gpus=states,
             hosts=self.hosts.states(
                 now_ns, window, servers, grid if over_time else None
             ),
             hardware=self._together(
-                replace(snapshot, timeline=line),
+                snapshot,
                 chosen,
                 [each for each in states if each.source in _uuids(chosen)],
             ),
-            timeline=line,
+            columns=self._columns(window, chosen, grid),
         )
 
     @property
@@ -187,12 +209,11 @@ class HardwareTracker:
                         found.setdefault(server.source, host)
         return found
 
-    def _timeline(
-        self, snapshot: Snapshot, chosen: Sequence[Gpu], grid: Grid
-    ) -> Timeline:
-        """Return the engine's timeline with columns of its GPUs and hosts."""
-        window = snapshot.window
-        columns: dict[str, Any] = {}
+    def _columns(
+        self, window: Window, chosen: Sequence[Gpu], grid: Grid
+    ) -> MeasuredColumns:
+        """Return the columns of the engine's GPUs and hosts."""
+        columns: MeasuredColumns = {}
         if chosen:
             each = [channel_means(gpu.spans.columns(window, grid)) for gpu in chosen]
             columns = {
@@ -207,7 +228,7 @@ class HardwareTracker:
         if hosts:
             busy = [host.busy(window, grid) for host in running or hosts[:1]]
             columns["host_busy"] = _averaged(busy)
-        return replace(snapshot.timeline, **columns)
+        return columns
 
     def _together(
         self, snapshot: Snapshot, chosen: Sequence[Gpu], states: Sequence[GpuState]

@@ -1,6 +1,6 @@
 """The Model: folds readings, and makes snapshots."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -62,6 +62,7 @@ from inferwatch.metrics.floor.tracker import FloorTracker, SavedFloors
 from inferwatch.metrics.floor.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.own_cost import Cost, CostTracker, SavedCost
+from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.canary import CanaryTracker
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
@@ -70,14 +71,13 @@ from inferwatch.metrics.model.hardware import (
     HardwareTracker,
     SavedHardware,
     around_of,
-    beside_hardware,
 )
 from inferwatch.metrics.model.server_models import (
     TOLD_APART,
     SavedServers,
     ServerModels,
 )
-from inferwatch.metrics.model.servers import as_counted, as_traced
+from inferwatch.metrics.model.servers import Servers
 from inferwatch.metrics.model.spending import spending
 from inferwatch.metrics.objectives.tracker import SavedSlo, SloTracker
 from inferwatch.metrics.objectives.view import SloState
@@ -97,19 +97,21 @@ from inferwatch.metrics.series.history import (
     without_members,
 )
 from inferwatch.metrics.series.quantiles import DeferredCounts
-from inferwatch.metrics.series.recent_rows import Block, SavedRows, SealedBlocks
 from inferwatch.metrics.series.samples import (
+    Block,
     Counters,
     Samples,
     SavedCounters,
+    SavedRows,
+    SealedBlocks,
 )
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Latency, Window
-from inferwatch.metrics.servers.imbalance import Key, Steady, with_remarks
+from inferwatch.metrics.servers.imbalance import Steady
 from inferwatch.metrics.servers.scraped import SavedScraped, ScrapedServers
 from inferwatch.metrics.servers.scraped_window import ScrapedWindow
 from inferwatch.metrics.servers.server_state import ServerState, Via
-from inferwatch.metrics.servers.traced import SavedTraces, Traces, advice_left, best_of
+from inferwatch.metrics.servers.traced import SavedTraces, Traces
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.batches import curve_of
 from inferwatch.metrics.steps.counter import (
@@ -238,7 +240,8 @@ class Model:
         self._memory = MemoryTracker(self._engines, self._requests)
         self._canaries = CanaryTracker()
         self._scraped = ScrapedServers()
-        self._servers: ServerModels[Model] = ServerModels()
+        self._models: ServerModels[Model] = ServerModels()
+        self._servers = Servers(self._scraped, self._traces, self._engines)
         self._clocks = ClockDrops()
         self.watch = FindingWatch(
             Sources(
@@ -298,8 +301,8 @@ class Model:
     def fold(self, reading: AnyReading) -> None:
         """Fold one reading, in session time and in order of receipt."""
         kind = type(reading)
-        if kind in TOLD_APART and reading.source != self._servers.only:
-            self._servers.take(reading, self)
+        if kind in TOLD_APART and reading.source != self._models.only:
+            self._models.take(reading, self)  # each of several has a Model, too
         take = self._fold.get(kind)
         if take is not None:  # anchors do not affect numbers
             take(reading)
@@ -335,7 +338,7 @@ class Model:
         """Return the whole state for a checkpoint; as cheap as a snapshot."""
         parts = Parts()
         state = self.saved_in(parts)
-        models = self._servers.models
+        models = self._models.by_source
         blocks = self.blocks()
         for source, model in models.items():
             blocks |= {_named(source, name): b for name, b in model.blocks().items()}
@@ -348,7 +351,7 @@ class Model:
         """Return the state without blocks of rows, some of it in parts."""
         samples, counters = self._samples(), self._counters()
         rows = {name: each.rows for name, each in (samples | counters).items()}
-        models = self._servers.models
+        models = self._models.by_source
         return SavedState(
             rows={name: each.saved() for name, each in rows.items()},
             counters={name: each.saved() for name, each in counters.items()},
@@ -378,7 +381,7 @@ class Model:
             slow=self._tracker.slow.saved(parts),
             clocks=self._clocks.saved(),
             classes=self._requests.classes,
-            servers=self._servers.saved(),
+            servers=self._models.saved(),
             slo=self._slo.saved(),
             prices=self._prices,
             priced=self._priced,
@@ -453,8 +456,8 @@ class Model:
             (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
             for source, each in saved.models.items()
         )
-        model._servers.restore(saved.servers, models)
-        for each in model._servers.models.values():
+        model._models.restore(saved.servers, models)
+        for each in model._models.by_source.values():
             each.share_devices(model.devices)
         return model
 
@@ -465,7 +468,7 @@ class Model:
         memo[id(self._client)] = LoadClient()
         memo[id(self._scraped)] = ScrapedServers()
         memo[id(self._hardware)] = HardwareTracker()
-        memo[id(self._servers)] = ServerModels()
+        memo[id(self._models)] = ServerModels()
         memo[id(self._clocks)] = ClockDrops()
         memo[id(self._floors.devices)] = self._floors.devices
         return deepcopy(self, memo)
@@ -481,7 +484,7 @@ class Model:
 
     def release(self) -> None:
         """Free the memory; nothing may be folded afterwards."""
-        for model in self._servers.models.values():
+        for model in self._models.by_source.values():
             model.release()
         counted: dict[str, Samples | Counters] = {**self._samples(), **self._counters()}
         for each in counted.values():
@@ -492,14 +495,21 @@ class Model:
     def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return the snapshot of a moment, without what ``query`` leaves out."""
         shown = self.of_engines(now_ns, query)
-        shown = self._hardware.beside(shown, over_time=query.hardware)
-        shown = replace(shown, spending=spending(shown, self._prices))
-        return beside_hardware(shown)
+        measured = self._hardware.view(shown, over_time=query.hardware)
+        shown = replace(
+            shown,
+            gpus=measured.gpus,
+            hosts=measured.hosts,
+            hardware=measured.hardware,
+            timeline=replace(shown.timeline, **measured.columns),
+            limits=measured.add_to(shown.limits),
+        )
+        return replace(shown, spending=spending(shown, self._prices))
 
     def of_engines(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return a snapshot without GPUs and hosts."""
         window, source = query.window, query.source
-        scraped = self._told(now_ns, window, source)
+        scraped = self._servers.scraped(now_ns, window, source)
         alone = self._alone(source)
         if alone is not None:
             alone.hold_to(self._scraped.limits)
@@ -508,7 +518,7 @@ class Model:
             )
             if scraped is not None:
                 grid = self._columns(now_ns, window, scraped)[0]
-                of_server = self._best_told(scraped, of_server, grid)
+                of_server = self._servers.best(scraped, of_server, grid)
             cost = self._cost.cost(self.unrecorded_readings)
             rest = self._client_beside(of_server) if query.client else None
             slo = alone.slo(now_ns, window, of_server.covered_ns, source)
@@ -569,43 +579,33 @@ class Model:
             slo=self.slo(now_ns, window, totals.covered_ns, source),
         )
         if scraped is not None:
-            shown = self._best_told(scraped, shown, grid)
-        line, hardware = self._traffic.beside(
-            shown.timeline,
-            shown.hardware,
-            window,
-            end_ns=shown.charts_end_ns,
-            covered_ns=shown.covered_ns,
+            shown = self._servers.best(scraped, shown, grid)
+        read, weights = self._traffic.over(
+            shown.charts_end_ns, window, shown.covered_ns
         )
-        shown = replace(shown, timeline=line, hardware=hardware)
+        rates = self._traffic.rates(window, grid)
+        shown = replace(
+            shown,
+            timeline=replace(shown.timeline, derived_bytes_per_s=rates),
+            hardware=Hardware(derived_bytes_per_s=read, derived_weights_share=weights),
+        )
         return self._beside_servers(shown, scraped, source)
-
-    def _best_told(
-        self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid
-    ) -> Snapshot:
-        """Return what scrapes show, made exact if traces cover the same requests."""
-        probed = self._engines.alive
-        counted = as_counted(exact, scraped, grid, probed)
-        exact_of_all = self._traces.tell_all(
-            counted.latencies, exact.latencies, scraped, exact.window, probed
-        )
-        return as_traced(counted, exact) if exact_of_all else counted
 
     def _alone(self, source: str | None) -> "Model | None":
         """Return the Model of one server.
 
         None where this Model is of that server alone.
         """
-        servers = self._servers
-        found = servers.models.get(source or "")
-        others = bool(servers.models) or servers.only not in {None, source}
+        models = self._models.by_source
+        found = models.get(source or "")
+        others = bool(models) or self._models.only not in {None, source}
         if found is None and others and source in self._scraped.servers:
             return Model()  # only its scrapes are known
         return found
 
     def _knows(self, source: str | None) -> bool:
         """Return whether the server is the only one of this Model, or a scraped one."""
-        return source in {self._servers.only, *self._scraped.servers}
+        return source in {self._models.only, *self._scraped.servers}
 
     def _columns(
         self, now_ns: int, window: Window, scraped: ScrapedWindow | None
@@ -620,17 +620,6 @@ class Model:
         start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
         return Grid(start_ns, bin_ns, len(bins)), bins, lost_ns
 
-    def _told(
-        self, now_ns: int, window: Window, source: str | None
-    ) -> ScrapedWindow | None:
-        """Return the scrapes of the selected servers; None if all have probes."""
-        asked = self._scraped.named(source)
-        heard = [each for each in asked if each.answers is not False]
-        probed = self._engines.alive if heard else self._engines.sources
-        if all(each.source in probed for each in heard or asked):
-            return None
-        return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
-
     def _beside_servers(
         self, snapshot: Snapshot, scraped: ScrapedWindow | None, source: str | None
     ) -> Snapshot:
@@ -638,52 +627,16 @@ class Model:
         canary = self._canaries.view(snapshot.now_ns, snapshot.window, source)
         if canary is not None:
             snapshot = replace(snapshot, canary=canary)
-        servers = self._scraped.named(None)
+        servers = self._servers.rows(snapshot, scraped, self._model_of)
         if not servers:
             return snapshot
-        if scraped is None or len(scraped.servers) < len(servers):
-            limits = self._scraped.limits
-            scraped = ScrapedWindow(servers, limits, snapshot.now_ns, snapshot.window)
-        states, steady = scraped.states(), scraped.steady()
-        traced = self._traces.sources(scraped, snapshot.window.value)
-        better = dict.fromkeys(traced, Via.TRACES)
-        better |= dict.fromkeys(self._engines.alive, Via.PROBE)
-        if better:
-            ranks = Counter(each.source for each in states)
-            states = tuple(
-                self._better(replace(each, via=better[each.source]), snapshot, steady)
-                if each.source in better and ranks[each.source] == 1
-                else self._of_ranks(each, snapshot, better)
-                for each in states
-            )
-        states = tuple(_as_of_now(each, better.get(each.source)) for each in states)
         via = snapshot.via or (Via.PROBE if snapshot.engines else None)
-        return replace(snapshot, servers=with_remarks(states, steady), via=via)
+        return replace(snapshot, servers=servers, via=via)
 
-    def _better(
-        self, state: ServerState, snapshot: Snapshot, steady: dict[Key, Steady]
-    ) -> ServerState:
-        """Return a server's state with the exact numbers of its probe or traces."""
-        models = self._servers.models
-        model = models.get(state.source, self if not models else None)
-        if model is None:
-            return state
-        model.hold_to(self._scraped.limits)
-        if state.via is Via.PROBE:
-            steady[state.source, state.rank] = model.steady(
-                snapshot.now_ns, snapshot.window
-            )
-            return model.beside(state, snapshot.now_ns, snapshot.window)
-        exact = model.exact(snapshot.now_ns, snapshot.window)
-        return replace(state, latencies=tuple(best_of(exact, state.latencies)))
-
-    def _of_ranks(
-        self, state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
-    ) -> ServerState:
-        """Return a server's state; shown alone, it has its best source."""
-        alone = snapshot.shown_source or snapshot.server
-        via = better.get(state.source) if alone else None
-        return replace(state, via=via) if via else state
+    def _model_of(self, source: str) -> "Model | None":
+        """Return the Model of a server: this one, unless there are several."""
+        models = self._models.by_source
+        return models.get(source) if models else self
 
     def exact(self, now_ns: int, window: Window) -> tuple[Latency, ...]:
         """Return the exact latencies of requests, without trends."""
@@ -876,8 +829,9 @@ class Model:
         rank = self._engines.rank(step.source, step.rank)
         before = rank.step
         kv = self._engines.take_step(step)
-        output_tokens = self._tracker.step(step, rank.gap_ns)
-        self._steps.add(step, output_tokens, rank)
+        output_tokens = step.output_tokens
+        self._tracker.step(step, rank.gap_ns)
+        self._steps.add(step, output_tokens, rank.gap_ns, rank.token_budget(step))
         self._stalls.step(step, before, rank.gap_ns)
         floor_ns = self._floors.step(step, self._traffic.step(step), rank.gap_ns)
         self._history.add_step(step, output_tokens, kv, rank.gap_ns, floor_ns)
@@ -928,7 +882,7 @@ class Model:
         self.watch.totals(totals)
 
     def _note(self, note: Note) -> None:
-        self._servers.note(note)
+        self._models.note(note)
         self._notes.append(note)
         self.watch.note(note)
         if note.kind is not NoteKind.LOST:
@@ -957,7 +911,7 @@ class Model:
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)
         if record.class_name is not None:
-            for model in (self, *self._servers.models.values()):
+            for model in (self, *self._models.by_source.values()):
                 model.classed(record.external_id, record.class_name)
         if record.failure not in {None, *BY_US}:
             self._outcomes.client_failed(record, ended_ns)
@@ -974,7 +928,7 @@ class Model:
     def judge(self, now_ns: int, around: Around) -> None:
         """Judge diagnoses at a tick: for each server, then for all together."""
         self._catch_up.tick(now_ns)
-        for model in self._servers.models.values():
+        for model in self._models.by_source.values():
             model.judge(now_ns, around)
         if self._catch_up.goes_on:
             self.watch.facts = None
@@ -996,7 +950,7 @@ class Model:
 
     def _watches(self) -> dict[str, FindingWatch]:
         """Return the FindingWatch of each server, where there are several."""
-        return {source: model.watch for source, model in self._servers.models.items()}
+        return {source: model.watch for source, model in self._models.by_source.items()}
 
     def classed(self, external_id: str, name: str) -> None:
         request = self._requests.classed(external_id, name)
@@ -1013,7 +967,7 @@ class Model:
         if not self._slo.take(slo):
             return
         self._scraped.slo(slo)
-        for model in self._servers.models.values():
+        for model in self._models.by_source.values():
             model.fold(slo)
 
     def _gpu_info(self, info: GpuInfo) -> None:
@@ -1024,7 +978,7 @@ class Model:
         self._hardware.gpus.sample(sample)
         held = self._clocks.take(sample)
         if held is not None:
-            for model in (self, *self._servers.models.values()):
+            for model in (self, *self._models.by_source.values()):
                 model.clocks_dropped(sample.source, held)
 
     def _host(self, sample: HostSample) -> None:
@@ -1032,16 +986,6 @@ class Model:
         if not sample.source:  # other hosts do not run inferwatch
             self._cost.host(sample)
             self._client.host(self._cost.host_use())
-
-
-def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
-    """Return the state without rates if the server is lost, and without old advice."""
-    if state.answers is False:
-        state = replace(state, arrivals_per_s=None, output_tokens_per_s=None)
-    if via is None or state.info is None:
-        return state
-    left = advice_left(state.info.advice, via)
-    return replace(state, info=msgspec.structs.replace(state.info, advice=left))
 
 
 def _named(source: str, rows: str) -> str:

@@ -90,16 +90,16 @@ class ServerModels(Generic[AnyModel]):
     def __init__(self) -> None:
         self.only: str | None = None
         """The only server; None before the first, and once there are several."""
-        self.models: dict[str, AnyModel] = {}
-        """Models by source; empty while there is one server."""
+        self.by_source: dict[str, AnyModel] = {}
+        """Their Models; empty while there is one server."""
         self._gone: set[str] = set()
-        """Lost servers; one that comes after them is not a second one."""
+        """Servers that were lost; one that takes their place is not a second server."""
 
     def take(self, reading: AnyReading, pooled: AnyModel) -> None:
         """Fold a reading into its server's Model, before the pooled Model takes it."""
         source = reading.source
-        if self.models:
-            model = self.models.get(source) or self._begin(source, pooled)
+        if self.by_source:
+            model = self.by_source.get(source) or self._begin(source, pooled)
             if model is not None:
                 model.fold(reading)
             return
@@ -108,15 +108,15 @@ class ServerModels(Generic[AnyModel]):
         if self.only is None or (self.only in self._gone and source not in self._gone):
             self.only = source
         elif source not in self._gone:
-            self.models[self.only] = pooled.copied()
+            self.by_source[self.only] = pooled.copied()
             self.only = None
             self.take(reading, pooled)
 
     def note(self, note: Note) -> None:
         """Fold a note into the Model of its server, or into all."""
-        if note.kind is NoteKind.LOST and not self.models:
+        if note.kind is NoteKind.LOST and not self.by_source:
             self._gone.update({note.source} if note.source else {self.only or ""})
-        for source, model in self.models.items():
+        for source, model in self.by_source.items():
             if note.source in {"", source}:
                 model.fold(note)
 
@@ -128,13 +128,13 @@ class ServerModels(Generic[AnyModel]):
         self, saved: SavedServers, models: Iterable[tuple[str, AnyModel]]
     ) -> None:
         self.only, self._gone = saved.only, set(saved.gone)
-        self.models = dict(models)
+        self.by_source = dict(models)
 
     def _begin(self, source: str, pooled: AnyModel) -> AnyModel | None:
-        if len(self.models) >= MOST_MODELS:
+        if len(self.by_source) >= MOST_MODELS:
             return None
         make: Callable[[], AnyModel] = type(pooled)
-        self.models[source] = model = make()
+        self.by_source[source] = model = make()
         model.share_devices(pooled.devices)
         for each in pooled.objectives:
             model.fold(each)

@@ -1,17 +1,145 @@
-"""Snapshots from scrapes or traces, for servers without a probe."""
+"""Servers in snapshots: what scrapes and traces tell of them, and a row for each."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Protocol
 
+import msgspec
+
+from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.imbalance import Key, Steady, with_remarks
+from inferwatch.metrics.servers.scraped import ScrapedServers
 from inferwatch.metrics.servers.scraped_health import verdict_of
 from inferwatch.metrics.servers.scraped_window import ScrapedWindow
-from inferwatch.metrics.servers.server_state import Via
-from inferwatch.metrics.servers.traced import advice_left, best_of
+from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.servers.traced import Traces, advice_left, best_of
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.engines import Engines
 
 
-def as_counted(
+class ServerModel(Protocol):
+    """What probe or traces tell of one server, exactly."""
+
+    def hold_to(self, limits: Mapping[str, Limit]) -> None: ...
+
+    def exact(self, now_ns: int, window: Window) -> tuple[Latency, ...]:
+        """Return the exact latencies of requests."""
+        ...
+
+    def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
+        """Return the server as a row among others."""
+        ...
+
+    def steady(self, now_ns: int, window: Window) -> Steady:
+        """Return the recent values of the server's gauges."""
+        ...
+
+
+class Servers:
+    """Fills snapshots by scrapes where there is no probe, and makes a row a server."""
+
+    def __init__(
+        self, scraped: ScrapedServers, traces: Traces, engines: Engines
+    ) -> None:
+        self._scraped = scraped
+        self._traces = traces
+        self._engines = engines
+
+    def scraped(
+        self, now_ns: int, window: Window, source: str | None
+    ) -> ScrapedWindow | None:
+        """Return the scrapes of the selected servers; None where probes tell all."""
+        asked = self._scraped.named(source)
+        heard = [each for each in asked if each.answers is not False]
+        probed = self._engines.alive if heard else self._engines.sources
+        if all(each.source in probed for each in heard or asked):
+            return None
+        return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
+
+    def best(self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
+        """Return what scrapes show, made exact if traces cover the same requests."""
+        probed = self._engines.alive
+        counted = _as_counted(exact, scraped, grid, probed)
+        exact_of_all = self._traces.tell_all(
+            counted.latencies, exact.latencies, scraped, exact.window, probed
+        )
+        return _as_traced(counted, exact) if exact_of_all else counted
+
+    def rows(
+        self,
+        snapshot: Snapshot,
+        scraped: ScrapedWindow | None,
+        model_of: Callable[[str], ServerModel | None],
+    ) -> tuple[ServerState, ...]:
+        """Return all servers of the session, rank by rank."""
+        servers = self._scraped.named(None)
+        if not servers:
+            return ()
+        if scraped is None or len(scraped.servers) < len(servers):
+            limits = self._scraped.limits
+            scraped = ScrapedWindow(servers, limits, snapshot.now_ns, snapshot.window)
+        states, steady = scraped.states(), scraped.steady()
+        traced = self._traces.sources(scraped, snapshot.window.value)
+        better = dict.fromkeys(traced, Via.TRACES)
+        better |= dict.fromkeys(self._engines.alive, Via.PROBE)
+        if better:
+            ranks = Counter(each.source for each in states)
+            states = tuple(
+                self._exactly(
+                    replace(each, via=better[each.source]),
+                    model_of(each.source),
+                    snapshot,
+                    steady,
+                )
+                if each.source in better and ranks[each.source] == 1
+                else _of_ranks(each, snapshot, better)
+                for each in states
+            )
+        states = tuple(_as_of_now(each, better.get(each.source)) for each in states)
+        return with_remarks(states, steady)
+
+    def _exactly(
+        self,
+        state: ServerState,
+        model: ServerModel | None,
+        snapshot: Snapshot,
+        steady: dict[Key, Steady],
+    ) -> ServerState:
+        """Return a server's state with the exact numbers of its probe or traces."""
+        if model is None:
+            return state
+        now_ns, window = snapshot.now_ns, snapshot.window
+        model.hold_to(self._scraped.limits)
+        if state.via is Via.PROBE:
+            steady[state.source, state.rank] = model.steady(now_ns, window)
+            return model.beside(state, now_ns, window)
+        exact = model.exact(now_ns, window)
+        return replace(state, latencies=tuple(best_of(exact, state.latencies)))
+
+
+def _of_ranks(
+    state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
+) -> ServerState:
+    """Return a server's state; where it is shown alone, with its best source."""
+    alone = snapshot.shown_source or snapshot.server
+    via = better.get(state.source) if alone else None
+    return replace(state, via=via) if via else state
+
+
+def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
+    """Return the state without rates if the server is lost, and without old advice."""
+    if state.answers is False:
+        state = replace(state, arrivals_per_s=None, output_tokens_per_s=None)
+    if via is None or state.info is None:
+        return state
+    left = advice_left(state.info.advice, via)
+    return replace(state, info=msgspec.structs.replace(state.info, advice=left))
+
+
+def _as_counted(
     base: Snapshot, scraped: ScrapedWindow, grid: Grid, probed: Collection[str]
 ) -> Snapshot:
     """Return the snapshot of scraped servers, charted on ``grid``.
@@ -37,7 +165,7 @@ def as_counted(
     )
 
 
-def as_traced(counted: Snapshot, exact: Snapshot) -> Snapshot:
+def _as_traced(counted: Snapshot, exact: Snapshot) -> Snapshot:
     """Return a scraped snapshot with the exact latencies of traces."""
     line = exact.timeline
     return replace(

@@ -139,8 +139,8 @@ class RequestTracker:
             self._requests.called(request, event.external_id)
         handle(request, event)
 
-    def step(self, step: Step, idle_ns: int = 0) -> int:
-        """Count the tokens and gaps of a step; return how many tokens there were.
+    def step(self, step: Step, idle_ns: int = 0) -> None:
+        """Add the tokens of a step to its requests, and count the gaps before them.
 
         For ``idle_ns`` before the step none ran, though there was work.
         """
@@ -174,7 +174,6 @@ class RequestTracker:
                     self.causes.late(request, rank, ordinal, last_ns, end_ns)
         self._count_gaps(gaps, end_ns)
         self._finish_late(step)
-        return sum(step.produced)
 
     def totals(self, totals: Totals) -> None:
         """Forget requests that seem live when an engine reports that it is idle."""

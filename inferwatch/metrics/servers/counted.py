@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from collectors.contract.readings import EngineSample, Histogram
 from inferwatch.metrics.series.histograms import Buckets, Floats, is_sound
-from inferwatch.metrics.series.recent_rows import KEPT_NS
+from inferwatch.metrics.series.samples import KEPT_NS
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
 
 Bools = npt.NDArray[np.bool_]

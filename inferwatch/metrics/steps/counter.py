@@ -9,8 +9,7 @@ import numpy as np
 from collectors.contract.readings import BoundBy, Step, Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.series.quantiles import Ints
-from inferwatch.metrics.series.recent_rows import Block
-from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
+from inferwatch.metrics.series.samples import Block, Counters, CounterTotals, Samples
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.steps.batches import (
     GRAPHS,
@@ -20,7 +19,6 @@ from inferwatch.metrics.steps.batches import (
     shares_by_graph,
     table_of,
 )
-from inferwatch.metrics.steps.engines import Rank
 
 
 @piece("steps", Vantage.ENGINE)
@@ -251,8 +249,10 @@ class StepCounter:
         self._graphs: dict[str | None, int] = {None: 0}
         """Numbers of CUDA graph modes, in order of appearance."""
 
-    def add(self, step: Step, output_tokens: int, rank: Rank) -> None:
-        budget = rank.token_budget(step) or 0
+    def add(
+        self, step: Step, output_tokens: int, gap_ns: int, token_budget: int | None
+    ) -> None:
+        budget = token_budget or 0
         scheduled = step.prefill_tokens + step.decode_tokens
         hot, before, after = PLACES[step.bound_by]
         graph = self._graphs.get(step.graph_mode)
@@ -271,7 +271,7 @@ class StepCounter:
             step.prefix_hits or 0,
             scheduled if budget else 0,
             budget,
-            rank.gap_ns,
+            gap_ns,
             kind_of(graph, step.prefill_requests),
             padded or 0,
             0 if padded is None else scheduled + padded,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from inferwatch.metrics.series.quantiles import CellCounts, Ints, counts_of
-from inferwatch.metrics.series.recent_rows import Block
+from inferwatch.metrics.series.samples import Block
 
 HAS_LZMA = find_spec("_lzma") is not None
 """Some Python builds lack it; checkpoints are then further apart."""

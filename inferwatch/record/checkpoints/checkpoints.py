@@ -16,7 +16,7 @@ import msgspec
 
 from inferwatch.metrics.model.model import Model, SavedModel
 from inferwatch.metrics.series.quantiles import DeferredCounts
-from inferwatch.metrics.series.recent_rows import Block, SavedRows
+from inferwatch.metrics.series.samples import Block, SavedRows
 from inferwatch.record.checkpoints.blocks import BlockStore, compress, decompress
 from inferwatch.record.checkpoints.file import checkpoint_path, open_checkpoints
 from inferwatch.record.file.cursor import Cursor

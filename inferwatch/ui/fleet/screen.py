@@ -55,8 +55,8 @@ from inferwatch.ui.kit.renderables.text import (
 )
 from inferwatch.ui.messages import LookAt
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
+from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 
 SHOWN = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import ClassVar
@@ -9,6 +10,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -20,7 +22,6 @@ from inferwatch.ui.frame.header import HeaderLine, Tab, shown_time_of
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, join, ruled
-from inferwatch.ui.messages import SnapshotReady
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
 
@@ -200,6 +201,21 @@ ENGINE_KEYS: tuple[Key, ...] = (
 )
 
 
+@dataclass
+class SnapshotReady(Message):
+    """The app took a new snapshot, for the screen in sight to draw."""
+
+    snapshot: Snapshot
+    charts: bool
+    """Draw charts too, which happens at half the rate."""
+    present: Snapshot
+    """The snapshot of the present; the same one while live."""
+
+    def can_replace(self, message: Message) -> bool:
+        """Whether the next message in the queue makes this one superfluous."""
+        return isinstance(message, SnapshotReady) and message.charts >= self.charts
+
+
 class SessionScreen(Screen[None]):
     """Shows snapshots; only the visible screen receives them."""
 
@@ -214,7 +230,7 @@ class SessionScreen(Screen[None]):
     QUESTION: ClassVar[str] = ""
     """What the screen answers; the help drawer begins with it."""
     EXPLAINS: ClassVar[Sequence[Number]] = ()
-    """Catalog keys of the numbers shown."""
+    """The numbers shown, which the help drawer explains."""
     KEYS: ClassVar[Sequence[Key]] = ()
     """Keys beyond its bindings."""
     KEY_GROUP: ClassVar[str] = "everywhere"

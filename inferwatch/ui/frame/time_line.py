@@ -13,7 +13,7 @@ from inferwatch.formatting import format_duration, format_rate
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text, fit, spread
-from inferwatch.ui.kit.renderables.time_axis import TimeTrack, bars, rail, two_inks
+from inferwatch.ui.kit.renderables.time_track import TimeTrack, bars, rail, two_inks
 
 MARGIN = 9
 """Columns on either side for labels, times and peaks."""

@@ -37,12 +37,11 @@ from inferwatch.ui.kit.panel import Inked
 from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
 from inferwatch.ui.messages import LookAgain, LookAt, OpenKnobs, OpenRequest, OpenWhatIf
 from inferwatch.ui.view import View
-from inferwatch.ui.widgets.chart_stack import ChartStack
 from inferwatch.ui.widgets.help_drawer import Key
 from inferwatch.ui.widgets.slo_line import missed_lines
 from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.status_lines import LostBanner, ReadoutLine, VerdictLine
-from inferwatch.ui.widgets.time_chart import TimeChart
+from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 
 MOMENT_NS = NS_PER_S
 """Longest bin whose values count as now."""

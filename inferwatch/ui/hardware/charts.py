@@ -14,8 +14,7 @@ from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.renderables.bars import Texture
-from inferwatch.ui.kit.renderables.plot import NEAR
+from inferwatch.ui.kit.renderables.plot import NEAR, Texture
 from inferwatch.ui.widgets.charts import ChartPlan, Series, Values, share_chart, whole
 from inferwatch.ui.widgets.hardware_charts import (
     GIGA,

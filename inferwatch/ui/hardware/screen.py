@@ -22,8 +22,8 @@ from inferwatch.ui.hardware.host_panel import SUMMARY, HostPanel
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join_whole
 from inferwatch.ui.messages import LookAgain
-from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS, SPENDING_NUMBERS
+from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.visible import visible
 
 NOT_YET = "not looked for yet"

@@ -33,8 +33,8 @@ from inferwatch.ui.kv.block_map import BlockMapPanel
 from inferwatch.ui.kv.facts import HolderTable, counted_facts, facts_of
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.chart_stack import CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
+from inferwatch.ui.widgets.time_chart import CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.totals import ROOMY, Fact, TotalsPanel
 
 PREFIX_NUMBERS = numbers(

@@ -36,8 +36,8 @@ from inferwatch.ui.limits.roofline import RooflinePanel
 from inferwatch.ui.limits.texts import answer, impossible_text
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
+from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 
 AROUND_TITLE = 8
 """Cells of a heading besides its text."""

@@ -6,10 +6,8 @@ from collectors.contract.readings import LoadEvent, LoadKind
 from inferwatch.formatting import format_rate
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import LinePanel
-from inferwatch.ui.kit.renderables.bars import Texture
-from inferwatch.ui.kit.renderables.plot import MARGIN
+from inferwatch.ui.kit.renderables.plot import MARGIN, Texture, TimeAxis
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of
-from inferwatch.ui.kit.renderables.time_axis import TimeAxis
 from inferwatch.ui.widgets.charts import ChartPlan, Series, Values, latency_chart
 
 

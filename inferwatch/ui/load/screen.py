@@ -27,9 +27,9 @@ from inferwatch.ui.load.form import LoadForm
 from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.messages import LookAgain
-from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS, Key
 from inferwatch.ui.widgets.latency_table import LatencyTable
+from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 
 LOAD_ASKED = HostWarning(
     question="This server has other users. Load it?",

@@ -16,9 +16,8 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.kit.panel import LinePanel
-from inferwatch.ui.kit.renderables.plot import MARGIN, axis_labels
+from inferwatch.ui.kit.renderables.plot import MARGIN, TimeAxis, axis_labels
 from inferwatch.ui.kit.renderables.text import Line, TextRun, ruled
-from inferwatch.ui.kit.renderables.time_axis import TimeAxis
 from inferwatch.ui.widgets.charts import ChartPlan
 from inferwatch.ui.widgets.time_chart import TimeChart
 

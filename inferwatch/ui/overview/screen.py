@@ -45,7 +45,6 @@ from inferwatch.ui.kit.renderables.text import (
 )
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.counter_facts import MEAN, ROUGHLY, at_last_reading, step_s
 from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.hardware_charts import (
@@ -61,6 +60,7 @@ from inferwatch.ui.widgets.help_drawer import (
 )
 from inferwatch.ui.widgets.latency_table import LatencyTable, ReferenceRows
 from inferwatch.ui.widgets.slow_line import SlowLine
+from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 
 FORMATS: dict[Unit, Callable[[float | None], str]] = {
     Unit.PER_SECOND: format_rate,

@@ -10,7 +10,7 @@ from inferwatch.metrics.causes.cause import SPIKE_FACTOR, Cause
 from inferwatch.metrics.story.story import Spike
 from inferwatch.ui.kit.renderables.plot import axis_top, tick_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
-from inferwatch.ui.kit.renderables.time_axis import bars
+from inferwatch.ui.kit.renderables.time_track import bars
 from inferwatch.ui.request.axis import BLANK, Cell, pointed, row
 from inferwatch.ui.request.moments import GapColumns, StoryMoments
 from inferwatch.ui.request.styles import LATE

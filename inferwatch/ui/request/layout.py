@@ -24,7 +24,7 @@ from inferwatch.ui.kit.renderables.text import (
     join_whole,
     ruled,
 )
-from inferwatch.ui.kit.renderables.time_axis import bars
+from inferwatch.ui.kit.renderables.time_track import bars
 from inferwatch.ui.request.axis import (
     BLANK,
     LABEL_WIDTH,

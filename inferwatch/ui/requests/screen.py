@@ -33,10 +33,10 @@ from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
 from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.chart_stack import ChartStack
 from inferwatch.ui.widgets.counter_facts import counts_only, request_facts
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.slow_line import SlowLine
+from inferwatch.ui.widgets.time_chart import ChartStack
 from inferwatch.ui.widgets.totals import TotalsPanel
 
 

@@ -21,7 +21,13 @@ from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.plot import MARGIN, axis_labels, tick_text
+from inferwatch.ui.kit.renderables.plot import (
+    MARGIN,
+    TimeAxis,
+    axis_labels,
+    shared_axis,
+    tick_text,
+)
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -30,14 +36,12 @@ from inferwatch.ui.kit.renderables.text import (
     ruled,
     width_of,
 )
-from inferwatch.ui.kit.renderables.time_axis import TimeAxis, shared_axis
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
 from inferwatch.ui.steps.members import StepPanel
 from inferwatch.ui.steps.single_steps import SingleSteps
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counter_facts import step_facts as counted_facts
 from inferwatch.ui.widgets.hardware_charts import (
@@ -45,7 +49,12 @@ from inferwatch.ui.widgets.hardware_charts import (
     HARDWARE_NUMBERS,
 )
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
-from inferwatch.ui.widgets.time_chart import TimeChart
+from inferwatch.ui.widgets.time_chart import (
+    CHART_BINDINGS,
+    CHART_KEYS,
+    ChartStack,
+    TimeChart,
+)
 from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
 from inferwatch.visible import visible
 

@@ -17,8 +17,14 @@ from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.bars import BARS, Texture, stack
-from inferwatch.ui.kit.renderables.plot import MARGIN, nice_ceiling, tick_text
+from inferwatch.ui.kit.renderables.bars import BARS
+from inferwatch.ui.kit.renderables.plot import (
+    MARGIN,
+    Texture,
+    nice_ceiling,
+    stack,
+    tick_text,
+)
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,

@@ -16,8 +16,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.renderables.bars import Texture
-from inferwatch.ui.kit.renderables.time_axis import Fold, last
+from inferwatch.ui.kit.renderables.plot import Fold, Texture, last
 
 Values = Sequence[float | None]
 Columns = tuple[float | None, ...]

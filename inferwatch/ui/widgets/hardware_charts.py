@@ -15,7 +15,7 @@ from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.number import number_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.renderables.bars import Texture
+from inferwatch.ui.kit.renderables.plot import Texture
 from inferwatch.ui.widgets.charts import (
     ChartPlan,
     Limit,

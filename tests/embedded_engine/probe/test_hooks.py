@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from embedded_engine.probe.attribute_reader import AttributeReader
 from embedded_engine.probe.hooks import LIMIT_NS, PATIENCE, Fuse, Hook, install, wrapped
 from embedded_engine.probe.tap.engine_tap import PrefillTracker
-from embedded_engine.probe.vllm_names import VllmMethod
+from embedded_engine.probe.vllm_names import AttributeReader, VllmMethod
 
 
 class Engine:

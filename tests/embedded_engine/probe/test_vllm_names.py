@@ -12,8 +12,8 @@ import pytest
 
 from collectors.contract.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.attribute_reader import AttributeReader
 from embedded_engine.probe.tap.engine_tap import QueueHeadRule
+from embedded_engine.probe.vllm_names import AttributeReader
 from tests.embedded_engine.vllm_facts import known_facts
 
 FACTS = known_facts()

@@ -74,6 +74,13 @@ class Session:
             self.clock.ns = made.end_ns
         self.pipeline.tick(self.clock.ns)
 
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
+        """Of the moment shown, as a Watch makes it."""
+        past = self.playback.past(query)
+        if past is not None:
+            return past
+        return self.pipeline.snapshot(self.clock.now_ns(), query)
+
     async def is_recorded(self, until: Until) -> None:
         """Everything so far is in the file."""
         assert self.recorder is not None
@@ -102,13 +109,13 @@ async def session(
 
 
 async def test_the_present_is_followed_until_paused(session: Session) -> None:
-    before = shown(session.playback)
+    before = shown(session)
 
     session.goes_on(1)
 
     assert session.playback.at_live
     assert session.playback.playing
-    assert shown(session.playback) != before
+    assert shown(session) != before
     assert session.playback.position_ns == session.clock.ns
 
 
@@ -116,9 +123,7 @@ async def test_a_held_view_stands_still_in_every_window_while_recording_goes_on(
     session: Session, until: Until
 ) -> None:
     session.playback.pause()
-    held = {
-        window: session.playback.snapshot(SnapshotQuery(window)) for window in Window
-    }
+    held = {window: session.snapshot(SnapshotQuery(window)) for window in Window}
     at_ns = session.playback.position_ns
     assert session.recorder is not None
     written = session.recorder.health.written
@@ -126,7 +131,7 @@ async def test_a_held_view_stands_still_in_every_window_while_recording_goes_on(
     session.goes_on(3)
     await session.is_recorded(until)
 
-    assert {w: session.playback.snapshot(SnapshotQuery(w)) for w in Window} == held
+    assert {w: session.snapshot(SnapshotQuery(w)) for w in Window} == held
     assert session.playback.position_ns == at_ns
     assert session.playback.span_ns == (0, at_ns + 3 * S)
     assert session.recorder.health.written > written + 300
@@ -136,22 +141,22 @@ async def test_a_held_view_stands_still_in_every_window_while_recording_goes_on(
 async def test_going_back_shows_what_was_shown_then(
     session: Session, until: Until
 ) -> None:
-    then_ns, then = session.clock.ns, shown(session.playback)
+    then_ns, then = session.clock.ns, shown(session)
     session.goes_on(4)
     await session.is_recorded(until)
-    now = shown(session.playback)
+    now = shown(session)
 
     await session.playback.seek(then_ns)
 
-    assert shown(session.playback) == then
-    assert shown(session.playback) != now
+    assert shown(session) == then
+    assert shown(session) != now
     assert not session.playback.at_live
     assert session.playback.position_ns == then_ns
 
     await session.playback.go_live()
 
     assert session.playback.at_live
-    assert shown(session.playback) == now
+    assert shown(session) == now
 
 
 def alone(feed: Any, source: str) -> Snapshot:
@@ -168,18 +173,18 @@ async def test_one_server_is_held_and_gone_back_to_as_it_was_shown(
 ) -> None:
     session.beside = True
     session.goes_on(3)
-    then_ns, then = session.clock.ns, alone(session.playback, "engine-2")
+    then_ns, then = session.clock.ns, alone(session, "engine-2")
     session.playback.pause()
     session.goes_on(2)
     await session.is_recorded(until)
-    assert alone(session.playback, "engine-2") == then
+    assert alone(session, "engine-2") == then
 
     await session.playback.go_live()
-    now = alone(session.playback, "engine-2")
+    now = alone(session, "engine-2")
     await session.playback.seek(then_ns)
 
     assert now != then
-    assert alone(session.playback, "engine-2") == then
+    assert alone(session, "engine-2") == then
 
 
 async def test_a_server_that_was_not_looked_at_is_shown_as_of_the_moment_held(
@@ -192,18 +197,18 @@ async def test_a_server_that_was_not_looked_at_is_shown_as_of_the_moment_held(
         SnapshotQuery(Window.TEN_SECONDS, requests=False, source="engine-2"),
     )
     await session.is_recorded(until)
-    shown(session.playback)
+    shown(session)
     session.playback.pause()
     session.goes_on(2)
 
     def is_there() -> bool:
-        made = session.playback.snapshot(
+        made = session.snapshot(
             SnapshotQuery(Window.TEN_SECONDS, requests=False, source="engine-2")
         )
         return bool(made.shown_source == "engine-2")
 
     await until(is_there)
-    assert alone(session.playback, "engine-2").steps == then.steps
+    assert alone(session, "engine-2").steps == then.steps
 
 
 async def test_steps_go_on_from_the_moment_held(session: Session) -> None:
@@ -239,7 +244,7 @@ async def test_playing_faster_than_time_catches_up_with_it(
     assert session.playback.playing
 
     def caught_up() -> bool:
-        shown(session.playback)  # as the screen asks
+        shown(session)  # as the screen asks
         return session.playback.at_live
 
     await until(caught_up)
@@ -290,18 +295,18 @@ async def test_without_a_record_a_view_is_held_and_let_go(make_step: Any) -> Non
     session = Session(None, clock, make_step)
     session.goes_on(3)
     session.playback.pause()
-    held = shown(session.playback)
+    held = shown(session)
     session.goes_on(3)
 
     await session.playback.seek(1 * S)
 
-    assert shown(session.playback) == held
+    assert shown(session) == held
     assert "not recorded" in (session.playback.cannot_seek or "")
     with pytest.raises(StorageError, match="not recorded"):
         await session.playback.bookmark("here")
     session.playback.play()
     assert session.playback.at_live
-    assert shown(session.playback) != held
+    assert shown(session) != held
 
 
 async def test_a_record_that_cannot_be_opened_says_why_and_the_view_is_held(

@@ -11,7 +11,7 @@ import pytest
 
 from collectors.contract.readings import BoundBy, Step
 from inferwatch.metrics.model.model import LATELY_NS, Model
-from inferwatch.metrics.series.recent_rows import BLOCK_ROWS
+from inferwatch.metrics.series.samples import BLOCK_ROWS
 from inferwatch.metrics.series.timeline import begins_s, cell_of, merged
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery

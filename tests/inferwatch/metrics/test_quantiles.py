@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from inferwatch.metrics.series import quantiles as count_table
-from inferwatch.metrics.series import recent_rows as recent
+from inferwatch.metrics.series import samples as series
 from inferwatch.metrics.series.quantiles import PERCENTS, weak_percentiles
 from inferwatch.metrics.series.samples import Counters, Samples
 from inferwatch.metrics.series.window import Quantiles, Window
@@ -79,7 +79,7 @@ def test_forgetting_old_rows_forgets_nothing_of_the_session(
     values: list[int], seconds_apart: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recent, "BLOCK_ROWS", 16)
+        patch.setattr(series, "BLOCK_ROWS", 16)
         samples = [(i * seconds_apart * S, value, 1) for i, value in enumerate(values)]
         held = filled(samples)
         now_ns = samples[-1][0]
@@ -93,7 +93,7 @@ def test_forgetting_old_rows_forgets_nothing_of_the_session(
 def test_many_at_once_are_as_good_as_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recent, "BLOCK_ROWS", 16)
+    monkeypatch.setattr(series, "BLOCK_ROWS", 16)
     times = np.arange(0, 400 * S, S)
     held = Samples()
 
@@ -122,7 +122,7 @@ def test_counters_add_up_over_any_window(
     rows: list[tuple[int, int]], window: Window
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recent, "BLOCK_ROWS", 8)
+        patch.setattr(series, "BLOCK_ROWS", 8)
         tallies = Counters("one", "many")
         for second, count in rows:
             tallies.add(second * S, 1, count)
@@ -140,7 +140,7 @@ def test_counters_add_up_over_any_window(
 def test_a_window_may_begin_where_a_block_of_rows_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recent, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(series, "BLOCK_ROWS", 4)
     held = filled([(n * S, 1, 1) for n in range(24)])
 
     counts = [held.quantiles(n * S, Window.TEN_SECONDS).n for n in range(10, 34)]

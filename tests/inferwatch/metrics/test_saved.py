@@ -39,7 +39,7 @@ from inferwatch.metrics.series.quantiles import (
     DeferredCounts,
     counts_of,
 )
-from inferwatch.metrics.series.recent_rows import Block, SavedRows
+from inferwatch.metrics.series.samples import Block, SavedRows
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.floor.scripted_limits import config, gpu

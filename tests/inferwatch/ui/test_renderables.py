@@ -8,11 +8,15 @@ import pytest
 
 from inferwatch.ui.compare import detail as interval
 from inferwatch.ui.kit.renderables import bars, plot, text
-from inferwatch.ui.kit.renderables.bars import BlockCell, Texture, stack
 from inferwatch.ui.kit.renderables.plot import (
     MARGIN,
+    BlockCell,
+    Texture,
+    TimeAxis,
     axis_top,
+    last,
     nice_ceiling,
+    stack,
     tick_text,
     ticks,
 )
@@ -24,7 +28,6 @@ from inferwatch.ui.kit.renderables.text import (
     spread,
     width_of,
 )
-from inferwatch.ui.kit.renderables.time_axis import TimeAxis, last
 from inferwatch.ui.steps.single_steps import scale_of
 
 S = 1_000_000_000

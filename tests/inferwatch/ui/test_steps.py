@@ -29,7 +29,7 @@ from inferwatch.ui.steps.curve import CurvePanel, range_of, rows_of
 from inferwatch.ui.steps.members import StepPanel, members_of
 from inferwatch.ui.steps.screen import HeatStrip, StallList, StepsScreen
 from inferwatch.ui.steps.single_steps import SingleSteps, StepLine
-from inferwatch.ui.widgets.chart_stack import ChartStack
+from inferwatch.ui.widgets.time_chart import ChartStack
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
     S,

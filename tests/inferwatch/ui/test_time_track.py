@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferwatch.ui.frame import time_line
-from inferwatch.ui.kit.renderables import time_axis
-from inferwatch.ui.kit.renderables.time_axis import TimeTrack, bars, rail
+from inferwatch.ui.kit.renderables import time_track
+from inferwatch.ui.kit.renderables.time_track import TimeTrack, bars, rail
 
 S = 1_000_000_000
 
 
-@pytest.mark.parametrize("module", [time_axis, time_line])
+@pytest.mark.parametrize("module", [time_track, time_line])
 def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     result = doctest.testmod(module)
 

@@ -1,8 +1,180 @@
-"""Axis tops, ticks and colours for charts."""
+"""What charts are drawn of: columns of time, stacked layers, a y axis with its ticks.
+
+A column covers a fixed time range aligned to multiples of its width, so charts move
+left by whole columns and keep their shape.
+"""
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from statistics import fmean
+from typing import NamedTuple
+
+Fold = Callable[[list[float]], float]
+"""Aggregates the bins of one column."""
+
+
+def last(values: list[float]) -> float:
+    """Aggregate levels: a column shows its last value."""
+    return values[-1]
+
+
+@dataclass(frozen=True)
+class TimeAxis:
+    """The latest ``span_ns`` of a timeline as ``columns`` columns of a chart."""
+
+    bins_start_ns: int
+    bin_ns: int
+    bins: int
+    span_ns: int
+    columns: int
+
+    @cached_property
+    def column_ns(self) -> int:
+        """The time range of a column."""
+        return max(self.span_ns // max(self.columns, 1), 1)
+
+    @cached_property
+    def start_ns(self) -> int:
+        """The left edge; the right one is the end of the last bin."""
+        end_ns = self.bins_start_ns + self.bins * self.bin_ns
+        return (-(-end_ns // self.column_ns) - self.columns) * self.column_ns
+
+    @cached_property
+    def slices(self) -> tuple[tuple[int, int], ...]:
+        """The bins that end in each column, at least the one that contains it."""
+        return tuple(self._slice(column) for column in range(self.columns))
+
+    def _slice(self, column: int) -> tuple[int, int]:
+        left_ns = self.start_ns + column * self.column_ns - self.bins_start_ns
+        low = left_ns // self.bin_ns
+        high = (left_ns + self.column_ns) // self.bin_ns
+        high = max(high, low + 1)
+        return max(low, 0), max(min(high, self.bins), 0)
+
+    def fold(
+        self, values: Sequence[float | None], how: Fold = fmean
+    ) -> tuple[float | None, ...]:
+        """Return one value per column, None if all its bins are None."""
+        folded: list[float | None] = []
+        for low, high in self.slices:
+            numbers = [value for value in values[low:high] if value is not None]
+            folded.append(how(numbers) if numbers else None)
+        return tuple(folded)
+
+    def column_at(self, t_ns: int) -> int | None:
+        """Return the column of a moment, None if it is out of range."""
+        column = (t_ns - self.start_ns) // self.column_ns
+        return column if 0 <= column < self.columns else None
+
+    def moment(self, column: int) -> int:
+        """Return the middle of a column in session time."""
+        return self.start_ns + column * self.column_ns + self.column_ns // 2
+
+
+shared_axis = lru_cache(maxsize=32)(TimeAxis)
+"""Returns a cached axis, so that charts of one width compute its slices once."""
+
+
+class Texture(StrEnum):
+    """Glyphs of a layer from thin to full, to tell layers apart without colour."""
+
+    SOLID = "▁▂▃▄▅▆▇█"
+    DOTTED = "⣀⣤⣶⣿"
+    LIGHT = "░"
+    MEDIUM = "▒"
+    HEAVY = "▓"
+    EMPTY = " "
+
+    @property
+    def sample(self) -> str:
+        """The glyph for legends."""
+        return self[-1].replace(" ", "□")
+
+
+LITTLE = 0.06
+"""Share of a cell below which a layer is not visible in it."""
+MOST = 0.6
+"""A layer that fills this share of a cell replaces a thin one below."""
+
+
+class BlockCell(NamedTuple):
+    """One character of a chart and its layer."""
+
+    column: int
+    row: int
+    glyph: str
+    layer: int
+
+
+LANE_FROM = 3
+"""Least rows of a chart with a lane."""
+DIVIDED_FROM = 4
+"""Least rows for a line between chart and lane."""
+
+
+def split(rows: int) -> tuple[int, int]:
+    """Return the rows of a chart and of its lane; one may be left for a divider.
+
+    >>> split(2), split(3), split(4), split(8), split(13)
+    ((2, 0), (2, 1), (2, 1), (5, 2), (8, 4))
+    """
+    if rows < LANE_FROM:
+        return rows, 0
+    lane = max((rows - 1) // 3, 1)
+    return rows - lane - (rows >= DIVIDED_FROM), lane
+
+
+def stack(
+    tops: Sequence[float], textures: Sequence[Texture], column: int, rows: int
+) -> Iterator[BlockCell]:
+    """Yield the cells of one column from the bottom.
+
+    ``tops`` are the upper edges of the layers in cells, never falling.
+    """
+    for row in range(min(rows, math.ceil(max(tops, default=0)))):
+        layer = _main_layer(tops, textures, row)
+        if layer is None or textures[layer] is Texture.EMPTY:
+            return
+        glyph = _glyph(textures[layer], tops[layer] - row)
+        if glyph is not None:
+            yield BlockCell(column, row, glyph, layer)
+
+
+def _main_layer(
+    tops: Sequence[float], textures: Sequence[Texture], row: int
+) -> int | None:
+    """Return the lowest layer in a cell, or the one above if that is thin."""
+    layer = _lowest_above(tops, row)
+    if layer is None or textures[layer] is Texture.SOLID or tops[layer] > row + 0.5:
+        return layer
+    covering = _lowest_above(tops, row + MOST, after=layer)
+    if covering is None or textures[covering] is Texture.EMPTY:
+        return layer
+    return covering
+
+
+def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int | None:
+    """Return the first layer that is visibly higher than ``height``.
+
+    At the bottom every known value is visible, however small.
+    """
+    least = height + LITTLE if height else 0.0
+    for layer in range(after + 1, len(tops)):
+        if tops[layer] > least:
+            return layer
+    return None
+
+
+def _glyph(texture: Texture, share: float) -> str | None:
+    if share >= 1:
+        return texture[-1]
+    filled = round(share * len(texture))
+    return texture[max(filled, 1) - 1] if filled or len(texture) > 1 else None
+
 
 MARGIN = 8
 """Columns of the y axis: label, space and line."""

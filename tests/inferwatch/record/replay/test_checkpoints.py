@@ -22,8 +22,7 @@ from collectors.contract.readings import AnyReading, Note, NoteKind, Step, Tick
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.findings import gather
 from inferwatch.metrics.model.model import Model, SavedState
-from inferwatch.metrics.series import recent_rows as recent
-from inferwatch.metrics.series import saving
+from inferwatch.metrics.series import samples, saving
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.checkpoints import file as checkpoint_file
@@ -523,7 +522,7 @@ async def test_blocks_that_no_window_reaches_from_any_checkpoint_go_with_the_oth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(saving, "MOST_EFFORT", size.effort // size.crowded)
-    monkeypatch.setattr(recent, "KEPT_NS", 12 * S)
+    monkeypatch.setattr(samples, "KEPT_NS", 12 * S)
     monkeypatch.setattr(gather, "LONGER", Window.TEN_SECONDS)
     Checkpoints.open(file_of(long_record), to_write=True).close()
     with closing(sqlite3.connect(file_of(long_record))) as connection:

@@ -82,7 +82,9 @@ def test_a_shift_of_ten_percent_is_found(honesty: ModuleType, seeds: int) -> Non
         honesty.two(seed, 100_000, 9, shifted, draws=1_000) for seed in range(seeds)
     ]
 
-    assert all(honesty.all_have(pair, MetricVerdict.WORSE, honesty.TTFT) for pair in pairs)
+    assert all(
+        honesty.all_have(pair, MetricVerdict.WORSE, honesty.TTFT) for pair in pairs
+    )
 
 
 def test_few_requests_cannot_tell_and_say_how_many_would(honesty: ModuleType) -> None:

@@ -1,80 +1,10 @@
-"""Time in columns: the axis of charts, and a whole session in one width.
+"""A whole session in one width: its track, the bars above it, marks and position."""
 
-A column covers a fixed time range aligned to multiples of its width, so bars move left
-by whole columns and keep their shape.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from statistics import fmean
 
+from inferwatch.ui.kit.renderables.plot import Fold
 from inferwatch.ui.kit.renderables.text import Line, TextRun, merged
-
-Fold = Callable[[list[float]], float]
-"""Aggregates the bins of one column."""
-
-
-def last(values: list[float]) -> float:
-    """Aggregate levels: a column shows its last value."""
-    return values[-1]
-
-
-@dataclass(frozen=True)
-class TimeAxis:
-    """The latest ``span_ns`` of a timeline as ``columns`` columns of a chart."""
-
-    bins_start_ns: int
-    bin_ns: int
-    bins: int
-    span_ns: int
-    columns: int
-
-    @cached_property
-    def column_ns(self) -> int:
-        return max(self.span_ns // max(self.columns, 1), 1)
-
-    @cached_property
-    def start_ns(self) -> int:
-        """The left edge; the right one is the end of the last bin."""
-        end_ns = self.bins_start_ns + self.bins * self.bin_ns
-        return (-(-end_ns // self.column_ns) - self.columns) * self.column_ns
-
-    @cached_property
-    def slices(self) -> tuple[tuple[int, int], ...]:
-        """The bins that end in each column, at least the one that contains it."""
-        return tuple(self._slice(column) for column in range(self.columns))
-
-    def _slice(self, column: int) -> tuple[int, int]:
-        left_ns = self.start_ns + column * self.column_ns - self.bins_start_ns
-        low = left_ns // self.bin_ns
-        high = (left_ns + self.column_ns) // self.bin_ns
-        high = max(high, low + 1)
-        return max(low, 0), max(min(high, self.bins), 0)
-
-    def fold(
-        self, values: Sequence[float | None], how: Fold = fmean
-    ) -> tuple[float | None, ...]:
-        """Return one value per column, None if all its bins are None."""
-        folded: list[float | None] = []
-        for low, high in self.slices:
-            numbers = [value for value in values[low:high] if value is not None]
-            folded.append(how(numbers) if numbers else None)
-        return tuple(folded)
-
-    def column_at(self, t_ns: int) -> int | None:
-        """Return the column of a moment, None if it is out of range."""
-        column = (t_ns - self.start_ns) // self.column_ns
-        return column if 0 <= column < self.columns else None
-
-    def moment(self, column: int) -> int:
-        """Return the middle of a column in session time."""
-        return self.start_ns + column * self.column_ns + self.column_ns // 2
-
-
-shared_axis = lru_cache(maxsize=32)(TimeAxis)
-"""Returns a cached axis, so that charts of one width compute its slices once."""
-
 
 BARS = " ▁▂▃▄▅▆▇█"
 PLAYED, AHEAD, HERE = "━", "─", "●"

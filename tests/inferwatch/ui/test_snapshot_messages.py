@@ -8,7 +8,7 @@ from textual.app import App
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.ui.messages import SnapshotReady
+from inferwatch.ui.frame.session_screen import SnapshotReady
 
 
 class BusyApp(App[None]):
