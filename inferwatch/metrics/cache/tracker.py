@@ -222,6 +222,7 @@ def tokens_in(request: Request | None) -> int | None:
     """
     if request is None:
         return None
+    request.catch_up()
     if request.stage is RequestState.DECODE and request.prompt_tokens is not None:
         return request.prompt_tokens + request.output_tokens - 1
     prefills = request.stage is RequestState.PREFILL and not request.preemptions

@@ -12,6 +12,7 @@ a report comes. A row waits, so that it never contradicts itself:
 Where only one of the two reports, its reports decide.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -51,9 +52,57 @@ LEARNT = (
 """Fields that events and requests have under the same name."""
 
 
+MOST_LONGEST = 256
+"""Gaps that a run keeps at most, each shorter than the one before it."""
+
+
 def seconds(duration_ns: int | None) -> float | None:
     """Convert nanoseconds to seconds; None stays None."""
     return None if duration_ns is None else duration_ns / NS_PER_S
+
+
+class DecodeRun:
+    """Requests of a rank that got one token each in every step since they joined.
+
+    Whoever got a token in two steps alike waited equally long for the second one. So
+    their gap is counted once a step, with a weight; a request takes over what the run
+    counted when someone reads it (``Request.catch_up``).
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[int, Request] = {}
+        """By ordinal."""
+        self.steps = 0
+        self.end_ns = 0
+        """The end of the latest step."""
+        self.gap_ns = 0
+        """Between the ends of the latest two steps."""
+        self._longest: list[tuple[int, int]] = []
+        """Number and gap of each step that no later one had a longer gap than."""
+
+    def start(self, end_ns: int) -> None:
+        """Begin anew at the end of a step, without members."""
+        for request in list(self.members.values()):
+            request.leave_run()
+        self._longest.clear()
+        self.end_ns = end_ns
+
+    def count(self, end_ns: int) -> None:
+        """Count a token of each member at the end of a step."""
+        self.gap_ns, self.end_ns = end_ns - self.end_ns, end_ns
+        self.steps += 1
+        longest = self._longest
+        while longest and longest[-1][1] <= self.gap_ns:
+            longest.pop()
+        longest.append((self.steps, self.gap_ns))
+        if len(longest) > MOST_LONGEST:
+            for request in self.members.values():
+                request.catch_up()
+            longest.clear()
+
+    def longest_ns(self, steps: int) -> int:
+        """Return the longest gap of all steps but the first ``steps``."""
+        return self._longest[bisect_left(self._longest, (steps + 1,))][1]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -148,6 +197,10 @@ class Request:
     counted_ns: int = 0
     row: RequestRow | None = None
     """Its row for screens until something changes; not saved, as all fields below."""
+    run: DecodeRun | None = None
+    """What counts its tokens while it decodes, like others, one token a step."""
+    run_steps: int = 0
+    """The steps of the run that are in its own numbers already."""
     waits_for: Cause | None = None
     """What it queues for, by the latest step of its rank."""
     waits_until_ns: int = 0
@@ -158,6 +211,7 @@ class Request:
         return cls(**msgspec.structs.asdict(saved))
 
     def learn(self, event: RequestEvent) -> None:
+        self.catch_up()
         self.request_id = event.request_id
         if self.ordinal is None:
             self.ordinal = event.ordinal
@@ -171,6 +225,39 @@ class Request:
         self.preemptions = max(self.preemptions, event.preemptions or 0)
         self.reason = event.reason or self.reason
         self.row = None
+
+    def join(self, run: DecodeRun, ordinal: int) -> None:
+        """Let a run count its tokens from the run's next step on."""
+        if ordinal == self.ordinal:
+            self.run, self.run_steps = run, run.steps
+            run.members[ordinal] = self
+
+    def catch_up(self) -> None:
+        """Take over what its run counted since it was last asked.
+
+        Whoever reads or changes its tokens, gaps, or row calls this first.
+        """
+        run = self.run
+        if run is None or run.steps == self.run_steps:
+            return
+        self.output_tokens += run.steps - self.run_steps
+        self.last_ns, self.itl_last_ns = run.end_ns, run.gap_ns
+        longest_ns = run.longest_ns(self.run_steps)
+        if longest_ns > self.itl_max_ns:
+            self.itl_max_ns, self.itl_cause = longest_ns, None
+        self.run_steps, self.row = run.steps, None
+
+    def leave_run(self) -> None:
+        """Count its own tokens again, from the run's latest step on."""
+        if self.run is not None:
+            self.catch_up()
+            self.run.members.pop(self.ordinal or 0, None)
+            self.run = None
+
+    def unsettle(self) -> None:
+        """Have the next step look at it: it may not decode, or readings were lost."""
+        self.leave_run()
+        self.steady = False
 
     @property
     def sequence(self) -> int | None:
@@ -192,7 +279,7 @@ class Request:
 
     def doubt(self) -> None:
         """Record that readings were lost, so that no gap spans the loss."""
-        self.steady = False
+        self.unsettle()
         self.last_ns = None
         self.awaits_first = False
         self.trusted = False
@@ -321,6 +408,7 @@ class Request:
 
         Rebuilt only after a change.
         """
+        self.catch_up()
         if self.row is None:
             self.row = self._make_row(tellers)
         return self.row
@@ -377,7 +465,7 @@ class Request:
         return largest(spent_ns), parts_of(spent_ns)
 
 
-UNSAVED = {"row", "waits_for", "waits_until_ns"}
+UNSAVED = {"row", "run", "run_steps", "waits_for", "waits_until_ns"}
 SAVED = [(each.name, each.type) for each in fields(Request) if each.name not in UNSAVED]
 SavedRequest = msgspec.defstruct("SavedRequest", SAVED, array_like=True, gc=False)
 """The fields of a Request that checkpoints keep; others follow from these."""

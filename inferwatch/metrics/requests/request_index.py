@@ -99,7 +99,7 @@ class RequestIndex:
             self._remembered.pop(request, None)
             self.live[request] = None
         if ordinal is not None:
-            self.members(source)[ordinal] = request
+            self._map(source, ordinal, request)
         return request
 
     def stranger(self, source: str, ordinal: int, t_ns: int) -> Request:
@@ -157,7 +157,7 @@ class RequestIndex:
         """
         self._leave(request)
         request.ended = True
-        request.steady = False
+        request.unsettle()
         request.row = None
         self._ended[request] = None
         while len(self._ended) > MOST_ROWS:
@@ -225,6 +225,8 @@ class RequestIndex:
 
     def every(self) -> tuple[Request, ...]:
         """Return all requests that later reports may be about."""
+        for request in self.live:
+            request.catch_up()
         return (*self.live, *self._ended, *self._remembered)
 
     def saved(self, parts: Parts) -> SavedIndex:
@@ -300,6 +302,13 @@ class RequestIndex:
         self.live[request] = None
         return request
 
+    def _map(self, source: str, ordinal: int, request: Request) -> None:
+        members = self.members(source)
+        before = members.get(ordinal)
+        if before is not None and before is not request:
+            before.leave_run()  # its ordinal is given to another
+        members[ordinal] = request
+
     def _nameless(self, source: str, ordinal: int | None) -> Request | None:
         if ordinal is None:
             return None
@@ -308,6 +317,7 @@ class RequestIndex:
 
     def _absorb(self, request: Request, stranger: Request) -> None:
         """Merge what steps showed of an unnamed request into the named one."""
+        stranger.unsettle()
         request.stage, request.rank = stranger.stage, stranger.rank
         for name in ("output_tokens", "last_ns", "itl_last_ns", "itl_max_ns"):
             setattr(request, name, getattr(stranger, name))
@@ -329,6 +339,7 @@ class RequestIndex:
             self._forgotten += 1
 
     def _forget(self, request: Request) -> None:
+        request.leave_run()
         self._leave(request)
         self._ended.pop(request, None)
         if request.request_id is not None:

@@ -6,7 +6,7 @@ that a stop string ends is finished for the front end, which then aborts it in t
 engine: it has an E2EL and no TPOT.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,10 +20,15 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.first_token import Wait
-from inferwatch.metrics.requests.attribution import Attribution, Span
+from inferwatch.metrics.requests.attribution import (
+    Attribution,
+    Key,
+    RankTimes,
+    Span,
+)
 from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import outcome_of
-from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request import DecodeRun, Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.slo import Limit
@@ -116,6 +121,7 @@ class RequestTracker:
         self.causes = Attribution()
         self.slow = SlowLog()
         self._ended_early: list[Request] = []
+        self._runs: dict[Key, DecodeRun] = {}
         self._on_event = {
             (EventKind.ARRIVED, Vantage.FRONTEND): self._arrived,
             (EventKind.FIRST_TOKEN, Vantage.FRONTEND): self._first_token_sent,
@@ -148,31 +154,21 @@ class RequestTracker:
         rank = self.causes.step(step, idle_ns)
         for ordinal in step.preempted:
             self._preempted(requests.get(ordinal), step)
+        run = self._run_of(step)
         gaps: dict[int, int] = {}
-        end_ns = step.end_ns
-        members = zip(step.members, step.scheduled, step.produced, strict=False)
-        for ordinal, scheduled, produced in members:
+        one_each = 4 * step.produced.count(1) >= 3 * len(step.produced)
+        for place in self._count_together(run, step, rank.spike_ns, gaps):
+            ordinal, produced = step.members[place], step.produced[place]
             request = requests.get(ordinal)
             if request is None or not request.steady or not produced:
+                scheduled = step.scheduled[place]
                 request = self._resume(request, step, ordinal, scheduled, produced)
-                if not produced:
-                    continue
-            last_ns = request.last_ns
-            request.last_ns = end_ns
-            request.output_tokens += produced
-            request.row = None
-            if last_ns is None:
-                continue
-            # One gap per step and request, as vLLM counts, however many tokens came.
-            gap_ns = end_ns - last_ns
-            gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
-            request.itl_last_ns = gap_ns
-            if gap_ns > request.itl_max_ns:
-                request.itl_max_ns = gap_ns
-                request.itl_cause = None
-                if gap_ns > rank.spike_ns:
-                    self.causes.late(request, rank, ordinal, last_ns, end_ns)
-        self._count_gaps(gaps, end_ns)
+            if produced:
+                self._count_alone(request, step, place, rank, gaps)
+                if produced == 1 and one_each and request.steady:
+                    request.join(run, ordinal)
+        for gap_ns in sorted(gaps):
+            self._latencies.add("itl_s", step.end_ns, gap_ns, gaps[gap_ns])
         self._finish_late(step)
 
     def totals(self, totals: Totals) -> None:
@@ -190,6 +186,8 @@ class RequestTracker:
         """Record that GPU clocks of these engines were throttled."""
         for source, ordinal, gap_ns in self.causes.clocks_dropped(sources, span):
             request = self._requests.members(source).get(ordinal)
+            if request is not None:
+                request.catch_up()
             is_it = request is not None and request.itl_max_ns == gap_ns
             if request and is_it and request.itl_cause is Cause.SLOW_STEP:
                 request.itl_cause, request.row = Cause.CLOCK_DROP, None
@@ -280,6 +278,67 @@ class RequestTracker:
 
     # Steps.
 
+    def _run_of(self, step: Step) -> DecodeRun:
+        key = step.source, step.rank
+        if key not in self._runs:
+            self._runs[key] = DecodeRun()
+        return self._runs[key]
+
+    def _count_together(
+        self, run: DecodeRun, step: Step, spike_ns: float, gaps: dict[int, int]
+    ) -> Sequence[int]:
+        """Count the tokens and gaps of the run; return the places of other members.
+
+        A spike is none of its business: each late token has a cause of its own.
+        """
+        members, produced = step.members, step.produced
+        whole = min(len(members), len(step.scheduled), len(produced))
+        gap_ns = step.end_ns - run.end_ns
+        if whole < len(members) or gap_ns > spike_ns:
+            run.start(step.end_ns)
+            return range(whole)
+        for ordinal in run.members.keys() - members:
+            run.members[ordinal].leave_run()
+        if produced.count(1) < whole:
+            for ordinal, tokens in zip(members, produced, strict=False):
+                if tokens != 1 and ordinal in run.members:
+                    run.members[ordinal].leave_run()
+        if not run.members:
+            run.start(step.end_ns)
+            return range(whole)
+        run.count(step.end_ns)
+        gaps[gap_ns] = len(run.members)
+        if len(run.members) == whole:
+            return ()
+        return [at for at, each in enumerate(members) if each not in run.members]
+
+    def _count_alone(
+        self,
+        request: Request,
+        step: Step,
+        place: int,
+        rank: RankTimes,
+        gaps: dict[int, int],
+    ) -> None:
+        """Count the tokens that a step produced for one member, and the gap before.
+
+        There is one gap per step and request, as vLLM counts, however many tokens came.
+        """
+        request.leave_run()
+        last_ns, request.last_ns = request.last_ns, step.end_ns
+        request.output_tokens += step.produced[place]
+        request.row = None
+        if last_ns is None:
+            return
+        gap_ns = step.end_ns - last_ns
+        gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
+        request.itl_last_ns = gap_ns
+        if gap_ns > request.itl_max_ns:
+            request.itl_max_ns, request.itl_cause = gap_ns, None
+            if gap_ns > rank.spike_ns:
+                ordinal = step.members[place]
+                self.causes.late(request, rank, ordinal, last_ns, step.end_ns)
+
     def _resume(
         self,
         request: Request | None,
@@ -327,13 +386,9 @@ class RequestTracker:
         self.causes.preempted(request, step)
         request.preemptions += 1
         request.stage = RequestState.PREEMPTED
-        request.steady = False
+        request.unsettle()
         request.row = None
         self._requests.wait(request, step.start_ns)
-
-    def _count_gaps(self, gaps: Mapping[int, int], end_ns: int) -> None:
-        for gap_ns, weight in gaps.items():
-            self._latencies.add("itl_s", end_ns, gap_ns, weight)
 
     def _finish_late(self, step: Step) -> None:
         """Finish requests that waited for this step, and drop those that are gone."""
