@@ -19,8 +19,8 @@ from collectors.probe.hello import FRONTED
 from collectors.probe.keys import KeyFileError, ProbeKeys
 from embedded_engine.publishing.relay import Relay, refused
 from inferwatch.cli.options import gpu_options
+from inferwatch.cli.running.signals import interrupts
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
-from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.live.attached.agent import Agent

@@ -15,6 +15,7 @@ from collectors.servers.otlp import SpanReceiver
 from collectors.servers.prometheus_server import PrometheusReader, WithPast
 from collectors.servers.scrape import ServerScraper
 from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.running.session import run_engine_watch, run_watch
 from inferwatch.cli.say import say, shows_screens
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
@@ -28,7 +29,6 @@ from inferwatch.cli.servers.fleet import (
     with_fronted_probes,
 )
 from inferwatch.cli.servers.options import server_options
-from inferwatch.cli.session import run_engine_watch, run_watch
 from inferwatch.errors import SourceError
 from inferwatch.live.attached.attached_session import (
     AttachedSession,
@@ -159,8 +159,8 @@ def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
     if len(engines) == 1:
         return _watch(engines[0], server_options, options)
     if not options.headless:
-        from inferwatch.cli.on_screen import show_on_screen
-        from inferwatch.cli.pages import start_page
+        from inferwatch.cli.running.on_screen import show_on_screen
+        from inferwatch.cli.running.pages import start_page
 
         return show_on_screen(start_page(options.database or default_database()))
     if not engines:

@@ -15,9 +15,9 @@ from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.servers.scrape import ServerScraper
 from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.load_options import headers_of
-from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.running.recording import open_recorder
+from inferwatch.cli.running.signals import interrupts
 from inferwatch.cli.say import say, say_json
-from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, StorageError, UsageError
 from inferwatch.formatting import UNKNOWN, counted, format_durations, format_rate
 from inferwatch.live.load.baseline import (

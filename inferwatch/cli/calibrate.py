@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from collectors.contract.clock import SessionClock
-from inferwatch.cli.load_progress import shown_progress
 from inferwatch.cli.options import SOME_SECONDS, FiniteRange
+from inferwatch.cli.running.load_progress import shown_progress
+from inferwatch.cli.running.signals import interrupts
 from inferwatch.cli.say import say, say_json
-from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError
 from inferwatch.formatting import counted, format_durations
 from inferwatch.live.load.load_session import FollowedPlan, LoadSession

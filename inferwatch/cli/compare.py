@@ -169,8 +169,8 @@ def show_comparison(request: ComparisonRequest) -> int:
     Raises:
         UsageError, StorageError: there is nothing to show.
     """
-    from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.pages import compare_page
+    from inferwatch.cli.running.on_screen import show_on_screen
+    from inferwatch.cli.running.pages import compare_page
 
     find_all(request)
     return show_on_screen(compare_page(request))

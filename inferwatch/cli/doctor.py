@@ -19,8 +19,8 @@ from inferwatch import __version__
 from inferwatch.cli.checks import engine, host, record, terminal
 from inferwatch.cli.checks.finding import Check, CheckResult, CheckStatus, broken
 from inferwatch.cli.checks.gpu import gpu_checks
-from inferwatch.cli.measure_peak import measure_peak as measure
 from inferwatch.cli.options import dcgm
+from inferwatch.cli.running.measure_peak import measure_peak as measure
 from inferwatch.cli.say import PATIENCE_S, say_coloured, say_json, say_no_more, say_now
 from inferwatch.visible import visible
 

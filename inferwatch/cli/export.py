@@ -9,7 +9,7 @@ import click
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.cli.options import SECONDS
-from inferwatch.cli.replay_start import session_location
+from inferwatch.cli.running.replay_start import session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage
 from inferwatch.errors import UsageError
 from inferwatch.printing.destination import Destination

@@ -24,11 +24,11 @@ from inferwatch.cli.load_options import (
     refuse_odd_searches,
     sweep_points,
 )
-from inferwatch.cli.load_progress import PointPrinter, shown_progress
 from inferwatch.cli.options import SectionedCommand
-from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.running.load_progress import PointPrinter, shown_progress
+from inferwatch.cli.running.recording import open_recorder
+from inferwatch.cli.running.signals import interrupts
 from inferwatch.cli.say import say, say_json
-from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import RecordState
 from inferwatch.formatting import format_in, format_rate, shared_unit

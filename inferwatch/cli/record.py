@@ -11,10 +11,10 @@ from collectors.contract.collector import Collector
 from collectors.servers.discover import found_servers
 from inferwatch.cli.attach import session_maker, with_exporters
 from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.running.session import run_watch
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import ServerOptions
 from inferwatch.cli.servers.options import server_options
-from inferwatch.cli.session import run_watch
 from inferwatch.errors import SourceError, StorageError
 from inferwatch.live.outlets.endpoint import listen_address
 from inferwatch.live.outlets.exact import ExactNumbers

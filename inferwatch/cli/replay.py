@@ -7,7 +7,7 @@ import click
 
 from collectors.contract.readings import Prices, WatchedSlo
 from inferwatch.cli.options import FiniteRange, price_options, slo_options
-from inferwatch.cli.replay_start import ReplayStart, session_location
+from inferwatch.cli.running.replay_start import ReplayStart, session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json, shows_screens
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
@@ -42,8 +42,8 @@ def replay_on_screen(
     Raises:
         InferwatchError: there is no such session, or no such moment.
     """
-    from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.pages import replay_page
+    from inferwatch.cli.running.on_screen import show_on_screen
+    from inferwatch.cli.running.pages import replay_page
 
     return show_on_screen(replay_page(path, session, start, overrides))
 

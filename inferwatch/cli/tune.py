@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.blas import one_blas_thread
+from inferwatch.cli.running.blas import one_blas_thread
 
 with one_blas_thread():
     import numpy  # noqa: F401, ICN001 - before those below
@@ -24,6 +24,9 @@ from inferwatch.cli.load_options import (
     plan_options,
 )
 from inferwatch.cli.options import MOST_S, FiniteRange, SectionedCommand, name
+from inferwatch.cli.running.signals import interrupts
+from inferwatch.cli.running.tune_plan import TuneOptions, tune_plan
+from inferwatch.cli.running.tune_record import list_tunes, recorded_tune
 from inferwatch.cli.say import (
     say,
     say_coloured,
@@ -32,9 +35,6 @@ from inferwatch.cli.say import (
     say_now,
     shows_screens,
 )
-from inferwatch.cli.signals import interrupts
-from inferwatch.cli.tune_options import TuneOptions, tune_plan
-from inferwatch.cli.tune_record import list_tunes, recorded_tune
 from inferwatch.errors import UsageError
 from inferwatch.formatting import format_about, format_duration, format_rate
 from inferwatch.live.engine_source import require_vllm
@@ -441,8 +441,8 @@ def carry_out(task: TuneTask, options: TuneOptions) -> int:
     on_screen = options.on_screen and shows_screens()
     try:
         if on_screen:
-            from inferwatch.cli.on_screen import show_on_screen
-            from inferwatch.cli.pages import tune_page
+            from inferwatch.cli.running.on_screen import show_on_screen
+            from inferwatch.cli.running.pages import tune_page
             from inferwatch.ui.terminal.terminal import terminal
 
             show_on_screen(tune_page(task, terminal().say))

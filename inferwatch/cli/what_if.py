@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from collectors.contract.readings import AnyReading
-from inferwatch.cli.replay_start import session_location
+from inferwatch.cli.running.replay_start import session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.record.connections import reading

@@ -51,7 +51,7 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
     Raises:
         InferwatchError: there is no such session, request or moment.
     """
-    from inferwatch.cli.replay_start import ReplayStart
+    from inferwatch.cli.running.replay_start import ReplayStart
     from inferwatch.record.replay.player import Player
 
     with closing(Player.open(path, session)) as player:
@@ -185,7 +185,7 @@ def why(
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.replay_start import session_location
+    from inferwatch.cli.running.replay_start import session_location
 
     path, name = session_location(session, database)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)

@@ -25,7 +25,7 @@ import inferwatch.ui
 from inferwatch.cli import doctor
 from inferwatch.cli.main import LazyCommand
 from inferwatch.cli.main import inferwatch as program
-from inferwatch.cli.tune_options import tune_plan
+from inferwatch.cli.running.tune_plan import tune_plan
 from inferwatch.errors import InferwatchError
 from inferwatch.loadgen import target_server as idle_server
 from inferwatch.sample import sample_file

@@ -29,7 +29,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.cli.attach import find_engines
 from inferwatch.cli.main import main
-from inferwatch.cli.session import HeadlessProgress
+from inferwatch.cli.running.session import HeadlessProgress
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.record.connections import open_for_writing
 from inferwatch.record.writing.recorder import Recorder

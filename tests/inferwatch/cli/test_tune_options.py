@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from inferwatch.cli.main import inferwatch
+from inferwatch.cli.running.tune_plan import DEMO_USERS, TuneOptions, tune_plan
 from inferwatch.cli.tune import tune
-from inferwatch.cli.tune_options import DEMO_USERS, TuneOptions, tune_plan
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.sample import sample_file

@@ -13,7 +13,6 @@ import pytest
 
 from collectors.contract.readings import LoadEvent
 from inferwatch.cli import attach, baseline, calibrate, doctor, load
-from inferwatch.cli import session as watching
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,
@@ -22,7 +21,8 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
-from inferwatch.cli.load_progress import draw, progress_line
+from inferwatch.cli.running import session as watching
+from inferwatch.cli.running.load_progress import draw, progress_line
 from inferwatch.cli.tune import TuneLog, stage_line
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan
