@@ -32,7 +32,8 @@ GPUS_S = 3.0
 BOUND_S = 2.0
 """How long to wait for the TCP port: while another process has it, the relay
 retries."""
-LIVE_EVERY_S, TELL_EVERY_S = 1.0, 60.0
+LIVE_EVERY_S = 1.0
+TELL_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

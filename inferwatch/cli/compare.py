@@ -42,7 +42,8 @@ from inferwatch.studies.compare.runs.selection import (
 )
 from inferwatch.studies.compare.runs.sides import FoundSession, ResultFiles, grouped
 
-FAILED, INCONCLUSIVE = 1, 4
+FAILED = 1
+INCONCLUSIVE = 4
 """Exit statuses; INCONCLUSIVE only with --inconclusive-fails."""
 
 

@@ -11,11 +11,6 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.running.blas import one_blas_thread
-
-with one_blas_thread():
-    import numpy  # noqa: F401, ICN001 - before those below
-
 from inferwatch.cli.load_options import (
     ALLOW_LOAD,
     FILE,
@@ -100,7 +95,8 @@ def _say_where(task: TuneEnded) -> None:
     say(f"inferwatch: {text}", err=True)
 
 
-LIVE_S, LINES_S = 0.25, 0.5
+LIVE_S = 0.25
+LINES_S = 0.5
 """Intervals between two updates, on a terminal and elsewhere."""
 BAR_CELLS = 16
 
@@ -193,14 +189,6 @@ def stage_line(now: TuneProgress) -> str:
 
 
 UNUSED_LOAD_FLAGS = {
-    *("--duration", "--model", "--slo", "--warmup"),
-    *("--insecure", "--http2", "--transport"),
-}
-"""Flags of a load that a tune has in another form or does not need, as the engine is
-its own or on this host."""
-
-
-LOAD = {
     *("--duration", "--model", "--slo", "--warmup"),
     *("--insecure", "--http2", "--transport"),
 }
