@@ -47,7 +47,11 @@ def demo(options: WatchOptions, probe: ProbeSettings, seed: int, sample: bool) -
 
 
 def _show_sample(options: WatchOptions) -> int:
-    from inferwatch.cli.replay import overrides_of, replay_headless, replay_on_screen
+    from inferwatch.cli.running.replay import (
+        overrides_of,
+        replay_headless,
+        replay_on_screen,
+    )
     from inferwatch.cli.running.replay_start import ReplayStart
     from inferwatch.sample import sample_file
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferwatch.cli.load_options import (
+from inferwatch.cli.running.load_plan import (
     ARRIVAL_FIELDS,
     FLAG_OF,
     LoadOptions,

@@ -18,12 +18,9 @@ from collectors.contract.runtime_dir import agent_path
 from collectors.http.server import Server
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.remote.agent_stream import RemoteAgent
-from inferwatch.cli.agent import AgentOptions, run_agent
-from inferwatch.cli.servers.fleet import (
-    ServerOptions,
-    agents_of,
-    with_fronted_probes,
-)
+from inferwatch.cli.running.agent import AgentOptions, run_agent
+from inferwatch.cli.servers.fleet import agents_of, with_fronted_probes
+from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import UsageError
 
 

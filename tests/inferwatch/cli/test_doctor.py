@@ -19,8 +19,8 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
-from inferwatch.cli.doctor import DoctorReport, run_checks, run_doctor
 from inferwatch.cli.main import main
+from inferwatch.cli.running.doctor import DoctorReport, run_checks, run_doctor
 from tests.fake_nvml import NoCompilerError, environment
 
 ALL = (

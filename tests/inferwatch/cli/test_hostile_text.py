@@ -27,8 +27,8 @@ from collectors.contract.readings import (
     Phase,
     RequestRecord,
 )
-from inferwatch.cli.attach import find_engines
 from inferwatch.cli.main import main
+from inferwatch.cli.running.attach import find_engines
 from inferwatch.cli.running.session import HeadlessProgress
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.record.connections import open_for_writing

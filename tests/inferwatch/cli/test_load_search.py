@@ -21,7 +21,12 @@ import psutil
 import pytest
 
 from collectors.contract.readings import Phase, RequestRecord
-from inferwatch.cli.load import SearchRuns, client_sentence, record_text, sentence
+from inferwatch.cli.running.load import (
+    SearchRuns,
+    client_sentence,
+    record_text,
+    sentence,
+)
 from inferwatch.cli.running.load_progress import draw
 from inferwatch.feed import RecordState
 from inferwatch.live.load.load_points import PointRun

@@ -186,7 +186,7 @@ def unforeseen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
         raise RuntimeError(words)
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr("inferwatch.cli.attach.find_engines", fail)
+    monkeypatch.setattr("inferwatch.cli.running.attach.find_engines", fail)
     return words
 
 

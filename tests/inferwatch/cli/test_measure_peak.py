@@ -124,7 +124,7 @@ def test_the_doctor_measures_before_it_looks(monkeypatch: pytest.MonkeyPatch) ->
         return as_json
 
     monkeypatch.setattr("inferwatch.cli.doctor.measure", lambda: keep_peak(PEAK))
-    monkeypatch.setattr("inferwatch.cli.doctor.run_doctor", looks)
+    monkeypatch.setattr("inferwatch.cli.running.doctor.run_doctor", looks)
     for arguments in ([], ["--measure-peak"]):
         CliRunner().invoke(doctor, arguments)
 

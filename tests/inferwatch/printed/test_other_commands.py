@@ -23,7 +23,7 @@ from inferwatch.cli.checks.finding import (
 )
 from inferwatch.cli.running import session as watching
 from inferwatch.cli.running.load_progress import draw, progress_line
-from inferwatch.cli.tune import TuneLog, stage_line
+from inferwatch.cli.running.tune import TuneLog, stage_line
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan
 from inferwatch.live.load.load_points import PointRun, search_json

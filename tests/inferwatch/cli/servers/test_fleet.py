@@ -7,7 +7,6 @@ import pytest
 from collectors.contract.readings import Prices
 from collectors.probe.keys import add_viewer
 from inferwatch.cli.servers.fleet import (
-    ServerOptions,
     dcgm_of,
     named_servers,
     place_to_listen,
@@ -15,6 +14,7 @@ from inferwatch.cli.servers.fleet import (
     servers_of,
     shown_secrets,
 )
+from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import UsageError
 
 FLEET = """

@@ -19,8 +19,8 @@ from collectors.contract.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.cli.import_ import run_import
-from inferwatch.cli.replay import summary_of
+from inferwatch.cli.running.import_ import run_import
+from inferwatch.cli.running.replay import summary_of
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.plan import plan_facts
