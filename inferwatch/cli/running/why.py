@@ -5,6 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.book import BY_US
@@ -49,9 +50,6 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
     Raises:
         InferwatchError: there is no such session, request or moment.
     """
-    from inferwatch.cli.running.replay_start import ReplayStart
-    from inferwatch.record.replay.player import Player
-
     with closing(Player.open(path, session)) as player:
         moment_ns = ReplayStart(at=options.at).moment(player)
         if options.request is None:
@@ -68,13 +66,9 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
 
 
 def _slowest_requests(
-    player: "Player", path: Path, moment_ns: int | None, most: int
-) -> "Why":
+    player: Player, path: Path, moment_ns: int | None, most: int
+) -> Why:
     """Return the slowest requests of the session up to a moment."""
-    from inferwatch.metrics.story.telling import tell
-    from inferwatch.printing.summary.why import Why
-    from inferwatch.record.connections import reading
-
     ours = ", ".join(f"'{each}'" for each in sorted(BY_US))
 
     now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
@@ -101,14 +95,12 @@ def _slowest_requests(
     )
 
 
-def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> "Why":
+def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> Why:
     """Return the story of the request whose id contains the text.
 
     Raises:
         UsageError: no request matches, or more than one.
     """
-    from inferwatch.printing.summary.why import Why
-
     with reading(path) as connection:
         connection.execute("BEGIN")
         lookup = RecordLookup(connection, session_id)

@@ -277,7 +277,7 @@ def test_stages_and_engines_that_are_found_are_shown(
     async def engines() -> list[NearbyEngine]:
         return [NearbyEngine(address="http://x", models=(f"{HOSTILE}\n",))] * 2
 
-    monkeypatch.setattr("inferwatch.cli.attach.nearby_engines", engines)
+    monkeypatch.setattr("inferwatch.cli.running.attach.nearby_engines", engines)
 
     HeadlessProgress(watch, None)._tell_stages()
     find_engines()

@@ -123,7 +123,9 @@ def test_the_doctor_measures_before_it_looks(monkeypatch: pytest.MonkeyPatch) ->
         seen.append(known_peaks())
         return as_json
 
-    monkeypatch.setattr("inferwatch.cli.doctor.measure", lambda: keep_peak(PEAK))
+    monkeypatch.setattr(
+        "inferwatch.cli.running.measure_peak.measure_peak", lambda: keep_peak(PEAK)
+    )
     monkeypatch.setattr("inferwatch.cli.running.doctor.run_doctor", looks)
     for arguments in ([], ["--measure-peak"]):
         CliRunner().invoke(doctor, arguments)

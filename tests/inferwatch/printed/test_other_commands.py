@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from collectors.contract.readings import LoadEvent
-from inferwatch.cli import attach, baseline, calibrate, doctor, load
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,
@@ -21,6 +20,7 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
+from inferwatch.cli.running import attach, baseline, calibrate, doctor, load
 from inferwatch.cli.running import session as watching
 from inferwatch.cli.running.load_progress import draw, progress_line
 from inferwatch.cli.running.tune import TuneLog, stage_line
