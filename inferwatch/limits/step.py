@@ -129,10 +129,6 @@ class StepSums(NamedTuple):
         """For one prompt, or a chunk of it after what was computed before."""
         return cls.of_requests([(tokens, before)], window, chunked=chunked)
 
-    def plus(self, other: "StepSums") -> "StepSums":
-        """The sums of both batches in one step."""
-        return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
-
 
 def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
     """Keys seen by so many queries: all before them, and each other up to themselves.

@@ -140,10 +140,6 @@ class TableDialog(ModalScreen[None]):
     def on_unmount(self) -> None:
         self._given_up.set()
 
-    @property
-    def is_busy(self) -> bool:
-        return any(not each.is_finished for each in self.workers if each.node is self)
-
     def action_leave(self) -> None:
         self.dismiss(None)
 

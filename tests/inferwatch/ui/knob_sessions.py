@@ -23,7 +23,7 @@ from tests.inferwatch.ui.conftest import (
     ScriptedPlayback,
     app_on,
 )
-from tests.inferwatch.ui.typed_keys import handed_out
+from tests.inferwatch.ui.typed_keys import handed_out, is_busy
 
 CHANGED_NS = NOW_NS - 40 * S
 BUDGET = "max_num_batched_tokens"
@@ -185,7 +185,7 @@ async def rested(pilot: Pilot[None]) -> KnobScreen:
     screen = pilot.app.screen
     assert isinstance(screen, KnobScreen)
     for _ in range(400):
-        if not screen.is_busy:
+        if not is_busy(screen):
             break
         await pilot.pause(0.01)
     await pilot.pause()

@@ -20,6 +20,7 @@ from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.what_if.dialog import FIELDS, WhatIfScreen, WhatIfTable
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
+from tests.inferwatch.ui.typed_keys import is_busy
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -54,7 +55,7 @@ async def told(pilot: Pilot[None]) -> WhatIfTable:
     await pilot.pause()
     screen, since_s = pilot.app.screen, time.monotonic()
     assert isinstance(screen, WhatIfScreen)
-    while screen.is_busy and time.monotonic() < since_s + PATIENCE_S:
+    while is_busy(screen) and time.monotonic() < since_s + PATIENCE_S:
         await pilot.pause(0.05)
     await pilot.pause()
     return screen.query_one(WhatIfTable)
