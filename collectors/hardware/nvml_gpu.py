@@ -90,6 +90,7 @@ class MigSlice(NamedTuple):
     """The parent GPU of a MIG slice, and the id of its GPU instance."""
 
     parent: GpuInfo
+    parent_handle: Any
     instance: int
 
 
@@ -210,7 +211,7 @@ class NvmlGpu:
                     yield before
                     continue
                 identity = {"driver": self.info.driver}
-                place = MigSlice(self.info, instance)
+                place = MigSlice(self.info, self.handle, instance)
                 yield NvmlGpu(handle, self._now_ns, options, identity, place)
             except FAILURES:
                 continue  # removed in the meantime

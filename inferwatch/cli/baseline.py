@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.options import database_option
+
 # What is printed.
 
 
@@ -69,12 +71,7 @@ def _lengths(
     "--anyway", is_flag=True, help="Measure even while others use the server."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Record into this SQLite file.  [env: INFERWATCH_DB]",
-)
+@database_option("Record into this SQLite file.")
 @click.option("--no-record", is_flag=True, help="Record nothing.")
 def baseline(**given: object) -> int:
     """Measure the server at URL with single requests, one after the other.

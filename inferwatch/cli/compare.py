@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import SECONDS, FiniteRange
+from inferwatch.cli.options import SECONDS, FiniteRange, database_option
 from inferwatch.cli.say import shows_screens
 
 PARTS = "--"
@@ -95,12 +95,7 @@ def _as_typed(
     "stdout, and then nothing else is printed.",
 )
 @click.option("--force", is_flag=True, help="Overwrite that file.")
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file to read.  [env: INFERWATCH_DB]",
-)
+@database_option("The SQLite file to read.")
 def compare(
     sessions: tuple[str, ...],
     text: bool,

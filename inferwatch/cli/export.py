@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import SECONDS
+from inferwatch.cli.options import SECONDS, database_option
 
 FORMATS = ("csv", "jsonl", "perfetto", "html")
 PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
@@ -53,12 +53,7 @@ PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
     "--to", "to_s", type=SECONDS, metavar="SECONDS", help="Leave out what came after."
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file that holds it.  [env: INFERWATCH_DB]",
-)
+@database_option("The SQLite file that holds it.")
 def export(
     from_s: float | None,
     to_s: float | None,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.options import database_option
 from inferwatch.cli.options import name as checked
 
 
@@ -24,12 +25,7 @@ from inferwatch.cli.options import name as checked
     help="Name the session.  [default: the file's name]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Record into this SQLite file.  [env: INFERWATCH_DB]",
-)
+@database_option("Record into this SQLite file.")
 def import_results(
     files: tuple[Path, ...], name: str | None, as_json: bool, database: Path | None
 ) -> None:

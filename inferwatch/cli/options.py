@@ -266,6 +266,16 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
     return amount
 
 
+def database_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--db``, with what is done with the file."""
+    return click.option(
+        "--db",
+        "database",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help=f"{what}  [env: INFERWATCH_DB]",
+    )
+
+
 def dcgm(
     context: click.Context, param: click.Parameter, urls: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -319,7 +329,7 @@ class WatchOptions:
     """What time or energy costs; None if not given."""
 
 
-_OPTIONS = [
+_OPTIONS: list[Callable[..., Any]] = [
     click.option(
         "--headless", is_flag=True, help="No screen: record, then print a summary."
     ),
@@ -341,12 +351,7 @@ _OPTIONS = [
         callback=name,
         help="Name the recorded session.",
     ),
-    click.option(
-        "--db",
-        "database",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Record into this SQLite file.  [env: INFERWATCH_DB]",
-    ),
+    database_option("Record into this SQLite file."),
     click.option("--no-record", is_flag=True, help="Record nothing."),
 ]
 _OPTIONS += ALARM_OPTIONS

@@ -5,18 +5,18 @@ from pathlib import Path
 import click
 
 from collectors.contract.readings import Prices
-from inferwatch.cli.options import FiniteRange, price_options, slo_options
+from inferwatch.cli.options import (
+    FiniteRange,
+    database_option,
+    price_options,
+    slo_options,
+)
 from inferwatch.cli.say import shows_screens
 
 
 @click.command(short_help="Look at a recorded session as if it were live.")
 @click.argument("session", default="last")
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
-)
+@database_option("The SQLite file that holds the session.")
 @click.option(
     "--at",
     metavar="TIME",

@@ -4,15 +4,12 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.options import database_option
+
 
 @click.command(short_help="Predict latencies at another setting or rate.")
 @click.argument("session", default="last")
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
-)
+@database_option("The SQLite file that holds the session.")
 @click.option(
     "--max-num-seqs",
     type=click.IntRange(1, 65_536),

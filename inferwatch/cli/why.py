@@ -4,16 +4,13 @@ from pathlib import Path
 
 import click
 
+from inferwatch.cli.options import database_option
+
 
 @click.command(short_help="Why requests were slow: queue, prefill, late tokens.")
 @click.argument("session", default="last")
 @click.argument("request_id", metavar="[REQUEST]", required=False)
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
-)
+@database_option("The SQLite file that holds the session.")
 @click.option(
     "--at",
     metavar="TIME",

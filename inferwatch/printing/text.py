@@ -144,7 +144,7 @@ def row_line(columns: Sequence[PrintedColumn], row: PrintedRow) -> str:
 
 
 def _padded(text: str, column: PrintedColumn) -> str:
-    return text.ljust(column.width) if column.is_left else text.rjust(column.width)
+    return _aligned(text, column.width, left=column.is_left)
 
 
 def named_line(name: str, text: str, number: str | None = None) -> str:
@@ -155,11 +155,11 @@ def named_line(name: str, text: str, number: str | None = None) -> str:
 
 def grid(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[str]:
     """Lines of cells; columns are as wide as needed, right-aligned unless ``left``."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = {*left}
+    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
+    left_columns = {*left}
     lines = (
         (" " * GAP).join(
-            cell.ljust(width) if n in aligned else cell.rjust(width)
+            _aligned(cell, width, left=n in left_columns)
             for n, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
@@ -191,6 +191,11 @@ def wrapped_sentence(
 
 def is_wide(character: str) -> bool:
     return east_asian_width(character) in {"W", "F"}
+
+
+def _aligned(text: str, width: int, *, left: bool) -> str:
+    space = " " * (width - columns_of(text))
+    return text + space if left else space + text
 
 
 def columns_of(text: str) -> int:

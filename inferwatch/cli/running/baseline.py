@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.contract.clock import SessionClock
-from collectors.contract.runtime_dir import ProbeSocket
 from collectors.http.server import Server
-from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.servers.scrape import ServerScraper
 from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.running.load_plan import headers_of
@@ -25,7 +23,7 @@ from inferwatch.live.load.baseline import (
     measure,
     warm_up,
 )
-from inferwatch.live.load.load_session import LoadSession
+from inferwatch.live.load.load_session import LoadSession, probe_beside
 from inferwatch.live.load.running_load import new_run_id
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.file import make_plan
@@ -193,7 +191,7 @@ async def _measured(
         name=fitting_name(f"{BASELINE} {plan.like.model}"),
         record=not options.no_record,
     )
-    probe = await asyncio.to_thread(_probe, target)
+    probe = await asyncio.to_thread(probe_beside, target)
     session = LoadSession(clock, Pipeline(Model(), recorder), target, probe)
     if probe is None:  # a probe's readings would be doubled
         session.watch_also(ServerScraper(clock, _server(target)))
@@ -215,13 +213,6 @@ async def _measured(
         session_id=recorder.session_id if recorder else None,
         tags=tags,
     )
-
-
-def _probe(target: TargetServer) -> ProbeSocket | None:
-    try:
-        return probe_at(target.url, target.uds)
-    except AmbiguousProbeError:
-        return None
 
 
 def _server(target: TargetServer) -> Server:

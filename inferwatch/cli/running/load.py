@@ -12,7 +12,6 @@ import msgspec
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import NoteKind
-from collectors.probe.discover import AmbiguousProbeError, probe_at
 from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.running.load_plan import (
     LoadOptions,
@@ -35,7 +34,7 @@ from inferwatch.live.load.load_points import (
     recorded_runs,
     search_json,
 )
-from inferwatch.live.load.load_session import FollowedPlan, LoadSession
+from inferwatch.live.load.load_session import FollowedPlan, LoadSession, probe_beside
 from inferwatch.live.load.running_load import new_run_id, public_plan
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.file import shape
@@ -343,11 +342,7 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
         record=not options.no_record,
     )
     pipeline = Pipeline(Model(), recorder)
-    try:
-        probe = probe_at(target.url, target.uds)
-    except AmbiguousProbeError:
-        probe = None  # the load works without it
-    session = LoadSession(clock, pipeline, target, probe)
+    session = LoadSession(clock, pipeline, target, probe_beside(target))
     with interrupts() as stop:
         if options.searches:
             points = SearchRuns(session, plan, stop)
