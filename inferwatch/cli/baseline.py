@@ -23,7 +23,9 @@ def _lengths(
     lengths = tuple(dict.fromkeys(int(word) for word in words if word.isdecimal()))
     if not words or len(words) > 10 or not all(word.isdecimal() for word in words):
         raise click.BadParameter(
-            f"{value!r} is no list of lengths: write it as 32,512,2048", context, param
+            f"{value!r} is not a list of lengths: write it as 32,512,2048",
+            context,
+            param,
         )
     if not all(0 < each <= MOST_TOKENS for each in lengths):
         raise click.BadParameter("a prompt has 1 to 1,000,000 tokens", context, param)

@@ -30,12 +30,12 @@ class DurationParam(click.ParamType[float]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no duration, or no usable one."""
+        """Refuse what is not a duration, or not a usable one."""
         span_s = duration_s(str(value))
         if span_s is None:
-            self.fail(f"{value!r} is no span of time: write 30s, 20min or 2h")
+            self.fail(f"{value!r} is not a span of time: write 30s, 20min or 2h")
         if not 0 < span_s <= MOST_S:
-            self.fail(f"{value!r} is no usable span of time", param, ctx)
+            self.fail(f"{value!r} is not a usable span of time", param, ctx)
         return span_s
 
 

@@ -91,7 +91,7 @@ def _check_path(path: Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}")
     if path.exists() and not path.is_socket():
-        raise UsageError(f"{path} is there already, and no socket")
+        raise UsageError(f"{path} is there already, and is not a socket")
     if (pid := listener(path)) is not None:
         raise UsageError(
             f"an agent listens at {path} already (pid {pid}): stop it, or let this one "

@@ -61,7 +61,7 @@ def with_exporters(
     """Add dcgm-exporters and prices of the settings file, unless options gave them.
 
     Raises:
-        UsageError: a setting is no URL, or no price.
+        UsageError: a setting is not a URL or a price.
     """
     gpus = replace(options.gpus, dcgm=dcgm_of(server_options, options.gpus.dcgm))
     return replace(options, gpus=gpus, prices=prices_of(server_options, options.prices))

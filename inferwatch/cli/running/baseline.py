@@ -90,7 +90,7 @@ async def _run(options: BaselineOptions) -> int:
         interrupted = stop.is_set()
     _print(options, target, plan, result)
     if interrupted:
-        raise SourceError("interrupted: what was measured is no whole baseline")
+        raise SourceError("interrupted: what was measured is not a whole baseline")
     return int(any(each.failed for each in result.lengths))
 
 

@@ -114,7 +114,7 @@ class SearchRuns:
             await self._run(plan, f"{number} of {len(values)}  ")
 
     async def _run(self, plan: LoadPlan, which: str = "") -> PointRun | None:
-        """Run one plan; return None if it was stopped early: half a run is no point.
+        """Run one plan; return None if it was stopped early: half a run is not a point.
 
         A run with failed requests is a point: an overloaded server may answer none, and
         do better at a lower rate. But a server that takes no connection is not there.

@@ -234,7 +234,7 @@ def sweep_points(text: str) -> tuple[str, list[float]]:
     """Return the field of the plan that a sweep changes, and its values.
 
     Raises:
-        UsageError: the text is no sweep.
+        UsageError: the text is not a sweep.
     """
     what, _, listed = text.partition("=")
     try:
@@ -253,7 +253,7 @@ def headers_of(lines: Sequence[str]) -> dict[str, str]:
     """Return the given headers, and the environment's API key; none is recorded.
 
     Raises:
-        UsageError: a line is no header.
+        UsageError: a line is not a header.
     """
     headers: dict[str, str] = {}
     for line in lines:

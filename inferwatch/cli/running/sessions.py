@@ -242,7 +242,7 @@ def _size(size_bytes: int) -> str:
 
 
 WIDE = 200
-"""Columns of the table when stdout is no terminal."""
+"""Columns of the table when stdout is not a terminal."""
 ROOM_FOR_STEPS = 100
 COLUMNS: dict[str, Literal["left", "right"]] = {
     "id": "left",

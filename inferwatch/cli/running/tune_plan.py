@@ -110,8 +110,8 @@ def tune_plan(options: TuneOptions) -> TunePlan:
     _refuse_two_forms(options)
     if options.flags and not options.flags[0].startswith("-"):
         raise UsageError(
-            f"{options.flags[0]!r} is no flag of `vllm serve`: write these after --, "
-            "as -- --max-num-seqs 64"
+            f"{options.flags[0]!r} is not a flag of `vllm serve`: write these "
+            "after --, as -- --max-num-seqs 64"
         )
     variables = read_variables(options.vary)
     url = _url(options.target)

@@ -113,7 +113,7 @@ def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
     """Return the dcgm-exporters of the options, else those of a given settings file.
 
     Raises:
-        UsageError: one is no URL.
+        UsageError: one is not a URL.
     """
     if typed or options.config is None:
         return typed

@@ -22,7 +22,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     period_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Reject points that are no function of time."""
+        """Reject points that are not a function of time."""
         for broken, why in self._faults():
             if broken:
                 raise ValueError(f"rates: {why}")

@@ -263,7 +263,7 @@ class Reuse:
         for number in saved.ranks:
             held = parts.get(number, SavedReuse)
             if not 1 <= held.one_in <= MOST_HASHES or not 0 < held.pool < MOST_POOL:
-                raise msgspec.ValidationError("this is no pool of blocks")
+                raise msgspec.ValidationError("this is not a pool of blocks")
             rank = RankReuse(held.one_in, held.pool)
             keys = _ints(held.keys)
             if len(keys) > FACTORS[-1] * held.pool // rank.weight + 1:

@@ -467,7 +467,7 @@ def _facts(summary: Summary) -> list[str]:
     requests, steps = summary["requests"], summary["steps"]
     bound = {k: v for k, v in steps["share_by_bound"].items() if k != "nothing" and v}
     shares = "  ".join(f"{cause} {share:.0%}" for cause, share in bound.items())
-    nothing = "nothing" if steps["share_by_bound"] or not summary["servers"] else "–"
+    nothing = "nothing" if steps["share_by_bound"] else "–"
     usage = summary["kv_peak_usage"]
     peak = "–" if usage is None else f"{usage:.0%}"
     return [

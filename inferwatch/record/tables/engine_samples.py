@@ -115,7 +115,7 @@ def _zeros(layout: Layout) -> Groups:
 
 
 def _as_they_are(number: int) -> int:
-    """How many of a group's first numbers are no counts."""
+    """How many of a group's first numbers are not counts."""
     return (0, LARGEST, 1)[min(number, 2)]
 
 

@@ -53,7 +53,7 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         ({"key_file": Path("x")}, "go with --listen tcp://"),
         ({"listen": "/no/such/folder/a.sock"}, "there is no folder"),
         ({"listen": f"/tmp/{'x' * 120}"}, "too long for a socket"),
-        ({"listen": __file__}, "is there already, and no socket"),
+        ({"listen": __file__}, "is there already, and is not a socket"),
     ],
 )
 def test_what_cannot_be_listened_at_is_told(

@@ -58,8 +58,8 @@ def test_flags_say_what_is_kept_recorded_and_told() -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--record-on", "slow"), "'slow' is no rule: write slo, preemption"),
-        (("--alert", "p99(ttft_s)>x"), "'x' is no number"),
+        (("--record-on", "slow"), "'slow' is not a rule: write slo, preemption"),
+        (("--alert", "p99(ttft_s)>x"), "'x' is not a number"),
         (("--record-on", "stall", "--no-record"), "--no-record does not: choose"),
         (("--keep", "10min"), "--keep is for rules: give --record-on with it"),
         (("--alert", "lost", "--keep", "1min"), "give --record-on with it"),

@@ -173,7 +173,7 @@ def test_no_address_is_status_2_and_a_sentence(attach: Attach, wrong: str) -> No
     status, _, err = attach(wrong)
 
     assert status == 2
-    assert "is no address of a server" in err
+    assert "is not an address of a server" in err
 
 
 def test_a_key_reaches_the_server_and_nothing_else(
