@@ -48,7 +48,7 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"listen": "tcp://nowhere"}, "no address to listen at"),
+        ({"listen": "tcp://nowhere"}, "not an address to listen at"),
         ({"probes": True}, "go with --listen tcp://"),
         ({"key_file": Path("x")}, "go with --listen tcp://"),
         ({"listen": "/no/such/folder/a.sock"}, "there is no folder"),

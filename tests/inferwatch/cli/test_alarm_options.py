@@ -67,9 +67,9 @@ def test_flags_say_what_is_kept_recorded_and_told() -> None:
         (("--alert", "lost", "--on-alert", "no-such-thing x"), "no program"),
         (("--alert", "lost", "--on-alert", "'unbalanced"), "No closing quotation"),
         (("--alert", "lost", "--on-alert", " "), "it names no program"),
-        (("--record-on", "stall", "--keep", "0"), "no span up to a day"),
-        (("--record-on", "stall", "--keep", "9d"), "no span up to a day"),
-        (("--record-on", "stall", "--keep-bytes", "lots"), "no size"),
+        (("--record-on", "stall", "--keep", "0"), "not a span up to a day"),
+        (("--record-on", "stall", "--keep", "9d"), "not a span up to a day"),
+        (("--record-on", "stall", "--keep-bytes", "lots"), "not a size"),
     ],
 )
 def test_what_makes_no_sense_is_refused(flags: tuple[str, ...], why: str) -> None:

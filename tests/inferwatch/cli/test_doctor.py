@@ -283,4 +283,4 @@ def test_an_address_that_is_none_is_wrong_usage(
         main(["doctor", "--dcgm", "ftp://gpu1"])
 
     assert ended.value.code == 2
-    assert "no address of a server" in capsys.readouterr().err
+    assert "not an address of a server" in capsys.readouterr().err

@@ -244,7 +244,7 @@ def test_a_server_behind_ssh_is_called_by_its_host() -> None:
         (ServerOptions(urls=["a", "b"], probe="one"), "--probe is one server's"),
         (ServerOptions(urls=["a"], probe="tcp://a"), "tcp://host:port"),
         (ServerOptions(urls=["ssh://a"], probe="one"), "leave out probe"),
-        (ServerOptions(urls=["ssh://a:b@c"]), "no address for ssh"),
+        (ServerOptions(urls=["ssh://a:b@c"]), "not an address for ssh"),
         (ServerOptions(urls=["a"], probe_key=Path("/none.key")), "/none.key"),
     ],
 )
