@@ -14,8 +14,8 @@ from inferwatch.feed import LimitPair
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.dialogs import DialogTable
 from inferwatch.ui.knobs.dialog import KnobScreen, LimitField
-from inferwatch.ui.knobs.table import KnobTable
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
     S,
@@ -193,7 +193,7 @@ async def rested(pilot: Pilot[None]) -> KnobScreen:
 
 
 def written(screen: KnobScreen) -> str:
-    table = screen.query_one(KnobTable)
+    table = screen.query_one(DialogTable)
     lines = table.draw(table.size.width, table.size.height)
     return "\n".join("".join(run.text for run in line).rstrip() for line in lines)
 
