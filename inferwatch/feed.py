@@ -248,20 +248,6 @@ class Recall(Protocol):
         ...
 
 
-class NothingRecalled:
-    """A Recall that finds nothing, for sessions that keep nothing."""
-
-    async def steps(
-        self, start_ns: int, end_ns: int, source: str | None = None
-    ) -> Sequence[Step]:
-        del start_ns, end_ns, source
-        return ()
-
-    async def request(self, key: str) -> RequestStory | None:
-        del key
-        return None
-
-
 class CanarySwitch(Protocol):
     """Sends canary requests, tiny ones, to what is watched; off until turned on."""
 

@@ -31,7 +31,7 @@ def _span(
     seconds = duration_s(value) or 0.0
     if not 0 < seconds <= MOST_SPAN_S:
         raise click.BadParameter(
-            f"{value!r} is no span up to a day: write it as 90s, 10min or 1h",
+            f"{value!r} is not a span up to a day: write it as 90s, 10min or 1h",
             context,
             param,
         )
@@ -46,7 +46,7 @@ def _size(
     size = size_bytes(value)
     if not size:
         raise click.BadParameter(
-            f"{value!r} is no size: write it as 500MB or 2GB", context, param
+            f"{value!r} is not a size: write it as 500MB or 2GB", context, param
         )
     return size
 
@@ -187,7 +187,7 @@ class FiniteRange(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no number, or infinite."""
+        """Refuse what is not a number, or infinite."""
         number = float(super().convert(value, param, ctx))
         if not isfinite(number):
             self.fail(f"{value!r} is not a usable number", param, ctx)
@@ -203,7 +203,7 @@ class DurationRange(FiniteRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no duration."""
+        """Refuse what is not a duration."""
         seconds = duration_s(value) if isinstance(value, str) else None
         return super().convert(value if seconds is None else seconds, param, ctx)
 
@@ -217,7 +217,7 @@ class RateRange(FiniteRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no rate."""
+        """Refuse what is not a rate."""
         rate = rate_per_s(value) if isinstance(value, str) else None
         return super().convert(value if rate is None else rate, param, ctx)
 
@@ -264,6 +264,16 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
             f"{value!r} is not a size: write it as {SIZE_FORMS}", context, param
         )
     return amount
+
+
+def database_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--db``, with what is done with the file."""
+    return click.option(
+        "--db",
+        "database",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help=f"{what}  [env: INFERWATCH_DB]",
+    )
 
 
 def dcgm(
@@ -319,7 +329,7 @@ class WatchOptions:
     """What time or energy costs; None if not given."""
 
 
-_OPTIONS = [
+_OPTIONS: list[Callable[..., Any]] = [
     click.option(
         "--headless", is_flag=True, help="No screen: record, then print a summary."
     ),
@@ -341,12 +351,7 @@ _OPTIONS = [
         callback=name,
         help="Name the recorded session.",
     ),
-    click.option(
-        "--db",
-        "database",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Record into this SQLite file.  [env: INFERWATCH_DB]",
-    ),
+    database_option("Record into this SQLite file."),
     click.option("--no-record", is_flag=True, help="Record nothing."),
 ]
 _OPTIONS += ALARM_OPTIONS

@@ -179,7 +179,7 @@ def _read(file: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise UsageError(f"{file} is no configuration of a model: not a JSON object")
+        raise UsageError(f"{file} is not a configuration of a model: not a JSON object")
     return config
 
 
@@ -377,7 +377,7 @@ class PositiveParam(click.ParamType[float]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no number, zero, or absurdly large."""
+        """Refuse what is not a number, zero, or absurdly large."""
         try:
             number = int(value) if self.whole else float(value)
         except (ValueError, OverflowError):

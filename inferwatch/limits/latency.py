@@ -5,27 +5,7 @@ Communication between GPUs, host overhead and queueing come on top.
 
 from collections.abc import Iterable
 
-from inferwatch.limits.parameters import parameters
-from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts, StepSums, floor_s
-
-
-def prefill_flops(shape: ModelShape, tokens: int, *, causal: bool = False) -> float:
-    """FLOP of a prompt, by the usual formula: 2·P·T + 4·L·T²·d of attention.
-
-    Kaplan et al., arXiv 2001.08361, table 1. This is the full square, of which causal
-    kernels compute half. ``StepCosts.work`` leaves out the input embedding, and counts
-    the head for one token.
-    """
-    square = tokens * tokens * (0.5 if causal else 1.0)
-    attended = 4 * shape.layers * square * shape.heads * shape.head_dim
-    return 2 * parameters(shape).active * tokens + attended
-
-
-def decode_flops(shape: ModelShape, context: int) -> float:
-    """FLOP of one token after a context, by the usual formula: 2·P + 4·L·S·d."""
-    attended = 4 * shape.layers * context * shape.heads * shape.head_dim
-    return 2 * parameters(shape).active + attended
 
 
 def ttft_floor_s(

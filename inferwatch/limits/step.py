@@ -129,10 +129,6 @@ class StepSums(NamedTuple):
         """Sums of one prompt, or of a chunk of it after ``before`` computed tokens."""
         return cls.of_requests([(tokens, before)], window, chunked=chunked)
 
-    def plus(self, other: "StepSums") -> "StepSums":
-        """The sums of both batches in one step."""
-        return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
-
 
 def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
     """Query-key pairs of a chunk: each token attends to all before it and to itself.

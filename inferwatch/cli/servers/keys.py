@@ -56,7 +56,7 @@ def header_lines(lines: Iterable[str]) -> dict[str, str]:
     """Return headers as ``--header`` gives them, with references resolved.
 
     Raises:
-        UsageError: a line is no header.
+        UsageError: a line is not a header.
     """
     parsed = {}
     for line in lines:
@@ -71,7 +71,7 @@ def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, s
     """Return the headers with references resolved; files are relative to ``beside``.
 
     Raises:
-        UsageError: one is no valid header; the message has no value.
+        UsageError: one is not a valid header; the message has no value.
     """
     for name in given:
         if not NAME.fullmatch(name):

@@ -145,7 +145,7 @@ BRACKETED = (
     ),
     (
         "Grafana p99 is what a panel with histogram_quantile draws within that bucket. "
-        "It is no measurement, and stands here because others look at it."
+        "It is not a measurement, and stands here because others look at it."
     ),
     "met 91–95%: no fewer and no more of the n can have met the objective.",
     "ø is an exact mean. ≈ is near to what single steps would tell.",

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from inferwatch.formatting import (
     format_count,
-    format_rate,
 )
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
@@ -110,11 +109,6 @@ def _max_clock(snapshot: Snapshot) -> float | None:
 def _cores(snapshot: Snapshot) -> float | None:
     host = host_of(snapshot)
     return host.cores if host else None
-
-
-def gigabytes(value: float | None) -> str:
-    """Format bytes per second as GB/s in seven columns."""
-    return format_rate(None if value is None else value / GIGA)
 
 
 def _mhz(value: float | None) -> str:

@@ -9,6 +9,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     UNKNOWN,
     format_figure,
+    format_gigabytes,
     format_rate,
     format_share,
 )
@@ -16,7 +17,7 @@ from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.number import Number, label_of, number_of, numbers, numbers_in
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.hardware.charts import gigabytes, part_of
+from inferwatch.ui.hardware.charts import part_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import gauge, split_bar
 from inferwatch.ui.kit.renderables.text import (
@@ -249,10 +250,10 @@ def _traffic(gpu: GpuState, width: int) -> str:
     peak = gpu.info.peak_bytes_per_s
     if peak is None and gpu.hbm_bytes_per_s is None:
         return ""
-    now = gigabytes(gpu.hbm_bytes_per_s).strip()
+    now = format_gigabytes(gpu.hbm_bytes_per_s).strip()
     if width < ROOMY or peak is None:
         return f"{now:>5} GB/s"
-    return f"{now:>5} of {gigabytes(peak).strip():>5} GB/s"
+    return f"{now:>5} of {format_gigabytes(peak).strip():>5} GB/s"
 
 
 def _value_width(width: int) -> int:
@@ -464,8 +465,8 @@ def _links(gpu: GpuState) -> Iterator[Line]:
         ("NVLink", gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s),
     ):
         if out is not None or back is not None:
-            ways = f"out {gigabytes(out).strip()} in {gigabytes(back).strip()}{unit}"
-            yield labelled(name, ways)
+            there, here = (format_gigabytes(each).strip() for each in (out, back))
+            yield labelled(name, f"out {there} in {here}{unit}")
             unit = ""
 
 
@@ -478,10 +479,13 @@ def about_gpu(gpu: GpuState) -> Sequence[str]:
     peak, sheet = info.peak_bytes_per_s, info.sheet_bytes_per_s
     if peak is not None:
         of = f" by {info.peak_from}" if info.peak_from else ""
-        by_sheet = f"; its data sheet says {gigabytes(sheet).strip()}" if sheet else ""
+        by_sheet = (
+            f"; its data sheet says {format_gigabytes(sheet).strip()}" if sheet else ""
+        )
         texts.append(
-            f"Its memory could move ~{gigabytes(peak).strip()} GB/s{of}{by_sheet}. The "
-            "mark in the bar is at 90%: the most that large copies reach."
+            f"Its memory could move ~{format_gigabytes(peak).strip()} GB/s{of}"
+            f"{by_sheet}. The mark in the bar is at 90%: the most that large copies "
+            "reach."
         )
     if info.lost_because:
         texts.append(f"Lost: {info.lost_because}")

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from inferwatch.formatting import UNKNOWN, format_share
+from inferwatch.formatting import UNKNOWN, format_gigabytes, format_share
 from inferwatch.metrics.hardware.view import GpuState
-from inferwatch.ui.hardware.charts import gigabytes
 from inferwatch.ui.hardware.gpu_panel import PRACTICAL, called, numbers_of
 from inferwatch.ui.kit.renderables.bars import gauge
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit
@@ -63,7 +62,7 @@ def _ink(gpu: GpuState, *, known: bool = True) -> str:
 
 
 def _rate(gpu: GpuState) -> str:
-    return gigabytes(gpu.hbm_bytes_per_s)
+    return format_gigabytes(gpu.hbm_bytes_per_s)
 
 
 def _bar(gpu: GpuState, width: int) -> Line:

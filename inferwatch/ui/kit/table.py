@@ -213,7 +213,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return True
 
     def words_of(self, row: Row) -> Iterable[str | None]:
-        """Return the texts searched for words that are no field."""
+        """Return the texts searched for words that are not a field."""
         del row
         return ()
 

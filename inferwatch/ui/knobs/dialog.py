@@ -16,14 +16,18 @@ from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed, FeedState, LimitPair
 from inferwatch.formatting import counted
 from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
-from inferwatch.ui.kit.dialogs import DialogInput, GivenUpError, TableDialog
+from inferwatch.ui.kit.dialogs import (
+    DialogInput,
+    DialogTable,
+    GivenUpError,
+    TableDialog,
+)
 from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.knobs.knob_state import NAMES, KnobState, LimitKnob, knob_state
 from inferwatch.ui.knobs.span_numbers import Outlook, changed_ns
 from inferwatch.ui.knobs.table import (
-    KnobTable,
     change_list,
     outcome_lines,
     prediction_lines,
@@ -312,7 +316,7 @@ class KnobScreen(TableDialog):
             yield Label("", id="state", markup=False)
             yield Label("", id="told", markup=False)
             with VerticalScroll(can_focus=False):
-                yield KnobTable()
+                yield DialogTable()
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -424,7 +428,7 @@ class KnobScreen(TableDialog):
 
     @work(exclusive=True, group="table")
     async def _predict(self, limits: LimitPair, given_up: Event) -> None:
-        title, table = f"predicted: {pair_text(limits)}", self.query_one(KnobTable)
+        title, table = f"predicted: {pair_text(limits)}", self.query_one(DialogTable)
         table.show(lambda width: text_lines(title, "simulating…", width))
         await asyncio.sleep(TYPING_S)
         try:
@@ -441,7 +445,7 @@ class KnobScreen(TableDialog):
 
     @work(exclusive=True, group="table")
     async def _tell_outcome(self, change_ns: int | None) -> None:
-        table, outlook = self.query_one(KnobTable), self._outlook
+        table, outlook = self.query_one(DialogTable), self._outlook
         marks, wall_text = outlook.changes(), self._feed.wall_text
         if change_ns is None:
             text = NO_OUTLOOK if self._refused is None else ""

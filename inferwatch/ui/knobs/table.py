@@ -14,7 +14,6 @@ from inferwatch.formatting import (
 )
 from inferwatch.studies.what_if.prediction import WhatIf
 from inferwatch.studies.what_if.table import NAMES, NOT_TOLD, rows, sentences
-from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, ruled
 from inferwatch.ui.knobs.span_numbers import (
     LATENCIES,
@@ -31,40 +30,6 @@ PREDICTED = ("TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "tokens/s", "binds"
 SAME, CANNOT = "not told apart", "cannot tell"
 ALIGN = "  "
 MOST_CHANGES = 20
-
-
-Draw = Callable[[int], Sequence[Line]]
-
-
-def _nothing(_: int) -> Sequence[Line]:
-    return ()
-
-
-class KnobTable(Panel):
-    """A heading, a table and sentences; its container scrolls."""
-
-    DEFAULT_CSS = """
-    KnobTable { height: auto; min-height: 3; }
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._draws: Draw = _nothing
-
-    def show(self, draws: Draw) -> None:
-        self._draws = draws
-        self._fit()
-        self.redraw()
-
-    def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
-        self.styles.height = max(len(self._draws(self.size.width or 74)), 1)
-
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        del height
-        return [fit(line, width) for line in self._draws(width)]
 
 
 def text_lines(title: str, text: str, width: int) -> list[Line]:

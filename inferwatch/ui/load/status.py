@@ -21,6 +21,7 @@ from inferwatch.ui.kit.renderables.text import (
     TextRun,
     age_text,
     cells,
+    fact,
     fit,
     join,
     ruled,
@@ -162,26 +163,26 @@ def _counts(run: LoadRun, width: int) -> Line:
             TextRun(f"{run.warmup:,} answered, {_count(run.in_flight)} in flight"),
         )
     bad = "bad" if run.failed else "muted"
-    sent = _fact(label_of(LoadRun.sent), _count(run.sent))
+    sent = fact(label_of(LoadRun.sent), _count(run.sent))
     parts = [
-        (True, _fact(label_of(LoadRun.succeeded), _count(run.succeeded), "good")),
-        (run.failed, _fact(label_of(LoadRun.failed), _count(run.failed), bad)),
-        (run.aborted, _fact(label_of(LoadRun.aborted), _count(run.aborted))),
+        (True, fact(label_of(LoadRun.succeeded), _count(run.succeeded), "good")),
+        (run.failed, fact(label_of(LoadRun.failed), _count(run.failed), bad)),
+        (run.aborted, fact(label_of(LoadRun.aborted), _count(run.aborted))),
         (
             run.in_flight != 0 or run.state.going_on,
-            _fact(label_of(LoadRun.in_flight), _count(run.in_flight)),
+            fact(label_of(LoadRun.in_flight), _count(run.in_flight)),
         ),
     ]
     if run.unaccounted:
-        lost = _fact(label_of(LoadRun.unaccounted), _count(run.unaccounted), "warn")
+        lost = fact(label_of(LoadRun.unaccounted), _count(run.unaccounted), "warn")
         parts.append((run.unaccounted, lost))
     beside = []
     if run.held_back:
-        beside = [_fact(label_of(LoadRun.held_back), _count(run.held_back), "warn")]
+        beside = [fact(label_of(LoadRun.held_back), _count(run.held_back), "warn")]
     if run.warmup:
-        beside.append(_fact(label_of(LoadRun.warmup), _count(run.warmup)))
-    whole = join([fact for _, fact in parts], " + ")
-    some = join([fact for many, fact in parts if many], " + ")
+        beside.append(fact(label_of(LoadRun.warmup), _count(run.warmup)))
+    whole = join([each for _, each in parts], " + ")
+    some = join([each for many, each in parts if many], " + ")
     equals = TextRun(" = ", "faint")
     for line in (
         join([(*sent, equals, *whole), *beside]),
@@ -197,12 +198,8 @@ def _count(value: int | None) -> str:
     return format_count(value).strip()
 
 
-def _fact(label: str, value: str, ink: str = "muted") -> Line:
-    return (TextRun(f"{label} ", ink), TextRun(value))
-
-
 def _per_s(label: str, rate: float | None, ink: str = "muted") -> Line:
-    return _fact(label, f"{format_rate(rate).strip()}/s", ink)
+    return fact(label, f"{format_rate(rate).strip()}/s", ink)
 
 
 def _rates(view: ClientView, change: Line, width: int) -> Line:
@@ -211,7 +208,7 @@ def _rates(view: ClientView, change: Line, width: int) -> Line:
     if run is None:
         return ()
     if view.users is not None:
-        target = _fact(label_of(LoadRun.users), f"{view.users:,}")
+        target = fact(label_of(LoadRun.users), f"{view.users:,}")
     elif run.rate_per_s is not None:
         target = _per_s(label_of(LoadRun.rate_per_s), run.rate_per_s, "waiting")
     else:
@@ -260,7 +257,7 @@ def _verdict(view: ClientView, width: int) -> Sequence[Line]:
     transport = view.run.transport if view.run else None
     send, receive = format_durations((view.send_lag_p99_s, view.recv_lag_p99_s))
     facts = [
-        _fact(label, text.strip())
+        fact(label, text.strip())
         for label, text in (
             (label_of(ClientView.send_lag_p99_s), send),
             (label_of(ClientView.recv_lag_p99_s), receive),

@@ -14,6 +14,7 @@ from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     cells,
+    fact,
     fit,
     join,
     ruled,
@@ -175,8 +176,5 @@ def _count(value: int | None) -> str:
 
 
 def _fact_line(row: Sequence[Fact], width: int) -> Line:
-    facts = [
-        (TextRun(f"{label} ", ink or "muted"), TextRun(value.strip()))
-        for label, value, ink in row
-    ]
+    facts = [fact(label, value.strip(), ink or "muted") for label, value, ink in row]
     return fit((TextRun("  "), *join(facts, "   ")), width)

@@ -34,7 +34,7 @@ def moment_of(text: str, scale: Scale) -> int:
     """Return the session time of a typed moment.
 
     Raises:
-        UsageError: the text is no time, or one outside the session.
+        UsageError: the text is not a time, or one outside the session.
     """
     typed = text.strip().lower()
     moments = list(_meanings(typed, scale))

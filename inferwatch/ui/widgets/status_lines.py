@@ -21,6 +21,7 @@ from inferwatch.ui.kit.renderables.text import (
     TextRun,
     age_text,
     cells,
+    fact,
     join,
     join_whole,
     spread,
@@ -139,14 +140,14 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
         )
     )
     return (
-        _fact("TTFT", "mean", ttft),
-        _fact("ITL", "mean", itl),
+        fact("TTFT", ttft, "mean"),
+        fact("ITL", itl, "mean"),
         _batch(timeline, index),
-        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
-        _fact("KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)),
-        _fact("out", "output", _rate(timeline, index)),
+        fact("waiting", _whole(timeline.waiting_max[index]), "waiting"),
+        fact("KV used", _kv(timeline.kv_used_blocks[index], kv.total_blocks), "kv"),
+        fact("out", _rate(timeline, index), "output"),
         *_memory(timeline, index),
-        _fact("step max", "worst", step),
+        fact("step max", step, "worst"),
     )
 
 
@@ -158,7 +159,7 @@ def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
     ):
         if any(each is not None for each in column):
             value = bytes_per_s_text(column[index] if index < len(column) else None)
-            return [(*_fact(label, "mean", value), TextRun(after, "faint"))]
+            return [(*fact(label, value, "mean"), TextRun(after, "faint"))]
     return ()
 
 
@@ -168,25 +169,21 @@ def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
     ttft, itl = format_durations(means)
     running, usage = timeline.running_max, timeline.kv_usage
     return (
-        _fact("TTFT", "mean", ttft),
-        _fact("ITL", "mean", itl),
-        _fact("running", "decode", _whole(running[index] if running else None)),
-        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
-        _fact("KV used", "kv", format_share(usage[index] if usage else None)),
-        _fact("out", "output", _rate(timeline, index)),
+        fact("TTFT", ttft, "mean"),
+        fact("ITL", itl, "mean"),
+        fact("running", _whole(running[index] if running else None), "decode"),
+        fact("waiting", _whole(timeline.waiting_max[index]), "waiting"),
+        fact("KV used", format_share(usage[index] if usage else None), "kv"),
+        fact("out", _rate(timeline, index), "output"),
         *_memory(timeline, index),
     )
-
-
-def _fact(label: str, ink: str, value: str) -> Line:
-    return (TextRun(f"{label} ", ink), TextRun(value))
 
 
 def _batch(timeline: Timeline, index: int) -> Line:
     decode, prefill = timeline.batch_decode[index], timeline.batch_prefill[index]
     if decode is None and prefill is None:
-        return _fact("batch", "decode", "–")
-    return _fact("batch", "decode", f"{decode or 0:.1f}+{prefill or 0:.1f}")
+        return fact("batch", "–", "decode")
+    return fact("batch", f"{decode or 0:.1f}+{prefill or 0:.1f}", "decode")
 
 
 def _rate(timeline: Timeline, index: int) -> str:

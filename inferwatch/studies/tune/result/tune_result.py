@@ -121,7 +121,7 @@ def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
     nothing = shares.pop(BoundBy.NOTHING, 0.0)
     if nothing >= ROOM or not shares:
         return (
-            f"nothing kept requests waiting for {nothing:.0%} of the time in steps: "
+            f"requests were kept waiting for {1 - nothing:.0%} of the time in steps: "
             "the engine has room at this load, and a higher one would tell more"
         )
     bound, share = max(shares.items(), key=lambda each: each[1])

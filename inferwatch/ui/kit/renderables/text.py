@@ -76,6 +76,11 @@ def labelled(label: str, value: str, ink: str = "") -> Line:
     return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
 
 
+def fact(label: str, value: str, ink: str = "muted") -> Line:
+    """Return a value behind its label, which has the ink of what is counted."""
+    return (TextRun(f"{label} ", ink), TextRun(value))
+
+
 def pad(line: Sequence[TextRun], width: int) -> Line:
     """Return the line cut or padded to exactly this width."""
     line = fit(line, width)

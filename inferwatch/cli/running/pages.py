@@ -7,9 +7,10 @@ from pathlib import Path
 
 from collectors.contract.clock import SessionClock
 from inferwatch import watchdog
-from inferwatch.cli.recording import open_recorder
-from inferwatch.cli.replay_start import ReplayStart, begin_replay
-from inferwatch.cli.servers.fleet import ServerOptions, named_servers, servers_of
+from inferwatch.cli.running.recording import open_recorder
+from inferwatch.cli.running.replay_start import ReplayStart, begin_replay
+from inferwatch.cli.servers.fleet import named_servers, servers_of
+from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.attached.nearby import nearby_engines

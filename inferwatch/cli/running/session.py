@@ -11,7 +11,7 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.collector import Listener
 from collectors.contract.readings import Note
 from inferwatch.cli.options import WatchOptions
-from inferwatch.cli.recording import open_flight_recorder, open_recorder
+from inferwatch.cli.running.recording import open_flight_recorder, open_recorder
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
 from inferwatch.live.engine.engine_session import EngineSession
@@ -242,8 +242,8 @@ def run_watch(
         watch.look_out(alarms, flight, options.name)
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
-    from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.pages import watch_page
+    from inferwatch.cli.running.on_screen import show_on_screen
+    from inferwatch.cli.running.pages import watch_page
     from inferwatch.ui.terminal.terminal import terminal
 
     database = options.database or default_database()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferwatch.cli.load_options import (
+from inferwatch.cli.running.load_plan import (
     ARRIVAL_FIELDS,
     FLAG_OF,
     LoadOptions,
@@ -109,8 +109,8 @@ def tune_plan(options: TuneOptions) -> TunePlan:
     _refuse_two_forms(options)
     if options.flags and not options.flags[0].startswith("-"):
         raise UsageError(
-            f"{options.flags[0]!r} is no flag of `vllm serve`: write these after --, "
-            "as -- --max-num-seqs 64"
+            f"{options.flags[0]!r} is not a flag of `vllm serve`: write these "
+            "after --, as -- --max-num-seqs 64"
         )
     variables = read_variables(options.vary)
     url = _url(options.target)
