@@ -1,6 +1,8 @@
 """``inferwatch tune``: measure settings of an engine to find the best."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -10,6 +12,26 @@ from inferwatch.cli.options import MOST_S, FiniteRange, SectionedCommand, name
 from inferwatch.loadgen.plan.option import Heading
 from inferwatch.quantities import duration_s
 from inferwatch.studies.tune.plan import Goal
+
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit NumPy, if the context is the first to import it, to one BLAS thread.
+
+    Where matrices are small, threads that wait for each other beside a busy engine make
+    them slower, too. Processes that we start do not inherit the limit.
+    """
+    if BLAS_THREADS in os.environ:
+        yield
+        return
+    os.environ[BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[BLAS_THREADS]
+
 
 UNUSED_LOAD_FLAGS = {
     *("--duration", "--model", "--slo", "--warmup"),
@@ -198,8 +220,6 @@ def tune(target: str | None, flags: tuple[str, ...], **given: Any) -> int:  # no
     Exit status: 0 a result, 1 nothing could be measured, 2 wrong usage, 3 no engine,
     130 interrupted (what was measured is told, and --resume goes on).
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.running.blas import one_blas_thread
-
     with one_blas_thread():
         from inferwatch.cli.running.tune import run_tune
         from inferwatch.cli.running.tune_plan import TuneOptions

@@ -54,7 +54,7 @@ from inferwatch.ui.pages import (
 )
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.requests.screen import RequestsScreen
-from inferwatch.ui.sessions.screen import SessionsScreen
+from inferwatch.ui.sessions.browser import SessionsScreen
 from inferwatch.ui.start.progress import StartingScreen
 from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.steps.screen import StepsScreen

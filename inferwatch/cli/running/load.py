@@ -44,8 +44,8 @@ from inferwatch.loadgen.result_formats import request_lines, vllm_bench
 from inferwatch.loadgen.scenarios.scenario import fitted
 from inferwatch.loadgen.target_server import TargetServer, refuse_traffic
 from inferwatch.loadgen.truth.calibration import beside, stored
+from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.client_verdict import ClientState
-from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.model.model import Model
 from inferwatch.printing.summary.latencies import Summary

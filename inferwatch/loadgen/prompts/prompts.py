@@ -4,6 +4,7 @@ Synthetic prompts have exactly the drawn length.
 """
 
 import gc
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count, islice
@@ -15,11 +16,20 @@ from numpy.typing import NDArray
 
 from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.fields import OUTPUT_TOKENS
-from inferwatch.loadgen.plan.lengths import Lengths, Range, fixed
+from inferwatch.loadgen.plan.lengths import Lengths, LogNormal, Range, fixed
 from inferwatch.loadgen.plan.plan import Api, LoadPlan, TraceRow
 from inferwatch.loadgen.prompts.dataset import DatasetRow, Messages, read_dataset
-from inferwatch.loadgen.prompts.lengths import draw_length
 from inferwatch.loadgen.prompts.tokenizer import TextLengths, Tokenizer, Vocabulary
+
+
+def draw_length(lengths: Lengths, rng: np.random.Generator) -> int:
+    if isinstance(lengths, Range):
+        return int(rng.integers(lengths.low, lengths.high + 1))
+    if isinstance(lengths, LogNormal):
+        drawn = rng.lognormal(math.log(lengths.median), lengths.sigma)
+        return round(min(max(drawn, lengths.low), lengths.high))
+    return lengths.values[int(rng.integers(len(lengths.values)))]
+
 
 _PREFIXES = 1
 _PHASES = {Phase.WARMUP: 2, Phase.STEADY: 3, Phase.BURST: 4}

@@ -9,7 +9,7 @@ from inferwatch.formatting import counted, format_count
 from inferwatch.metrics.number import Better
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
-from inferwatch.studies.compare.reading.place import ChangedPart
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart
 from inferwatch.studies.compare.report import (
     at_another_load,
     change_text,
@@ -21,8 +21,13 @@ from inferwatch.studies.compare.report import (
 )
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.verdicts import MetricVerdict
-from inferwatch.ui.compare.styles import SAYS_SOMETHING, verdict_ink
-from inferwatch.ui.compare.table import CompareRow, FoldedRows, nearest
+from inferwatch.ui.compare.table import (
+    SAYS_SOMETHING,
+    CompareRow,
+    FoldedRows,
+    nearest,
+    verdict_ink,
+)
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.plot import axis_labels, nice_ceiling, tick_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole, ruled

@@ -36,12 +36,14 @@ from inferwatch.studies.compare.runs.sides import PARTS, grouped
 from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail
-from inferwatch.ui.compare.styles import QUALITY_LOOKS, quality_text, verdict_ink
 from inferwatch.ui.compare.table import (
+    QUALITY_LOOKS,
     CompareQuality,
     CompareSetup,
     CompareTable,
     ReadingList,
+    quality_text,
+    verdict_ink,
 )
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.kit.panel import Inked, Panel

@@ -10,9 +10,9 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
-from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
 from inferwatch.metrics.number import label_of
 from inferwatch.ui.kit.panel import Panel

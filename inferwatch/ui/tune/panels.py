@@ -18,9 +18,13 @@ from inferwatch.studies.tune.result.plot import (
     PlotStyle,
     tune_plot,
 )
-from inferwatch.studies.tune.result.scores import score_sentence, score_text, trial_text
 from inferwatch.studies.tune.result.tune_result import PointResult
-from inferwatch.studies.tune.result.verdict import values_text
+from inferwatch.studies.tune.result.verdict import (
+    score_sentence,
+    score_text,
+    trial_text,
+    values_text,
+)
 from inferwatch.studies.tune.trial import Trial, TrialNumbers
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (

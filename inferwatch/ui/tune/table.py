@@ -8,8 +8,8 @@ from textual.binding import Binding, BindingType
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.progress import TuneProgress
-from inferwatch.studies.tune.result.scores import HEADS, score_text
 from inferwatch.studies.tune.result.table import PRESENT
+from inferwatch.studies.tune.result.verdict import HEADS, score_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, spread
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow

@@ -11,11 +11,6 @@ import pytest
 from inferwatch.limits.cache import kv_bytes, kv_bytes_per_token, max_requests
 from inferwatch.limits.devices import Device, device_named
 from inferwatch.limits.hf_config import shape_of
-from inferwatch.limits.latency import (
-    e2el_s,
-    load_floor_s,
-    ttft_floor_s,
-)
 from inferwatch.limits.parameters import parameters, weight_bytes
 from inferwatch.limits.plan import cost_per_million, joules_per_token
 from inferwatch.limits.presets import PRESETS
@@ -27,7 +22,15 @@ from inferwatch.limits.roofline import (
     ridge_point,
 )
 from inferwatch.limits.shape import ModelShape
-from inferwatch.limits.step import StepCosts, StepSums, StepWork, floor_s
+from inferwatch.limits.step import (
+    StepCosts,
+    StepSums,
+    StepWork,
+    e2el_s,
+    floor_s,
+    load_floor_s,
+    ttft_floor_s,
+)
 
 GIB = 2**30
 PERCENT = 0.01

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from inferwatch.loadgen.plan.lengths import Empirical, Lengths, LogNormal, Range, fixed
-from inferwatch.loadgen.prompts.lengths import draw_length
+from inferwatch.loadgen.prompts.prompts import draw_length
 
 
 def drawn(lengths: Lengths, count: int = 20_000) -> list[int]:

@@ -33,7 +33,7 @@ from inferwatch.loadgen.target_server import TargetServer, drained, refuse_traff
 from inferwatch.studies.tune.flags import split_present
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.progress import TuneStage
-from inferwatch.studies.tune.search.lives import EngineLife
+from inferwatch.studies.tune.search.race import EngineLife
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Space, Variable
 
 DEMO = "demo"
