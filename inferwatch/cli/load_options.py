@@ -15,7 +15,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def plan_options(heading: Heading) -> list[click.Option]:
-    """Return the flags of plan fields under a heading, in their declared order."""
+    """Return the flags under a heading of ``--help`` that set fields of a load plan."""
     flags = [
         (flag, field)
         for field in FIELDS

@@ -54,7 +54,7 @@ def _size(
 def _rules(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Check that the rules can be parsed."""
+    """Check that the rules for alarms can be parsed."""
     from inferwatch.live.alarms.rules import rules_of
 
     if value is not None:
@@ -68,7 +68,7 @@ def _rules(
 def _command(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> tuple[str, ...] | None:
-    """Split the command into words, and check that its program exists."""
+    """Split the command to run on an alert, and check that its program exists."""
     if value is None:
         return None
     try:
@@ -165,7 +165,7 @@ def alarm_options_of(
 
 
 def _options(values: dict[str, Any]) -> AlarmOptions:
-    """Keep the defaults of options that were not given."""
+    """Return alarm options: the given values, and defaults for those that are None."""
     called = {"keep": "keep_s", "record_after": "record_after_s"}
     called["alert_every"] = "alert_every_s"
     given = {name: value for name, value in values.items() if value is not None}
@@ -227,7 +227,7 @@ SOME_SECONDS = DurationRange(0, MOST_S, min_open=True)
 
 
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
-    """Check the name of a session; None if nothing printable is left of it."""
+    """Check a session's name; None without one, or if nothing in it is printable."""
     from inferwatch.record.sessions.housekeeping import checked_name
 
     if value is None:
@@ -279,7 +279,7 @@ def database_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., A
 def dcgm(
     context: click.Context, param: click.Parameter, urls: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Check that each URL can be one of a dcgm-exporter."""
+    """Check that each value can be the URL of a dcgm-exporter."""
     from collectors.hardware.dcgm import dcgm_server
     from collectors.http.server import ServerError
 
@@ -294,7 +294,7 @@ def dcgm(
 def group_header(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Check that the header holds no secret."""
+    """Check that the header to group requests by holds no secret."""
     if value is not None and (why := refusal(value)) is not None:
         raise click.BadParameter(why, context, param)
     return value

@@ -62,7 +62,7 @@ class DurationParam(click.ParamType[float]):
 
 
 def _load(heading: Heading) -> list[click.Option]:
-    """Return the flags of a load under a heading, without those not used."""
+    """Return the flags of a load under a heading of ``--help`` that a tune uses."""
     options = plan_options(heading)
     return [each for each in options if not UNUSED_LOAD_FLAGS & set(each.opts)]
 

@@ -53,14 +53,14 @@ class AgentOptions:
 
     @property
     def path(self) -> Path:
-        """The Unix socket, which is used in any case."""
+        """The path of the Unix socket, on which the agent always listens."""
         if self.listen is None or self.address is not None:
             return agent_path()
         return Path(self.listen.removeprefix("unix:")).expanduser().absolute()
 
 
 def run_agent(options: AgentOptions) -> int:
-    """Publish until told to stop, and return the exit status.
+    """Publish this host's readings until told to stop; return the exit status.
 
     Raises:
         UsageError: the address or key file cannot be used, or anybody could connect.
@@ -127,7 +127,7 @@ async def _publish(options: AgentOptions) -> int:
 
 
 def _relay(options: AgentOptions, address: str) -> Relay:
-    """Return a relay for viewers over TCP, for the probes on this host too if asked."""
+    """Return a relay over TCP for viewers of the agent and, if asked, of the probes."""
 
     def sockets() -> list[Path]:
         probes = [each.path for each in probe_sockets()] if options.probes else []

@@ -114,7 +114,7 @@ def _with_past(
     clock: SessionClock,
     server: Server,
 ) -> list[Collector]:
-    """Put the history from Prometheus before each scraper, whose counters go on."""
+    """Return a server's collectors; its scraper starts with Prometheus's history."""
     return [
         WithPast(clock, server, prometheus, select, each)
         if isinstance(each, ServerScraper)
@@ -133,7 +133,7 @@ LOOK_S = 10.0
 
 
 def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
-    """Attach to the only engine of this node, or list what there is.
+    """Attach to the only engine on this node; if there are several, list them.
 
     Raises:
         SourceError: no engine runs, and there is no screen.
@@ -147,7 +147,7 @@ def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
 
 
 def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
-    """Attach to the only engine of this node, or list all, by the options given.
+    """Attach to the only engine on this node with these options, or list all engines.
 
     Raises:
         SourceError: no engine runs, and there is no screen.
@@ -171,7 +171,7 @@ def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
 def _watch(
     engine: NearbyEngine, server_options: ServerOptions, options: WatchOptions
 ) -> int:
-    """Watch the engine; if inferwatch serves it, by its engine file."""
+    """Watch an engine: one of inferwatch by its engine file, others by address."""
     if engine.engine_id is None:
         return run_attach(replace(server_options, urls=(engine.attach_to,)), options)
     source = FoundEngine.of(engine.engine_id)

@@ -109,7 +109,7 @@ def _target(options: BaselineOptions) -> TargetServer:
 async def _plan(
     options: BaselineOptions, target: TargetServer
 ) -> tuple[BaselinePlan, tuple[int, ...]]:
-    """Return the plan, and the prompt lengths that do not fit."""
+    """Return the plan, and the prompt lengths that the model's context cannot hold."""
     served = await target.models()
     model = options.model or next(iter(served), None)
     if model is None:

@@ -123,7 +123,7 @@ def _row(name: str, deviation: Deviation) -> str:
 
 
 def _cells(*values_s: float | None) -> str:
-    """Format values in one unit; errors may be negative."""
+    """Format durations in one unit, as cells of a table; errors may be negative."""
     texts = format_durations(None if each is None else abs(each) for each in values_s)
     return "".join(
         f"{'-' if value is not None and value < 0 else ''}{text.strip()}".rjust(12)

@@ -95,7 +95,7 @@ class OutputForm(StrEnum):
 def form_of(
     *, text: bool, every_row: bool, markdown: bool, as_json: bool
 ) -> OutputForm | None:
-    """Return the form that was chosen; None if none was.
+    """Return the output form that was chosen; None if none was.
 
     Raises:
         UsageError: more than one was.
@@ -160,7 +160,7 @@ def _say(comparison: Comparison, form: OutputForm) -> None:
 
 
 def show_comparison(request: ComparisonRequest) -> int:
-    """Show the comparison on screen; the exit status is 0, as it is not a check.
+    """Show the comparison on screen; return 0, as no condition is checked.
 
     Raises:
         UsageError, StorageError: there is nothing to show.
@@ -173,7 +173,7 @@ def show_comparison(request: ComparisonRequest) -> int:
 
 
 def _tell(what: str) -> None:
-    """Show the progress on a terminal; elsewhere nothing, as it takes only seconds."""
+    """On a terminal, show what is being compared; elsewhere nothing, as it is quick."""
     if sys.stderr.isatty():
         say_now(f"comparing: {what} ...")
 

@@ -140,7 +140,7 @@ class DoctorReport:
         self._unicode = "utf" in (sys.stdout.encoding or "").lower()
 
     def head(self) -> list[str]:
-        """Return the first lines: versions and platform."""
+        """Return the report's first lines: versions and platform."""
         own = f"inferwatch {__version__} · {host.platform_line()}"
         return self._wrapped(own, "", "")
 

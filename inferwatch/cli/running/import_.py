@@ -37,7 +37,7 @@ def run_import(
 
 
 def _copies(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
-    """Return the paths of identical files given before it."""
+    """Return the paths of earlier files with the same contents as this one."""
     return [str(each.path) for each in before if each.digest == file.digest]
 
 

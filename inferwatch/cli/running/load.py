@@ -82,7 +82,7 @@ class SearchRuns:
         self._curve = PointPrinter()
 
     async def find(self, options: LoadOptions) -> RateSearch:
-        """Search until the rate is found, or the search is stopped."""
+        """Search for the highest rate that meets the objectives, unless stopped."""
         self._curve.head(_heading())
         search = RateSearch(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
@@ -104,7 +104,7 @@ class SearchRuns:
         return search
 
     async def sweep(self, what: str, values: Sequence[float]) -> None:
-        """Do one run for each value, in the given order."""
+        """Do a run for each value of the plan's field ``what``, in the given order."""
         self._curve.head(_heading())
         for number, value in enumerate(values, 1):
             change: dict[str, Any] = {what: value, "run_id": new_run_id()}
@@ -139,7 +139,7 @@ class SearchRuns:
         return self.fault is not None or self._stop.is_set()
 
     def _add(self, run: PointRun) -> PointRun:
-        """Keep a point and print it at once."""
+        """Keep the result of a run and print it at once."""
         self.runs.append(run)
         self._curve.tell(_line(run), self.runs)
         return run
@@ -155,7 +155,7 @@ def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
 
 
 async def run_points(options: LoadOptions, points: SearchRuns) -> dict[str, Any] | None:
-    """Run all points; return the result of a search, or None for a sweep."""
+    """Do all runs of a search or sweep; return a search's result, None for a sweep."""
     if options.find_rate:
         return search_json(await points.find(options), options.share)
     await points.sweep(*sweep_points(options.sweep or ""))
@@ -169,7 +169,7 @@ def print_points(
     points: SearchRuns,
     search: dict[str, Any] | None,
 ) -> int:
-    """Print the results, and return the exit status.
+    """Print the results of a search or sweep, and return the exit status.
 
     Raises:
         SourceError: the server or the generator was lost before the end.
@@ -226,7 +226,7 @@ def _load_text(plan: LoadPlan) -> str:
 
 
 def _failed(run: PointRun) -> list[str]:
-    """Return the first message of each kind of failure, to print below the point."""
+    """Return a line for each kind of failure in a run: its count and first message."""
     return [
         f"  {each.count:,} × {kind}: {error_text(each.first)}"[:COLUMNS]
         for kind, each in run.result.failures.items()
@@ -250,7 +250,7 @@ def _line(run: PointRun) -> str:
 
 
 def sentence(search: dict[str, Any]) -> str:
-    """Return what the tried rates show, as a sentence."""
+    """Return the result of a rate search as text: which rate met the objectives."""
     best, failed = search["highest_held_per_s"], search["lowest_failed_per_s"]
     share = f"{search['share_asked']:.0%} of requests"
     if best is None and failed is None and not search["ended"]:
@@ -264,7 +264,7 @@ def sentence(search: dict[str, Any]) -> str:
 
 
 def client_sentence(runs: Sequence[PointRun]) -> str:
-    """Return how many points were client-bound, and why; empty if none was."""
+    """Return how many runs were client-bound, and why; empty if none was."""
     bound = [run.result.verdict for run in runs if run.result.client_bound]
     if not bound:
         return ""
@@ -406,7 +406,7 @@ def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Sum
 
 
 def _server(watched: Summary) -> Summary | None:
-    """Return what the server's probe saw, at the vantages engine and frontend."""
+    """Return the part of a summary that the server's probe measured; None without."""
     if watched["engine"] is None:
         return None
     return {k: v for k, v in watched.items() if k not in {"client", "session_id"}}
@@ -433,7 +433,7 @@ def _print(
 
 
 def _refuse_lost_requests(path: Path | None) -> None:
-    """Refuse an unwritable file before the load, not after it."""
+    """Refuse a file for requests that cannot be written, before the load starts."""
     if path is None:
         return
     place = path if path.exists() else path.absolute().parent

@@ -73,7 +73,7 @@ class LoadOptions:
 
     @property
     def searches(self) -> bool:
-        """Whether there are several runs, not one."""
+        """Whether the options ask for several runs: a rate search, or a sweep."""
         return self.find_rate or self.sweep is not None
 
     @property
@@ -279,7 +279,7 @@ def _search_defaults(options: LoadOptions) -> dict[str, Any]:
 
 
 def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
-    """Refuse flags that say in two ways when to send."""
+    """Return the flags; refuse two that say differently when to send requests."""
     ways = [name for name in ARRIVAL_FIELDS if name in given]
     if len(ways) > 1:
         first, second = (FLAG_OF[name] for name in ways[:2])
@@ -299,7 +299,7 @@ READERS = {each.name: each.option.read for each in FIELDS if each.option.read}
 
 
 def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - a flag's
-    """Return the value that a flag's text stands for."""
+    """Return the value of a plan's field, parsed from the text of its flag."""
     read = READERS.get(name)
     if read is None:
         return value

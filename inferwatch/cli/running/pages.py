@@ -206,7 +206,7 @@ async def _served_page(engine_id: str, tell: Tell) -> AsyncIterator[SessionPage]
 
 
 def _recorded(command: str) -> tuple[SessionClock, Pipeline]:
-    """Return clock and pipeline of a session that is started on a screen."""
+    """Return the clock and the recording pipeline of a session started on a screen."""
     clock = SessionClock()
     recorder = open_recorder(command, clock, database=None, name=None, record=True)
     return clock, Pipeline(Model(), recorder)

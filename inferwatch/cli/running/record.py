@@ -76,7 +76,7 @@ def _with_found_servers(server_options: ServerOptions) -> ServerOptions:
 
 
 def _earlier_record(pipeline: Pipeline) -> str | None:
-    """Return which earlier record this one continues, for a note."""
+    """Return a sentence on the earlier record that this one continues; None without."""
     record, path = pipeline.record, pipeline.database
     if record is None or path is None:
         return None

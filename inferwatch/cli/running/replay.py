@@ -23,7 +23,7 @@ from inferwatch.record.sessions.sessions import SessionRow, find
 
 
 def overrides_of(slo: str | None, prices: Prices | None) -> ReplayOverrides:
-    """Return the objectives and prices that apply to the whole replay."""
+    """Return overrides that apply objectives and prices to the whole replay."""
     watched_slo = None if slo is None else WatchedSlo(t_ns=0, slo=slo)
     return ReplayOverrides(slo=watched_slo, prices=prices)
 

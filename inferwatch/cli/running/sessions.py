@@ -154,7 +154,7 @@ def retag_session(
 def named_sessions(
     path: Path, names: Sequence[str], *, bin_too: bool = False
 ) -> list[SessionRow]:
-    """Return the sessions of these names, each once.
+    """Return the sessions of these names, each session once.
 
     Raises:
         StorageError: there is no such session, or the file cannot be read.
@@ -259,7 +259,7 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 
 
 def print_sessions(rows: Sequence[SessionRow], sizes: SessionSizes) -> None:
-    """One line a session, newest first as they come; sizes are estimates."""
+    """Print a table of the sessions in the given order; their sizes are estimates."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     width = None if sys.stdout.isatty() else WIDE
     # Names and tags are the user's text: no markup.

@@ -244,13 +244,13 @@ class TuneLog:
         self._last_message: str | None = None
 
     async def show(self) -> None:
-        """Print updates until cancelled."""
+        """Print the updates of the tune until cancelled."""
         while True:
             self.tell(live=self._live_line)
             await asyncio.sleep(LIVE_S if self._live_line else LINES_S)
 
     def tell(self, *, live: bool = False) -> None:
-        """Print what is new, and on a terminal what is under way."""
+        """Print new messages and trials, and on a terminal the stage under way."""
         now = self._task.progress
         lines = [*self._sentences(now), *self._new_trials(now)]
         if lines and self._live_line:
@@ -269,7 +269,7 @@ class TuneLog:
                 yield trial_line(trial, now)
 
     def _sentences(self, now: TuneProgress) -> Iterator[str]:
-        """Yield messages that are new; the tune itself keeps only the latest."""
+        """Yield messages not yet printed; the tune itself keeps only the latest."""
         messages = list(now.said)
         start = 0
         if self._last_message in messages:
@@ -296,7 +296,7 @@ def left_text(now: TuneProgress) -> str:
 
 
 def stage_line(now: TuneProgress) -> str:
-    """Return what is under way: stage, setting, and progress."""
+    """Return a line on what is under way: stage, setting, and progress."""
     share = now.stage_share
     bar = ""
     if share is not None:
@@ -380,7 +380,7 @@ async def _headless(task: TuneTask) -> None:
 
 
 def refuse_unwritable(path: Path | None) -> None:
-    """Refuse an unwritable page before hours of measuring."""
+    """Refuse a page that cannot be written, before hours of measuring."""
     if path is None:
         return
     place = path if path.exists() else path.absolute().parent

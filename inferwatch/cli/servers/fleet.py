@@ -235,7 +235,7 @@ def shown_secrets(options: ServerOptions) -> list[str]:
 
 
 def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
-    """Return the named servers of the file, and those that are given by address."""
+    """Return the servers to watch: of the options, else of a given settings file."""
     uds = str(options.uds) if options.uds else None
     if options.probe and len(options.urls) > 1:
         raise UsageError("--probe is one server's: give no more than one URL with it")
@@ -251,7 +251,7 @@ def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
 
 
 def _entry(text: str, file: FleetFile) -> NamedServer:
-    """Return the server of that name, else one at that address."""
+    """Return the server of that name in the settings file, else one at that address."""
     named = {each.name: each for each in file.server if each.name}
     if text in named:
         return named[text]
@@ -283,7 +283,7 @@ def _server(
     own: Mapping[str, str],
     path: Path,
 ) -> Server:
-    """Return one server; options win over its entry, and that over the file.
+    """Return a server: options override its entry, which overrides file-wide keys.
 
     Raises:
         UsageError: it is invalid; the message has the line, if it is in the file.
@@ -324,7 +324,7 @@ def _all_headers(
 
 
 def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
-    """Return the headers of a file's entry, in which secrets must be references."""
+    """Return the headers of a server in the file, where secrets must be references."""
     if secret := literal_secrets(entry.headers):
         raise UsageError(
             f"the header {secret[0]} holds a secret: keep it elsewhere, and write "

@@ -26,7 +26,7 @@ from inferwatch.live.load.running_load import RunningLoad, begin_load
 from inferwatch.live.local_server import LocalServer, look_for
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.scenarios.scenario import finding_of
+from inferwatch.loadgen.scenarios.finding import finding_of
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.cross_check import CrossCheck, ServerBook, cross_check

@@ -12,11 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.scenarios.abandon import tell_abandon
-from inferwatch.metrics.load.scenarios.burst import tell_burst
-from inferwatch.metrics.load.scenarios.cache_cold import tell_cache_cold
-from inferwatch.metrics.load.scenarios.evidence import ScenarioEvidence, ScenarioFinding
-from inferwatch.metrics.load.scenarios.interference import tell_interference
 
 HOW_MUCH = (
     "rate_per_s",
@@ -207,22 +202,3 @@ def scenario_row(text: str) -> dict[str, Any]:
     ours = {*HOW_MUCH, *UNTIL, "rate_fraction", "warmup_s"}
     fields = SCENARIOS[text].fields
     return {"scenario": text, **{k: v for k, v in fields.items() if k not in ours}}
-
-
-# Interprets the results of scenarios.
-#
-# Separate from their declarations, because the generator and ``--help`` do not need the
-# arithmetic.
-
-TELLS: Mapping[str, Callable[[ScenarioEvidence], ScenarioFinding]] = {
-    INTERFERENCE.name: tell_interference,
-    ABANDON.name: tell_abandon,
-    BURST.name: tell_burst,
-    CACHE_COLD.name: tell_cache_cold,
-}
-
-
-def finding_of(name: str | None, evidence: ScenarioEvidence) -> ScenarioFinding | None:
-    """The finding of a scenario's run; None for an unknown scenario."""
-    tell = TELLS.get(name or "")
-    return tell(evidence) if tell is not None else None

@@ -123,12 +123,12 @@ class GpuPanel(Panel):
 
 
 def _whole(facts: Sequence[Line], width: int) -> Line:
-    """Return as many whole facts as fit, at least the first."""
+    """Return as many facts as fit uncut, at least the first."""
     return join_whole(facts, width, "  ") or fit(facts[0] if facts else (), width)
 
 
 def numbers_of(gpus: Iterable[GpuState]) -> dict[str, str]:
-    """Return GPU numbers by source, such as 0 and 1; a MIG slice of 1 is 1.0."""
+    """Return GPU numbers by source: 0, 1, and 1.0 for the first MIG slice of GPU 1."""
     numbers: dict[str, str] = {}
     slices: Counter[str] = Counter()
     listed = list(gpus)
@@ -145,7 +145,7 @@ def numbers_of(gpus: Iterable[GpuState]) -> dict[str, str]:
 
 
 def called(gpu: GpuState) -> str:
-    """Return the model, and the profile of a MIG slice."""
+    """Return a GPU's model, and the profile if it is a MIG slice."""
     name, profile = short_gpu_name(gpu.info.name), gpu.info.profile
     if profile is None or profile in name:
         return name
@@ -169,7 +169,7 @@ def _title(gpu: GpuState, number: str) -> Line:
 
 
 def _measured(gpu: GpuState, snapshot: Snapshot) -> Line:
-    """Return the source of the sample, its averaging time and age."""
+    """Return where a GPU's values come from, their averaging time and age."""
     if gpu.last_ns is None:
         return (TextRun("no sample yet", "muted"),)
     who = VIA.get(gpu.via or "nvml", gpu.via or "")
@@ -199,7 +199,10 @@ class Bar(NamedTuple):
 
 
 def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
-    """Return HBM, SM, occupancy and tensor bars, or why they are unknown: four rows."""
+    """Return bars of HBM, SM, occupancy and tensor cores, or why they are unknown.
+
+    They have four rows.
+    """
     lost = gpu.info.lost_because
     rows = _sentence("lost", lost, width) if lost else []
     traffic = _traffic(gpu, width)
@@ -224,14 +227,14 @@ def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
 
 
 def _bar_or_reason(bar: Bar, why: str | None, width: int) -> Line:
-    """Return a bar, or why it is unknown."""
+    """Draw a bar, or say why its value is unknown."""
     if bar.share is None and why:
         return fit(_labelled(bar.number.label, (TextRun(why, "faint"),)), width)
     return _bar(bar, width)
 
 
 def _sentence(label: str, why: str, width: int) -> list[Line]:
-    """Return a reason, wrapped to the height of the bars."""
+    """Wrap a reason into at most as many rows as the bars have."""
     folded = wrap(visible(why), max(width - LABEL, 10), break_on_hyphens=False)
     if len(folded) > MOST_ROWS:
         folded = [*folded[: MOST_ROWS - 1], f"{folded[MOST_ROWS - 1]}…"]
@@ -257,7 +260,7 @@ def _traffic(gpu: GpuState, width: int) -> str:
 
 
 def _value_width(width: int) -> int:
-    """Return the cells in front of each bar, so that bars are aligned."""
+    """Return how many cells stand in front of each bar, so that bars are aligned."""
     return 20 if width >= ROOMY else 11
 
 
@@ -325,7 +328,7 @@ Part = tuple[str, int, str, str]
 
 
 def _parts(gpu: GpuState, snapshot: Snapshot, used: int) -> Iterator[Part]:
-    """Yield weights, KV cache and the rest of the used memory."""
+    """Yield the parts of the used memory: weights, KV cache and the rest."""
     part, hardware = part_of(gpu, snapshot), snapshot.hardware
     weights = int((hardware.weight_bytes or 0) * part)
     kv = int((hardware.kv_bytes or 0) * part)
@@ -356,7 +359,7 @@ def _facts(gpu: GpuState, snapshot: Snapshot, width: int) -> Iterator[Sequence[L
 def _lines(
     gpu: GpuState, what: object, field: str, facts: Iterable[Line]
 ) -> Sequence[Line]:
-    """Return the known facts, else why there is none."""
+    """Return the known facts; if there are none, why ``field`` is unknown."""
     lines = [each for each in facts if each]
     if lines:
         return lines

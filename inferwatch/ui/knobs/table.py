@@ -33,12 +33,12 @@ MOST_CHANGES = 20
 
 
 def text_lines(title: str, text: str, width: int) -> list[Line]:
-    """Return a heading and sentences in place of a table."""
+    """Return a heading and a text, to be shown in place of a table."""
     return [_head(title, width), *_sentences([text], width)]
 
 
 def prediction_lines(title: str, prediction: WhatIf, width: int) -> list[Line]:
-    """Return the last minutes as measured and as predicted."""
+    """Return a table of the last minutes: measured, predicted, error of the model."""
     table = [["", "measured", "predicted", "error of the model"]]
     metrics = [r for r in rows(prediction) if r.name.split(",")[0] in PREDICTED]
     table += [[r.name, r.measured, r.predicted[0], r.error] for r in metrics]
@@ -58,7 +58,7 @@ def outcome_lines(
     waits: str,
     width: int,
 ) -> list[Line]:
-    """Return numbers before and after a change, with their intervals."""
+    """Return a table of numbers before and after a change, with their intervals."""
     table = [["", "before", waits or "after", "change"]]
     table += [
         _outcome_row(name, unit, before, after) for name, unit in _rows(before, after)
@@ -143,7 +143,7 @@ def _head(title: str, width: int) -> Line:
 
 
 def _columns(table: Sequence[Sequence[str]], inks: Sequence[str]) -> list[Line]:
-    """Align columns to the right."""
+    """Align a table's columns to the right, the first to the left."""
     widths = [max(cells_of(row[n]) for row in table) for n in range(len(table[0]))]
     lines: list[Line] = []
     for place, row in enumerate(table):

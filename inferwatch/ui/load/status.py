@@ -66,7 +66,7 @@ class LoadStatus(Panel):
     _wish = ""
 
     def show(self, view: ClientView | None, of: int, now_ns: int, wish: str) -> None:
-        """Show one of several runs, and a change requested just now."""
+        """Show one of ``of`` runs; ``wish`` is a change requested just now."""
         self._view, self._of = view, of
         self._now_ns, self._wish = now_ns, wish
         if view is not None and self.size.width:
@@ -75,7 +75,7 @@ class LoadStatus(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the rows; reasons against the client are never cut."""
+        """Draw the run; reasons not to trust its client are never cut."""
         view = self._view
         if view is None or view.run is None:
             return _nothing(width, self._wish)
@@ -122,7 +122,7 @@ def _head(view: ClientView, of: int, width: int) -> Line:
 
 
 def _progress(run: LoadRun, width: int) -> Line:
-    """Draw a progress bar if the run has an end."""
+    """Draw how far the run is, as a bar if it has an end."""
     progress = _how_far(run)
     if run.share is None:
         return progress
@@ -155,7 +155,7 @@ def _how_far(run: LoadRun) -> Line:
 def _counts(run: LoadRun, width: int) -> Line:
     """Draw requests sent and their outcomes, which add up.
 
-    Zero parts are left out if there is no room.
+    Outcomes that are zero are left out if there is no room.
     """
     if run.state is RunState.WARMING_UP:
         return (
@@ -203,7 +203,7 @@ def _per_s(label: str, rate: float | None, ink: str = "muted") -> Line:
 
 
 def _rates(view: ClientView, change: Line, width: int) -> Line:
-    """Draw requested, sent and completed rates; for a while also the one before."""
+    """Draw the requested, sent and completed rates, and a recent change of the load."""
     run = view.run
     if run is None:
         return ()
@@ -224,7 +224,7 @@ def _rates(view: ClientView, change: Line, width: int) -> Line:
 
 
 def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
-    """Return a change at once, and how long ago the generator followed it."""
+    """Return a requested change; later how long ago the generator followed it."""
     if wish:
         return (TextRun(wish, "accent"),)
     if run.before is None or run.changed_ns is None or run.state is RunState.ENDED:
@@ -248,7 +248,7 @@ def changed(before: float, after: float | None, *, users: bool) -> str:
 
 
 def _verdict(view: ClientView, width: int) -> Sequence[Line]:
-    """Return whether to trust the numbers: all reasons against it, else the lags."""
+    """Return whether to trust the client: all reasons not to, else its lags."""
     glyph, ink = VERDICTS.get(view.verdict, VERDICTS["UNKNOWN"])
     word = TextRun(f"{glyph} {client_words(view.verdict)}", f"{ink} bold")
     reasons = [*view.reasons, *([view.cause] if view.cause else [])]

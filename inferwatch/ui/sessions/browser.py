@@ -200,7 +200,7 @@ class SessionBrowser(Vertical, FilteredList):
 
     @work(group="sessions")
     async def look(self) -> None:
-        """Read the sessions; slow parts follow one by one."""
+        """Read the list of sessions; what is slow to read follows one by one."""
         self._wanted = True
         if self._polling:
             return
@@ -248,7 +248,7 @@ class SessionBrowser(Vertical, FilteredList):
         self._preview()
 
     def _preview(self) -> None:
-        """Show the session under the cursor; what is missing is read."""
+        """Preview the session under the cursor; what is missing is read."""
         if not self.query(PreviewPanel):
             return  # the browser is being taken down
         table, panel = self._table, self.query_one(PreviewPanel)
@@ -270,7 +270,7 @@ class SessionBrowser(Vertical, FilteredList):
 
     @work(group="preview", exclusive=True)
     async def _read(self, sessions: Sequence[ListedSession]) -> None:
-        """Read previews once the cursor rests."""
+        """Read the previews of sessions once the cursor has rested for a while."""
         await asyncio.sleep(REST_S)
         for each in sessions:
             try:
@@ -318,7 +318,7 @@ class SessionBrowser(Vertical, FilteredList):
             self.refresh_bindings()
 
     def action_close(self) -> None:
-        """Clear the filter, else the marks."""
+        """Clear the filter; without one, unmark the sessions."""
         if self._table.filter.text:
             self.query_one(FilterBar).clear()
         else:
@@ -346,7 +346,7 @@ class SessionBrowser(Vertical, FilteredList):
         self.post_message(self.ReplayRequested(session))
 
     def action_compare(self) -> None:
-        """Compare the marked sessions, or the one under the cursor with another."""
+        """Compare the marked sessions, else that under the cursor with another."""
         table = self._table
         numbers = list(table.marked)
         here = table.pointed
@@ -447,7 +447,7 @@ class SessionBrowser(Vertical, FilteredList):
 
 
 def _key_of(session: ListedSession) -> PreviewKey:
-    """Return the key of a preview, constant while a session is recorded."""
+    """Return the key of a session's cached preview, constant while it is recorded."""
     return session.row.id, None if session.recording else session.row.readings
 
 
@@ -502,11 +502,11 @@ class SessionsScreen(SessionScreen):
         yield SessionBrowser(self._database, chosen=self.view.sessions)
 
     def on_resize(self) -> None:
-        """Mark short screens."""
+        """Set the CSS class of short screens."""
         self.query_one(SessionBrowser).set_class(self.size.height < SHORT, "-short")
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """Update the tabs; the browser polls by itself."""
+        """Update the tabs; the session browser reads the file by itself."""
         del charts
         self.query_one(TabLine).show(now.window, hidden=self.hidden_tabs)
 

@@ -48,7 +48,7 @@ class Member:
 
 
 def members_of(step: Step, rows: Mapping[int, RequestRow]) -> list[Member]:
-    """Return prefilling members by their tokens, then the others in order."""
+    """Return a step's members: prefilled ones by their tokens, then the others."""
     first = prefilling(step)
     members = [
         Member(ordinal, scheduled, produced, place in first, rows.get(ordinal))

@@ -149,7 +149,7 @@ def _state(row: TuneRow, width: int) -> Line:
 
 
 def _extent(rows: Sequence[TuneRow]) -> Span | None:
-    """Return the range of all scores, widened by intervals within limits."""
+    """Return the range of all scores, widened by intervals up to a limit."""
     standings = [row.standing for row in rows if row.standing.score is not None]
     scores = [each.score for each in standings if each.score is not None]
     if not scores:
@@ -182,7 +182,7 @@ def _bar(extent: Span | None) -> Callable[[TuneRow, int], Line]:
 
 
 def interval_bar(score: float, span: Span | None, extent: Span, width: int) -> Line:
-    """Draw an interval on the scale of all rows.
+    """Draw a score and its interval, on the scale that all rows share.
 
     >>> "".join(r.text for r in interval_bar(5, (3, 8), (0, 10), 11))
     '   ━━●━━━  '

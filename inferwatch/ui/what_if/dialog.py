@@ -132,7 +132,7 @@ def _result_lines(result: WhatIf, width: int) -> Sequence[Line]:
 
 
 def _table(result: WhatIf, width: int) -> list[Line]:
-    """Return the columns that fit; the others are counted."""
+    """Return the columns of the table that fit, and how many more there are."""
     body = list(rows(result))
     titles = ["", "measured", "as it was", "error", *heads(result)]
     every = [
@@ -260,7 +260,7 @@ class WhatIfScreen(TableDialog):
             table.show(partial(_result_lines, result))
 
     async def _recorded(self) -> RecordedRun:
-        """Return the last minutes before the moment shown."""
+        """Return the steps and requests of the last minutes before the moment shown."""
         feed, source = self._feed, self._source
         now_ns = feed.now_ns()
         state = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))

@@ -62,9 +62,9 @@ class VerdictLine(LinePanel):
         opener: str = "",
         missed: Sequence[Line] = (),
     ) -> None:
-        """Show the verdict, and the slowest requests with their key.
+        """Show the verdict, and the slowest requests with the key that opens them.
 
-        Parts of a sentence about missed objectives go first.
+        ``missed`` are parts of a sentence on missed objectives, which go first.
         """
         self._missed = missed
         self._verdict, self._now_ns = verdict, now_ns
@@ -128,7 +128,7 @@ class ReadoutLine(LinePanel):
 
 
 def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
-    """Format the values that other screens show too, in the same order and colours."""
+    """Format a bin's values that all screens show, in the same order and colours."""
     timeline, kv = snapshot.timeline, snapshot.kv
     if snapshot.without_steps:
         return _counted(timeline, index)
@@ -152,7 +152,7 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
 
 
 def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
-    """Return the memory traffic: measured, else derived, else nothing."""
+    """Return the memory traffic in a bin: measured, else derived, else nothing."""
     for label, after, column in (
         ("HBM", "", timeline.hbm_bytes_per_s),
         ("memory", " derived", timeline.derived_bytes_per_s),
@@ -164,7 +164,7 @@ def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
 
 
 def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
-    """Return the values that a server without step readings counts."""
+    """Return a bin's values that a server without step readings counts."""
     means = (timeline.ttft_mean_s[index], timeline.itl_mean_s[index])
     ttft, itl = format_durations(means)
     running, usage = timeline.running_max, timeline.kv_usage
@@ -216,7 +216,7 @@ class LostBanner(Panel):
     def show(
         self, lost: Snapshot | None, at: str = "", keys: Iterable[Key] = ()
     ) -> None:
-        """Show the loss as of a snapshot after it, or hide it."""
+        """Show that the server was lost, as of a snapshot; None hides the banner."""
         self.display = lost is not None
         if lost is None:
             return

@@ -15,9 +15,9 @@ from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.plan.rates import flat
 from inferwatch.loadgen.prompts.prompts import Prompts
+from inferwatch.loadgen.scenarios.finding import TELLS
 from inferwatch.loadgen.scenarios.scenario import (
     SCENARIOS,
-    TELLS,
     fitted,
     fitted_plan,
     scenario_row,

@@ -15,7 +15,7 @@ from collectors.contract.readings import (
     TokenTimes,
     Vantage,
 )
-from inferwatch.loadgen.scenarios.scenario import finding_of
+from inferwatch.loadgen.scenarios.finding import finding_of
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.scenarios.evidence import (
     EngineTrail,

@@ -21,7 +21,7 @@ from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import new_book
 from inferwatch.loadgen.plan.plan import LoadPlan, PlanObjectives, objectives
 from inferwatch.loadgen.rate_search import RateSearch
-from inferwatch.loadgen.scenarios.scenario import finding_of
+from inferwatch.loadgen.scenarios.finding import finding_of
 from inferwatch.metrics.load.book import LoadBook, told_sum
 from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.load.request_latencies import tpot_ns, ttft_ns
