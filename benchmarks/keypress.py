@@ -29,7 +29,7 @@ from collectors.contract.readings import (
     Step,
     Vantage,
 )
-from inferwatch.feed import FeedState, NothingRecalled
+from inferwatch.feed import FeedState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
@@ -37,6 +37,7 @@ from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.terminal.terminal import TerminalDriver
+from tests.inferwatch.ui.conftest import NothingRecalled
 
 S = 1_000_000_000
 ENGINE = "engine-1"

@@ -47,5 +47,5 @@ def refusal(header: str) -> str | None:
     if header.lower() in SECRETS:
         return f"{header} is a secret of whoever asks, and is told to nobody"
     if _NAME.fullmatch(header) is None:
-        return f"{header!r} is no name of a request header, such as x-tenant"
+        return f"{header!r} is not a name of a request header, such as x-tenant"
     return None

@@ -133,7 +133,7 @@ class Playback(Protocol):
 
     @property
     def cannot_seek(self) -> str | None:
-        """Why only pausing works, fit to show; None when any moment can be shown."""
+        """Why only pausing works, as a text; None if any moment can be shown."""
         ...
 
     @property
@@ -159,7 +159,7 @@ class Playback(Protocol):
         ...
 
     async def seek(self, t_ns: int) -> None:
-        """Show that moment, kept within the span; a later call overtakes this one."""
+        """Show a moment, kept within the span; a later call overtakes this one."""
         ...
 
     async def step(self, count: int) -> None:
@@ -199,7 +199,7 @@ class LoadDesk(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """Why no load can be started now, fit to show; None when one can."""
+        """Why no load can be started now, as a text to show; None if one can."""
         ...
 
     async def start(self, plan: LoadPlan) -> None:
@@ -237,9 +237,9 @@ class Recall(Protocol):
     async def steps(
         self, start_ns: int, end_ns: int, source: str | None = None
     ) -> Sequence[Step]:
-        """Return steps that ended in a span, oldest first: the latest 20,000.
+        """Return the steps that ended in a span, oldest first: the latest 20,000.
 
-        They include their members.
+        The steps include their members.
         """
         ...
 
@@ -248,30 +248,16 @@ class Recall(Protocol):
         ...
 
 
-class NothingRecalled:
-    """A Recall that finds nothing, for sessions that keep nothing."""
-
-    async def steps(
-        self, start_ns: int, end_ns: int, source: str | None = None
-    ) -> Sequence[Step]:
-        del start_ns, end_ns, source
-        return ()
-
-    async def request(self, key: str) -> RequestStory | None:
-        del key
-        return None
-
-
 class CanarySwitch(Protocol):
     """Sends canary requests, tiny ones, to what is watched; off until turned on."""
 
     @property
     def on(self) -> tuple[str, ...]:
-        """The sources of the servers that they are sent to."""
+        """The sources of the servers that canary requests are sent to."""
         ...
 
     def targets(self, source: str | None) -> tuple[str, ...]:
-        """Return the sources they can be sent to: the given one, or all that answer."""
+        """Return where canaries can be sent: the given source, or all that answer."""
         ...
 
     def start(self, source: str | None) -> None:
@@ -297,7 +283,7 @@ class LimitDesk(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """Why no limit can be set now, fit to show; None when one can."""
+        """Why no limit can be set now, as a text to show; None if one can."""
         ...
 
     @property
@@ -314,8 +300,8 @@ class LimitDesk(Protocol):
     def answered(self) -> tuple[LiveLimits, ...]:
         """The limits in the engine's last answer, by rank; empty before any answer.
 
-        The engine reports a change as a reading with its next step; an idle engine has
-        none. Times in it are the engine's own.
+        The engine also reports a change as a reading with its next step, which an idle
+        engine does not take. Times in the answer are the engine's own.
         """
         ...
 
@@ -344,7 +330,7 @@ class Feed(Protocol):
 
     @property
     def state(self) -> FeedState:
-        """Where the numbers come from."""
+        """Where the numbers on screen come from."""
         ...
 
     @property
@@ -369,7 +355,7 @@ class Feed(Protocol):
 
     @property
     def playback(self) -> Playback | None:
-        """Moves the view to other moments; None while there is only the present."""
+        """What moves the view to other moments; None if there is only the present."""
         ...
 
     @property
@@ -377,17 +363,17 @@ class Feed(Protocol):
 
     @property
     def canary(self) -> CanarySwitch | None:
-        """Sends canary requests; None where that is impossible: in a replay."""
+        """What sends canary requests; None where that is impossible: in a replay."""
         ...
 
     @property
     def load_desk(self) -> LoadDesk | None:
-        """Starts and stops load; None where that is impossible: in a replay."""
+        """What starts and stops load; None where that is impossible: in a replay."""
         ...
 
     @property
     def limit_desk(self) -> LimitDesk | None:
-        """Sets the engine's limits; None where that is impossible: in a replay."""
+        """What sets the engine's limits; None where that is impossible: in a replay."""
         ...
 
     def now_ns(self) -> int:
@@ -405,22 +391,22 @@ class Feed(Protocol):
     def present(self, source: str | None = None) -> Snapshot:
         """Return the snapshot of now, whatever moment is shown, without requests.
 
-        It is for what must be seen at once: the header, losses, news. In a replay it
-        is of the moment shown.
+        Header, losses and news use it, as they must be seen at once. In a replay it is
+        of the moment shown.
         """
         ...
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
-        """Read GPUs ten times a second while they are on screen, else once.
+        """Read GPUs ten times a second while on screen, else once a second.
 
-        A screen with GPUs calls it when it is shown and when it is left. It also looks
-        again for a driver that was missing. In a replay it does nothing.
+        A screen with GPUs calls this when it is shown and when it is left. A driver
+        that was missing is looked for again. In a replay nothing happens.
         """
         ...
 
     @property
     def no_log(self) -> str:
-        """Why the log is empty when it is, fit to show."""
+        """Why there are no log lines, as a text to show."""
         ...
 
     def log_tail(self, lines: int) -> list[str]:

@@ -54,7 +54,7 @@ BYTES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
 def format_duration(duration_s: float | None) -> str:
-    """Format in seven columns and a unit of its own: ms or µs below a second.
+    """Format a duration in seven columns with its own unit: ms or µs below a second.
 
     >>> format_duration(0.0089)
     ' 8.9 ms'
@@ -123,7 +123,7 @@ def shared_unit(
 
 
 def format_in(unit: TimeUnit, duration_s: float | None) -> str:
-    """Format in six columns without the unit, which is shown once for all.
+    """Format a duration in six columns without its unit, which is shown once for all.
 
     >>> format_in(MILLISECONDS, 0.0208), format_in(MILLISECONDS, 1.59)
     ('  20.8', ' 1,590')
@@ -139,7 +139,7 @@ def format_in(unit: TimeUnit, duration_s: float | None) -> str:
 
 
 def format_durations(durations_s: Iterable[float | None]) -> tuple[str, ...]:
-    """Format in nine columns each, all in one unit.
+    """Format durations in nine columns each, all in one unit.
 
     >>> format_durations([0.198, 0.36])
     ('   198 ms', '   360 ms')
@@ -161,7 +161,7 @@ def format_durations(durations_s: Iterable[float | None]) -> tuple[str, ...]:
 def format_bracket(
     low_s: float, high_s: float | None, unit: TimeUnit | None = None
 ) -> str:
-    """Format two bounds of a duration, of any width; with a given unit, without it.
+    """Format the bounds of a duration, in any width; the unit, if given, is left out.
 
     >>> format_bracket(0, 0.01), format_bracket(1, 2.5), format_bracket(10, None)
     ('0–10 ms', '1–2.5 s', '> 10 s')
@@ -223,7 +223,7 @@ def format_met(least: float, most: float) -> str:
 
 
 def _round_figure(duration_s: float, unit: TimeUnit) -> str:
-    """Format a bound as its configuration writes it, without trailing zeros."""
+    """Format a round duration as a number of units, without trailing zeros."""
     figure = f"{duration_s / unit.seconds:,.3f}"
     return figure.rstrip("0").rstrip(".")
 
@@ -239,7 +239,7 @@ def about(text: str) -> str:
 
 
 def counted(count: int | None, noun: str, nouns: str = "") -> str:
-    """Format a count with its noun for a sentence; an irregular plural is given.
+    """Format a count with its noun; ``nouns`` is the plural if it is irregular.
 
     >>> counted(1, "request"), counted(1983, "request"), counted(None, "step")
     ('1 request', '1,983 requests', '– steps')
@@ -251,7 +251,7 @@ def counted(count: int | None, noun: str, nouns: str = "") -> str:
 
 
 def format_count(count: float | None) -> str:
-    """Format in seven columns, with commas; millions and more in three digits.
+    """Format a count in seven columns, with commas; millions and more in three digits.
 
     >>> format_count(5460)
     '  5,460'
@@ -270,7 +270,7 @@ def format_count(count: float | None) -> str:
 
 
 def format_rate(per_s: float | None) -> str:
-    """Format in seven columns without a unit: three digits if small, whole if large.
+    """Format a rate in seven columns without unit: three digits, or whole if large.
 
     >>> format_rate(18.24)
     '   18.2'
@@ -287,7 +287,7 @@ def format_rate(per_s: float | None) -> str:
 
 
 def format_figure(value: float | None) -> str:
-    """Format in seven columns without a unit: three digits, however small.
+    """Format a number in seven columns without a unit: three digits, however small.
 
     >>> format_figure(0.01234), format_figure(0.000071), format_figure(3610.4)
     (' 0.0123', '0.00007', '  3,610')
@@ -301,7 +301,7 @@ def format_figure(value: float | None) -> str:
 
 
 def price_places(prices: Iterable[float | None]) -> int:
-    """Return the decimals for prices that are read side by side.
+    """Return how many decimals to give all prices that are read side by side.
 
     >>> price_places([0.11, 0.085]), price_places([12.5, 1.18, None]), price_places([])
     (4, 2, 2)
@@ -311,7 +311,7 @@ def price_places(prices: Iterable[float | None]) -> int:
 
 
 def format_price(price: float | None, currency: str, places: int) -> str:
-    """Format with its currency, of any width.
+    """Format a price with its currency, in any width.
 
     >>> format_price(0.11, "$", 4), format_price(13_902, "€", 2)
     ('$0.1100', '€13,902.00')
@@ -338,7 +338,7 @@ def format_change(ratio: float | None) -> str:
 
 
 def format_bytes(size_bytes: float | None) -> str:
-    """Format in seven columns, in decimal units.
+    """Format a number of bytes in seven columns, in decimal units.
 
     >>> format_bytes(2_100_000)
     '2.10 MB'
@@ -355,7 +355,7 @@ def format_bytes(size_bytes: float | None) -> str:
 
 
 def format_flops(flops_per_s: float | None) -> str:
-    """Format in thirteen columns: floating-point operations per second.
+    """Format floating-point operations per second in thirteen columns.
 
     >>> format_flops(989e12), format_flops(1.98e15)
     ('  989 TFLOP/s', ' 1.98 PFLOP/s')
@@ -370,7 +370,7 @@ def format_flops(flops_per_s: float | None) -> str:
 
 
 def format_gigabytes(size_bytes: float | None) -> str:
-    """Format in seven columns, in decimal GB without the unit: a size or a rate.
+    """Format bytes, or bytes per second, in seven columns: decimal GB without unit.
 
     >>> format_gigabytes(3_352.3e9), format_gigabytes(80 << 30)
     ('  3,352', '   85.9')
@@ -447,7 +447,7 @@ def format_clock(t_ns: int | None) -> str:
 
 
 def _digits(value: float, most_places: int) -> str:
-    """Return three digits, with at most so many decimals; integers in full."""
+    """Format a value in three digits, at most ``most_places`` of them decimals."""
     for places in (3, 2, 1):
         if places <= most_places and round(value, places) < 10 ** (3 - places):
             return f"{value:.{places}f}"
@@ -455,7 +455,7 @@ def _digits(value: float, most_places: int) -> str:
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
-    """Format in the largest unit in which the value is at least one."""
+    """Format a value in the largest unit in which it is at least one."""
     for scale, name in units:
         digits = _digits(value / scale, 2)
         if "," not in digits:

@@ -17,7 +17,7 @@ _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)\s*([^\W\d]*)")
 
 
 def quantity(text: str) -> tuple[float, str] | None:
-    """Return a number and its unit in lower case; None if it is not that.
+    """Parse a number and its unit, which is put in lower case; None if it is neither.
 
     >>> quantity("1.5 GB"), quantity("30"), quantity("-1s")
     ((1.5, 'gb'), (30.0, ''), None)
@@ -29,12 +29,12 @@ def quantity(text: str) -> tuple[float, str] | None:
 
 
 def in_seconds(number: float, unit: str) -> float:
-    """Return seconds; the unit is one of `TIME_UNITS`."""
+    """Convert a number of one of `TIME_UNITS` to seconds."""
     return number / _PARTS[unit] if unit in _PARTS else number * _SECONDS[unit]
 
 
 def duration_s(text: str) -> float | None:
-    """Return seconds, which need no unit; None if it is no duration.
+    """Parse a duration, in seconds if it has no unit; None if it is no duration.
 
     >>> duration_s("90"), duration_s("35ms"), duration_s("2 h"), duration_s("10m")
     (90.0, 0.035, 7200.0, 600.0)
@@ -46,7 +46,7 @@ def duration_s(text: str) -> float | None:
 
 
 def size_bytes(text: str) -> int | None:
-    """Return bytes, of decimal units; None if it is no size.
+    """Parse a size in decimal units into bytes; None if it is no size.
 
     >>> size_bytes("5GB"), size_bytes("1.5 mb"), size_bytes("500M"), size_bytes("500")
     (5000000000, 1500000, None, None)
@@ -56,7 +56,7 @@ def size_bytes(text: str) -> int | None:
 
 
 def rate_per_s(text: str) -> float | None:
-    """Return a rate, which needs no unit; None if it is none.
+    """Parse a rate, per second if it has no unit; None if it is no rate.
 
     >>> rate_per_s("20"), rate_per_s("20/s"), rate_per_s("30 / min"), rate_per_s("a")
     (20.0, 20.0, 0.5, None)

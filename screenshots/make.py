@@ -29,7 +29,7 @@ from collectors.contract.clock import SessionClock
 from collectors.http.server import Server
 from embedded_engine.probe_settings import ProbeSettings
 from embedded_engine.tiny_model import make
-from inferwatch.cli.pages import tune_page
+from inferwatch.cli.running.pages import tune_page
 from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.engine.demo import demo_load, demo_source
 from inferwatch.live.engine.engine_session import EngineSession

@@ -42,7 +42,7 @@ GROUP_HEADER = "x-tenant"
 """Of the shared engine's requests."""
 
 hypothesis.settings.register_profile("busy", deadline=None)
-hypothesis.settings.load_profile("busy")  # a process that waits is no slow example
+hypothesis.settings.load_profile("busy")  # a process that waits is not a slow example
 
 gc.disable()  # what is collected stays
 

@@ -20,7 +20,7 @@ def read_plain(path: Path, most_bytes: int, *, only_ours: bool = False) -> bytes
     symbolic link, so only this user or root can have written it.
 
     Raises:
-        OSError: it cannot be read, is no regular file or is too large.
+        OSError: it cannot be read, is not a regular file or is too large.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC

@@ -204,7 +204,7 @@ def _chosen(directory: Path) -> Path:
     except OSError:
         return private_dir(directory)
     if not stat.S_ISDIR(place.st_mode):
-        raise RuntimeDirError(f"{directory} is no directory")
+        raise RuntimeDirError(f"{directory} is not a directory")
     if _is_shared(place):
         return directory
     if place.st_mode & OF_OTHERS:

@@ -200,7 +200,7 @@ class LossCounter:
         self._arrived: dict[str, int] = {}
 
     def start(self, stream: str, emitted: int) -> None:
-        """Start counting: readings emitted before are no losses."""
+        """Start counting: readings emitted before are not losses."""
         self._arrived[stream] = emitted
         self._missing[stream] = 0
 

@@ -212,7 +212,9 @@ class DcgmPage:
             self._series.clear()
         lines = [line for line in text.split("\n") if line.startswith(PREFIX)]
         if not lines:
-            raise ExpositionError("it is no dcgm-exporter: it tells no DCGM_FI_ fields")
+            raise ExpositionError(
+                "it is not a dcgm-exporter: it tells no DCGM_FI_ fields"
+            )
         gpus: dict[str, DcgmGpu] = {}
         for line in lines[:MOST_SERIES]:
             head, number = split_line(line)

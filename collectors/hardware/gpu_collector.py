@@ -76,10 +76,6 @@ class GpuCollector:
         self._closely = on
         self._wake.set()
 
-    def look_again(self) -> None:
-        """Retry a driver that was given up."""
-        self._wake.set()
-
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Batches of readings, each taken as soon as the event loop is free."""
         if self._over.is_set():

@@ -102,7 +102,7 @@ class DriverGoneError(Exception):
 
 
 FAILURES = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, UnicodeDecodeError)
-"""What a pynvml call may raise; NVMLLibraryMismatchError is no NVMLError."""
+"""What a pynvml call may raise; NVMLLibraryMismatchError is not an NVMLError."""
 
 
 def code_of(error: BaseException) -> int:

@@ -71,7 +71,7 @@ class Server:
         if not is_valid:
             text = "that" if "@" in self.url else repr(self.url)
             raise ServerError(
-                f"{text} is no address of a server: write it as "
+                f"{text} is not an address of a server: write it as "
                 "http://host:port, https://host/prefix or host:port"
             )
         path = parts.path.rstrip("/").removesuffix("/metrics").removesuffix("/v1")
@@ -80,7 +80,7 @@ class Server:
         object.__setattr__(self, "url", root)
         if self.probe.startswith(TCP) and not has_host_and_port(self.probe):
             raise ServerError(
-                f"{self.probe!r} is no address of a probe: write it as tcp://host:port"
+                f"{self.probe!r} is not an address of a probe: write it as tcp://host:port"
             )
         named = {name.lower() for name in self.headers}
         if parts.username is not None and "authorization" not in named:

@@ -127,7 +127,7 @@ def _read(path: Path) -> dict[str, object]:
     except OSError as error:
         raise KeyFileError(f"{path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise KeyFileError(f"{path} is no key file of ours") from error
+        raise KeyFileError(f"{path} is not a key file of ours") from error
 
 
 def _key(path: Path, found: dict[str, object], name: str) -> str:

@@ -83,7 +83,7 @@ class RemoteAgent:
         is_port = self.address.startswith(TCP) and has_host_and_port(self.address)
         if not (is_path or is_port):
             raise AgentError(
-                f"{self.address!r} is no address of an agent: write it as "
+                f"{self.address!r} is not an address of an agent: write it as "
                 "tcp://host:port or unix:/path"
             )
 

@@ -87,7 +87,7 @@ class SshAddress:
         user = f"{parts.username}@" if parts.username else ""
         if not host or f"{user}{host}".startswith("-") or parts.password:
             raise ServerError(
-                f"{text.rpartition('@')[2]!r} is no address for ssh: write it as "
+                f"{text.rpartition('@')[2]!r} is not an address for ssh: write it as "
                 "ssh://[user@]host[:port]/8000, with the server's port as it is there"
             )
         if not target.startswith(("http://", "https://")):

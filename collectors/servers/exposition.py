@@ -31,7 +31,7 @@ STARTED = "process_start_time_seconds"
 
 
 class ExpositionError(ValueError):
-    """The text is truncated or is no exposition; the message can be shown to users."""
+    """The text is truncated or not an exposition; the message can be shown to users."""
 
 
 class _Place(NamedTuple):
@@ -54,7 +54,7 @@ class ExposedSeries:
 
     def __init__(self) -> None:
         self.value: float | None = None
-        """None if the text was no valid number."""
+        """None if the text was not a valid number."""
         self.scrape = 0
         """Number of the scrape that last contained the series."""
 
@@ -197,7 +197,7 @@ class Exposition:
     def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
         labels = read_labels(head)
         if labels is None:
-            return self._without("lines that are no metrics")
+            return self._without("lines that are not metrics")
         return self._settle(places, labels)
 
     def _settle(
@@ -346,7 +346,7 @@ class Exposition:
 
 
 def _parsed(head: str) -> Mapping[str, str] | None:
-    """The labels of a series; None if the text is no valid series."""
+    """The labels of a series; None if the text is not a valid series."""
     try:
         (metric,) = text_string_to_metric_families(f"{head} 0\n")
         (sample,) = metric.samples
@@ -360,7 +360,7 @@ _labels = lru_cache(maxsize=4_096)(_parsed)
 
 
 def read_labels(head: str) -> Mapping[str, str] | None:
-    """The labels of a series; None if the text is no valid series."""
+    """The labels of a series; None if the text is not a valid series."""
     return _labels(head) if len(head) < LONGEST_SHARED else _parsed(head)
 
 

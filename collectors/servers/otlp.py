@@ -570,7 +570,7 @@ def _kind(request: h11.Request) -> str:
     """The encoding of a request's body.
 
     Raises:
-        Refused: it is no POST of spans.
+        Refused: it is not a POST of spans.
     """
     if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
         raise PostRefusedError(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")

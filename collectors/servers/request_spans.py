@@ -42,7 +42,7 @@ SCOPE_SPANS = SPAN = 2
 
 
 class NoSpansError(ValueError):
-    """The body is no trace export."""
+    """The body is not a trace export."""
 
 
 class OtlpPart(NamedTuple):
@@ -57,7 +57,7 @@ def parts_of_protobuf(body: bytes) -> Iterator[OtlpPart | None]:
     """Resources and spans in order; None marks work done on anything else.
 
     Raises:
-        NoSpansError: it is no OTLP message.
+        NoSpansError: it is not an OTLP message.
     """
     for number, begin, end in _fields(body, 0, len(body)):
         if number != RESOURCE_SPANS:
@@ -131,7 +131,7 @@ def parts_of_json(body: bytes) -> Iterator[OtlpPart | None]:
     """Resources and spans in OTLP's JSON encoding, as :func:`parts_of_protobuf` does.
 
     Raises:
-        NoSpansError: it is no OTLP message.
+        NoSpansError: it is not an OTLP message.
     """
     try:
         post = _decoder.decode(body)

@@ -390,7 +390,7 @@ def relay_probes(address: str, engine_id: str, report: Callable[[str], None]) ->
 def refused(address: str, key_file: Path | None) -> str | None:
     """Why this address cannot be used; None if it can."""
     if not has_host_and_port(address):
-        return f"{address} is no address to listen at: tcp://host:port"
+        return f"{address} is not an address to listen at: tcp://host:port"
     if key_file is None and not is_loopback(address):
         return (
             f"{address} can be reached by others, and any address but a loopback one "

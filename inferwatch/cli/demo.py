@@ -35,8 +35,8 @@ def demo(options: WatchOptions, probe: ProbeSettings, seed: int, sample: bool) -
         options = replace(options, headless=True)
     if sample:
         return _show_sample(options)
-    from inferwatch.cli.measure_peak import measure_once
-    from inferwatch.cli.session import run_engine_watch
+    from inferwatch.cli.running.measure_peak import measure_once
+    from inferwatch.cli.running.session import run_engine_watch
     from inferwatch.live.engine.demo import demo_load, demo_source
 
     if options.headless and options.duration_s is None:
@@ -47,8 +47,12 @@ def demo(options: WatchOptions, probe: ProbeSettings, seed: int, sample: bool) -
 
 
 def _show_sample(options: WatchOptions) -> int:
-    from inferwatch.cli.replay import overrides_of, replay_headless, replay_on_screen
-    from inferwatch.cli.replay_start import ReplayStart
+    from inferwatch.cli.running.replay import (
+        overrides_of,
+        replay_headless,
+        replay_on_screen,
+    )
+    from inferwatch.cli.running.replay_start import ReplayStart
     from inferwatch.sample import sample_file
 
     path, overrides = sample_file(), overrides_of(options.slo, options.prices)

@@ -5,7 +5,6 @@ from shlex import quote
 
 import click
 
-from collectors.probe.keys import KeyFileError, add_viewer
 from inferwatch.cli.say import say
 from inferwatch.errors import UsageError
 
@@ -26,6 +25,8 @@ def keys(directory: Path, viewer: str) -> None:
     inferwatch agent --listen tcp://0.0.0.0:9600 --key-file keys/probe.key --probe
     inferwatch attach http://gpu1:8000 --agent tcp://gpu1:9600 --agent-key alice.key
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from collectors.probe.keys import KeyFileError, add_viewer
+
     try:
         ours, his = add_viewer(directory, viewer)
     except KeyFileError as error:

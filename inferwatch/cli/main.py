@@ -222,7 +222,7 @@ def inferwatch(context: click.Context, slo: str | None, prices: Prices | None) -
     check_sqlite()
     command = context.invoked_subcommand
     if command is None:
-        from inferwatch.cli.attach import find_engines
+        from inferwatch.cli.running.attach import find_engines
 
         return find_engines(slo=slo, prices=prices)
     if slo is not None or prices is not None:

@@ -31,7 +31,7 @@ def _span(
     seconds = duration_s(value) or 0.0
     if not 0 < seconds <= MOST_SPAN_S:
         raise click.BadParameter(
-            f"{value!r} is no span up to a day: write it as 90s, 10min or 1h",
+            f"{value!r} is not a span up to a day: write it as 90s, 10min or 1h",
             context,
             param,
         )
@@ -46,7 +46,7 @@ def _size(
     size = size_bytes(value)
     if not size:
         raise click.BadParameter(
-            f"{value!r} is no size: write it as 500MB or 2GB", context, param
+            f"{value!r} is not a size: write it as 500MB or 2GB", context, param
         )
     return size
 
@@ -54,7 +54,7 @@ def _size(
 def _rules(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Check that the rules can be parsed."""
+    """Check that the rules for alarms can be parsed."""
     from inferwatch.live.alarms.rules import rules_of
 
     if value is not None:
@@ -68,7 +68,7 @@ def _rules(
 def _command(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> tuple[str, ...] | None:
-    """Split the command into words, and check that its program exists."""
+    """Split the command to run on an alert, and check that its program exists."""
     if value is None:
         return None
     try:
@@ -165,7 +165,7 @@ def alarm_options_of(
 
 
 def _options(values: dict[str, Any]) -> AlarmOptions:
-    """Keep the defaults of options that were not given."""
+    """Return alarm options: the given values, and defaults for those that are None."""
     called = {"keep": "keep_s", "record_after": "record_after_s"}
     called["alert_every"] = "alert_every_s"
     given = {name: value for name, value in values.items() if value is not None}
@@ -187,7 +187,7 @@ class FiniteRange(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no number, or infinite."""
+        """Refuse what is not a number, or infinite."""
         number = float(super().convert(value, param, ctx))
         if not isfinite(number):
             self.fail(f"{value!r} is not a usable number", param, ctx)
@@ -203,7 +203,7 @@ class DurationRange(FiniteRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no duration."""
+        """Refuse what is not a duration."""
         seconds = duration_s(value) if isinstance(value, str) else None
         return super().convert(value if seconds is None else seconds, param, ctx)
 
@@ -217,7 +217,7 @@ class RateRange(FiniteRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no rate."""
+        """Refuse what is not a rate."""
         rate = rate_per_s(value) if isinstance(value, str) else None
         return super().convert(value if rate is None else rate, param, ctx)
 
@@ -227,7 +227,7 @@ SOME_SECONDS = DurationRange(0, MOST_S, min_open=True)
 
 
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
-    """Check the name of a session; None if nothing printable is left of it."""
+    """Check a session's name; None without one, or if nothing in it is printable."""
     from inferwatch.record.sessions.housekeeping import checked_name
 
     if value is None:
@@ -266,10 +266,20 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
     return amount
 
 
+def database_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add ``--db``, with what is done with the file."""
+    return click.option(
+        "--db",
+        "database",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help=f"{what}  [env: INFERWATCH_DB]",
+    )
+
+
 def dcgm(
     context: click.Context, param: click.Parameter, urls: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Check that each URL can be one of a dcgm-exporter."""
+    """Check that each value can be the URL of a dcgm-exporter."""
     from collectors.hardware.dcgm import dcgm_server
     from collectors.http.server import ServerError
 
@@ -284,7 +294,7 @@ def dcgm(
 def group_header(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Check that the header holds no secret."""
+    """Check that the header to group requests by holds no secret."""
     if value is not None and (why := refusal(value)) is not None:
         raise click.BadParameter(why, context, param)
     return value
@@ -319,7 +329,7 @@ class WatchOptions:
     """What time or energy costs; None if not given."""
 
 
-_OPTIONS = [
+_OPTIONS: list[Callable[..., Any]] = [
     click.option(
         "--headless", is_flag=True, help="No screen: record, then print a summary."
     ),
@@ -341,12 +351,7 @@ _OPTIONS = [
         callback=name,
         help="Name the recorded session.",
     ),
-    click.option(
-        "--db",
-        "database",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Record into this SQLite file.  [env: INFERWATCH_DB]",
-    ),
+    database_option("Record into this SQLite file."),
     click.option("--no-record", is_flag=True, help="Record nothing."),
 ]
 _OPTIONS += ALARM_OPTIONS

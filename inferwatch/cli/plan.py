@@ -121,7 +121,7 @@ def _flag(name: str) -> str:
 
 
 def _find_model(model: str) -> ModelFiles:
-    """Return a preset, a file, a folder, or a model in the cache of Hugging Face."""
+    """Find a model: a preset, a file, a folder, or one in the Hugging Face cache."""
     key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
     path = Path(model).expanduser()
     if key in PRESETS and not path.exists():
@@ -152,13 +152,13 @@ def _cached(model: str) -> Iterator[Path]:
 
 
 def _stored(folder: Path) -> int | None:
-    """Return the size of the weights beside a configuration; None if there are none."""
+    """Return the size of the weight files beside a configuration; None without any."""
     sizes = [each.stat().st_size for each in folder.glob("model*.safetensors")]
     return sum(sizes) or None
 
 
 def _odd(stored: int | None, computed: int, given: Mapping[str, Any]) -> str | None:
-    """Return a warning if the files' size differs from that of the computed weights."""
+    """Return a warning if the weight files' size differs from the computed weights."""
     reshaped = given["dtype"] or given["quantization"] or given["weight_bits"]
     if stored is None or reshaped or abs(stored - computed) <= SAME_SIZE * computed:
         return None
@@ -179,7 +179,7 @@ def _read(file: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is not JSON: {error}") from error
     if not isinstance(config, dict):
-        raise UsageError(f"{file} is no configuration of a model: not a JSON object")
+        raise UsageError(f"{file} is not a configuration of a model: not a JSON object")
     return config
 
 
@@ -287,7 +287,7 @@ def _device(name: str, given: Mapping[str, Any]) -> Device:
 
 
 def _all_dtypes(tflops: float | None) -> dict[str, float]:
-    """Return the option's value for every dtype: it is meant for the model's own."""
+    """Return the peak FLOP/s that an option gives, the same for every dtype."""
     if tflops is None:
         return {}
     names = ("float32", "float16", "bfloat16", "float8", "int8", "float4")
@@ -377,7 +377,7 @@ class PositiveParam(click.ParamType[float]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no number, zero, or absurdly large."""
+        """Refuse what is not a number, zero, or absurdly large."""
         try:
             number = int(value) if self.whole else float(value)
         except (ValueError, OverflowError):

@@ -40,12 +40,12 @@ def say_coloured(text: str) -> None:
 
 
 def say_now(text: str) -> None:
-    """Overwrite the changing line on stderr."""
+    """Write a text over the progress line on stderr."""
     _write(f"{CLEAR}{visible(text)}", err=True, end="")
 
 
 def say_no_more() -> None:
-    """Clear the changing line for other output."""
+    """Clear the progress line, so that other output can follow."""
     _write(CLEAR, err=True, end="")
 
 
@@ -84,7 +84,7 @@ class RowsProgress:
         say_now(f"{what}: {done:,}{whole}{part}")
 
     def close(self) -> None:
-        """Clear the line for other output."""
+        """Clear the progress line, so that other output can follow."""
         if self._shown:
             say_no_more()
 

@@ -56,7 +56,7 @@ def serve(
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if uds is not None and (port is not None or host != LOOPBACK):
         raise click.UsageError("--uds replaces --host and --port: leave those out")
-    from inferwatch.cli.session import run_engine_watch
+    from inferwatch.cli.running.session import run_engine_watch
     from inferwatch.live.engine_source import serve_source
 
     if not shows_screens():

@@ -1,206 +1,39 @@
 """``inferwatch tune``: measure settings of an engine to find the best."""
 
-import asyncio
 import os
-import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
-from inferwatch.cli.blas import one_blas_thread
-
-with one_blas_thread():
-    import numpy  # noqa: F401, ICN001 - before those below
-
-from inferwatch.cli.load_options import (
-    ALLOW_LOAD,
-    FILE,
-    PLAN,
-    headers_of,
-    plan_options,
-)
+from inferwatch.cli.load_options import ALLOW_LOAD, FILE, PLAN, plan_options
 from inferwatch.cli.options import MOST_S, FiniteRange, SectionedCommand, name
-from inferwatch.cli.say import (
-    say,
-    say_coloured,
-    say_json,
-    say_no_more,
-    say_now,
-    shows_screens,
-)
-from inferwatch.cli.signals import interrupts
-from inferwatch.cli.tune_options import TuneOptions, tune_plan
-from inferwatch.cli.tune_record import list_tunes, recorded_tune
-from inferwatch.errors import UsageError
-from inferwatch.formatting import format_about, format_duration, format_rate
-from inferwatch.live.engine_source import require_vllm
 from inferwatch.loadgen.plan.option import Heading
-from inferwatch.printing.destination import Destination
-from inferwatch.printing.page import write_page
-from inferwatch.printing.text import painter
 from inferwatch.quantities import duration_s
-from inferwatch.record.file.location import default_database
 from inferwatch.studies.tune.plan import Goal
-from inferwatch.studies.tune.progress import (
-    TuneEnded,
-    TuneProgress,
-    TuneStage,
-    TuneTask,
-)
-from inferwatch.studies.tune.result.as_json import tune_json
-from inferwatch.studies.tune.result.printed import tune_markdown, tune_page, tune_text
-from inferwatch.studies.tune.result.scores import trial_text
-from inferwatch.studies.tune.running.run import TuneRun
-from inferwatch.studies.tune.trial import Trial
-from inferwatch.visible import visible
 
-INTERRUPTED = 130
-"""The exit status of a program that Ctrl-C ended."""
-
-
-def print_result(task: TuneEnded, options: TuneOptions) -> int:
-    """Print the result and write the page if asked, and return the exit status.
-
-    Raises:
-        UsageError: the page cannot be written.
-    """
-    now, plan = task.progress, task.plan
-    result = now.result
-    if result is None:
-        say(f"tune {now.tune_id}: nothing was measured", err=True)
-    elif options.as_json:
-        facts = {"outcome": task.outcome, **tune_json(result, plan, now.trials)}
-        say_json(facts)
-    elif options.markdown:
-        say(tune_markdown(result, plan))
-    else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
-        say_coloured(tune_text(result, plan, width, painter()))
-    if result is not None and options.html is not None:
-        page = Destination(path=options.html, force=True)
-        write_page(tune_page(result, plan, now.trials), page)
-    _say_where(task)
-    if task.outcome == "interrupted":
-        return INTERRUPTED
-    return int(result is None or result.best is None)
-
-
-def _say_where(task: TuneEnded) -> None:
-    """Print to stderr where the tune is recorded, and how to continue it."""
-    tune_id = task.progress.tune_id
-    if task.outcome == "done":
-        text = f"recorded as tune {tune_id}: `inferwatch tune --show {tune_id}`"
-    else:
-        goes_on = f"continue with `inferwatch tune --resume {tune_id}`"
-        text = f"tune {tune_id} {task.outcome}; {goes_on}"
-    say(f"inferwatch: {text}", err=True)
-
-
-LIVE_S, LINES_S = 0.25, 0.5
-"""Intervals between two updates, on a terminal and elsewhere."""
-BAR_CELLS = 16
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @contextmanager
-def shown_tune(task: TuneTask) -> Iterator[None]:
-    """Show the progress of a tune while the context lasts."""
-    log = TuneLog(task)
-    showing = asyncio.create_task(log.show())
+def one_blas_thread() -> Iterator[None]:
+    """Limit NumPy, if the context is the first to import it, to one BLAS thread.
+
+    Where matrices are small, threads that wait for each other beside a busy engine make
+    them slower, too. Processes that we start do not inherit the limit.
+    """
+    if BLAS_THREADS in os.environ:
+        yield
+        return
+    os.environ[BLAS_THREADS] = "1"
     try:
         yield
     finally:
-        showing.cancel()
-        log.tell()
-
-
-class TuneLog:
-    """Prints each trial and each message of a tune once."""
-
-    def __init__(self, task: TuneTask) -> None:
-        self._task = task
-        self._live_line = sys.stderr.isatty()
-        self._trials = 0
-        self._last_message: str | None = None
-
-    async def show(self) -> None:
-        """Print updates until cancelled."""
-        while True:
-            self.tell(live=self._live_line)
-            await asyncio.sleep(LIVE_S if self._live_line else LINES_S)
-
-    def tell(self, *, live: bool = False) -> None:
-        """Print what is new, and on a terminal what is under way."""
-        now = self._task.progress
-        lines = [*self._sentences(now), *self._new_trials(now)]
-        if lines and self._live_line:
-            say_no_more()
-        for line in lines:
-            say(line, err=True)
-        if live and now.stage is not TuneStage.DONE:
-            say_now(stage_line(now))
-        elif self._live_line:
-            say_no_more()
-
-    def _new_trials(self, now: TuneProgress) -> Iterator[str]:
-        fresh, self._trials = now.trials[self._trials :], len(now.trials)
-        for trial in fresh:
-            if trial.record.number > now.earlier:
-                yield trial_line(trial, now)
-
-    def _sentences(self, now: TuneProgress) -> Iterator[str]:
-        """Yield messages that are new; the tune itself keeps only the latest."""
-        messages = list(now.said)
-        start = 0
-        if self._last_message in messages:
-            start = len(messages) - messages[::-1].index(self._last_message)
-        for text in messages[start:]:
-            yield f"{format_duration(now.elapsed_s)}  {text}"
-        if messages:
-            self._last_message = messages[-1]
-
-
-def trial_line(trial: Trial, now: TuneProgress) -> str:
-    """Return a trial's result, and how long the tune will still take."""
-    record, came = trial.record, trial_text(trial, now.goal)
-    left = f"; {left_text(now)}" if left_text(now) else ""
-    elapsed = format_duration(now.elapsed_s)
-    return f"{elapsed}  #{record.number} {record.point.text}: {came}{left}"
-
-
-def left_text(now: TuneProgress) -> str:
-    """Return a text such as ``about 12 min left``; empty if that is unknown."""
-    if now.left_s is None or now.stage is TuneStage.DONE:
-        return ""
-    return f"about {format_about(now.left_s)} left"
-
-
-def stage_line(now: TuneProgress) -> str:
-    """Return what is under way: stage, setting, and progress."""
-    share = now.stage_share
-    bar = ""
-    if share is not None:
-        filled = round(min(share, 1.0) * BAR_CELLS)
-        bar = "━" * filled + "╌" * (BAR_CELLS - filled) + "  "
-    at = f" {now.now.point.text}" if now.now else ""
-    if now.rate_per_s is not None:
-        at += f" at {format_rate(now.rate_per_s).strip()} requests/s"
-    facts = [f"{now.stage}{at}", f"{now.stage_s:.0f} s", left_text(now)]
-    return bar + "  ".join(each for each in facts if each)
+        del os.environ[BLAS_THREADS]
 
 
 UNUSED_LOAD_FLAGS = {
-    *("--duration", "--model", "--slo", "--warmup"),
-    *("--insecure", "--http2", "--transport"),
-}
-"""Flags of a load that a tune has in another form or does not need, as the engine is
-its own or on this host."""
-
-
-LOAD = {
     *("--duration", "--model", "--slo", "--warmup"),
     *("--insecure", "--http2", "--transport"),
 }
@@ -219,17 +52,17 @@ class DurationParam(click.ParamType[float]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no duration, or no usable one."""
+        """Refuse what is not a duration, or not a usable one."""
         span_s = duration_s(str(value))
         if span_s is None:
-            self.fail(f"{value!r} is no span of time: write 30s, 20min or 2h")
+            self.fail(f"{value!r} is not a span of time: write 30s, 20min or 2h")
         if not 0 < span_s <= MOST_S:
-            self.fail(f"{value!r} is no usable span of time", param, ctx)
+            self.fail(f"{value!r} is not a usable span of time", param, ctx)
         return span_s
 
 
 def _load(heading: Heading) -> list[click.Option]:
-    """Return the flags of a load under a heading, without those not used."""
+    """Return the flags of a load under a heading of ``--help`` that a tune uses."""
     options = plan_options(heading)
     return [each for each in options if not UNUSED_LOAD_FLAGS & set(each.opts)]
 
@@ -387,85 +220,10 @@ def tune(target: str | None, flags: tuple[str, ...], **given: Any) -> int:  # no
     Exit status: 0 a result, 1 nothing could be measured, 2 wrong usage, 3 no engine,
     130 interrupted (what was measured is told, and --resume goes on).
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    with one_blas_thread():
+        from inferwatch.cli.running.tune import run_tune
+        from inferwatch.cli.running.tune_plan import TuneOptions
+
     names = TuneOptions.__dataclass_fields__.keys() & given.keys()
     own = {name: given.pop(name) for name in names}
     return run_tune(TuneOptions(target=target, flags=flags, fields=given, **own))
-
-
-def run_tune(options: TuneOptions) -> int:
-    """Run the command, and return the exit status.
-
-    Raises:
-        InferwatchError: there is no engine, or the options cannot work.
-    """
-    refuse_unwritable(options.html)
-    database = options.database or default_database()
-    match options.recorded:
-        case "--list":
-            return list_tunes(database, as_json=options.as_json)
-        case "--show":
-            return print_result(recorded_tune(database, options.show or ""), options)
-        case "--resume":
-            task = resumed_tune(database, options)
-        case _:
-            task = new_tune(database, options)
-    return carry_out(task, options)
-
-
-def new_tune(database: Path, options: TuneOptions) -> TuneRun:
-    plan = tune_plan(options)
-    if plan.url is None:
-        require_vllm()
-    return TuneRun(
-        plan,
-        database,
-        headers=headers_of(()) if plan.url else None,
-        allow_load=options.allow_load,
-    )
-
-
-def resumed_tune(database: Path, options: TuneOptions) -> TuneRun:
-    """Return a recorded tune, to be continued."""
-    headers = headers_of(())
-    return TuneRun.resumed(
-        database, options.resume or "", headers=headers, allow_load=options.allow_load
-    )
-
-
-def carry_out(task: TuneTask, options: TuneOptions) -> int:
-    """Run a tune, on the screen or headless, and return the exit status.
-
-    Raises:
-        InferwatchError: it could not be carried out.
-    """
-    on_screen = options.on_screen and shows_screens()
-    try:
-        if on_screen:
-            from inferwatch.cli.on_screen import show_on_screen
-            from inferwatch.cli.pages import tune_page
-            from inferwatch.ui.terminal.terminal import terminal
-
-            show_on_screen(tune_page(task, terminal().say))
-        else:
-            asyncio.run(_headless(task))
-    except BaseException:
-        if task.progress.result is not None and task.progress.trials:
-            print_result(task, options)
-        raise
-    return print_result(task, options)
-
-
-async def _headless(task: TuneTask) -> None:
-    plan = task.plan
-    say(f"tune {plan.tune_id} of {visible(plan.url or plan.model)}", err=True)
-    with interrupts() as stop, shown_tune(task):
-        await task.run(stop)
-
-
-def refuse_unwritable(path: Path | None) -> None:
-    """Refuse an unwritable page before hours of measuring."""
-    if path is None:
-        return
-    place = path if path.exists() else path.absolute().parent
-    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
-        raise UsageError(f"--html: {path} cannot be written")

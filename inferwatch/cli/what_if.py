@@ -1,98 +1,15 @@
 """``inferwatch what-if``: predict a recorded load under another setting."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from collectors.contract.readings import AnyReading
-from inferwatch.cli.replay_start import session_location
-from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
-from inferwatch.errors import UsageError
-from inferwatch.record.connections import reading
-from inferwatch.record.lookup.recorded_readings import chosen_readings
-from inferwatch.record.sessions.sessions import SessionRow, find
-from inferwatch.studies.what_if.heard import KINDS
-from inferwatch.studies.what_if.prediction import predict
-from inferwatch.studies.what_if.recorded import recorded_run
-from inferwatch.studies.what_if.setting import SettingChange, combined
-from inferwatch.studies.what_if.table import as_json, text
-
-PATIENCE = 1_000
-"""How many readings are read between two updates of the progress."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfOptions:
-    """The options of ``inferwatch what-if``, as the user gave them."""
-
-    max_num_seqs: tuple[int, ...] = ()
-    max_num_batched_tokens: tuple[int, ...] = ()
-    kv_blocks: tuple[int, ...] = ()
-    rate: tuple[float, ...] = ()
-    source: str | None = None
-    as_json: bool = False
-
-    def changes(self) -> list[SettingChange]:
-        """Return a change for each combination of values.
-
-        Raises:
-            UsageError: nothing is to be changed, or there are too many combinations.
-        """
-        changes = combined(
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            kv_blocks=self.kv_blocks,
-            rate=self.rate,
-        )
-        if not changes:
-            raise UsageError(
-                "what if what? Give one of --max-num-seqs, --max-num-batched-tokens, "
-                "--kv-blocks, --rate"
-            )
-        return changes
-
-
-def tell_what_if(path: Path, session: str, options: WhatIfOptions) -> int:
-    """Print the predictions; return 1 if none could be made.
-
-    Raises:
-        InferwatchError: there is no such session, or nothing to predict from.
-    """
-    changes = options.changes()
-    row = find(path, session)
-    with closing(RowsProgress()) as progress, reading(path) as connection:
-        connection.execute("BEGIN")
-        readings = chosen_readings(connection, row.session, KINDS)
-        run = recorded_run(_watched(readings, row, progress), options.source)
-        result = predict(run, changes, lambda n: progress.at("simulating", n, None))
-    if options.as_json:
-        say_json(as_json(result, row.id))
-    else:
-        say(text(result, row.id))
-    say_damage(path)
-    return int(all(each.outcome is None for each in result.predictions))
-
-
-def _watched(
-    readings: Iterator[AnyReading], row: SessionRow, progress: RowsProgress
-) -> Iterator[AnyReading]:
-    for place, each in enumerate(readings):
-        if not place % PATIENCE:
-            progress.at(f"reading {row.id}", place, row.readings)
-        yield each
+from inferwatch.cli.options import database_option
 
 
 @click.command(short_help="Predict latencies at another setting or rate.")
 @click.argument("session", default="last")
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
-)
+@database_option("The SQLite file that holds the session.")
 @click.option(
     "--max-num-seqs",
     type=click.IntRange(1, 65_536),
@@ -152,6 +69,9 @@ def what_if(
     was seen, it is said that it cannot be told (exit status 1 where nothing can).
     Steps are told by the probe: without one there is nothing to predict from.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.running.replay_start import session_location
+    from inferwatch.cli.running.what_if import WhatIfOptions, tell_what_if
+
     path, name = session_location(session, database)
     options = WhatIfOptions(
         max_num_seqs=max_num_seqs,

@@ -1,146 +1,16 @@
 """``inferwatch why``: what made requests slow."""
 
-import asyncio
-from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from inferwatch.cli.say import say, say_damage, say_json
-from inferwatch.errors import UsageError
-from inferwatch.metrics.load.book import BY_US
-from inferwatch.metrics.load.view import FailureCount
-from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.metrics.story.telling import tell
-from inferwatch.printing.summary.why import Why, why_json, why_text
-from inferwatch.printing.text import shortened
-from inferwatch.record.connections import reading
-from inferwatch.record.lookup.record_lookup import RecordLookup
-from inferwatch.record.replay.player import Player
-from inferwatch.record.sessions.sessions import find
-
-SHOWN = 5
-"""How many requests are listed when the given id is ambiguous."""
-PROBED = "SELECT 1 FROM engines WHERE session = ?"
-FAILED = """
-SELECT failure, count(*), coalesce(detail, ''), min(ordinal) FROM client_requests
-WHERE session = ?1 AND end_ns <= ?2 AND failure NOT IN ({ours}) AND NOT EXISTS (
-  SELECT 1 FROM client_requests
-  WHERE session = ?1 AND end_ns <= ?2 AND first_token_ns IS NOT NULL
-) GROUP BY failure ORDER BY count(*) DESC LIMIT 1
-"""
-"""The commonest failure, if no request was answered; ``min`` picks the first's detail.
-Requests that we ended ourselves did not fail."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhyOptions:
-    """The options of ``inferwatch why``, as the user gave them."""
-
-    request: str | None
-    at: str | None
-    most: int
-    as_json: bool
-
-
-def print_why(path: Path, session: str, options: WhyOptions) -> int:
-    """Print the answer, and return the exit status.
-
-    Raises:
-        InferwatchError: there is no such session, request or moment.
-    """
-    from inferwatch.cli.replay_start import ReplayStart
-    from inferwatch.record.replay.player import Player
-
-    with closing(Player.open(path, session)) as player:
-        moment_ns = ReplayStart(at=options.at).moment(player)
-        if options.request is None:
-            why = _slowest_requests(player, path, moment_ns, options.most)
-        else:
-            now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
-            why = _one_request(path, player.record.session_id, options.request, now_ns)
-        if options.as_json:
-            say_json(why_json(why))
-        else:
-            say(why_text(why, lambda t_ns: player.wall_text(t_ns, ms=True)))
-    say_damage(path)
-    return 0
-
-
-def _slowest_requests(
-    player: "Player", path: Path, moment_ns: int | None, most: int
-) -> "Why":
-    """Return the slowest requests of the session up to a moment."""
-    from inferwatch.metrics.story.telling import tell
-    from inferwatch.printing.summary.why import Why
-    from inferwatch.record.connections import reading
-
-    ours = ", ".join(f"'{each}'" for each in sorted(BY_US))
-
-    now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
-    asyncio.run(player.playback.seek(now_ns))
-    slowest = player.snapshot(SnapshotQuery(Window.SESSION, client=False)).slowest
-    session_id = player.record.session_id
-    with reading(path) as connection:
-        connection.execute("BEGIN")
-        lookup = RecordLookup(connection, session_id)
-        keys = lookup.slowest(now_ns, most)
-        stories = [tell(lookup, key, now_ns) for key in keys]
-        row = find(path, session_id).session
-        is_probed = connection.execute(PROBED, (row,)).fetchone() is not None
-        failed = connection.execute(FAILED.format(ours=ours), (row, now_ns)).fetchone()
-    return Why(
-        session_id=session_id,
-        now_ns=now_ns,
-        slowest=slowest,
-        stories=tuple(each for each in stories if each is not None),
-        is_probed=is_probed,
-        failed=FailureCount(kind=failed[0], count=failed[1], first=failed[2])
-        if failed
-        else None,
-    )
-
-
-def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> "Why":
-    """Return the story of the request whose id contains the text.
-
-    Raises:
-        UsageError: no request matches, or more than one.
-    """
-    from inferwatch.printing.summary.why import Why
-
-    with reading(path) as connection:
-        connection.execute("BEGIN")
-        lookup = RecordLookup(connection, session_id)
-        matches = lookup.meant(query, SHOWN + 1)
-        if not matches:
-            raise UsageError(
-                f"{session_id} has no request {shortened(query, 60)}: give the id its "
-                "client sent, or a part of it"
-            )
-        if len(matches) > 1:
-            names = ", ".join(shortened(name, 60) for _, name in matches[:SHOWN])
-            more = " and more" if len(matches) > SHOWN else ""
-            raise UsageError(
-                f"{shortened(query, 60)} may be any of {names}{more}: give more of it"
-            )
-        story = tell(lookup, matches[0][0], now_ns)
-    if story is None:
-        raise UsageError(f"{shortened(matches[0][1], 60)} had not come by then")
-    return Why(session_id=session_id, now_ns=now_ns, stories=(story,), asked=True)
+from inferwatch.cli.options import database_option
 
 
 @click.command(short_help="Why requests were slow: queue, prefill, late tokens.")
 @click.argument("session", default="last")
 @click.argument("request_id", metavar="[REQUEST]", required=False)
-@click.option(
-    "--db",
-    "database",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The SQLite file that holds the session.  [env: INFERWATCH_DB]",
-)
+@database_option("The SQLite file that holds the session.")
 @click.option(
     "--at",
     metavar="TIME",
@@ -185,7 +55,8 @@ def why(
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.replay_start import session_location
+    from inferwatch.cli.running.replay_start import session_location
+    from inferwatch.cli.running.why import WhyOptions, print_why
 
     path, name = session_location(session, database)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)

@@ -19,7 +19,7 @@ def first_number(text: Mapping[str, Any], names: Sequence[str]) -> int | None:
     """The first of these keys that is set; a list of equal numbers counts as one.
 
     Raises:
-        ShapeError: the value is no whole number, or out of range.
+        ShapeError: the value is not a whole number, or out of range.
     """
     for name in names:
         value = text.get(name)
@@ -30,7 +30,7 @@ def first_number(text: Mapping[str, Any], names: Sequence[str]) -> int | None:
         if value is None or isinstance(value, bool) or value == []:
             continue
         if not isinstance(value, int):
-            raise ShapeError(f"{name} is {value!r:.40}, which is no whole number")
+            raise ShapeError(f"{name} is {value!r:.40}, which is not a whole number")
         if not 0 <= value < MOST:
             raise ShapeError(f"{name} is {value!s:.40}")
         return value
@@ -41,11 +41,11 @@ def items(text: Mapping[str, Any], name: str) -> list[Any]:
     """A list; empty if it is not set.
 
     Raises:
-        ShapeError: the value is no list.
+        ShapeError: the value is not a list.
     """
     value = text.get(name)
     if value is not None and not isinstance(value, list):
-        raise ShapeError(f"{name} is {value!r:.40}, which is no list")
+        raise ShapeError(f"{name} is {value!r:.40}, which is not a list")
     return value or []
 
 

@@ -9,11 +9,19 @@ from enum import StrEnum
 
 from inferwatch.limits.cache import kv_bytes, kv_shards, max_requests
 from inferwatch.limits.devices import Device
-from inferwatch.limits.latency import e2el_s, load_floor_s, ttft_floor_s
 from inferwatch.limits.parameters import Parameters, parameters, weight_bytes
 from inferwatch.limits.roofline import compute_bound_batch, ridge_point
 from inferwatch.limits.shape import ModelShape
-from inferwatch.limits.step import StepCosts, StepSums, StepWork, binding, floor_s
+from inferwatch.limits.step import (
+    StepCosts,
+    StepSums,
+    StepWork,
+    binding,
+    e2el_s,
+    floor_s,
+    load_floor_s,
+    ttft_floor_s,
+)
 
 
 def cost_per_million(gpu_hour: float, gpus: int, tokens_per_s: float) -> float:

@@ -129,10 +129,6 @@ class StepSums(NamedTuple):
         """Sums of one prompt, or of a chunk of it after ``before`` computed tokens."""
         return cls.of_requests([(tokens, before)], window, chunked=chunked)
 
-    def plus(self, other: "StepSums") -> "StepSums":
-        """The sums of both batches in one step."""
-        return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
-
 
 def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
     """Query-key pairs of a chunk: each token attends to all before it and to itself.
@@ -338,3 +334,50 @@ def _activations(shape: ModelShape, tensor_parallel: int) -> float:
         ffn += experts.layers * experts.per_token * routed
         ffn += experts.layers * shared if experts.shared_ffn else 0
     return (attention + ffn) * shape.other_bits / 8
+
+
+# Lower bounds of user-visible latencies: sums of the floors of their steps.
+#
+# Communication between GPUs, host overhead and queueing come on top.
+
+
+def ttft_floor_s(
+    costs: StepCosts,
+    steps: Iterable[StepSums],
+    bytes_per_s: float | None,
+    flops: float | None,
+) -> float | None:
+    """Lower bound of the time to first token of a prompt that does not queue.
+
+    In one step, or in chunks, each of which reads the weights again (Agrawal et al.,
+    *Sarathi-Serve*, arXiv 2403.02310, section 3).
+    """
+    least = 0.0
+    for each in steps:
+        step_s = floor_s(costs.work(each), bytes_per_s, flops)
+        if step_s is None:
+            return None
+        least += step_s
+    return least
+
+
+def e2el_s(ttft_s: float, tpot_s: float, output_tokens: int) -> float:
+    """TTFT + (N − 1) · TPOT, as the first token is in TTFT.
+
+    As MLPerf Inference and vLLM's benchmarks define TPOT.
+    """
+    return ttft_s + max(0, output_tokens - 1) * tpot_s
+
+
+def load_floor_s(
+    weight_bytes: float,
+    storage_bytes_per_s: float | None,
+    pcie_bytes_per_s: float | None,
+) -> float | None:
+    """Lower bound of the time to load weights from storage to a GPU: the slower link.
+
+    Both transfers can overlap entirely (Fu et al., *ServerlessLLM*, arXiv 2401.14351,
+    section 4).
+    """
+    known = [each for each in (storage_bytes_per_s, pcie_bytes_per_s) if each]
+    return weight_bytes / min(known) if known else None

@@ -3,7 +3,6 @@
 from collections import OrderedDict, deque
 from collections.abc import Collection
 from operator import attrgetter
-from typing import TypeVar
 
 import msgspec
 
@@ -41,7 +40,6 @@ BYTES_A_RECORD = 900
 BYTES_A_GAP = 40
 BYTES_A_SAMPLE = 600
 LISTS = ("members", "scheduled", "produced", "preempted")
-Kept = TypeVar("Kept", Step, GpuSample)
 
 
 class RecentSteps:

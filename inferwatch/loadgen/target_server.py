@@ -192,7 +192,7 @@ def _authorization(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, 
 def sums(exposition: str) -> dict[str, float]:
     """Samples of a Prometheus text by name, summed over labels.
 
-    Samples that are no number, such as NaN, are left out.
+    Samples that are not numbers, such as NaN, are left out.
     """
     totals: dict[str, float] = {}
     for line in exposition.splitlines():

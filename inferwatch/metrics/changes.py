@@ -39,7 +39,7 @@ OF_THE_WATCH = {
     *("t_ns", "pid", "source", "rank", "name", "url", "uds", "advice"),
     "clock",
 }
-"""Fields of engines and servers that are no settings, such as times and addresses."""
+"""Fields of engines and servers that are not settings, such as times and addresses."""
 STARTED = "started_wall_ns"
 
 

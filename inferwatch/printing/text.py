@@ -31,7 +31,7 @@ GAP = 2
 """Blanks between columns."""
 NOTE = " " * 6
 _WIDE = "\0"
-"""Marks double-width characters while lines are wrapped."""
+"""Marks double-width characters while lines are wrapped_sentence."""
 Paint = Callable[[str, str], str]
 """Colours a text by its tone; colour is never the only signal."""
 TONES = {
@@ -92,16 +92,16 @@ def block_lines(  # noqa: C901 - a case for each
     """The lines of one block; none if it can only be shown on an HTML page."""
     match block:
         case Sentence(text=text, tone=tone, hangs=hangs):
-            lines = wrapped(text, then="  " * hangs, width=width)
+            lines = wrapped_sentence(text, then="  " * hangs, width=width)
             yield from (paint(line, tone) if tone else line for line in lines)
         case Items(items=items):
             for each in items:
                 sign = "! " if each.is_doubt else ""
-                yield from wrapped(f"{sign}{item_text(each)}", width=width)
+                yield from wrapped_sentence(f"{sign}{item_text(each)}", width=width)
         case FactList(pairs=pairs):
             for name, value in pairs:
                 pair = f"{name}: {text_of(value)}"
-                yield from wrapped(pair, first="  ", then="    ", width=width)
+                yield from wrapped_sentence(pair, first="  ", then="    ", width=width)
         case Code(text=text):
             yield text
         case Plot(rows=rows):
@@ -120,13 +120,15 @@ def table_lines(table: Table, paint: Paint, width: int | None = None) -> Iterato
     for group in table.groups:
         if group.head:
             head = f"{group.head}: {group.about}" if group.about else group.head
-            yield from (paint(line, group.tone) for line in wrapped(head, width=width))
+            yield from (
+                paint(line, group.tone) for line in wrapped_sentence(head, width=width)
+            )
         for row in group.rows:
             yield paint(row_line(columns, row), row.tone)
             for note in row.notes:
-                yield from wrapped(note, first=NOTE, then=NOTE, width=width)
+                yield from wrapped_sentence(note, first=NOTE, then=NOTE, width=width)
         for note in group.notes:
-            yield from wrapped(note, first="  ", then="    ", width=width)
+            yield from wrapped_sentence(note, first="  ", then="    ", width=width)
 
 
 def _head(column: PrintedColumn) -> str:
@@ -142,10 +144,10 @@ def row_line(columns: Sequence[PrintedColumn], row: PrintedRow) -> str:
 
 
 def _padded(text: str, column: PrintedColumn) -> str:
-    return text.ljust(column.width) if column.is_left else text.rjust(column.width)
+    return _aligned(text, column.width, left=column.is_left)
 
 
-def labelled(name: str, text: str, number: str | None = None) -> str:
+def named_line(name: str, text: str, number: str | None = None) -> str:
     """A line with a name, a number if there is one, and a text."""
     between = "   " if number is None else f"{number:>7} "
     return visible(f"{name:<10}{between}{text}")
@@ -153,11 +155,11 @@ def labelled(name: str, text: str, number: str | None = None) -> str:
 
 def grid(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[str]:
     """Lines of cells; columns are as wide as needed, right-aligned unless ``left``."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = {*left}
+    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
+    left_columns = {*left}
     lines = (
         (" " * GAP).join(
-            cell.ljust(width) if n in aligned else cell.rjust(width)
+            _aligned(cell, width, left=n in left_columns)
             for n, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in rows
@@ -165,7 +167,7 @@ def grid(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[str]
     return [line.rstrip() for line in lines]
 
 
-def wrapped(
+def wrapped_sentence(
     text: str, *, first: str = "", then: str = "  ", width: int | None = None
 ) -> list[str]:
     """Wrap a sentence, with control characters made visible.
@@ -189,6 +191,11 @@ def wrapped(
 
 def is_wide(character: str) -> bool:
     return east_asian_width(character) in {"W", "F"}
+
+
+def _aligned(text: str, width: int, *, left: bool) -> str:
+    space = " " * (width - columns_of(text))
+    return text + space if left else space + text
 
 
 def columns_of(text: str) -> int:

@@ -9,8 +9,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from inferwatch.errors import StorageError
-from inferwatch.record.file.copies import FileStamp, copy_of, log_of
-from inferwatch.record.file.sqlite import PRIMARY_CODE, connect, explain, make_private
+from inferwatch.record.file.sqlite import (
+    PRIMARY_CODE,
+    FileStamp,
+    connect,
+    copy_of,
+    explain,
+    log_of,
+    make_private,
+)
 from inferwatch.record.repair.damage import is_damage
 from inferwatch.record.repair.recovery import readable_copy
 from inferwatch.record.tables.migrations import SCHEMA_VERSION, migrate, schema_version

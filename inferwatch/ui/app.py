@@ -54,7 +54,7 @@ from inferwatch.ui.pages import (
 )
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.requests.screen import RequestsScreen
-from inferwatch.ui.sessions.screen import SessionsScreen
+from inferwatch.ui.sessions.browser import SessionsScreen
 from inferwatch.ui.start.progress import StartingScreen
 from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.steps.screen import StepsScreen
@@ -166,7 +166,7 @@ class InferwatchApp(TerminalApp[None]):
         self._could: tuple[object, ...] = ()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Return the inks to use until our theme is set."""
+        """Return the dark theme's colours, used until our theme is set."""
         return DARK.variables
 
     def get_key_display(self, binding: Binding) -> str:
@@ -259,7 +259,7 @@ class InferwatchApp(TerminalApp[None]):
             self._moving.add_done_callback(self._end_if_failed)
 
     async def arrived(self) -> None:
-        """Wait for the switch to another page."""
+        """Wait until a switch to another page is done; at once if there is none."""
         if self._moving is not None:
             await asyncio.wait([self._moving])
 
@@ -297,7 +297,7 @@ class InferwatchApp(TerminalApp[None]):
         return None
 
     async def _end_page(self) -> str | None:
-        """End the current page; return its error message."""
+        """End the current page; return the error message if that fails."""
         await self._clear()
         _, opening = self._visits.pop()
         self._ending = asyncio.create_task(_ended(opening))
@@ -378,7 +378,7 @@ class InferwatchApp(TerminalApp[None]):
             self._show_what_can_be_done(session)
 
     def _land(self, session: SessionPage) -> None:
-        """Open the fleet if a session has several servers."""
+        """Open Fleet instead of Overview at first, if a session has several servers."""
         if self._landing <= 0 or not session.view.servers:
             return
         self._landing -= 1
@@ -400,7 +400,7 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def _session_screen(self) -> SessionScreen | None:
-        """The session screen under any dialog."""
+        """The session screen, even under a dialog; None on other pages."""
         stack: list[Screen[object]] = list(self.screen_stack)
         return next((each for each in stack if isinstance(each, SessionScreen)), None)
 
@@ -425,7 +425,7 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def _has_fleet(self) -> bool:
-        """Whether there are several servers."""
+        """Whether the session has several servers, so that Fleet can be shown."""
         page, starting = self._current, self.current_mode == StartingScreen.NAME
         several = isinstance(page, SessionPage) and len(page.view.servers) > 1
         return several and not starting
@@ -483,7 +483,7 @@ class InferwatchApp(TerminalApp[None]):
             self._leave()
 
     def action_detach(self) -> None:
-        """Leave; the engine keeps running."""
+        """Leave the session; its engine keeps running."""
         self._leave()
 
     def action_go_back(self) -> None:
@@ -505,7 +505,7 @@ class InferwatchApp(TerminalApp[None]):
 
 
 async def _ended(opening: OpeningPage | None) -> str | None:
-    """End a page; return its error message."""
+    """End a page; return the error message if that fails."""
     try:
         if opening is not None:
             await opening.__aexit__(None, None, None)

@@ -76,7 +76,7 @@ raises an ``InferwatchError`` with a message to show."""
 
 
 def nowhere(wish: GoTo, tell: Tell) -> OpeningPage:
-    """Refuse every page.
+    """Refuse to open a page, where there is only one.
 
     Raises:
         UsageError: always.

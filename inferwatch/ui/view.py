@@ -49,12 +49,12 @@ class View:
     sessions: ChosenSessions = field(default_factory=ChosenSessions)
 
     def next_window(self) -> None:
-        """Choose the next longer window; after the session the shortest."""
+        """Choose the next longer window; after the whole session, the shortest."""
         windows = list(Window)
         self.window = windows[(windows.index(self.window) + 1) % len(windows)]
 
     def next_server(self, by: int) -> None:
-        """Choose the next server; from all, the first or the last."""
+        """Choose the next server; if all are shown, the first or the last."""
         if self.source in self.servers:
             at = self.servers.index(self.source) + by
         else:
@@ -76,7 +76,7 @@ class View:
         return REQUEST if self.opened else self.opened_from
 
     def move(self, bins: int, timeline: Timeline, now_ns: int) -> None:
-        """Move the cursor by bins, within the session."""
+        """Move the time cursor by bins, within the session."""
         start_ns = latest_ns(timeline, now_ns)
         if self.cursor_ns is not None:
             start_ns = self.cursor_ns
@@ -87,12 +87,12 @@ class View:
         self.point_at(middle_ns, timeline, now_ns)
 
     def point_at(self, t_ns: int, timeline: Timeline, now_ns: int) -> None:
-        """Move the cursor to a moment; past the latest whole bin it is removed."""
+        """Move the time cursor to a moment; past the latest whole bin, remove it."""
         t_ns = max(t_ns, 0)
         self.cursor_ns = t_ns if t_ns <= latest_ns(timeline, now_ns) else None
 
     def bin_of(self, snapshot: Snapshot) -> int | None:
-        """Return the bin of the cursor or the latest whole one, None out of range."""
+        """Return the bin of the cursor, else the latest whole one; None if outside."""
         timeline = snapshot.timeline
         if self.cursor_ns is not None:
             return timeline.index_at(self.cursor_ns)
@@ -111,7 +111,7 @@ SILENT_NS = 30 * NS_PER_S
 
 
 def _latest_scraped(timeline: Timeline, latest: int | None) -> int | None:
-    """Return the latest bin with a reading, or ``latest`` if that is too old."""
+    """Return the latest bin with a scraped value; if that is too old, ``latest``."""
     if latest is None:
         return None
     first = max(latest - SILENT_NS // timeline.bin_ns, 0)

@@ -7,9 +7,9 @@ import click
 import pytest
 
 from inferwatch import quantities
-from inferwatch.cli.compare import comparison_request
 from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS, RateRange
 from inferwatch.cli.plan import _seconds
+from inferwatch.cli.running.compare import comparison_request
 from inferwatch.cli.tune import DurationParam
 from inferwatch.live.alarms.rules import LatencyRule, rules_of
 from inferwatch.loadgen.plan.text import read_rates

@@ -19,7 +19,7 @@ from pathlib import Path
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import Tick
 from inferwatch import watchdog
-from inferwatch.cli.recording import open_recorder
+from inferwatch.cli.running.recording import open_recorder
 
 clock = SessionClock()
 recorder = open_recorder(

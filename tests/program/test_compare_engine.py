@@ -78,7 +78,7 @@ async def test_two_at_once_are_worse_in_ttft_and_queue(
         await control.reset()
         await control.close()
 
-    # The engine is warm: what a busy machine does is no warm-up, and cuts nothing.
+    # The engine is warm: what a busy machine does is not a warm-up, and cuts nothing.
     pair = compared(path, "roomy", "tight", choice=SpanChoice(warmup_s=0.0))
 
     assert pair.pairing is not None

@@ -90,5 +90,5 @@ def test_settings_that_do_not_start_are_told_with_their_cause(home: Home) -> Non
     settings = {each["flags"]["block-size"]: each for each in result["settings"]}
     bad = settings["33"]
     assert bad["outcome"] == TrialOutcome.NOT_STARTED
-    assert "33 is no block size" in bad["cause"]
+    assert "33 is not a block size" in bad["cause"]
     assert result["best"] == {"block-size": "32"}

@@ -1,14 +1,32 @@
-"""The supported server families, one module each.
+"""The supported server families, one module each; any other server is described here.
 
 Metric names of a server are known here and nowhere else.
 """
 
-from collectors.servers.families.family import Answers, ServerFamily, models_of, text_of
+from collectors.servers.families.family import (
+    Answers,
+    Labels,
+    ServerFacts,
+    ServerFamily,
+    model_names,
+    models_of,
+    text_of,
+)
 from collectors.servers.families.llamacpp import LLAMACPP
-from collectors.servers.families.openai import OPENAI
 from collectors.servers.families.sglang import SGLANG
 from collectors.servers.families.vllm import VLLM
 
+LOAD = "It has no metrics we know: a load run measures what its users would see."
+
+
+def _any_openai_server(answers: Answers, _: Labels | None) -> ServerFacts:
+    return ServerFacts(models=model_names(answers), advice=[LOAD])
+
+
+OPENAI = ServerFamily(
+    name="openai", title="OpenAI-compatible", describe=_any_openai_server
+)
+"""Any OpenAI-compatible server: its model list, and nothing more."""
 FAMILIES = (VLLM, SGLANG, LLAMACPP, OPENAI)
 IDENTIFY = (("/v1/models",),)
 """Paths that identify a server without metrics."""

@@ -19,7 +19,9 @@ class ChildError(Exception):
 def ask_child(
     *arguments: str, limit_s: float, more: Mapping[str, str] | None = None
 ) -> Any:  # noqa: ANN401 - what it says
-    """Run our own Python, and return the last line that it prints, read as JSON.
+    """Run a child Python; return the last line that it prints, parsed as JSON.
+
+    ``more`` are additional environment variables.
 
     Raises:
         ChildError: it failed, took too long, or printed something else.

@@ -153,7 +153,7 @@ def _engine(engine: NearbyEngine) -> CheckResult:
 
 
 def _environment(engine: NearbyEngine) -> Mapping[str, str]:
-    """Return the environment that its process was started with, if we may read it."""
+    """Return the environment of the engine's process; empty if it cannot be read."""
     with suppress(psutil.Error, OSError):
         here = engine.address.rpartition(":")[2]
         for each in listening():

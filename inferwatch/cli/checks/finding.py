@@ -46,26 +46,26 @@ class Check:
 
 
 def works(name: str, says: str, **facts: object) -> CheckResult:
-    """Return a finding: it can be used."""
+    """Return a check's result: the named thing can be used."""
     return CheckResult(name=name, standing=CheckStatus.WORKS, says=says, facts=facts)
 
 
 def limited(name: str, says: str, fix: str = "", **facts: object) -> CheckResult:
-    """Return a finding: it can be used, but a part is missing."""
+    """Return a check's result: the named thing can be used, but a part is missing."""
     return CheckResult(
         name=name, standing=CheckStatus.LIMITED, says=says, fix=fix, facts=facts
     )
 
 
 def absent(name: str, says: str, fix: str = "", **facts: object) -> CheckResult:
-    """Return a finding: it is not here."""
+    """Return a check's result: the named thing is not here."""
     return CheckResult(
         name=name, standing=CheckStatus.ABSENT, says=says, fix=fix, facts=facts
     )
 
 
 def broken(name: str, says: str, fix: str = "", **facts: object) -> CheckResult:
-    """Return a finding: it should work, and does not."""
+    """Return a check's result: the named thing should work, and does not."""
     return CheckResult(
         name=name, standing=CheckStatus.BROKEN, says=says, fix=fix, facts=facts
     )

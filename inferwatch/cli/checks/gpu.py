@@ -59,7 +59,7 @@ class NvmlReport(msgspec.Struct):
 
 
 def main() -> None:
-    """Ask NVML, print an ``NvmlReport``: a bad driver can hang this child process."""
+    """Print an ``NvmlReport``: a child process does it, as a bad driver can hang it."""
     readings: list[AnyReading] = []
     source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), readings.append)
     readings += source.probe()
@@ -108,7 +108,7 @@ def _nvml() -> Sequence[CheckResult]:
 
 
 def _gpu(info: GpuInfo) -> CheckResult:
-    """Return what NVML measures of a GPU, or of a MIG slice."""
+    """Check what NVML measures of a GPU, or of a MIG slice."""
     if info.absent_because:
         tell = absent if info.absent_because in NO_FAULT else broken
         return tell("NVML", info.absent_because)
@@ -159,7 +159,7 @@ async def _exporters(urls: Sequence[str]) -> list[CheckResult]:
 
 
 async def _exporter(url: str) -> CheckResult:
-    """Return what an exporter reports; ABSENT if it does not answer."""
+    """Check what a dcgm-exporter reports; return ABSENT if it does not answer."""
     server = dcgm_server(url)  # a wrong address was refused before
     try:
         async with server.client(timeout_s=DCGM_S) as client:
@@ -187,7 +187,7 @@ def _exporter_result(place: str, gpus: Sequence[DcgmGpu]) -> CheckResult:
 
 
 def gpu_checks(dcgm: Sequence[str] = ()) -> Sequence[Check]:
-    """Return the checks of NVML, and of the given or else the local exporters."""
+    """Return the checks of NVML and of dcgm-exporters, by default the local ones."""
 
     def exporters() -> Sequence[CheckResult]:
         results = asyncio.run(_exporters(dcgm))

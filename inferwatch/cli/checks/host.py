@@ -95,7 +95,7 @@ def _has(path: Path) -> bool:
 
 
 def _monotonic() -> Sequence[CheckResult]:
-    """Check the resolution of the clock, and what it costs to read."""
+    """Check the resolution of the monotonic clock, and whether it is slow to read."""
     ticks = [time.monotonic_ns() for _ in range(2_000)]
     steps = [after - before for before, after in pairwise(ticks)]
     finest_ns = min((step for step in steps if step > 0), default=COARSE_NS)
@@ -134,7 +134,7 @@ NOT_TOLD = "the kernel does not say whether it is synchronised"
 
 
 def _wall() -> Sequence[CheckResult]:
-    """Check if a time service keeps the wall clock right; modes 0 changes nothing."""
+    """Check if a time service keeps the wall clock right; the clock is not changed."""
     timex = _Timex()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
@@ -190,9 +190,9 @@ def _stamps() -> Sequence[CheckResult]:
 def _exchanged(
     sender: socket.socket, receiver: socket.socket, stamps: ReceiveStamps
 ) -> int:
-    """Return how many packets the kernel stamped, after it has begun to.
+    """Return how many packets the kernel stamped, once it has begun to stamp them.
 
-    It begins a moment after the first socket of the host has enabled stamps.
+    Stamping begins a moment after the first socket of the host has enabled it.
     """
     begun_s = time.monotonic()
     stamped = 0
@@ -227,7 +227,7 @@ def platform_line() -> str:
 
 
 def _peak() -> Sequence[CheckResult]:
-    """Report the measured peak, from which limits of engines on CPUs are computed."""
+    """Report the host's measured peak, from which CPU engines' limits are computed."""
     peak = next(iter(known_peaks()), None)
     if peak is None:
         return [

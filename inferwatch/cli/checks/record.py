@@ -98,7 +98,7 @@ def _sessions() -> Sequence[CheckResult]:
 
 
 def _runtime() -> Sequence[CheckResult]:
-    """Check the directory where probes and engines of this user are found."""
+    """Check the directory with the sockets of this user's probes and engines."""
     try:
         place = socket_dir()
         with tempfile.TemporaryFile(dir=place):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -33,42 +33,13 @@ from inferwatch.cli.servers.keys import (
     literal_secrets,
     merged,
 )
+from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
 
 KEY_VARIABLE = "INFERWATCH_API_KEY"
 SHORTEST_EVERY_S, LONGEST_EVERY_S = 0.1, 3600.0
 SOCKET = "unix:"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
-    """The options of the command line about servers."""
-
-    urls: Sequence[str] = ()
-    """URLs, or names of the settings file."""
-    config: Path | None = None
-    uds: Path | None = None
-    header: Sequence[str] = field(default=(), repr=False)
-    api_key_env: str | None = None
-    api_key_file: Path | None = None
-    ca_file: Path | None = None
-    insecure: bool = False
-    every_s: float | None = None
-    probe: str | None = None
-    probe_key: Path | None = None
-    agents: Sequence[str] = ()
-    agent_key: Path | None = None
-    otlp_listen: str | None = None
-    no_kv_events: bool = False
-    prometheus: str | None = None
-    select: str | None = None
-
-    @property
-    def name_any(self) -> bool:
-        """Whether any server is named; if none is, those on this host are watched."""
-        named = self.urls or self.uds or self.config or self.prometheus or self.select
-        return bool(named or self.agents)
 
 
 def prometheus_of(options: ServerOptions) -> Server | None:
@@ -142,7 +113,7 @@ def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
     """Return the dcgm-exporters of the options, else those of a given settings file.
 
     Raises:
-        UsageError: one is no URL.
+        UsageError: one is not a URL.
     """
     if typed or options.config is None:
         return typed
@@ -264,7 +235,7 @@ def shown_secrets(options: ServerOptions) -> list[str]:
 
 
 def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
-    """Return the named servers of the file, and those that are given by address."""
+    """Return the servers to watch: of the options, else of a given settings file."""
     uds = str(options.uds) if options.uds else None
     if options.probe and len(options.urls) > 1:
         raise UsageError("--probe is one server's: give no more than one URL with it")
@@ -280,7 +251,7 @@ def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
 
 
 def _entry(text: str, file: FleetFile) -> NamedServer:
-    """Return the server of that name, else one at that address."""
+    """Return the server of that name in the settings file, else one at that address."""
     named = {each.name: each for each in file.server if each.name}
     if text in named:
         return named[text]
@@ -312,7 +283,7 @@ def _server(
     own: Mapping[str, str],
     path: Path,
 ) -> Server:
-    """Return one server; options win over its entry, and that over the file.
+    """Return a server: options override its entry, which overrides file-wide keys.
 
     Raises:
         UsageError: it is invalid; the message has the line, if it is in the file.
@@ -353,7 +324,7 @@ def _all_headers(
 
 
 def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
-    """Return the headers of a file's entry, in which secrets must be references."""
+    """Return the headers of a server in the file, where secrets must be references."""
     if secret := literal_secrets(entry.headers):
         raise UsageError(
             f"the header {secret[0]} holds a secret: keep it elsewhere, and write "

@@ -139,7 +139,7 @@ def line_of(
 
 
 def _explained(error: str, text: str) -> str:
-    """Return where msgspec's error is, and what would be right."""
+    """Return msgspec's error with the line of the file, and what would be right."""
     place, unknown = WHERE.search(error), UNKNOWN.search(error)
     wrong = WRONG_KIND.search(error)
     index = place["index"] if place else None

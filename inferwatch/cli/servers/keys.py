@@ -56,7 +56,7 @@ def header_lines(lines: Iterable[str]) -> dict[str, str]:
     """Return headers as ``--header`` gives them, with references resolved.
 
     Raises:
-        UsageError: a line is no header.
+        UsageError: a line is not a header.
     """
     parsed = {}
     for line in lines:
@@ -71,7 +71,7 @@ def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, s
     """Return the headers with references resolved; files are relative to ``beside``.
 
     Raises:
-        UsageError: one is no valid header; the message has no value.
+        UsageError: one is not a valid header; the message has no value.
     """
     for name in given:
         if not NAME.fullmatch(name):
@@ -83,7 +83,7 @@ def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, s
 
 
 def merged(*given: Mapping[str, str]) -> dict[str, str]:
-    """Return all headers; of equal names, in any case, the last counts."""
+    """Merge headers; of names that differ at most by case, the last counts."""
     by_name = {
         name.lower(): (name, value) for each in given for name, value in each.items()
     }
@@ -116,7 +116,7 @@ def _reference(value: str) -> bool:
 
 
 def _sendable(value: str, where: str) -> str:
-    """Return the value if it cannot break a request in two."""
+    """Return a header's value; refuse one with line breaks or not in ASCII."""
     if not (value.isascii() and value.isprintable()):
         raise UsageError(f"{where} must hold printable ASCII, in one line")
     return value

@@ -1,6 +1,7 @@
 """Options of every command that watches running servers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,37 @@ from typing import Any
 import click
 
 from inferwatch.cli.options import DurationRange
-from inferwatch.cli.servers.fleet import ServerOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """The options of the command line about servers."""
+
+    urls: Sequence[str] = ()
+    """URLs, or names of the settings file."""
+    config: Path | None = None
+    uds: Path | None = None
+    header: Sequence[str] = field(default=(), repr=False)
+    api_key_env: str | None = None
+    api_key_file: Path | None = None
+    ca_file: Path | None = None
+    insecure: bool = False
+    every_s: float | None = None
+    probe: str | None = None
+    probe_key: Path | None = None
+    agents: Sequence[str] = ()
+    agent_key: Path | None = None
+    otlp_listen: str | None = None
+    no_kv_events: bool = False
+    prometheus: str | None = None
+    select: str | None = None
+
+    @property
+    def name_any(self) -> bool:
+        """Whether any server is named; if none is, those on this host are watched."""
+        named = self.urls or self.uds or self.config or self.prometheus or self.select
+        return bool(named or self.agents)
+
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 

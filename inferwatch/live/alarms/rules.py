@@ -270,12 +270,12 @@ def _limit(text: str, written: str) -> float:
     except ValueError:
         limit = float("nan")
     if not abs(limit) < float("inf"):
-        raise _wrong(text, f"{written!r} is no number; seconds are meant by ..._s")
+        raise _wrong(text, f"{written!r} is not a number; seconds are meant by ..._s")
     return limit
 
 
 def _wrong(text: str, why: str) -> UsageError:
-    return UsageError(f"{text!r} is no rule: {why}")
+    return UsageError(f"{text!r} is not a rule: {why}")
 
 
 def _figure(value: float) -> str:

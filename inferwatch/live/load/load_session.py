@@ -15,6 +15,7 @@ from collectors.contract.collector import Collector, CollectorError, TappedColle
 from collectors.contract.readings import AnyReading, Endpoint, NoteKind
 from collectors.contract.runtime_dir import ProbeSocket
 from collectors.http.server import Server
+from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.probe.stream import ProbeStream
 from embedded_engine.engine.errors import NoSuchEngineError
 from embedded_engine.engine.launch import Engine
@@ -54,6 +55,14 @@ class FollowedPlan(msgspec.Struct, kw_only=True):
     cross_check: CrossCheck | None = None
     scenario: ScenarioFinding | None = None
     """The answer to the scenario's question, if the plan is a stress scenario."""
+
+
+def probe_beside(target: TargetServer) -> ProbeSocket | None:
+    """The probe in the server; None without one, or where several match."""
+    try:
+        return probe_at(target.url, target.uds)
+    except AmbiguousProbeError:
+        return None  # the load works without it
 
 
 class LoadSession:

@@ -199,7 +199,7 @@ def listen_address(text: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not int(port) <= 65535:
-        raise UsageError(f"{text!r} is no address to listen on: write [HOST:]PORT")
+        raise UsageError(f"{text!r} is not an address to listen on: write [HOST:]PORT")
     return host.strip("[]") or LOOPBACK, int(port)
 
 

@@ -179,14 +179,16 @@ def metrics_url(url: str) -> str:
     """Return the URL for metrics at an OpenTelemetry collector.
 
     Raises:
-        UsageError: it is no URL of a collector.
+        UsageError: it is not a URL of a collector.
     """
     parts = urlsplit(url if "://" in url else f"http://{url}")
     with suppress(ValueError):
         if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
             path = parts.path.rstrip("/").removesuffix(PATH)
             return urlunsplit(parts._replace(path=path + PATH))
-    raise UsageError(f"{url!r} is no address of a collector: write http://host:4318")
+    raise UsageError(
+        f"{url!r} is not an address of a collector: write http://host:4318"
+    )
 
 
 def _metric(

@@ -44,7 +44,7 @@ class Outlets:
         """Send metrics to an OpenTelemetry collector.
 
         Raises:
-            UsageError: it is no URL of a collector.
+            UsageError: it is not a URL of a collector.
         """
         self._sender = OtlpSender(url, self._points)
         self.say(f"metrics go to {self._sender.shown_url}")

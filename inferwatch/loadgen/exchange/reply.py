@@ -180,7 +180,7 @@ chunks = msgspec.json.Decoder(Chunk)
 
 
 class NotAnEventError(ValueError):
-    """The server sent an event that is no completion."""
+    """The server sent an event that is not a completion."""
 
 
 class Reply:

@@ -11,7 +11,7 @@ Take = Callable[[bytes, int], None]
 
 
 class NotHttpError(ValueError):
-    """The bytes are no HTTP/1.1 response."""
+    """The bytes are not an HTTP/1.1 response."""
 
 
 class HttpResponse:

@@ -12,7 +12,7 @@ _BETWEEN = b"\n\n" + _PLAIN
 
 
 class SseError(ValueError):
-    """The bytes are no event stream."""
+    """The bytes are not an event stream."""
 
 
 class SseEvent(NamedTuple):

@@ -55,7 +55,7 @@ def with_trace(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields with the trace's rows in place of its file.
 
     Raises:
-        UsageError: the file is no trace.
+        UsageError: the file is not a trace.
     """
     rest = {k: v for k, v in fields.items() if k not in {"trace_file", "trace_format"}}
     name, form = fields.get("trace_file"), fields.get("trace_format")

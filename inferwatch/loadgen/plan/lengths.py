@@ -3,7 +3,6 @@
 import math
 
 import msgspec
-import numpy as np
 
 MOST_TOKENS = 1 << 24
 """More than any context length; lengths must fit into memory."""
@@ -26,9 +25,6 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unifor
     @property
     def mean(self) -> float:
         return (self.low + self.high) / 2
-
-    def draw(self, rng: np.random.Generator) -> int:
-        return int(rng.integers(self.low, self.high + 1))
 
 
 class LogNormal(
@@ -58,10 +54,6 @@ class LogNormal(
         whole = self.median * math.exp(self.sigma**2 / 2)
         return min(max(whole, self.low), self.high)
 
-    def draw(self, rng: np.random.Generator) -> int:
-        drawn = rng.lognormal(math.log(self.median), self.sigma)
-        return round(min(max(drawn, self.low), self.high))
-
 
 class Empirical(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="empirical"
@@ -85,9 +77,6 @@ class Empirical(
     @property
     def mean(self) -> float:
         return sum(self.values) / len(self.values)
-
-    def draw(self, rng: np.random.Generator) -> int:
-        return self.values[int(rng.integers(len(self.values)))]
 
 
 Lengths = Range | LogNormal | Empirical

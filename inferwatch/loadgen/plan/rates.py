@@ -1,17 +1,11 @@
-"""Rates that vary over time, and the arrivals they produce.
+"""Rates that vary over time."""
 
-The n-th arrival comes when the integral of the rate reaches the n-th arrival of the
-same process at a rate of one. So the process (constant, Poisson, gamma) and the rate
-(steps, ramps, on and off) are independent of each other.
-"""
-
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
 MOST = 1e9
 """Bound on seconds and on requests per second: more is a mistake."""
 
@@ -28,7 +22,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     period_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Reject points that are no function of time."""
+        """Reject points that are not a function of time."""
         for broken, why in self._faults():
             if broken:
                 raise ValueError(f"rates: {why}")
@@ -56,74 +50,12 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def rate_at(self, at_s: float) -> float:
         if self.period_s is not None:
             at_s %= self.period_s
-        times, rates = np.array(self.points).T
-        after = int(np.searchsorted(times, at_s, side="right"))
-        if after == len(times):
-            return float(rates[-1])
-        return float(np.interp(at_s, times[after - 1 :], rates[after - 1 :]))
-
-    def passed(self, at_s: float) -> float:
-        """Arrivals due by a time: the integral of the rate."""
-        segments = self._segments()
-        if self.period_s is None:
-            return segments.passed(at_s)
-        periods, into_s = divmod(at_s, self.period_s)
-        return periods * segments.total + segments.passed(into_s)
-
-    def moments(self, arrivals: Floats) -> Floats:
-        """Times of ascending arrivals in seconds; those never due are cut off.
-
-        An arrival number is the integral of the rate and may be fractional.
-        """
-        segments = self._segments()
-        if self.period_s is None:
-            return _moments(segments, arrivals)
-        whole = np.maximum(np.ceil(arrivals / segments.total) - 1, 0)
-        rest = np.minimum(arrivals - whole * segments.total, segments.total)
-        return np.asarray(whole * self.period_s + _moments(segments, rest))
-
-    def _segments(self) -> "_Segments":
-        times, rates = np.array(self.points).T
-        end_s = np.inf if self.period_s is None else self.period_s
-        lengths = np.diff(np.append(times, end_s))
-        slopes = np.diff(np.append(rates, rates[-1])) / np.where(lengths, lengths, 1)
-        with np.errstate(invalid="ignore"):  # a rate of 0 for ever
-            areas = np.nan_to_num(
-                (rates + np.append(rates[1:], rates[-1])) / 2 * lengths, posinf=np.inf
-            )
-        return _Segments(times, rates, slopes, areas)
-
-
-class _Segments:
-    """The linear segments of a series, and the arrivals in each."""
-
-    def __init__(
-        self, starts_s: Floats, rates: Floats, slopes: Floats, areas: Floats
-    ) -> None:
-        self.starts_s = starts_s
-        self.rates = rates
-        self.slopes = slopes
-        self.reached = np.cumsum(areas)
-        self.before = np.append(0, self.reached[:-1])
-        self.total = float(self.reached[-1])
-
-    def passed(self, at_s: float) -> float:
-        """Arrivals up to a time."""
-        at = int(np.searchsorted(self.starts_s, at_s, side="right")) - 1
-        into_s = at_s - self.starts_s[at]
-        area = self.rates[at] * into_s + self.slopes[at] * into_s**2 / 2
-        return min(float(self.before[at] + area), self.total)
-
-
-def _moments(segments: _Segments, arrivals: Floats) -> Floats:
-    arrivals = arrivals[arrivals <= segments.total]
-    at = np.searchsorted(segments.reached, arrivals)
-    into = arrivals - segments.before[at]
-    rate, slope = segments.rates[at], segments.slopes[at]
-    root = np.sqrt(np.maximum(rate**2 + 2 * slope * into, 0))
-    pace = rate + root
-    passed_s = np.divide(2 * into, pace, out=np.zeros_like(into), where=pace > 0)
-    return np.asarray(segments.starts_s[at] + passed_s, np.float64)
+        after = bisect_right(self.points, at_s, key=itemgetter(0))
+        before_s, before = self.points[after - 1]
+        if after == len(self.points):
+            return before
+        after_s, rate = self.points[after]
+        return before + (rate - before) * (at_s - before_s) / (after_s - before_s)
 
 
 def flat(rate_per_s: float) -> RateSeries:

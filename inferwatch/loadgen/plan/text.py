@@ -56,7 +56,7 @@ def read_rates(text: str) -> RateSeries:
 
 
 class RateError(ValueError):
-    """A line is no rate series; the message can be shown to users."""
+    """A line is not a rate series; the message can be shown to users."""
 
 
 def _point(text: str) -> tuple[float, float]:
@@ -72,7 +72,7 @@ def _number(text: str) -> float:
     """A time or a rate, with or without its unit: ``60s`` is 60, ``20/s`` is 20."""
     value = rate_per_s(text) if "/" in text else duration_s(text)
     if value is None:
-        value = float(text)  # raises ValueError for what is no number at all
+        value = float(text)  # raises ValueError for what is not a number at all
     if not 0 <= value < 1e9:
         raise RateError(f"{text.strip()!r} is not a time or rate: {RATES_GRAMMAR}")
     return value
@@ -178,7 +178,7 @@ def read_object(text: str) -> dict[str, Any]:
     """Parse JSON for the body of each request.
 
     Raises:
-        ValueError: the text is no JSON object.
+        ValueError: the text is not a JSON object.
     """
     try:
         document = json.loads(text, parse_constant=_no_number)
@@ -211,7 +211,7 @@ def read_number(
     """Parse a number of the form; the plan checks its upper bound.
 
     Raises:
-        ValueError: the text is no number.
+        ValueError: the text is not a number.
     """
     if not text and optional:
         return None

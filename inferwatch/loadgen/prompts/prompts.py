@@ -4,6 +4,7 @@ Synthetic prompts have exactly the drawn length.
 """
 
 import gc
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count, islice
@@ -15,10 +16,20 @@ from numpy.typing import NDArray
 
 from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.fields import OUTPUT_TOKENS
-from inferwatch.loadgen.plan.lengths import Lengths, Range, fixed
+from inferwatch.loadgen.plan.lengths import Lengths, LogNormal, Range, fixed
 from inferwatch.loadgen.plan.plan import Api, LoadPlan, TraceRow
 from inferwatch.loadgen.prompts.dataset import DatasetRow, Messages, read_dataset
 from inferwatch.loadgen.prompts.tokenizer import TextLengths, Tokenizer, Vocabulary
+
+
+def draw_length(lengths: Lengths, rng: np.random.Generator) -> int:
+    if isinstance(lengths, Range):
+        return int(rng.integers(lengths.low, lengths.high + 1))
+    if isinstance(lengths, LogNormal):
+        drawn = rng.lognormal(math.log(lengths.median), lengths.sigma)
+        return round(min(max(drawn, lengths.low), lengths.high))
+    return lengths.values[int(rng.integers(len(lengths.values)))]
+
 
 _PREFIXES = 1
 _PHASES = {Phase.WARMUP: 2, Phase.STEADY: 3, Phase.BURST: 4}
@@ -141,8 +152,8 @@ class Prompts:
     def _made(self, phase: Phase, number: int) -> Prompt:
         rng = np.random.default_rng([self._plan.seed, _PHASES[phase], number])
         kind = self._kind(rng)
-        length = kind.prompt_tokens.draw(rng)
-        max_tokens = kind.output_tokens.draw(rng)
+        length = draw_length(kind.prompt_tokens, rng)
+        max_tokens = draw_length(kind.output_tokens, rng)
         prefix = self._prefix(rng)
         own = self._draw(rng, self._plan.token_ids, length - len(prefix))
         prompt = self._say(np.append(prefix, own), max_tokens, len(own), kind.name)
@@ -152,13 +163,15 @@ class Prompts:
     def _later(self, rng: np.random.Generator, kind: _Kind) -> tuple[Turn, ...]:
         plan = self._plan
         adds = plan.turn_tokens or kind.prompt_tokens
-        turns = plan.turns.draw(rng) if self._multi_turn else 1
+        turns = draw_length(plan.turns, rng) if self._multi_turn else 1
         return tuple(self._turn(rng, adds, kind) for _ in range(turns - 1))
 
     def _turn(self, rng: np.random.Generator, adds: Lengths, kind: _Kind) -> Turn:
-        ids: list[int] = self._draw(rng, self._plan.token_ids, adds.draw(rng)).tolist()
+        ids: list[int] = self._draw(
+            rng, self._plan.token_ids, draw_length(adds, rng)
+        ).tolist()
         text = self._words.say(ids) if self._words else None
-        return Turn(ids, kind.output_tokens.draw(rng), text)
+        return Turn(ids, draw_length(kind.output_tokens, rng), text)
 
     def all(self, phase: Phase) -> Iterator[Prompt]:
         """All prompts of a phase in order, without end."""
@@ -227,7 +240,7 @@ class DatasetPrompts(Prompts):
         row = self._row(phase, number)
         warm = phase is Phase.WARMUP
         rng = np.random.default_rng([self._plan.seed, _LENGTHS, warm, number])
-        turns = self._plan.turns.draw(rng)
+        turns = draw_length(self._plan.turns, rng)
         questions = row.questions[:turns]
         most = [self._most(row, at, rng) for at in range(len(questions))]
         later = tuple(
@@ -264,7 +277,7 @@ class DatasetPrompts(Prompts):
 
     def _most(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
         """The most tokens to generate for a question."""
-        drawn = self._plan.output_tokens.draw(rng)
+        drawn = draw_length(self._plan.output_tokens, rng)
         if self._plan_decides:
             return drawn
         if row.output_tokens is not None:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.loadgen.plan.plan import Arrivals
-from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat
+from inferwatch.loadgen.plan.rates import RateSeries, flat
+from inferwatch.loadgen.schedule.rate_integral import Floats, arrivals_by, moments_of
 
 BLOCK = 1024
 
@@ -27,10 +28,10 @@ class _Piece(NamedTuple):
     rates: RateSeries
 
     def passed_by(self, at_s: float) -> float:
-        return self.passed + self.rates.passed(at_s - self.since_s)
+        return self.passed + arrivals_by(self.rates, at_s - self.since_s)
 
     def moments(self, arrivals: Floats) -> Floats:
-        ahead = self.rates.moments(np.maximum(arrivals - self.passed, 0))
+        ahead = moments_of(self.rates, np.maximum(arrivals - self.passed, 0))
         return np.asarray(self.since_s + ahead, np.float64)
 
 

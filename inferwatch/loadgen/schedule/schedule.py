@@ -11,7 +11,7 @@ import numpy as np
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat
+from inferwatch.loadgen.plan.rates import RateSeries, flat
 from inferwatch.loadgen.prompts.prompts import Prompt, Prompts
 from inferwatch.loadgen.schedule.arrivals import (
     ArrivalPace,
@@ -19,6 +19,7 @@ from inferwatch.loadgen.schedule.arrivals import (
     burst_times,
     counted_numbers,
 )
+from inferwatch.loadgen.schedule.rate_integral import Floats
 
 
 class DueRequest(NamedTuple):

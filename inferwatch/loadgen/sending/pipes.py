@@ -11,7 +11,7 @@ from collectors.contract.wire import EnvelopePacker
 
 CHUNK = 1 << 16
 MOST_BYTES = 1 << 16
-"""Longer lines are no commands and are discarded."""
+"""Longer lines are not commands and are discarded."""
 FLUSH_S = 0.05
 LINGER_MS = 1000
 """Time allowed on close for a reader to take the rest; the whole end takes under 2

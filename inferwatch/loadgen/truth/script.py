@@ -184,7 +184,7 @@ class ResponseScript:
         elif self._variant == "named_error":
             yield from self._raw(b"event: error\ndata: engine is gone\n\n")
         elif self._variant == "junk":
-            yield from self._raw(b"data: {this is no json\n\n")
+            yield from self._raw(b"data: {this is not json\n\n")
         if self._variant != "broken":
             yield ScheduledBytes(0, _LAST_CHUNK)
 

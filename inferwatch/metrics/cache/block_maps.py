@@ -214,7 +214,7 @@ class RankBlocks:
 
     def restore(self, saved: SavedBlocks) -> None:
         if not 0 <= saved.num_blocks <= MOST_BLOCKS:
-            raise msgspec.ValidationError("this is no pool of blocks")
+            raise msgspec.ValidationError("this is not a pool of blocks")
         self._clean(saved.num_blocks)
         self._sequence, self.t_ns = saved.sequence, saved.t_ns
         self._cost_ns, self.doubted = saved.cost_ns, saved.doubted

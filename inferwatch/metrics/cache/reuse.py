@@ -262,7 +262,7 @@ class Reuse:
         for number in saved.ranks:
             state = parts.get(number, SavedReuse)
             if not 1 <= state.one_in <= MOST_HASHES or not 0 < state.pool < MOST_POOL:
-                raise msgspec.ValidationError("this is no pool of blocks")
+                raise msgspec.ValidationError("this is not a pool of blocks")
             rank = RankReuse(state.one_in, state.pool)
             keys = _ints(state.keys)
             if len(keys) > FACTORS[-1] * state.pool // rank.weight + 1:

@@ -96,8 +96,6 @@ ITL_CAUSES = (
     Cause.UNKNOWN,
 )
 """Causes of late tokens."""
-CLIENT_CAUSES = (Cause.CLIENT, Cause.NETWORK, Cause.RETURN)
-"""The parts that a client's TTFT has beyond the server's."""
 
 SPIKE_FACTOR = 3
 SPIKE_LEAST_NS = 5_000_000

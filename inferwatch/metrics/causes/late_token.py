@@ -110,7 +110,7 @@ def why_late(
         took_ns = max(0, each.end_ns - max(left_ns, each.end_ns - each.duration_ns))
         between_ns, left_ns = between_ns - took_ns, each.end_ns
         by_prefill = each.is_prefill and not _is_odd(each, recent)
-        if number == len(steps):  # a usual step is no spike
+        if number == len(steps):  # a usual step is not a spike
             took_ns = max(0, took_ns - (usual_ns or 0))
         kind = "slow" if number == len(steps) else "left out"
         spent_ns["prefill" if by_prefill else kind] += took_ns

@@ -9,9 +9,9 @@ import msgspec
 from collectors.contract.readings import BoundBy, EngineInfo, WorkerMemory
 from inferwatch.limits.cache import kv_bytes, kv_bytes_per_token
 from inferwatch.limits.devices import device_named
-from inferwatch.limits.latency import load_floor_s
 from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
+from inferwatch.limits.step import load_floor_s
 from inferwatch.metrics.floor.derived import RankTraffic
 from inferwatch.metrics.floor.rank import StepNeeds
 from inferwatch.metrics.floor.tracker import DECODE, MIXED, UNBOUNDED

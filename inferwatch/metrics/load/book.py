@@ -1,5 +1,7 @@
 """Keeps everything that one load run reported, request by request."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
@@ -20,6 +22,32 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.quantiles import Ints
+
+_MESSAGE = re.compile(r'"(?:message|detail)"\s*:\s*"((?:[^"\\]|\\.)*)')
+"""Matches a JSON error message, even one that was cut off."""
+
+
+def error_text(detail: str) -> str:
+    r"""Return status and message of an error in one line; other text stays.
+
+    >>> error_text('404 {"error":{"message":"There is no \\"x\\".","code":404}}')
+    '404 There is no "x".'
+    >>> error_text('Connection refused')
+    'Connection refused'
+    """
+    match = _MESSAGE.search(detail)
+    if match is None:
+        return " ".join(detail.split())
+    status = detail[: match.start()].partition("{")[0]
+    return " ".join(f"{status} {_unescaped(match[1])}".split())
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        return text
+
 
 ABORTED = "aborted"
 """Failure of requests that the client aborted; says nothing about the server."""

@@ -72,12 +72,12 @@ from inferwatch.metrics.model.hardware import (
     SavedHardware,
     around_of,
 )
-from inferwatch.metrics.model.server_models import (
+from inferwatch.metrics.model.servers import (
     TOLD_APART,
     SavedServers,
     ServerModels,
+    Servers,
 )
-from inferwatch.metrics.model.servers import Servers
 from inferwatch.metrics.model.spending import spending
 from inferwatch.metrics.objectives.tracker import SavedSlo, SloTracker
 from inferwatch.metrics.objectives.view import SloState

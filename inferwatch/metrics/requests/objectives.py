@@ -103,7 +103,9 @@ def _number(clause: str) -> float:
         percent = text.endswith("%")
         return float(text.removesuffix("%")) / (100 if percent else 1)
     except ValueError:
-        raise UsageError(f"--slo: {text!r} is no target: write target=0.99") from None
+        raise UsageError(
+            f"--slo: {text!r} is not a target: write target=0.99"
+        ) from None
 
 
 def _clause(text: str) -> tuple[str, Slo]:

@@ -293,7 +293,7 @@ class RequestRow:
             "median of its gaps.",
         ),
     ] = None
-    """None if its longest gap was no spike."""
+    """None if its longest gap was not a spike."""
     lora: Annotated[
         str | None,
         Number(

@@ -196,7 +196,7 @@ def at_least(values: Numbers, share: float) -> float | None:
     """Return a lower bound of a quantile that one or two hiccups do not raise.
 
     It is the value at the lower of the binomial's ranks, for as many independent values
-    as EPISODES stretches show. It is no interval.
+    as EPISODES stretches show. It is not an interval.
     """
     n = len(values)
     if n == 0:

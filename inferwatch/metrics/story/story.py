@@ -130,7 +130,7 @@ class RequestStory:
     """Speculative tokens drafted for it; None without speculative decoding."""
     accepted_tokens: int | None = None
     client: Parts = ()
-    """Parts that a client of ours adds to the server's TTFT, by CLIENT_CAUSES."""
+    """Parts that a client of ours adds to the server's TTFT."""
     gpu: tuple[tuple[int, float | None, float | None, float | None], ...] = ()
     """Means over the engine's GPUs during the request.
 

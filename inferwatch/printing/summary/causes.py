@@ -10,7 +10,7 @@ from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.summary.latencies import Summary, quantiles_row
 from inferwatch.printing.summary.why import by_cause
-from inferwatch.printing.text import labelled
+from inferwatch.printing.text import named_line
 
 MOST_SLOW = 10
 """The number of slow requests that are listed individually."""
@@ -104,14 +104,16 @@ def cause_lines(summary: Summary) -> list[str]:
     lines = []
     slowest, memory, stalls = summary["slowest"], summary["memory"], summary["stalls"]
     if slowest is not None and slowest["sentence"]:
-        lines.append(labelled("slowest", slowest["sentence"]))
+        lines.append(named_line("slowest", slowest["sentence"]))
     if memory is not None and memory["private_blocks"] is not None:
         private, shared = memory["private_blocks"], memory["shared_blocks"]
         waste = format_share(memory["waste_share"]).strip()
         blocks = f"{private:,} private, {shared:,} shared now"
-        lines.append(labelled("KV blocks", f"{blocks}; {waste} of their room is waste"))
+        lines.append(
+            named_line("KV blocks", f"{blocks}; {waste} of their room is waste")
+        )
     if stalls:
         worst = format_duration(max(each["duration_s"] for each in stalls)).strip()
         text = f"{counted(len(stalls), 'stall')}, the longest {worst}"
-        lines.append(labelled("stalls", text))
+        lines.append(named_line("stalls", text))
     return lines

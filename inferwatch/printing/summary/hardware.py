@@ -9,7 +9,7 @@ from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.summary.latencies import Summary
-from inferwatch.printing.text import WIDTH, labelled
+from inferwatch.printing.text import WIDTH, named_line
 from inferwatch.visible import visible
 
 GIGA = 1e9
@@ -83,7 +83,7 @@ def _derived(hardware: Summary) -> list[str]:
 
 
 def _line(name: str, number: str | None, what: str) -> str:
-    return labelled(name, what, number)[:WIDTH].rstrip()
+    return named_line(name, what, number)[:WIDTH].rstrip()
 
 
 def _together(hardware: Hardware) -> Summary:

@@ -16,9 +16,9 @@ from inferwatch.formatting import (
     format_rate,
     shared_unit,
 )
+from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words, cpu_share
-from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.goodput import Goodput
 from inferwatch.metrics.load.request_latencies import (
     CLIENT_E2EL,

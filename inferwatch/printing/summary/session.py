@@ -38,7 +38,7 @@ from inferwatch.printing.summary.latencies import (
 )
 from inferwatch.printing.summary.load import doubts
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
-from inferwatch.printing.text import labelled
+from inferwatch.printing.text import named_line
 from inferwatch.visible import visible
 
 
@@ -79,7 +79,7 @@ def spending_lines(summary: Summary) -> list[str]:
     by = f"by {spending['read_from']}" if spending["read_from"] else ""
     cost = [*prices, by if prices else f"not known {by}"] if by else []
     return [
-        labelled(name, ", ".join(parts))
+        named_line(name, ", ".join(parts))
         for name, parts in (("cost", cost), ("energy", energy))
         if parts
     ]
@@ -95,12 +95,12 @@ def slo_lines(summary: Summary) -> list[str]:
     if slo is None:
         return []
     classes = [
-        labelled("", f"{each['name']}: {_good(each)}  {each['slo']}")
+        named_line("", f"{each['name']}: {_good(each)}  {each['slo']}")
         for each in slo["classes"]
     ]
     return [
-        labelled("SLO", _verdict(slo)),
-        labelled("", f"{slo['slo']}{_misses(slo)}"),
+        named_line("SLO", _verdict(slo)),
+        named_line("", f"{slo['slo']}{_misses(slo)}"),
         *classes,
     ]
 
@@ -153,7 +153,7 @@ def limits_lines(summary: Summary) -> list[str]:
     if limits is None:
         return []
     lines = [
-        labelled(name, _against_floor(limits[name]))
+        named_line(name, _against_floor(limits[name]))
         for name in ("decode", "prefill")
         if limits[name] is not None and limits[name]["floor_s"] is not None
     ]
@@ -161,7 +161,7 @@ def limits_lines(summary: Summary) -> list[str]:
     if impossible is not None:
         steps, worst = counted(impossible["steps"], "step"), impossible["worst_ratio"]
         verdict = f"{steps} faster than possible, {worst:.2f}x at worst:"
-        lines += [labelled("impossible", verdict), labelled("", IMPOSSIBLE)]
+        lines += [named_line("impossible", verdict), named_line("", IMPOSSIBLE)]
     return lines
 
 
@@ -467,7 +467,7 @@ def _facts(summary: Summary) -> list[str]:
     requests, steps = summary["requests"], summary["steps"]
     bound = {k: v for k, v in steps["share_by_bound"].items() if k != "nothing" and v}
     shares = "  ".join(f"{cause} {share:.0%}" for cause, share in bound.items())
-    nothing = "nothing" if steps["share_by_bound"] or not summary["servers"] else "–"
+    nothing = "nothing" if steps["share_by_bound"] else "–"
     usage = summary["kv_peak_usage"]
     peak = "–" if usage is None else f"{usage:.0%}"
     return [
@@ -481,7 +481,7 @@ def _facts(summary: Summary) -> list[str]:
         _line("steps", steps["count"], "")
         + _part(steps["batch_mean"], "batch, mean")
         + _part(steps["batch_max"], "at most"),
-        labelled("bound by", f"{shares} of the time" if shares else nothing),
+        named_line("bound by", f"{shares} of the time" if shares else nothing),
         f"{'KV peak':<10}{peak:>7}"
         + _counted(summary["kv_peak_blocks"], "block")
         + _counted(summary["preemptions"], "preemption"),
@@ -497,7 +497,7 @@ def _facts(summary: Summary) -> list[str]:
 def _lowered(limits: list[Summary]) -> list[str]:
     """One line per rank whose limits are below those at start."""
     return [
-        labelled("limits", ", ".join(_lower(each)))
+        named_line("limits", ", ".join(_lower(each)))
         for each in limits
         if each["in_force"]
     ]
@@ -559,7 +559,7 @@ def _foot(summary: Summary) -> list[str]:
 
 
 def _line(name: str, number: float | None, what: str) -> str:
-    return labelled(name, what, _number(number))
+    return named_line(name, what, _number(number))
 
 
 def _part(number: float | None, what: str) -> str:

@@ -17,7 +17,7 @@ from inferwatch.formatting import (
     shared_unit,
 )
 from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
-from inferwatch.metrics.load.error_text import error_text
+from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.story.story import RequestStory, SpanKind, Spike, StorySpan

@@ -19,8 +19,7 @@ from inferwatch.metrics.series.quantiles import DeferredCounts
 from inferwatch.metrics.series.samples import Block, SavedRows
 from inferwatch.record.checkpoints.blocks import BlockStore, compress, decompress
 from inferwatch.record.checkpoints.file import checkpoint_path, open_checkpoints
-from inferwatch.record.file.cursor import Cursor
-from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.file.sqlite import Cursor, transaction
 
 SWEEP = 32
 """Checkpoints examined per write, so that thinning never takes long."""

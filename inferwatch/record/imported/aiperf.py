@@ -55,7 +55,7 @@ def read_aiperf(records: Path, lines: Sequence[str]) -> list[ImportedRun]:
     """Read the only run; model and load are in the summary, if it is there.
 
     Raises:
-        UnreadableResultError: a line is no request.
+        UnreadableResultError: a line is not a request.
     """
     summary = _summary(records)
     requests = list(_requests(lines))
@@ -96,7 +96,7 @@ def _requests(lines: Sequence[str]) -> Iterator[ImportedRequest]:
                 yield _request(json.loads(line))
             except MALFORMED as error:
                 raise UnreadableResultError(
-                    f"line {number} is no request of aiperf: {error!r}"
+                    f"line {number} is not a request of aiperf: {error!r}"
                 ) from error
 
 

@@ -24,7 +24,7 @@ from collectors.contract.readings import (
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.loadgen.exchange.reply import shown
-from inferwatch.metrics.load.error_text import error_text
+from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.record.connections import reading
 from inferwatch.record.file.location import scratch_folder

@@ -29,7 +29,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.requests.request_row import request_name, sent_id
 from inferwatch.metrics.story.request_readings import Name
-from inferwatch.record.file.cursor import Cursor
+from inferwatch.record.file.sqlite import Cursor
 from inferwatch.record.tables.codec import SELECT_SOURCES
 from inferwatch.record.tables.reading_tables import TokenTimesTable
 from inferwatch.record.tables.requests import SELECT_ONE, events_of

@@ -14,8 +14,15 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from inferwatch.errors import NewerSchemaError, StorageError
-from inferwatch.record.file.copies import FileStamp, copy_of, log_of
-from inferwatch.record.file.sqlite import connect, explain, make_private, transaction
+from inferwatch.record.file.sqlite import (
+    FileStamp,
+    connect,
+    copy_of,
+    explain,
+    log_of,
+    make_private,
+    transaction,
+)
 from inferwatch.record.repair.checks import first_sqlite_fault, first_unreadable_value
 from inferwatch.record.repair.damage import Damage, is_damage, rescue_command
 from inferwatch.record.repair.salvage import Salvage, fill_holes

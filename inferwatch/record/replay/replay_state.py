@@ -12,7 +12,7 @@ from inferwatch.errors import StorageError
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.metrics.model.model import Model
 from inferwatch.record.checkpoints.checkpoints import Checkpoints, Row
-from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import START, Cursor
 from inferwatch.record.tables.codec import ReadingDecoder
 
 

@@ -11,7 +11,7 @@ import msgspec
 from collectors.contract.readings import Endpoint, EngineInfo, LoadPlanned, ServerInfo
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.record.checkpoints.checkpoints import Checkpoint
-from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import START, Cursor
 from inferwatch.record.tables.reading_tables import every_table
 from inferwatch.record.tables.requests import RequestReadingTable
 from inferwatch.record.tables.table import (

@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise, zip_longest
 from typing import Any
 
 from collectors.contract.readings import EngineSample, Histogram
-from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import START, Cursor
 from inferwatch.record.tables.table import (
     KEY,
     BlobColumn,

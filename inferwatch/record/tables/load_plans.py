@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from collectors.contract.readings import LoadPlanned, Note
-from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import START, Cursor
 from inferwatch.record.tables.table import Numbered, PlainTable, SessionPart
 
 NOTED = "load plan "

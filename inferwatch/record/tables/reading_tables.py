@@ -45,7 +45,7 @@ from collectors.contract.readings import (
     WatchedSlo,
     WorkerMemory,
 )
-from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import START, Cursor
 from inferwatch.record.tables.engine_samples import EngineSampleTable
 from inferwatch.record.tables.load_plans import NoteTable
 from inferwatch.record.tables.requests import RequestReadingTable

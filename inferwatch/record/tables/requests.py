@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Vantage
-from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import START, Cursor
 from inferwatch.record.tables.table import (
     KEY,
     Key,

@@ -35,7 +35,7 @@ from typing import Any
 import msgspec
 
 from collectors.contract.readings import Step
-from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import START, Cursor
 from inferwatch.record.tables.table import (
     KEY,
     BlobColumn,

@@ -20,8 +20,7 @@ import msgspec
 from collectors.contract.readings import AnyReading
 from inferwatch.errors import StorageError
 from inferwatch.record.checkpoints.checkpoints import Checkpoint
-from inferwatch.record.file.cursor import START, Cursor
-from inferwatch.record.file.sqlite import RECOVER
+from inferwatch.record.file.sqlite import RECOVER, START, Cursor
 
 Key = tuple[int, int, int]
 """Session, ordinal and source: the first columns of most tables."""

@@ -8,7 +8,7 @@ from inferwatch.studies.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.studies.compare.reading.place import ChangedPart
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
 from inferwatch.studies.compare.report import not_compared, sentence, why_unpaired
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST

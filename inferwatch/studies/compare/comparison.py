@@ -16,7 +16,7 @@ from inferwatch.studies.compare.quality import QualityCheck, void
 from inferwatch.studies.compare.reading import between_runs
 from inferwatch.studies.compare.reading.between_runs import allowance, may_be_why
 from inferwatch.studies.compare.reading.configuration import DifferingSetting, differing
-from inferwatch.studies.compare.reading.place import ChangedPart
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
     Pairing,

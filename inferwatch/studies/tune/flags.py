@@ -141,7 +141,7 @@ def read_variable(text: str, known: KnownFlags) -> Variable:
     written, equals, listed = text.partition("=")
     flag = plain_name(written)
     if not equals or not _FLAG.fullmatch(flag):
-        raise UsageError(f"--vary {text!r} is no flag with values: {HOW}")
+        raise UsageError(f"--vary {text!r} is not a flag with values: {HOW}")
     flag, negated = _switch(flag, known)
     known.refuse(flag)
     typed = [each.strip() for each in _split(listed)]
@@ -189,7 +189,7 @@ def _whole(flag: str, value: str) -> str:
     match = _INT.fullmatch(value)
     number = float(match[1]) * _TIMES[match[2]] if match else 0.5
     if number != int(number) or (flag in LIVE_FLAGS and number < 1):
-        raise UsageError(f"--vary {flag}: {value!r} is no whole number, as 16 or 2k")
+        raise UsageError(f"--vary {flag}: {value!r} is not a whole number, as 16 or 2k")
     return str(int(number))
 
 

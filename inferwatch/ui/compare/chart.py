@@ -119,7 +119,7 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         ).adjust_cell_length(width, self.ink(""))
 
     def _build(self, overlay: Overlay, width: int, height: int) -> list[str]:
-        """Return the rows that plotext draws."""
+        """Return the rows of the chart, as plotext draws them."""
         plot = self.plt
         plot.clear_data()
         plot._set_size(width, height)  # noqa: SLF001 - plotsize stops at 80 columns
@@ -168,7 +168,7 @@ def _ink(number: int | None) -> str:
 def _apart(
     ticks: Sequence[tuple[float, str]], row: float
 ) -> Sequence[tuple[float, str]]:
-    """Keep one tick a row, the upper of two."""
+    """Return the ticks that have a row of their own; of two on a row, the upper one."""
     result: list[tuple[float, str]] = []
     for value, label in reversed(ticks):
         if not result or result[-1][0] - value > 1.5 * row:
@@ -195,7 +195,7 @@ SPANS = 30
 
 
 def cdf(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
-    """Return the distribution of a metric by side; for a rate that of TTFT."""
+    """Return each side's CDF of a metric (of TTFT for a rate); None if all lack it."""
     runs = [run for side in sides for run in side.runs]
     names = (metric.of, *FALLBACKS)
     name = next((name for name in names if any(_has(run, name) for run in runs)), None)
@@ -230,7 +230,7 @@ def cdf(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
 
 
 def throughput(sides: Sequence[ComparedSide]) -> Overlay | None:
-    """Return the throughput over seconds since the load began."""
+    """Return each side's tokens/s since its load began; None if all are unknown."""
     lines = [
         (place, side, run.throughput or Throughput(bin_s=1.0, per_s=()))
         for place, side in enumerate(sides)
@@ -263,7 +263,7 @@ def _timed(
     note: str,
     unit: str,
 ) -> Overlay | None:
-    """Return curves from the start of the load to the end of the longest run."""
+    """Return curves from the load's start to the longest run's end; None if empty."""
     values = [y for curve in curves for _, y in curve.points]
     if not values:
         return None
@@ -292,7 +292,7 @@ def _has(numbers: SessionNumbers, name: str) -> bool:
 
 
 def _cdf(values: CountedValues) -> Curve:
-    """Return at most POINTS points of the distribution."""
+    """Return POINTS points of the values' CDF: log10 of the value, and the share."""
     upto = np.cumsum(values.counts.sum(axis=0)) / values.n
     shares = np.linspace(TAILS, 1 - TAILS, POINTS)
     places = np.minimum(np.searchsorted(upto, shares), len(upto) - 1)
@@ -315,7 +315,7 @@ def _over_time(line: Throughput) -> Curve:
 
 
 def _pieces(run: SessionNumbers, metric: JudgedMetric) -> list[Curve]:
-    """Return the values over time, split at gaps."""
+    """Return a run's values of a metric over time, as curves that end at gaps."""
     if not run.n_of(metric):
         return []
     values = _values(run, metric)
@@ -331,7 +331,7 @@ def _pieces(run: SessionNumbers, metric: JudgedMetric) -> list[Curve]:
 
 
 def _values(run: SessionNumbers, metric: JudgedMetric) -> Floats:
-    """Return a value per span, NaN if unknown."""
+    """Return a run's value of a metric in each of SPANS equal times, NaN if unknown."""
     if metric.share is not None:
         counts = run.counted[metric.of]
         upto = np.cumsum(merged(counts.counts.astype(float), SPANS), axis=1)
@@ -383,7 +383,7 @@ def dotted(
     columns: int,
     rows: int,
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the dots of a dashed curve, 2 by 4 to a cell."""
+    """Return x and y of the dots of a dashed curve; a cell has 2 by 4 dots."""
     width, height = x_span[1] - x_span[0], y_top
     xs: list[float] = []
     ys: list[float] = []

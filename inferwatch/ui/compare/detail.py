@@ -9,7 +9,7 @@ from inferwatch.formatting import counted, format_count
 from inferwatch.metrics.number import Better
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
-from inferwatch.studies.compare.reading.place import ChangedPart
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart
 from inferwatch.studies.compare.report import (
     at_another_load,
     change_text,
@@ -21,8 +21,13 @@ from inferwatch.studies.compare.report import (
 )
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.verdicts import MetricVerdict
-from inferwatch.ui.compare.styles import SAYS_SOMETHING, verdict_ink
-from inferwatch.ui.compare.table import CompareRow, FoldedRows, nearest
+from inferwatch.ui.compare.table import (
+    SAYS_SOMETHING,
+    CompareRow,
+    FoldedRows,
+    nearest,
+    verdict_ink,
+)
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.plot import axis_labels, nice_ceiling, tick_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole, ruled
@@ -39,7 +44,7 @@ LARGE = 10_000
 def interval_lines(
     ratio: float, span: Span, matters: float, width: int
 ) -> tuple[Line, Line]:
-    """Return the interval on a scale of ratios, and its axis.
+    """Draw a change with its interval on a scale of ratios, and the scale's axis.
 
     >>> lines = interval_lines(1.2, (1.1, 1.3), 0.1, 41)
     >>> print("".join(run.text for run in lines[0]).strip())
@@ -66,7 +71,7 @@ def interval_lines(
 
 
 def _edge(ratio: float, span: Span, matters: float) -> float:
-    """Return the ratio at the right end; its inverse is at the left."""
+    """Return the ratio at the scale's right end; its inverse is at the left end."""
     finite = [each for each in (ratio, *span) if 0 < each < FARTHEST]
     farthest = max([1 + 2 * matters, *finite, *(1 / each for each in finite)])
     if span[0] <= 0 or span[1] >= FARTHEST:
@@ -128,7 +133,7 @@ class CompareDetail(Panel):
     _matters = 0.1
 
     def show(self, row: CompareRow, pair: SessionPair, matters: float) -> None:
-        """Set a row of a pair, and the smallest change that matters."""
+        """Show a metric of a pair; ``matters`` is the smallest change that matters."""
         self._row, self._pair, self._matters = row, pair, matters
         self.redraw()
 
@@ -179,7 +184,7 @@ def _values(result: MetricResult) -> Line:
 
 
 def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequence[Line]:
-    """Return the verdict, and what would settle it."""
+    """Return the verdict on a metric; if it is open, how much data would settle it."""
     word = str(result.verdict)
     if result.verdict in SAYS_SOMETHING and at_another_load(pair):
         word += " at a different load"
@@ -193,7 +198,7 @@ def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequenc
 
 
 def _place(place: ChangedPart) -> Line:
-    """Return when, or for which requests, the change is largest."""
+    """Return a line: when, or for which requests, the metric changed most."""
     text = place.sentence or f"{change_text(place.ratio)} {place.part}"
     return (
         TextRun("  ⌖ ", "accent"),
@@ -221,12 +226,12 @@ def _basis(result: MetricResult) -> Sequence[Line]:
 
 
 def _chance(p: float) -> str:
-    """Format a p-value; it is never 0."""
+    """Format a p-value; a tiny one as ``<`` the least that is shown, never as 0."""
     return f"{p:.2g}" if p >= RAREST else f"< {RAREST:g}"
 
 
 def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:
-    """Return why nothing can be said of many metrics, and which is nearest."""
+    """Return why metrics are inconclusive, and which one is nearest to a verdict."""
     many = counted(len(fold.results), "metric")
     heading = (TextRun(f"{many}: {MetricVerdict.OPEN}", "strong"),)
     lines: list[Line] = [ruled(heading, (), width)]

@@ -36,12 +36,14 @@ from inferwatch.studies.compare.runs.sides import PARTS, grouped
 from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail
-from inferwatch.ui.compare.styles import QUALITY_LOOKS, quality_text, verdict_ink
 from inferwatch.ui.compare.table import (
+    QUALITY_LOOKS,
     CompareQuality,
     CompareSetup,
     CompareTable,
     ReadingList,
+    quality_text,
+    verdict_ink,
 )
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.kit.panel import Inked, Panel
@@ -98,7 +100,7 @@ class CompareHead(Panel):
         super().on_resize()
 
     def _take_room(self) -> None:
-        """Take the rows needed, up to a quarter of the screen."""
+        """Give the head the rows its text needs, up to a quarter of the screen."""
         if self.size.width:
             needed = 1 + len(self._body(self.size.width - 2))
             most = max(self.screen.size.height // 4, 3)
@@ -150,7 +152,7 @@ class CompareHead(Panel):
 
 
 def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
-    """Yield verdict, pairing, quality and doubts."""
+    """Yield lines on a pair: its verdict, how it was paired, and its quality checks."""
     glyph, ink = QUALITY_LOOKS[Quality.VOID] if pair.void else _look(pair)
     yield from _marked(f" {glyph} ", ink, f"{sentence(pair)}.", "", width)
     if pair.void:
@@ -172,7 +174,7 @@ def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
 
 
 def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> list[Line]:
-    """Wrap a text behind a mark."""
+    """Wrap a text behind a mark; its later lines are indented."""
     return [
         fit(
             (TextRun("   " if line else mark, ink), TextRun(each, ink_of_text)),
@@ -183,7 +185,7 @@ def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> lis
 
 
 def _look(pair: SessionPair) -> tuple[str, str]:
-    """Return glyph and ink of the first conclusive row."""
+    """Return glyph and ink of the most conclusive verdict on a pair's metrics."""
     verdict = next(iter(in_order(pair)), MetricVerdict.OPEN)
     if verdict in PROBABLE:  # the sentence says that it is not certain
         return GLYPHS[verdict], "muted"
@@ -345,7 +347,7 @@ class CompareScreen(Screen[None]):
             self._hand_over(worker, partial(self._take, comparison))
 
     def _hand_over(self, worker: Worker[None], take: partial[None]) -> None:
-        """Run ``take`` on the screen, unless it was left or stopped."""
+        """Run ``take`` on the app's thread, unless the worker or the screen is gone."""
 
         def here() -> None:
             if self._computing is worker and self.is_mounted:
@@ -465,7 +467,7 @@ class CompareScreen(Screen[None]):
             self.query_one(CompareTable).focus()
 
     def action_lines(self, by: int) -> None:
-        """Scroll a text; beside charts, select another metric."""
+        """Scroll the text shown; beside charts, select another metric instead."""
         for each in self.query(ReadingList):
             if each.region:
                 each.move(by)

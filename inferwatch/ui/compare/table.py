@@ -1,5 +1,6 @@
 """The metrics of two sides in a table."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -10,9 +11,12 @@ from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.studies.compare.quality import Quality, doubts
 from inferwatch.studies.compare.report import (
     GLYPHS,
     MORE,
+    PROBABLE,
+    SHOWN,
     at_another_load,
     change_text,
     in_order,
@@ -28,7 +32,6 @@ from inferwatch.studies.compare.report import (
     window_text,
 )
 from inferwatch.studies.compare.verdicts import MetricVerdict
-from inferwatch.ui.compare.styles import QUALITY_LOOKS, SAYS_SOMETHING, verdict_ink
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -40,6 +43,46 @@ from inferwatch.ui.kit.renderables.text import (
     wrapped,
 )
 from inferwatch.ui.kit.table import CursorTable, TableColumn
+
+INKS = {
+    MetricVerdict.BETTER: "good bold",
+    MetricVerdict.WORSE: "bad bold",
+    MetricVerdict.DIFFERS: "accent",
+    MetricVerdict.PROBABLY_BETTER: "good",
+    MetricVerdict.PROBABLY_WORSE: "bad",
+    MetricVerdict.PROBABLY_DIFFERS: "accent",
+    MetricVerdict.SAME: "muted",
+    MetricVerdict.OPEN: "warn",
+}
+QUALITY_LOOKS = {
+    Quality.VOID: ("✗", "bad bold"),
+    Quality.DOUBTFUL: ("!", "warn"),
+    Quality.UNKNOWN: ("–", "muted"),
+    Quality.GOOD: ("✓", "good"),
+}
+"""Glyph and ink, the gravest first."""
+SAYS_SOMETHING = frozenset((*SHOWN, *PROBABLE))
+VICTORIES = {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER}
+
+
+def verdict_ink(verdict: MetricVerdict, pair: SessionPair) -> str:
+    """Return a verdict's ink; better at another load does not count as better."""
+    if verdict in VICTORIES and at_another_load(pair):
+        return "accent"
+    return INKS[verdict]
+
+
+def quality_text(pair: SessionPair) -> str:
+    """Count a pair's quality checks: ``9 good, 1 doubtful: GPU clocks differ``."""
+    many = Counter(check.quality for check in pair.quality)
+    order = (Quality.GOOD, Quality.UNKNOWN, Quality.DOUBTFUL, Quality.VOID)
+    counts = ", ".join(f"{many[each]} {each}" for each in order if many[each])
+    grave = doubts(pair.quality)
+    if len(grave) == 1:
+        return f"{counts}: {grave[0].sentence}"
+    named = ", ".join(check.subject for check in grave)
+    return f"{counts}: {named}" if named else counts
+
 
 NAME = 30
 SUBJECT = 16
@@ -74,7 +117,7 @@ class ReadingList(Panel):
         self.move(-2)
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw what fits; the last row says how much follows."""
+        """Draw the lines that fit; the last row says how many follow."""
         lines = list(self.lines(width))
         self._first = max(min(self._first, len(lines) - height), 0)
         lines = lines[self._first :]
@@ -150,7 +193,7 @@ def _settings(comparison: Comparison, width: int) -> Iterator[Line]:
 
 
 def _beside(head: Line, text: str, width: int) -> Iterator[Line]:
-    """Wrap a text beside its head."""
+    """Wrap a text to the right of its head; its later lines are indented."""
     indent = sum(len(run.text) for run in head)
     for number, line in enumerate(wrap(text, max(width - indent - 1, 10))):
         yield (*(head if not number else (TextRun(" " * indent),)), TextRun(line))
@@ -174,7 +217,7 @@ CompareRow = MetricResult | FoldedRows
 
 
 def arranged(pair: SessionPair, *, unfolded: bool) -> list[CompareRow]:
-    """Return conclusive metrics, then probable, unchanged and inconclusive ones."""
+    """Return a row per metric, conclusive ones first, many inconclusive ones folded."""
     rows = [
         each
         for verdict, results in in_order(pair).items()
@@ -195,7 +238,7 @@ def nearest(results: Sequence[MetricResult]) -> MetricResult | None:
 
 
 def _needs(result: MetricResult) -> int:
-    """Return how many more runs, else how many more requests, would settle it."""
+    """Return how many more runs, else requests, would settle the verdict."""
     return result.more_runs or result.more_requests or 0
 
 
@@ -247,7 +290,7 @@ def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
 def _of(
     write: Callable[[MetricResult], str], ink: str = ""
 ) -> Callable[[CompareRow, int], TextRun]:
-    """Return a writer of cells, empty in a folded row."""
+    """Return a function that writes a metric's cell; the cell of a fold is empty."""
     return lambda row, _: TextRun(
         "" if isinstance(row, FoldedRows) else write(row), ink
     )
@@ -295,7 +338,7 @@ class CompareTable(CursorTable[CompareRow]):
         return None if isinstance(row, FoldedRows) else row
 
     def show(self, pair: SessionPair) -> None:
-        """Show two sides; the cursor stays on its metric, unfolded if need be."""
+        """Show a pair; the cursor stays on its metric, which is unfolded if hidden."""
         pointed = self._key
         self._pair = pair
         hidden = {each.metric.key for each in pair.of(MetricVerdict.OPEN)}
@@ -315,7 +358,7 @@ class CompareTable(CursorTable[CompareRow]):
 
     @property
     def can_fold(self) -> bool:
-        """Whether some rows are inconclusive and others are not."""
+        """Whether there are both inconclusive metrics to fold and others."""
         return any(isinstance(row, FoldedRows) for row in self.rows)
 
     def action_fold(self) -> None:
@@ -327,7 +370,7 @@ class CompareTable(CursorTable[CompareRow]):
         """Ignore the double click on the folded row, which folds on the first click."""
 
     def click_row(self, event: events.Click) -> None:
-        """Unfold on a single click."""
+        """Fold or unfold the inconclusive metrics on a single click."""
         if event.chain == 1 and isinstance(self.pointed, FoldedRows):
             self.action_fold()
 
@@ -335,13 +378,13 @@ class CompareTable(CursorTable[CompareRow]):
         return FOLD if isinstance(row, FoldedRows) else row.metric.key
 
     def key_to_keep(self, before: int) -> str | None:
-        """Move the cursor from a row that is folded to the folded row."""
+        """Return the key of the same row, or of the fold if that row is in it."""
         key = super().key_to_keep(before)
         keys = [self.key_of(row) for row in self.rows]
         return FOLD if key is not None and key not in keys and FOLD in keys else key
 
     def across(self, row: CompareRow, width: int) -> Line | None:
-        """Draw a folded row: how many metrics, and which is nearest."""
+        """Draw a fold: how many metrics it has, and which is nearest to a verdict."""
         if not isinstance(row, FoldedRows):
             return None
         text = f" {FOLD_GLYPHS[row.unfolded]} {counted(len(row.results), 'row')}: "
@@ -358,7 +401,7 @@ class CompareTable(CursorTable[CompareRow]):
         return fit(spread(left, right, width), width)
 
     def title_of(self, column: TableColumn[CompareRow], width: int) -> TextRun:
-        """Return a title; the last one is not padded."""
+        """Return the title of a column; that of the last column is not padded."""
         title = super().title_of(column, width)
         last = column.key == "verdict"
         return title._replace(text=title.text.rstrip()) if last else title

@@ -277,7 +277,7 @@ def _rate(
 def _mean(
     key: str, title: str, width: int, metrics: Sequence[str], *, from_width: int = 0
 ) -> TableColumn[FleetRow]:
-    """Return a column of the mean of the first known latency."""
+    """Return a column with the mean of the first of ``metrics`` whose mean is known."""
 
     def value(row: FleetRow) -> float | None:
         latencies = (latency_of(row.state, metric) for metric in metrics)
@@ -301,7 +301,7 @@ def _mean(
 
 
 def _run(row: FleetRow, text: str, ink: str = "", *, known: bool = True) -> TextRun:
-    """Return text, faint if it is old or unknown."""
+    """Return a cell's text, faint if its value is old or unknown."""
     return TextRun(text, "faint" if row.lost or not known else ink)
 
 
@@ -359,14 +359,14 @@ def _p99(row: FleetRow, _: int) -> TextRun:
 
 
 def _over(latency: Latency, value: float | Bracket) -> str:
-    """Return the warning ink if a value is surely over its objective."""
+    """Return the warning ink if a latency is surely over its objective, else none."""
     least = value.low if isinstance(value, Bracket) else value
     limit_s = latency.objective_s
     return "warn" if limit_s is not None and least >= limit_s else ""
 
 
 def _p99_value(row: FleetRow) -> float | None:
-    """Return the p99, or its lower bound."""
+    """Return the row's p99 TTFT, or the lower bound of its bracket."""
     latency = latency_of(row.state, "ttft_s")
     value = percentile_of(latency, "p99") if latency is not None else None
     return value.low if isinstance(value, Bracket) else value
@@ -395,7 +395,7 @@ def short_age(age_ns: int) -> str:
 
 
 def _remark(row: FleetRow, width: int) -> Line:
-    """Draw the trouble and details."""
+    """Draw the remark of a row; without one, what is wrong with its server."""
     if row.remark is not None or row.rank:
         text = row.remark or row.state.remark or ""
         return fit((TextRun(" "), TextRun(text, "muted")), width)
@@ -476,11 +476,11 @@ class FleetTable(CursorTable[FleetRow]):
         yield from (row.state.remark, row.state.why, info.url if info else None)
 
     def recency(self, row: FleetRow) -> float:
-        """Return the order of names for equal values."""
+        """Put rows of equal value in the order of their servers' names."""
         return -row.server.place
 
     def below(self, row: FleetRow) -> Iterable[FleetRow]:
-        """Yield the ranks, if unfolded."""
+        """Yield a row for each rank of the server, if that is unfolded."""
         if not self._unfolded(row):
             return
         source = row.server.state.source

@@ -52,7 +52,7 @@ from inferwatch.ui.messages import LookAgain, OpenComparison
 
 
 async def compare_with_before(screen: SessionScreen) -> None:
-    """Compare with the reference, else with the previous session of the model."""
+    """Compare the session with the reference, else with its model's session before."""
     record = screen.feed.record
     if record is None:
         screen.notify("it is not recorded, so there is nothing to compare", timeout=5)
@@ -79,7 +79,7 @@ async def compare_with_before(screen: SessionScreen) -> None:
 
 
 def _earlier(database: Path, session: str, against: str | None) -> str | None:
-    """Return the id of the session to compare with.
+    """Return the id of the session to compare with; None if there is none.
 
     Raises:
         StorageError: the record cannot be read.
@@ -133,7 +133,7 @@ class ChangesDrawer(Panel, can_focus=True):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the verdict, then the numbers, then settings."""
+        """Draw the verdict, then the numbers, then the settings that differ."""
         if self._snapshot is None or self._reference is None:
             return ()
         compared = changes(self._snapshot, self._reference.snapshot)
@@ -204,7 +204,7 @@ def _values(change: ComparedNumber) -> tuple[str, str]:
 
 
 def _beside(sides: Sequence[Sequence[Line]]) -> list[Line]:
-    """Put columns side by side, padded to the same height."""
+    """Put blocks of lines side by side, padded to the same height."""
     most = max(map(len, sides))
     gap: Line = (TextRun(" " * COLUMN_WIDTH),)
     full = [[*rows, *[gap] * (most - len(rows))] for rows in sides]
@@ -321,7 +321,7 @@ def _found_baseline(
 
 
 def _suggested(database: Path, but: str | None) -> list[str]:
-    """Return the latest sessions by id and name."""
+    """Return the latest sessions, by id and name, except one."""
     try:
         rows = [row for row in list_sessions(database) if row.id != but]
     except InferwatchError:
@@ -342,5 +342,5 @@ async def _wall_ns(feed: Feed, database: Path) -> int:
 
 
 def _behind_ns(feed: Feed) -> int:
-    """Return how far the view of a running session is behind."""
+    """Return how far the view of a running session is behind the present."""
     return max(feed.present().now_ns - feed.now_ns(), 0)

@@ -86,7 +86,7 @@ class FindingsDrawer(Panel, can_focus=True):
         self.redraw()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return the height of all findings; CSS limits it."""
+        """Return the rows of all findings, never fewer than before; CSS limits them."""
         del container, viewport
         self._tallest = max(self._tallest, len(self._rows(width)) + 1)
         return self._tallest
@@ -192,7 +192,7 @@ def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[Draw
 
 
 def _knob_rows(knob: Knob, width: int) -> list[DrawerRow]:
-    """Draw an action and its effort; then the flag and the expected effect."""
+    """Draw a knob: what to do and its effort, then its flag and expected effect."""
     price = ", ".join(knob.effort)
     room = max(width - len(INDENT) - 3 - len(price) - 2, 20)
     first, *rest = wrap(knob.text, room) or [""]

@@ -54,7 +54,7 @@ class ShownTime:
 
 
 def shown_time_of(feed: Feed) -> ShownTime:
-    """Return whether a feed is a replay, or how far it is behind."""
+    """Return whether the feed is a replay, and how far it is behind the present."""
     playback = feed.playback
     behind_s = None
     if playback is not None and playback.goes_on and not playback.at_live:
@@ -123,7 +123,7 @@ class HeaderLine(LinePanel):
 
 
 def _identity(snapshot: Snapshot) -> list[Line]:
-    """Return model, version, parallelism and address, from long to short."""
+    """Return model, version, parallelism and address, in ever shorter texts."""
     if snapshot.server is not None:
         return _server(snapshot, snapshot.server)
     if len(snapshot.servers) > 1:
@@ -148,21 +148,21 @@ def _identity(snapshot: Snapshot) -> list[Line]:
 def _limited(
     lefts: Sequence[Line], said: Sequence[str]
 ) -> tuple[list[Line], list[Line]]:
-    """Return the identity with lowered limits, in full and in short."""
+    """Return the identity with lowered limits: in full, then in ever shorter texts."""
     full, bare = (TextRun(said[0], "warn"),), lefts[-1]
     short = [join((bare, (TextRun(words, "warn"),))) for words in said[1:]]
     return [join((left, full)) for left in lefts], short
 
 
 def _of_hosts(names: Sequence[str]) -> list[Line]:
-    """Return the names of hosts that are watched without an engine."""
+    """Return the names of hosts watched without an engine, in full and in short."""
     more = f" and {counted(len(names) - 1, 'other host')}" if len(names) > 1 else ""
     name = (TextRun(names[0], "strong"), TextRun(more))
     return [join((name, (TextRun("agent", "good"),))), name]
 
 
 def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:
-    """Return an attached server: name, address, vantage and warnings."""
+    """Return name, address, vantage and warnings of a server, in ever shorter texts."""
     info = server.info
     model_name = short_name(info.models[0]) if info and info.models else ""
     if (
@@ -199,7 +199,7 @@ def _round_trip(server: ServerState) -> Line:
 
 
 def _bare(server: ServerState) -> str:
-    """Return the address without scheme and localhost."""
+    """Return a server's address without scheme and localhost."""
     info = server.info
     address = (info.uds or info.url if info else None) or server.source
     address = address.removeprefix("http://").removeprefix("127.0.0.1")
@@ -207,7 +207,7 @@ def _bare(server: ServerState) -> str:
 
 
 def _of_several(snapshot: Snapshot) -> list[Line]:
-    """Return the number of servers and their models."""
+    """Return the number of servers and their models, in full and in short."""
     every = (TextRun(counted(len(snapshot.sources), "server"), "strong"),)
     infos = [each.info for each in snapshot.servers if each.info is not None]
     models = dict.fromkeys(short_name(name) for info in infos for name in info.models)
@@ -216,7 +216,7 @@ def _of_several(snapshot: Snapshot) -> list[Line]:
 
 
 def _place(snapshot: Snapshot) -> Line:
-    """Return the position among several servers, and the key back to all."""
+    """Return which of several servers is shown, and the key that shows all of them."""
     sources = snapshot.sources
     if snapshot.shown_source not in sources or len(sources) == 1:
         return ()
@@ -253,7 +253,7 @@ def _address(snapshot: Snapshot) -> str:
 
 
 def _heartbeat(snapshot: Snapshot) -> Line:
-    """Return the time since the last token: /health may say 200 without any."""
+    """Return the time since the last token, as /health may be 200 though none come."""
     if snapshot.verdict.health is Health.LOST:
         return (TextRun("✖ LOST", "bad bold"),)
     age_s = None
@@ -272,14 +272,14 @@ def _heartbeat(snapshot: Snapshot) -> Line:
 
 
 def _age(age_s: float, snapshot: Snapshot) -> str:
-    """Format the time since the last token; of scrapes to the second, marked ``~``."""
+    """Format the time since the last token; whole seconds and ``~`` if scraped."""
     if snapshot.without_steps:
         return about(f" {age_text(age_s + 1)}")
     return format_duration(age_s)
 
 
 def _slow(app: App[object]) -> Line:
-    """Return the drawing interval on a slow line; recording is not affected."""
+    """Return how often the screen is drawn on a slow line; recording is unaffected."""
     every_s = app.drawn_every_s if isinstance(app, TerminalApp) else None
     if every_s is None:
         return ()
@@ -310,7 +310,7 @@ def _recording(record: RecordState | None, now_ns: int, *, replay: bool) -> Line
 
 
 def _span(span_s: float) -> str:
-    """Format a span; whole minutes without seconds."""
+    """Format a duration; a whole number of minutes is shown without seconds."""
     minutes, seconds = divmod(round(span_s), 60)
     return f"{minutes} min" if minutes and not seconds else age_text(span_s)
 
@@ -367,7 +367,7 @@ class TabLine(LinePanel):
         return spread(tabs, every if fits else only, width)
 
     def _titled(self, room: int) -> Line:
-        """Return all tabs; without room the last ones lose their titles."""
+        """Return the line of tabs; if it is too long, the last lose their titles."""
         line: Line = ()
         shown = [each for each in self._tabs if each.name not in self._hidden]
         for titled in range(len(shown), -1, -1):

@@ -131,7 +131,7 @@ def _work(ours: Sequence[GpuState], hardware: Hardware) -> Iterator[Fact]:
 
 
 def _head(gpus: Sequence[GpuState], *, one_of: int) -> Line:
-    """Return models, counts and losses; MIG slices count with their GPU."""
+    """Return GPU models, counts and losses; a MIG slice counts with its GPU."""
     every = {each.source for each in gpus}
     gpus = [each for each in gpus if each.info.parent_uuid not in every]
     lost = sum(each.info.lost_because is not None for each in gpus)
@@ -151,7 +151,7 @@ def _head(gpus: Sequence[GpuState], *, one_of: int) -> Line:
 
 
 def _memory(gpus: Sequence[GpuState], hardware: Hardware) -> Iterator[Fact]:
-    """Yield memory traffic, measured or derived, else the busy time."""
+    """Yield memory traffic, measured or derived, else how long memory was busy."""
     share, moved = hardware.hbm_share, hardware.hbm_bytes_per_s
     if share is not None or moved is not None:
         near = share is not None and share >= NEAR_PEAK
@@ -208,7 +208,7 @@ def _cost(snapshot: Snapshot) -> Iterator[Fact]:
 
 
 def _without_gpu(snapshot: Snapshot) -> Iterator[Fact]:
-    """Yield why there is no GPU, and derived traffic."""
+    """Yield why no GPU is watched, and the memory traffic derived from steps."""
     here = not snapshot.servers
     derived = snapshot.hardware.derived_bytes_per_s is not None
     if here:
@@ -229,7 +229,7 @@ def _derived(hardware: Hardware) -> Line:
 
 
 def _host(snapshot: Snapshot, *, lost: bool) -> Iterator[Fact]:
-    """Yield CPU in shares of one core: more than 100% uses several threads."""
+    """Yield the CPU use of each role's processes, in shares of one core."""
     shares = snapshot.cost.process_cpu_share
     gone = ENGINE_ROLES if lost else ()
     roles = [role for role in NAMES if role in shares or role in gone]
@@ -246,7 +246,7 @@ def _host(snapshot: Snapshot, *, lost: bool) -> Iterator[Fact]:
 
 
 def _trouble(host: HostState) -> Iterator[Fact]:
-    """Yield event loop lag and CPU throttling."""
+    """Yield the API server's event loop lag, and CPU throttling by a quota."""
     if host.api_loop_lag_s is not None:
         yield Fact(labelled("loop lag", format_duration(host.api_loop_lag_s)), 6)
     throttled = [each.throttled or 0.0 for each in host.processes]

@@ -48,7 +48,7 @@ class NoteAnnouncer:
         self._trouble = trouble
 
     def told(self, notes: Sequence[Note]) -> list[str]:
-        """Return the texts of new notes, the first few and how many more."""
+        """Return the texts of the first new notes, and how many more there are."""
         texts = [note.text for note in self.news(notes)]
         more = len(texts) - MOST_AT_ONCE
         rest = [f"and {more} more like these"] if more > 0 else []

@@ -127,7 +127,7 @@ class KeyRepeat:
         self._repeats = 0
 
     def step_ns(self, way: int, now_s: float) -> int:
-        """Return the signed step; ``way`` is -1 or 1."""
+        """Return how far to skip: back if ``way`` is -1, ahead if 1."""
         repeats = way == self._way and now_s - self._last_s < HELD_S
         self._repeats = self._repeats + 1 if repeats else 0
         self._way, self._last_s = way, now_s
@@ -148,7 +148,7 @@ def next_speed(speed: float, by: int) -> float:
 
 
 def mark_from(marks: Sequence[Mark], here_ns: int, by: int) -> Mark | None:
-    """Return the next mark after a moment, or the last one before it."""
+    """Return the next mark after a moment, or the last before it if ``by`` < 0."""
     if by > 0:
         return next((mark for mark in marks if mark.t_ns > here_ns), None)
     return next((mark for mark in reversed(marks) if mark.t_ns < here_ns), None)
@@ -169,7 +169,7 @@ class SeekQueue:
 
     @property
     def here_ns(self) -> int:
-        """The current or requested position."""
+        """The session time that is being sought, else the one shown."""
         target_ns = self._target_ns
         return self._playback.position_ns if target_ns is None else target_ns
 
@@ -248,7 +248,7 @@ class PlaybackControl:
 
     @property
     def keys(self) -> Sequence[Key]:
-        """Keys for the help while at the present."""
+        """Keys that work at past moments, for the help while at the present."""
         return () if self._feed.playback is None else ELSEWHERE_KEYS
 
     def pause(self) -> None:
@@ -256,7 +256,7 @@ class PlaybackControl:
         self._look()
 
     def play(self) -> None:
-        """Play; at the end of a session from its start."""
+        """Play; from the end of a recorded session, start at its beginning."""
         playback = self._playback
         if not playback.goes_on and playback.position_ns >= playback.span_ns[1]:
             self._go(self._from_start(playback))
@@ -282,7 +282,7 @@ class PlaybackControl:
             self._go(self._stepped(self._view.cursor_ns, by))
 
     async def _stepped(self, cursor_ns: int | None, by: int) -> None:
-        """Step from the time cursor, if there is one."""
+        """Move by engine steps from the time cursor, else from the moment shown."""
         self._view.cursor_ns = None
         if cursor_ns is not None:
             await self._seeking.seek(cursor_ns)
@@ -306,7 +306,7 @@ class PlaybackControl:
         self._go(self._seeking.go_live())
 
     def now(self) -> None:
-        """Remove the time cursor, so that it follows time again."""
+        """Remove the time cursor, so that headings show the latest values again."""
         self._view.cursor_ns = None
         self._look()
 
@@ -358,7 +358,7 @@ class PlaybackControl:
 
     @property
     def _here_ns(self) -> int:
-        """The time cursor, else the current or requested position."""
+        """The time cursor, else the session time sought or shown."""
         cursor_ns = self._view.cursor_ns
         return self._seeking.here_ns if cursor_ns is None else cursor_ns
 
@@ -386,7 +386,7 @@ class PlaybackControl:
         )
 
     async def _gone(self, going: Coroutine[Any, Any, None]) -> None:
-        """Update the screen before and after a seek."""
+        """Carry out a seek, and update the screen before and after it."""
         self._look()
         try:
             await going

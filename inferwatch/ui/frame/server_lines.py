@@ -35,7 +35,7 @@ class ServerNews(LinePanel):
     _news: Sequence[Line] = ()
 
     def show(self, snapshot: Snapshot, restarted_at: str) -> None:
-        """Show news as of a snapshot; ``restarted_at`` is a wall time."""
+        """Show news of the server; ``restarted_at`` is a wall time."""
         server = snapshot.server
         answers = server is not None and server.answers is not False
         self._news = _news(snapshot, server, restarted_at) if server and answers else ()
@@ -84,7 +84,7 @@ class AdviceLine(Panel):
     _advice: Sequence[str] = ()
 
     def show(self, advice: Sequence[str], *, short: bool = False) -> None:
-        """Show advice; ``short`` limits it to one row."""
+        """Show advice on how to see more; ``short`` limits it to one row."""
         self._advice = advice
         self.display = bool(advice)
         folded = self._folded(self.screen.size.width) if advice else ()
@@ -92,7 +92,7 @@ class AdviceLine(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the first piece of advice, with keys behind it."""
+        """Draw the first piece of advice, with keys to its right."""
         if not self._advice:
             return ()
         first, *rest = self._folded(width)
@@ -145,7 +145,7 @@ BRACKETED = (
     ),
     (
         "Grafana p99 is what a panel with histogram_quantile draws within that bucket. "
-        "It is no measurement, and stands here because others look at it."
+        "It is not a measurement, and stands here because others look at it."
     ),
     "met 91–95%: no fewer and no more of the n can have met the objective.",
     "ø is an exact mean. ≈ is near to what single steps would tell.",
@@ -157,7 +157,7 @@ COARSE = (
 
 
 def explained(snapshot: Snapshot) -> Mapping[str, Sequence[str]]:
-    """Return texts for the help: vantage, brackets and advice."""
+    """Return texts on the server for the help: vantage, brackets and advice."""
     if not snapshot.servers:
         return {}
     how = [SAID_BY[via] for via in (snapshot.via,) if via in SAID_BY]
@@ -198,7 +198,7 @@ class NoMetricsPanel(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw servers with their reasons, then what to try."""
+        """Draw the servers that give no numbers, and why, then what to try."""
         if self._snapshot is None:
             return ()
         servers, silent = self._snapshot.shown_servers, never_answered(self._snapshot)
@@ -231,7 +231,7 @@ def _server_line(server: ServerState, width: int) -> Line:
 
 
 def _sentences(texts: Sequence[str], width: int) -> list[Line]:
-    """Return texts wrapped behind bullets."""
+    """Wrap texts, each behind a bullet."""
     lines: list[Line] = []
     for text in texts:
         folded = wrap(visible(text), max(width - 6, 20), break_on_hyphens=False)

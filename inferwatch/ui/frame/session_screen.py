@@ -63,7 +63,7 @@ LEAST = {
 
 @lru_cache(maxsize=2 * MOST_LINES)
 def own_level(line: str) -> LogLevel | None:
-    """Return the level a line states, None for a continuation."""
+    """Return the level that a log line states, None for a continuation."""
     if access := ACCESS.match(line):
         status = int(access["status"])
         if status < 400:
@@ -79,7 +79,7 @@ def own_level(line: str) -> LogLevel | None:
 
 
 def levels_of(lines: Sequence[str]) -> list[LogLevel]:
-    """Return the level of each line; continuations take that of the line before."""
+    """Return the level of each log line; a continuation has that of the line before."""
     levels, before = [], LogLevel.PLAIN
     for line in lines:
         own = own_level(line)
@@ -117,7 +117,7 @@ class LogDrawer(Panel, can_focus=True):
         """Listed lines below the last visible one."""
 
     def show(self, log: Sequence[str]) -> None:
-        """Set the log, unless the user has scrolled up."""
+        """Show the lines of a log, unless the user has scrolled up."""
         if not self._back:
             self._log = log
             self.redraw()
@@ -133,7 +133,7 @@ class LogDrawer(Panel, can_focus=True):
         self.redraw()
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll up by lines; at the end, new lines follow."""
+        """Scroll the log up by lines; at its end, new lines are followed."""
         listed, _ = self._listed()
         most = max(len(listed) - max(self.size.height - 1, 1), 0)
         self._back = min(max(self._back + lines, 0), most)
@@ -153,7 +153,7 @@ class LogDrawer(Panel, can_focus=True):
         return [ruled(title, self._keys(hidden), width), *body]
 
     def _listed(self) -> tuple[list[tuple[str, LogLevel]], int]:
-        """Return the listed lines, and the number of access lines."""
+        """Return the lines of the chosen levels, and the number of access lines."""
         levels = levels_of(self._log)
         everything = self._access and self._least is LogLevel.PLAIN
         least = LogLevel.ACCESS if everything else self._least
@@ -259,12 +259,12 @@ class SessionScreen(Screen[None]):
 
     @property
     def shown_source(self) -> str | None:
-        """The server shown; None for all."""
+        """The source of the server shown; None for all servers."""
         return None if self.OF_ALL else self.view.source
 
     @property
     def hidden_tabs(self) -> Collection[str]:
-        """Screens with nothing to show: the fleet, if there is one server."""
+        """Names of tabs with nothing to show: Fleet, if there is one server."""
         several = len(self.view.servers) > 1
         return () if several else [each.name for each in self.tabs if each.key == "0"]
 
@@ -287,7 +287,7 @@ class SessionScreen(Screen[None]):
             drawer.show(self.feed.log_tail(MOST_LINES))
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """Show a snapshot; charts only in their own interval."""
+        """Show a snapshot; ``charts`` says whether charts are due, too."""
 
     def action_log(self) -> None:
         if self.query(LogDrawer):
@@ -302,11 +302,11 @@ class SessionScreen(Screen[None]):
         drawer.show(log)
 
     def action_log_too(self) -> None:
-        """Open or close the log, without a key in the footer."""
+        """Open or close the log, for a key that the footer does not show."""
         self.action_log()
 
     def more_keys(self) -> Iterable[Key]:
-        """Return keys that are not active now."""
+        """Return keys for the help that are not active now."""
         return () if self.feed.state is FeedState.REPLAYING else ENGINE_KEYS
 
     def explanations(self) -> Mapping[str, Sequence[str]]:

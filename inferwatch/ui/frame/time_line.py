@@ -55,7 +55,7 @@ class PlayPosition:
 
 
 def position_of(feed: Feed) -> PlayPosition | None:
-    """Return the position of a feed, None at the present."""
+    """Return where playback is in the session; None at the present."""
     playback = feed.playback
     if playback is None or playback.at_live:
         return None
@@ -79,7 +79,7 @@ def position_of(feed: Feed) -> PlayPosition | None:
 
 
 def _trouble(feed: Feed) -> str | None:
-    """Return what of a recorded session cannot be shown."""
+    """Return what of a recorded session cannot be shown; None if all can."""
     record = feed.record if feed.state is FeedState.REPLAYING else None
     return record.message if record else None
 
@@ -102,13 +102,13 @@ class TimeLine(Panel):
     _dragging = False
 
     def show(self, position: PlayPosition | None) -> None:
-        """Show a position; None hides the line."""
+        """Show where playback is in the session; None hides the line."""
         self._position = position
         self.set_class(position is not None, "-here")
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the status, the throughput in the remaining rows, and the track."""
+        """Draw the status, the session's throughput as rows allow, and the track."""
         position = self._position
         if position is None:
             return ()
@@ -119,7 +119,7 @@ class TimeLine(Panel):
         return (_status(position, width), *shape, _rail(position, track))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Start dragging; the first row has clickable words instead."""
+        """Start dragging the position; the first row has clickable words instead."""
         if event.y > 0:
             self._dragging = True
             self.capture_mouse()
@@ -142,7 +142,7 @@ class TimeLine(Panel):
 
 
 def _status(position: PlayPosition, width: int) -> Line:
-    """Draw state, time and speed at fixed places, then the last mark."""
+    """Draw state, time and speed at fixed places, then the last mark passed."""
     left = (*_state(position), *_when(position), *_speed(position))
     if position.cannot_seek is not None:
         return fit((*left, TextRun(f"  {position.cannot_seek}", "muted")), width)
@@ -206,9 +206,9 @@ def _first_line(text: str) -> str:
 
 
 def _shape(position: PlayPosition, track: TimeTrack, rows: int) -> list[Line]:
-    """Draw throughput, and worst TTFT below it if there are rows for both.
+    """Draw the session's throughput, and below it the worst TTFT if rows allow.
 
-    Without single requests it is the highest mean.
+    If requests are not reported one by one, it is the highest mean TTFT.
     """
     shape = position.shape
     if shape is None:

@@ -209,7 +209,7 @@ class WatchScreen(SessionScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def more_keys(self) -> Iterable[Key]:
-        """Add the keys of playback."""
+        """Return the keys for the help, among them those of playback."""
         return (*self.playback.keys, *super().more_keys())
 
     def compose_body(self) -> Iterable[Widget]:
@@ -240,7 +240,7 @@ class WatchScreen(SessionScreen):
         return self.size.height < SHORT
 
     def fit_height(self) -> None:
-        """Adapt to the height."""
+        """Set CSS classes for short and tall screens, and fit the charts."""
         self.set_class(self.is_short, "-short")
         self.set_class(self.size.height >= TALL, "-tall")
         for stack in self.query(ChartStack):
@@ -280,7 +280,7 @@ class WatchScreen(SessionScreen):
         self.findings.toggle()
 
     def action_no_findings(self) -> None:
-        """Open or close findings, without a key in the footer."""
+        """Open or close the findings, for a key that the footer does not show."""
         self.findings.toggle()
 
     @on(FindingsDrawer.EvidenceChosen)
@@ -288,7 +288,7 @@ class WatchScreen(SessionScreen):
         self.findings.look_at(message.evidence)
 
     def _show_verdict(self, snapshot: Snapshot) -> None:
-        """Show the verdict; on a short screen with the slowest requests."""
+        """Show the verdict, on a short screen followed by the slowest requests."""
         self._slow = slow = snapshot.slowest if self.WORST_KEY else None
         behind = slow if self.is_short else None
         verdict = self.query_one(VerdictLine)
@@ -311,7 +311,7 @@ class WatchScreen(SessionScreen):
                 welcome.show(snapshot.endpoints[-1])
 
     def _show_servers(self, snapshot: Snapshot) -> None:
-        """Show news, advice and silence of an attached server."""
+        """Show an attached server's news and advice, or that it gives no numbers."""
         server = snapshot.server
         restarted_ns = server.restarted_ns if server else None
         at = "" if restarted_ns is None else self.feed.wall_text(restarted_ns)
@@ -338,15 +338,15 @@ class WatchScreen(SessionScreen):
         self.notify("copied, if the terminal allows programs to copy", timeout=4)
 
     def action_copy_curl(self) -> None:
-        """Copy the command of a first request."""
+        """Copy a shell command that sends the engine a first request."""
         lines = curl_lines(self._now_shown.endpoints[-1])
         self.copy("\n".join(lines))
 
     def show_panels(self, snapshot: Snapshot) -> None:
-        """Show what is not a chart."""
+        """Show the numbers of a snapshot that are not in charts."""
 
     def charted(self, snapshot: Snapshot) -> Snapshot:
-        """Return what charts draw, which may be another span than the window."""
+        """Return the snapshot that charts draw; its span may not be the window."""
         return snapshot
 
     def _show_moment(self, snapshot: Snapshot) -> None:
@@ -371,18 +371,18 @@ class WatchScreen(SessionScreen):
 
     @property
     def is_held(self) -> bool:
-        """The view is paused at a moment, so single steps can be shown."""
+        """Whether the view is paused at a moment, so that single steps can be shown."""
         playback = self.feed.playback
         return playback is not None and not (playback.at_live or playback.playing)
 
     def _here(self, snapshot: Snapshot) -> str:
-        """Return the name of the moment shown."""
+        """Return a word for the moment shown: now, here, or lost."""
         if snapshot.timeline.lost_ns is not None:
             return "lost"
         return "here" if self.has_class("-elsewhere") else "now"
 
     def _end(self, charted: Snapshot, end: str) -> str:
-        """Return the label of the charts' end; after a loss, its time."""
+        """Return the label at the charts' right end; after a loss, when it was."""
         lost_ns = charted.timeline.lost_ns
         if lost_ns is None:
             return end
@@ -390,7 +390,7 @@ class WatchScreen(SessionScreen):
         return f"lost {self.feed.wall_text(lost_ns)}, {age_text(ago_s)} ago"
 
     def _show_loss(self, snapshot: Snapshot) -> None:
-        """Show a loss at the present, else one of the moment shown."""
+        """Show that the server is lost now, else that it was at the moment shown."""
         moments = (self.present or snapshot, snapshot)
         lost = next((m for m in moments if m.verdict.health is Health.LOST), None)
         at = self.feed.wall_text(lost.verdict.since_ns or 0) if lost else ""
@@ -426,7 +426,7 @@ class WatchScreen(SessionScreen):
         self.post_message(LookAgain())
 
     def action_release(self) -> None:
-        """Remove the time cursor, else return to all servers."""
+        """Remove the time cursor; without one, return to all servers."""
         if self.view.cursor_ns is None and self.view.source is not None:
             self.action_all_servers()
             return
@@ -499,7 +499,7 @@ class WatchScreen(SessionScreen):
 
     @work(exclusive=True, group="compare")
     async def action_compare(self) -> None:
-        """Compare with the reference, else with the session before."""
+        """Compare the session with the reference, else with the session before."""
         await compare_with_before(self)
 
     def action_what_if(self) -> None:
@@ -556,7 +556,7 @@ class WatchScreen(SessionScreen):
 
 
 def _at_step(here: str, clock: str, step: Step) -> Line:
-    """Return the moment and the last step that ended."""
+    """Return a line with the moment shown and the last step that had ended."""
     return (
         TextRun(f" {here} ", "strong"),
         TextRun(clock, "accent"),
@@ -566,7 +566,7 @@ def _at_step(here: str, clock: str, step: Step) -> Line:
 
 
 def _latest(here: str, clock: str, bin_ns: int) -> Line:
-    """Return the moment; longer bins also say what they cover."""
+    """Return a line with the moment shown and, if its bin is long, the bin's length."""
     line = TextRun(f" {here} ", "strong"), TextRun(clock, "muted")
     if bin_ns <= MOMENT_NS:
         return line

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from inferwatch.formatting import (
     format_count,
-    format_rate,
 )
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
@@ -37,7 +36,7 @@ def host_of(snapshot: Snapshot) -> HostState | None:
 
 
 def part_of(gpu: GpuState, snapshot: Snapshot) -> float:
-    """Return this GPU's share of the engine's memory and traffic: an equal one."""
+    """Return a GPU's share of the engine's memory and traffic, equal for all GPUs."""
     on_cpu = any(each.device == "cpu" for each in snapshot.engines)
     if gpu.watched is False or (gpu.watched is None and on_cpu):
         return 0.0
@@ -94,7 +93,7 @@ def _power_limit(snapshot: Snapshot) -> float | None:
 
 
 def _about_limit(snapshot: Snapshot) -> float | None:
-    """Return the power limit as top of the axis if the maximum is close to it."""
+    """Return the power limit as top of the axis if the power comes close; else None."""
     limit, gpu = _power_limit(snapshot), gpu_of(snapshot)
     drawn = gpu.timeline.power_w if gpu else ()
     most = max((each for each in drawn if each is not None), default=0.0)
@@ -110,11 +109,6 @@ def _max_clock(snapshot: Snapshot) -> float | None:
 def _cores(snapshot: Snapshot) -> float | None:
     host = host_of(snapshot)
     return host.cores if host else None
-
-
-def gigabytes(value: float | None) -> str:
-    """Format bytes per second as GB/s in seven columns."""
-    return format_rate(None if value is None else value / GIGA)
 
 
 def _mhz(value: float | None) -> str:
@@ -256,7 +250,7 @@ _CPU = ChartPlan(
 
 
 def _cpu_of_known_roles(snapshot: Snapshot) -> ChartPlan:
-    """Return the chart with the roles that have a process."""
+    """Return the CPU chart with only the roles that have a process."""
     host = host_of(snapshot)
     by_role = host.timeline.cpu_by_role if host else {}
     series = tuple(

@@ -9,6 +9,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     UNKNOWN,
     format_figure,
+    format_gigabytes,
     format_rate,
     format_share,
 )
@@ -16,7 +17,7 @@ from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.number import Number, label_of, number_of, numbers, numbers_in
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.hardware.charts import gigabytes, part_of
+from inferwatch.ui.hardware.charts import part_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import gauge, split_bar
 from inferwatch.ui.kit.renderables.text import (
@@ -122,12 +123,12 @@ class GpuPanel(Panel):
 
 
 def _whole(facts: Sequence[Line], width: int) -> Line:
-    """Return as many whole facts as fit, at least the first."""
+    """Return as many facts as fit uncut, at least the first."""
     return join_whole(facts, width, "  ") or fit(facts[0] if facts else (), width)
 
 
 def numbers_of(gpus: Iterable[GpuState]) -> dict[str, str]:
-    """Return GPU numbers by source, such as 0 and 1; a MIG slice of 1 is 1.0."""
+    """Return GPU numbers by source: 0, 1, and 1.0 for the first MIG slice of GPU 1."""
     numbers: dict[str, str] = {}
     slices: Counter[str] = Counter()
     listed = list(gpus)
@@ -144,7 +145,7 @@ def numbers_of(gpus: Iterable[GpuState]) -> dict[str, str]:
 
 
 def called(gpu: GpuState) -> str:
-    """Return the model, and the profile of a MIG slice."""
+    """Return a GPU's model, and the profile if it is a MIG slice."""
     name, profile = short_gpu_name(gpu.info.name), gpu.info.profile
     if profile is None or profile in name:
         return name
@@ -168,7 +169,7 @@ def _title(gpu: GpuState, number: str) -> Line:
 
 
 def _measured(gpu: GpuState, snapshot: Snapshot) -> Line:
-    """Return the source of the sample, its averaging time and age."""
+    """Return where a GPU's values come from, their averaging time and age."""
     if gpu.last_ns is None:
         return (TextRun("no sample yet", "muted"),)
     who = VIA.get(gpu.via or "nvml", gpu.via or "")
@@ -198,7 +199,10 @@ class Bar(NamedTuple):
 
 
 def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
-    """Return HBM, SM, occupancy and tensor bars, or why they are unknown: four rows."""
+    """Return bars of HBM, SM, occupancy and tensor cores, or why they are unknown.
+
+    They have four rows.
+    """
     lost = gpu.info.lost_because
     rows = _sentence("lost", lost, width) if lost else []
     traffic = _traffic(gpu, width)
@@ -223,14 +227,14 @@ def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
 
 
 def _bar_or_reason(bar: Bar, why: str | None, width: int) -> Line:
-    """Return a bar, or why it is unknown."""
+    """Draw a bar, or say why its value is unknown."""
     if bar.share is None and why:
         return fit(_labelled(bar.number.label, (TextRun(why, "faint"),)), width)
     return _bar(bar, width)
 
 
 def _sentence(label: str, why: str, width: int) -> list[Line]:
-    """Return a reason, wrapped to the height of the bars."""
+    """Wrap a reason into at most as many rows as the bars have."""
     folded = wrap(visible(why), max(width - LABEL, 10), break_on_hyphens=False)
     if len(folded) > MOST_ROWS:
         folded = [*folded[: MOST_ROWS - 1], f"{folded[MOST_ROWS - 1]}…"]
@@ -249,14 +253,14 @@ def _traffic(gpu: GpuState, width: int) -> str:
     peak = gpu.info.peak_bytes_per_s
     if peak is None and gpu.hbm_bytes_per_s is None:
         return ""
-    now = gigabytes(gpu.hbm_bytes_per_s).strip()
+    now = format_gigabytes(gpu.hbm_bytes_per_s).strip()
     if width < ROOMY or peak is None:
         return f"{now:>5} GB/s"
-    return f"{now:>5} of {gigabytes(peak).strip():>5} GB/s"
+    return f"{now:>5} of {format_gigabytes(peak).strip():>5} GB/s"
 
 
 def _value_width(width: int) -> int:
-    """Return the cells in front of each bar, so that bars are aligned."""
+    """Return how many cells stand in front of each bar, so that bars are aligned."""
     return 20 if width >= ROOMY else 11
 
 
@@ -324,7 +328,7 @@ Part = tuple[str, int, str, str]
 
 
 def _parts(gpu: GpuState, snapshot: Snapshot, used: int) -> Iterator[Part]:
-    """Yield weights, KV cache and the rest of the used memory."""
+    """Yield the parts of the used memory: weights, KV cache and the rest."""
     part, hardware = part_of(gpu, snapshot), snapshot.hardware
     weights = int((hardware.weight_bytes or 0) * part)
     kv = int((hardware.kv_bytes or 0) * part)
@@ -355,7 +359,7 @@ def _facts(gpu: GpuState, snapshot: Snapshot, width: int) -> Iterator[Sequence[L
 def _lines(
     gpu: GpuState, what: object, field: str, facts: Iterable[Line]
 ) -> Sequence[Line]:
-    """Return the known facts, else why there is none."""
+    """Return the known facts; if there are none, why ``field`` is unknown."""
     lines = [each for each in facts if each]
     if lines:
         return lines
@@ -464,8 +468,8 @@ def _links(gpu: GpuState) -> Iterator[Line]:
         ("NVLink", gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s),
     ):
         if out is not None or back is not None:
-            ways = f"out {gigabytes(out).strip()} in {gigabytes(back).strip()}{unit}"
-            yield labelled(name, ways)
+            there, here = (format_gigabytes(each).strip() for each in (out, back))
+            yield labelled(name, f"out {there} in {here}{unit}")
             unit = ""
 
 
@@ -478,10 +482,13 @@ def about_gpu(gpu: GpuState) -> Sequence[str]:
     peak, sheet = info.peak_bytes_per_s, info.sheet_bytes_per_s
     if peak is not None:
         of = f" by {info.peak_from}" if info.peak_from else ""
-        by_sheet = f"; its data sheet says {gigabytes(sheet).strip()}" if sheet else ""
+        by_sheet = (
+            f"; its data sheet says {format_gigabytes(sheet).strip()}" if sheet else ""
+        )
         texts.append(
-            f"Its memory could move ~{gigabytes(peak).strip()} GB/s{of}{by_sheet}. The "
-            "mark in the bar is at 90%: the most that large copies reach."
+            f"Its memory could move ~{format_gigabytes(peak).strip()} GB/s{of}"
+            f"{by_sheet}. The mark in the bar is at 90%: the most that large copies "
+            "reach."
         )
     if info.lost_because:
         texts.append(f"Lost: {info.lost_because}")

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from inferwatch.formatting import UNKNOWN, format_share
+from inferwatch.formatting import UNKNOWN, format_gigabytes, format_share
 from inferwatch.metrics.hardware.view import GpuState
-from inferwatch.ui.hardware.charts import gigabytes
 from inferwatch.ui.hardware.gpu_panel import PRACTICAL, called, numbers_of
 from inferwatch.ui.kit.renderables.bars import gauge
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit
@@ -56,14 +55,14 @@ def _column(
 
 
 def _ink(gpu: GpuState, *, known: bool = True) -> str:
-    """Return dim for GPUs of others, faint for unknown or lost ones."""
+    """Return a GPU's ink: dim if the engine does not use it, faint if it is lost."""
     if gpu.info.lost_because or not known:
         return "faint"
     return "muted" if gpu.watched is False else ""
 
 
 def _rate(gpu: GpuState) -> str:
-    return gigabytes(gpu.hbm_bytes_per_s)
+    return format_gigabytes(gpu.hbm_bytes_per_s)
 
 
 def _bar(gpu: GpuState, width: int) -> Line:
@@ -131,12 +130,12 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         return row.source
 
     def heading_of(self, row: GpuState) -> str:
-        """Return the host if there are several."""
+        """Return the name of the row's host, if there are several hosts."""
         hosts = {each.info.host for each in self._all_rows}
         return (row.info.host or "this host") if len(hosts) > 1 else ""
 
     def title_of(self, column: TableColumn[GpuState], width: int) -> TextRun:
-        """Return the title of a column; simulated GPUs are labelled."""
+        """Return a column's title; that of the GPUs says so if they are simulated."""
         if column.key == "gpu" and any(gpu.is_simulated for gpu in self._all_rows):
             return cells("    simulated GPU", width, "warn")
         return super().title_of(column, width)
@@ -159,7 +158,7 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         return gpu.info.host or "", place + (int(part or -1) + 1) / 1_000
 
     def _named(self, gpu: GpuState, width: int) -> Line:
-        """Draw the name; the engine's own GPUs are marked."""
+        """Draw a GPU's name; the engine's own GPUs are marked."""
         glyph, ink = ("✖", "bad") if gpu.info.lost_because else MARKS[gpu.watched]
         profile = gpu.info.profile
         named = f"MIG {profile}" if profile else called(gpu)

@@ -48,7 +48,7 @@ class HostPanel(Panel):
 
     @staticmethod
     def rows(host: HostState | None) -> int:
-        """Return the height that shows everything."""
+        """Return the height in which the panel shows everything."""
         return TITLES + max(len(host.processes), 1) if host else SUMMARY
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -182,7 +182,10 @@ def _lags(host: HostState, snapshot: Snapshot) -> Iterator[Line]:
 
 
 def _processes(host: HostState, width: int, room: int) -> Iterator[Line]:
-    """Yield a row per process in request order; those without room are counted."""
+    """Yield a row a process, in the order in which a request passes them.
+
+    The last row adds up those that have no room.
+    """
     wide = width >= 70
     size = _bar_width(width)
     titles = f"{'process':<14}{'pid':>8}  {label_of(ProcessState.cpu_share):<{size}}"
@@ -220,7 +223,7 @@ def _place(process: ProcessState) -> tuple[int, int]:
 
 
 def _process(process: ProcessState, full: float, width: int) -> Line:
-    """Draw CPU use; the bar ends at one core or the busiest process."""
+    """Draw a process's CPU use; the bar ends at one core, or the busiest process."""
     name, _, ink = ROLES.get(process.role, (process.role, "", "other"))
     share = process.cpu_share
     size = _bar_width(width)

@@ -209,13 +209,13 @@ class HardwareScreen(WatchScreen):
             self.feed.look_closely(on)
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """Add what is known of the GPU and why values are unavailable."""
+        """Add to the help what is known of the GPU and why values are unavailable."""
         gpu, texts = self.gpu, super().explanations()
         return texts if gpu is None else {"this GPU": about_gpu(gpu), **texts}
 
     @property
     def gpu(self) -> GpuState | None:
-        """The GPU shown in full."""
+        """The GPU under the table's cursor, which is shown in full."""
         return self.query_one(GpuTable).pointed
 
     def _host_of(self, snapshot: Snapshot) -> HostState | None:
@@ -231,13 +231,13 @@ class HardwareScreen(WatchScreen):
         return host or next(iter(snapshot.hosts), None)
 
     def charted(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot with only the GPU and host shown."""
+        """Return a snapshot with only the GPU and the host that are shown."""
         gpu, host = self._in(snapshot), self._host_of(snapshot)
         gpus = (gpu,) if gpu is not None else ()
         return replace(snapshot, gpus=gpus, hosts=(host,) if host is not None else ())
 
     def _in(self, snapshot: Snapshot) -> GpuState | None:
-        """Return the GPU shown as of a snapshot."""
+        """Return the GPU shown as it is in a snapshot; None if it is not in it."""
         gpu = self.gpu
         same = (each for each in snapshot.gpus if gpu and each.source == gpu.source)
         return next(same, None)
@@ -296,7 +296,7 @@ class HardwareScreen(WatchScreen):
         self._fit_charts("#gpu-charts", "-gpu-charts", rest - host)
 
     def _fit_host(self, snapshot: Snapshot, room: int) -> None:
-        """Lay out a host in place of GPUs."""
+        """Lay out the panel and charts of a host in place of those of GPUs."""
         lines = self.query_one(NoGpuLines)
         above = 0 if snapshot.gpus else lines.rows(self.size.width)
         lines.styles.height = above
@@ -315,7 +315,7 @@ class HardwareScreen(WatchScreen):
         return 1 + len(snapshot.gpus) + (len(hosts) if len(hosts) > 1 else 0)
 
     def _rows_of_host(self, snapshot: Snapshot, rest: int) -> int:
-        """Return the host's height: full beside all charts, short beside one, or 0."""
+        """Return the host's rows: all beside all charts, few beside one, or 0."""
         host = self._host_of(snapshot)
         rows = HostPanel.rows(host)
         if host is None:
@@ -371,7 +371,7 @@ class HardwareScreen(WatchScreen):
 
 
 def _extent(snapshot: Snapshot) -> tuple[object, ...]:
-    """Return the values that the layout depends on."""
+    """Return the values of a snapshot that the layout depends on."""
     return (
         tuple(each.source for each in snapshot.gpus),
         tuple((each.source, len(each.processes)) for each in snapshot.hosts),

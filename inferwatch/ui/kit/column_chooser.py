@@ -63,7 +63,7 @@ class ColumnChooser(Panel, can_focus=True):
     def show(
         self, shown: Collection[str], without_room: Collection[str], *, default: bool
     ) -> None:
-        """Set the visible columns, and those chosen that have no room."""
+        """Show which columns are visible, and which chosen ones have no room."""
         self._ticked = {*shown, *without_room}
         self._without_room, self._is_default = without_room, default
         self.styles.height = self._rows(self.screen.size.width) + 2
@@ -112,7 +112,7 @@ class ColumnChooser(Panel, can_focus=True):
         self.redraw()
 
     def action_aside(self, way: int) -> None:
-        """Move to the next column left or right."""
+        """Move the selection to the next entry left or right of it."""
         at = self._at + way * max(self.size.height - 2, 1)
         if 0 <= at < len(self._columns):
             self._at = at

@@ -1,6 +1,6 @@
 """Dialogs: one line of text, yes and no, or a table computed in a thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event
 from typing import ClassVar
 
@@ -12,6 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
 from inferwatch.ui.kit.keys import KeyFooter
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, fit
 
 Check = Callable[[str], str | None]
 """Returns what is wrong with a text, None if it is fine."""
@@ -129,6 +131,34 @@ class GivenUpError(Exception):
     """The dialog was closed during a computation."""
 
 
+class DialogTable(Panel):
+    """A heading, a table and sentences; its container scrolls."""
+
+    DEFAULT_CSS = """
+    DialogTable { height: auto; min-height: 3; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: Callable[[int], Sequence[Line]] = lambda _: ()
+
+    def show(self, lines: Callable[[int], Sequence[Line]]) -> None:
+        """Show the lines that this makes for a width."""
+        self._drawn = lines
+        self._fit()
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        self.styles.height = max(len(self._drawn(self.size.width or 74)), 1)
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        del height
+        return [fit(line, width) for line in self._drawn(width)]
+
+
 class TableDialog(ModalScreen[None]):
     """Shows a table that is computed in a thread and scrolls by pages."""
 
@@ -139,10 +169,6 @@ class TableDialog(ModalScreen[None]):
 
     def on_unmount(self) -> None:
         self._given_up.set()
-
-    @property
-    def is_busy(self) -> bool:
-        return any(not each.is_finished for each in self.workers if each.node is self)
 
     def action_leave(self) -> None:
         self.dismiss(None)

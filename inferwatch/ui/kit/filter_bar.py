@@ -127,7 +127,7 @@ class FilterBar(Vertical):
         self._take(message.value, typing=True)
 
     def _take(self, text: str, *, typing: bool) -> str:
-        """Apply the text and return what is wrong with it."""
+        """Apply a filter's text; return what is wrong with it, empty if nothing is."""
         reading = self._grammar.read(text, typing=typing)
         self.query_one(FilterRemark).say(reading.fault, reading.hint)
         self.query_one(FilterInput).set_class(bool(reading.fault), "-wrong")
@@ -150,7 +150,7 @@ class FilteredList(DOMNode):
 
     @abstractmethod
     def show_list(self) -> None:
-        """Show everything that depends on the listed rows."""
+        """Update everything that depends on the listed rows."""
 
     def list_within(self, scope: StrEnum) -> None:
         self.filtered.within(scope)
@@ -234,7 +234,7 @@ class FilterRemark(LinePanel):
         self._fields = " ".join(each.begun for each in grammar.fields.values())
 
     def say(self, fault: str, needs: str = "") -> None:
-        """Show a mistake, else what the current word needs, else the hint."""
+        """Show a mistake in the filter, else what its current word needs or a hint."""
         self._fault, self._needs = fault, needs
         self.redraw()
 
@@ -275,7 +275,7 @@ class FilterLine(LinePanel):
         self.redraw()
 
     def line(self, width: int) -> Line:
-        """Draw the row; if a key changes the scope, keys are highlighted."""
+        """Draw scope and filter; if a key changes the scope, keys are highlighted."""
         chips = [
             TextRun(
                 text, "chip" if scope == self._scope else "muted", f"choose('{scope}')"

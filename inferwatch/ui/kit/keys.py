@@ -88,7 +88,7 @@ def _is_typed(screen: Screen[Any], key: str) -> bool:
 
 
 def _declared(screen: Screen[Any]) -> Iterator[tuple[DOMNode, str, Binding]]:
-    """Yield our bindings from the focus up to the app, by class."""
+    """Yield the bindings that our classes declare, from the focus up to the app."""
     inner = screen.focused
     nodes = (screen if inner is None else inner).ancestors_with_self
     for node in nodes:
@@ -107,7 +107,7 @@ class KeyFooter(Footer):
         self._footer_state: Sequence[Hashable] = ()
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
-        """Recompose only if the footer would change: creating keys is slow."""
+        """Recompose the footer only if it would change, as creating keys is slow."""
         here, state = self.is_attached and screen is self.screen, _footer_state(screen)
         if not (here and self._footer_state == state):
             super().bindings_changed(screen)
@@ -146,7 +146,7 @@ class KeyFooter(Footer):
 
 
 def _footer_state(screen: Screen[Any]) -> Sequence[Hashable]:
-    """Return all that a footer shows of a screen."""
+    """Return the bindings in a screen's footer, and whether each is possible."""
     return [
         (each.binding, each.possible)
         for each in active_keys(screen)
@@ -194,7 +194,7 @@ class KeyCommands(Provider):
 
     @property
     def _commands(self) -> Iterable[ActiveKey]:
-        """Return every active action once."""
+        """Return each action that is possible now once, for the command palette."""
         possible = [each for each in active_keys(self.screen) if each.possible]
         named = [each for each in possible if each.name and each.tells]
         actions = {each.binding.action: each for each in named}

@@ -50,7 +50,7 @@ class Inked(Widget):
             self.refresh()
 
     def ink(self, names: str, action: str | None = None) -> Style:
-        """Return the style of one or several inks on this widget's background."""
+        """Return the style of one or several named inks on the widget's background."""
         key = names, action
         if key not in self._inks:
             style = self.rich_style

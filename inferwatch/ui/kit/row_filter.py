@@ -78,7 +78,7 @@ class FilterField(Generic[Row]):
 
     @property
     def begun(self) -> str:
-        """The field's name with its usual sign."""
+        """The field's name with the sign that mostly follows it."""
         return f"{self.name}{':' if self.kind is FieldKind.TEXT else '>'}"
 
 
@@ -154,7 +154,7 @@ class FilterGrammar(Generic[Row]):
         return FilterReading(row_filter, wrong, hint)
 
     def _terms(self, text: str, *, typing: bool) -> Iterator[str]:
-        """Yield words, with phrases replaced; an unfinished phrase is left out."""
+        """Yield a filter's words, phrases replaced; an unfinished one is left out."""
         words, end = text.split(), " " if text[-1:].isspace() else ""
         place = 0
         while place < len(words):
@@ -246,7 +246,7 @@ def _text_test(field: FilterField[Row], sign: str, value: str) -> Test[Row]:
 
 
 def _ends(choice: str) -> Iterator[str]:
-    """Yield a choice from each of its words on.
+    """Yield a choice, then what is left of it without its first word, and so on.
 
     >>> list(_ends("queue_kv_blocks"))
     ['queue_kv_blocks', 'kv_blocks', 'blocks']
@@ -260,7 +260,7 @@ def _names(choice: str, prefix: str) -> bool:
 
 
 def _value_at(words: Sequence[str], place: int) -> tuple[str, int]:
-    """Return a value, joined with a separate unit, and the index after it.
+    """Return a value, joined with its unit if that is a word, and the index after it.
 
     >>> _value_at(["slower", "than", "2", "s", "f3"], 2)
     ('2s', 4)

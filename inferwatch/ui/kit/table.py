@@ -68,7 +68,7 @@ class TableColumn(Generic[Row]):
 
     @property
     def name(self) -> str:
-        """The title without its unit."""
+        """The column's title without its unit."""
         return self.title.strip().removesuffix(" ms")
 
 
@@ -79,7 +79,7 @@ Sized = tuple[TableColumn[Row], int]
 def share_width(
     columns: Iterable[TableColumn[Row]], width: int, margin: int = 0
 ) -> list[Sized[Row]]:
-    """Return the columns that fit and their widths.
+    """Return the columns that fit into a width, each with its own width.
 
     Elastic columns are left out from the right, and grow once all fit.
     """
@@ -208,22 +208,22 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         """Return the unique key of a row."""
 
     def is_listed(self, row: Row) -> bool:
-        """Return True if a row may be listed at all."""
+        """Return True if the row may be listed, whatever the filter."""
         del row
         return True
 
     def words_of(self, row: Row) -> Iterable[str | None]:
-        """Return the texts searched for words that are no field."""
+        """Return the texts searched for words that are not a field."""
         del row
         return ()
 
     def recency(self, row: Row) -> float:
-        """Return a tie-breaker for equal values: the largest comes first."""
+        """Return a number that orders rows of equal value, the largest first."""
         del row
         return 0.0
 
     def below(self, row: Row) -> Iterable[Row]:
-        """Return rows kept directly under a row."""
+        """Return the rows that stay directly under a row, such as its ranks."""
         del row
         return ()
 
@@ -233,7 +233,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return ""
 
     def across(self, row: Row, width: int) -> Line | None:
-        """Return a line in place of the columns; None for a row of columns."""
+        """Return a line to draw in place of a row's columns; None to draw these."""
         del row, width
         return None
 
@@ -244,7 +244,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         """Prepare the visible rows for drawing."""
 
     def key_to_keep(self, before: int) -> str | None:
-        """Return the key for the cursor, whose index was ``before``."""
+        """Return the key of the row for the cursor, whose index was ``before``."""
         del before
         return self._key
 
@@ -275,7 +275,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self.list_again()
 
     def within(self, scope: StrEnum) -> None:
-        """List only the rows of a scope."""
+        """List only the rows in a scope."""
         self.scope = scope
         self.list_again()
 
@@ -332,7 +332,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self._draw_again()
 
     def _arranged(self) -> Sequence[Row]:
-        """Return the listed rows; equal ones newest first, unknown values last."""
+        """Return the listed rows, sorted: equal ones newest first, unknown last."""
         rows = [
             row
             for row in self._all_rows
@@ -351,7 +351,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
 
     @property
     def cursor(self) -> int:
-        """Index of the cursor's row, 0 while that is not listed."""
+        """Index of the row under the cursor; 0 while that row is not listed."""
         keys = (
             index
             for index, row in enumerate(self.rows)
@@ -459,7 +459,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return tuple(line)
 
     def render_line(self, y: int) -> Strip:
-        """Draw a row; the cursor's is highlighted."""
+        """Draw a row; the one under the cursor is highlighted."""
         strip = super().render_line(y)
         if y != self._lit:
             return strip
@@ -469,7 +469,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         )
 
     def _draw_again(self) -> None:
-        """Redraw, and repaint all rows if another one is highlighted."""
+        """Redraw what changed, or everything if another row is highlighted."""
         lit = self._lit
         self.redraw()
         if self._lit != lit:

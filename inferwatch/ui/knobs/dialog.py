@@ -16,14 +16,18 @@ from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed, FeedState, LimitPair
 from inferwatch.formatting import counted
 from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
-from inferwatch.ui.kit.dialogs import DialogInput, GivenUpError, TableDialog
+from inferwatch.ui.kit.dialogs import (
+    DialogInput,
+    DialogTable,
+    GivenUpError,
+    TableDialog,
+)
 from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.knobs.knob_state import NAMES, KnobState, LimitKnob, knob_state
 from inferwatch.ui.knobs.span_numbers import Outlook, changed_ns
 from inferwatch.ui.knobs.table import (
-    KnobTable,
     change_list,
     outcome_lines,
     prediction_lines,
@@ -65,14 +69,14 @@ class LimitField(DialogInput):
             event.prevent_default()  # not for the field: let its parents handle it
 
     def action_choose(self, by: int) -> None:
-        """Propose the next higher or lower value."""
+        """Propose the next higher or lower value of the limit."""
         typed = int(self.value) if self.value.isdecimal() else None
         value = self.knob.beside(typed, by)
         if value is not None and not self.disabled:
             self.put(value)
 
     def put(self, value: int | None) -> None:
-        """Set a value; what is typed next replaces it."""
+        """Fill in a value; what the user types next replaces it."""
         self.value = "" if value is None else str(value)
         self.action_select_all()
 
@@ -110,7 +114,7 @@ class KnobRow(Horizontal):
         return self.query_one(LimitField)
 
     def show(self, knob: LimitKnob, *, can_turn: bool) -> None:
-        """Show a limit; text typed by the user stays."""
+        """Show a limit at start and at present; text typed by the user stays."""
         field = self.field
         field.knob = knob
         field.disabled = not can_turn or knob.fixed is not None or knob.start is None
@@ -126,7 +130,7 @@ class KnobRow(Horizontal):
                 field.put(knob.present)
 
     def follow(self) -> None:
-        """Reset the field to the present value."""
+        """Reset the field to the limit's present value."""
         self.field.put(self.field.knob.present)
         self._followed = self.field.value
 
@@ -192,14 +196,14 @@ def pair_text(limits: LimitPair) -> str:
 
 
 def done_text(wanted: tuple[int | None, int | None], *, keep: bool) -> str:
-    """Confirm what was turned."""
+    """Return a text that confirms which limits were set."""
     seqs, tokens = wanted
     stays = "; they stay when we go" if keep else ""
     return f"turned: max_num_seqs {seqs:,}, max_num_batched_tokens {tokens:,}{stays}"
 
 
 def _in_force_text(state: KnobState, us: str) -> str:
-    """Describe who set the limits, and what happens when they leave."""
+    """Describe who set the limits, and what becomes of them when they leave."""
     stays = "they stay" if state.kept else "start-up values return 10 s later"
     if us and state.by == us:
         return f"In force by us; when we leave (q), {stays}."
@@ -312,7 +316,7 @@ class KnobScreen(TableDialog):
             yield Label("", id="state", markup=False)
             yield Label("", id="told", markup=False)
             with VerticalScroll(can_focus=False):
-                yield KnobTable()
+                yield DialogTable()
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -327,7 +331,7 @@ class KnobScreen(TableDialog):
                 return
 
     def on_resize(self) -> None:
-        """Give the table the rows left."""
+        """Give the table of predictions the rows that are left."""
         self.set_class(self.size.height < 30, "-short")
         self.call_after_refresh(self._fit)
 
@@ -344,7 +348,7 @@ class KnobScreen(TableDialog):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether there is no live engine."""
+        """Whether there is no live engine whose limits can be set."""
         return self._feed.limit_desk is None or self._feed.state is FeedState.REPLAYING
 
     @property
@@ -360,7 +364,7 @@ class KnobScreen(TableDialog):
         return knob_state(self._feed.present(self._source), answered)
 
     def _look(self) -> None:
-        """Show the present state; text typed by the user stays."""
+        """Show the present limits; text typed by the user stays."""
         self._state = state = self._known_state()
         refusal = self.refusal
         for row, knob in zip(self.query(KnobRow), state.knobs, strict=True):
@@ -386,7 +390,7 @@ class KnobScreen(TableDialog):
 
     @property
     def _wanted(self) -> tuple[int, int]:
-        """The proposed values.
+        """The limits proposed in the fields: of sequences, and of batched tokens.
 
         Raises:
             UsageError: one is invalid.
@@ -400,7 +404,7 @@ class KnobScreen(TableDialog):
         return seqs, tokens
 
     def _look_ahead(self) -> None:
-        """Predict the proposal, else show the outcome of the last change."""
+        """Predict the effect of the proposed limits, else show the last change's."""
         try:
             limits = self._state.changed_by(self._wanted)
         except UsageError:
@@ -424,7 +428,7 @@ class KnobScreen(TableDialog):
 
     @work(exclusive=True, group="table")
     async def _predict(self, limits: LimitPair, given_up: Event) -> None:
-        title, table = f"predicted: {pair_text(limits)}", self.query_one(KnobTable)
+        title, table = f"predicted: {pair_text(limits)}", self.query_one(DialogTable)
         table.show(lambda width: text_lines(title, "simulating…", width))
         await asyncio.sleep(TYPING_S)
         try:
@@ -441,7 +445,7 @@ class KnobScreen(TableDialog):
 
     @work(exclusive=True, group="table")
     async def _tell_outcome(self, change_ns: int | None) -> None:
-        table, outlook = self.query_one(KnobTable), self._outlook
+        table, outlook = self.query_one(DialogTable), self._outlook
         marks, wall_text = outlook.changes(), self._feed.wall_text
         if change_ns is None:
             text = NO_OUTLOOK if self._refused is None else ""
@@ -484,13 +488,13 @@ class KnobScreen(TableDialog):
             self.action_reset()
 
     def action_keep(self) -> None:
-        """Toggle whether limits stay; the engine is told with the next change."""
+        """Toggle whether limits stay when we disconnect; sent with the next change."""
         if self.refusal is None:
             self._keep = not self._keep
             self.query_one(KeepSwitch).show(on=self._keep, can_turn=True)
 
     def action_turn(self) -> None:
-        """Turn the limits as proposed, once at a time."""
+        """Set the proposed limits, unless a change is under way."""
         if not self.is_turning:
             self._turn(back=False)
 
@@ -531,7 +535,7 @@ class KnobScreen(TableDialog):
             self._tell(f"✔ {done_text(target, keep=self._keep)}", "-done")
 
     def _changes_of(self, target: tuple[int | None, int | None]) -> LimitPair | None:
-        """Return what differs from the present values, None if nothing does."""
+        """Return the limits to change; None if all have these values already."""
         if (why := self.refusal) is not None:
             raise UsageError(why)
         seqs, tokens = target

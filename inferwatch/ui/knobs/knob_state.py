@@ -28,7 +28,7 @@ class LimitKnob:
 
     @property
     def choices(self) -> list[int]:
-        """Values worth trying: the start and powers of two below it."""
+        """Values worth trying: the limit at start and powers of two below it."""
         if self.start is None:
             return []
         choices, value = [self.start], self.start
@@ -38,7 +38,7 @@ class LimitKnob:
         return choices[::-1]
 
     def beside(self, value: int | None, by: int) -> int | None:
-        """Return the next choice above or below a value."""
+        """Return the next choice above or below a value; without one, the present."""
         if value is None:
             return self.present
         if by > 0:
@@ -47,7 +47,7 @@ class LimitKnob:
         return lower[-1] if lower else 1
 
     def read(self, text: str) -> int:
-        """Parse a value.
+        """Parse a value of the limit.
 
         Raises:
             UsageError: the limit cannot have this value.
@@ -74,12 +74,12 @@ class KnobState:
 
     @property
     def by(self) -> str | None:
-        """Who set the limits in force; None without any."""
+        """Who lowered the limits, empty if unknown; None if none is lowered."""
         return next((each.by or "" for each in self.limits if each.in_force), None)
 
     @property
     def in_force(self) -> bool:
-        """Whether a limit is lower than at start."""
+        """Whether a limit is lower than when the engine started."""
         return any(each.in_force for each in self.limits)
 
     @property
@@ -96,7 +96,7 @@ class KnobState:
         return self.knobs[0].start, self.knobs[1].start
 
     def changed_by(self, wanted: tuple[int, int]) -> LimitPair:
-        """Return only the limits that differ."""
+        """Return the wanted limits; those that would not change are left out."""
         seqs, tokens = (
             value if (value, value) != (knob.present, knob.highest) else None
             for value, knob in zip(wanted, self.knobs, strict=True)
@@ -105,7 +105,7 @@ class KnobState:
 
 
 def knob_state(snapshot: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobState:
-    """Return the limits as reported, or as answered to us, whichever is newer."""
+    """Return the limits by the engine's last reading or answer, whichever is newer."""
     if len({each.source for each in snapshot.live_limits}) > 1:
         return _state(snapshot, snapshot.live_limits)  # none can be set
     by_rank = {each.rank: each for each in snapshot.live_limits}

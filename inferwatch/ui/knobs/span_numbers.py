@@ -49,7 +49,7 @@ class SpanFigure:
     """It rests on too few samples."""
 
     def is_apart(self, other: "SpanFigure") -> bool | None:
-        """Return True if the intervals do not overlap, None if that is unknown."""
+        """Return True if the two intervals do not overlap, None if that is unknown."""
         (low, high), (lower, higher) = self.interval, other.interval
         ends = (high, lower), (higher, low)
         if any(a is not None and b is not None and a < b for a, b in ends):
@@ -89,7 +89,7 @@ def span_numbers(
 
 
 def _is_forgotten(snapshot: Snapshot, start_ns: int) -> bool:
-    """Return True if rows of the span were evicted."""
+    """Return True if requests that ended in the span may have been evicted."""
     ended = [each.arrived_ns for each in snapshot.requests if not each.state.live]
     return snapshot.requests_evicted > 0 and min(ended, default=start_ns) > start_ns
 
@@ -137,7 +137,7 @@ def _mean(values: Numbers) -> SpanFigure:
 
 
 def _rates(steps: Iterable[Step], start_ns: int, end_ns: int) -> Numbers:
-    """Return tokens per second by whole bins."""
+    """Return the output tokens per second in each whole bin of a span."""
     made = np.zeros(max((end_ns - start_ns) // BIN_NS, 0))
     for step in steps:
         place = (step.end_ns - start_ns - 1) // BIN_NS
@@ -184,7 +184,7 @@ class Outlook:
     async def prediction(
         self, wanted: LimitPair, state: KnobState, given_up: Event
     ) -> WhatIf:
-        """Predict these limits for the time since the last change.
+        """Predict the numbers since the last change, had these limits been set then.
 
         Raises:
             CannotTellError: too little is known.
@@ -218,18 +218,18 @@ class Outlook:
         return run
 
     async def outcome(self, change_ns: int) -> tuple[SpanNumbers, SpanNumbers | None]:
-        """Return numbers before and after a change; None until the latter is over."""
+        """Return numbers before and after a change, None for after until it is over."""
         before = await self._side(self._begin_ns(change_ns), change_ns)
         if self.left_ns(change_ns) > 0:
             return before, None
         return before, await self._side(change_ns, change_ns + SIDE_NS)
 
     def left_ns(self, change_ns: int) -> int:
-        """Return the time until the span after the change is over."""
+        """Return for how long the span after the change still lasts."""
         return max(change_ns + SIDE_NS - self._feed.now_ns(), 0)
 
     def waits_text(self, change_ns: int) -> str:
-        """Return the heading of a span that is not over."""
+        """Return the heading for the span after a change, while it is not over."""
         left_ns, playback = self.left_ns(change_ns), self._feed.playback
         if not left_ns:
             return ""
@@ -245,7 +245,7 @@ class Outlook:
         return tuple(m for m in marks if m.kind is MarkKind.LIMITS and m.t_ns <= now_ns)
 
     def _begin_ns(self, change_ns: int) -> int:
-        """Return the start of the span before, no earlier than the previous change."""
+        """Return the start of the span before a change, after any previous change."""
         earlier = [m.t_ns for m in self.changes() if m.t_ns < change_ns - NS_PER_S]
         return max([change_ns - SIDE_NS, 0, *earlier])
 

@@ -14,7 +14,6 @@ from inferwatch.formatting import (
 )
 from inferwatch.studies.what_if.prediction import WhatIf
 from inferwatch.studies.what_if.table import NAMES, NOT_TOLD, rows, sentences
-from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, ruled
 from inferwatch.ui.knobs.span_numbers import (
     LATENCIES,
@@ -33,47 +32,13 @@ ALIGN = "  "
 MOST_CHANGES = 20
 
 
-Draw = Callable[[int], Sequence[Line]]
-
-
-def _nothing(_: int) -> Sequence[Line]:
-    return ()
-
-
-class KnobTable(Panel):
-    """A heading, a table and sentences; its container scrolls."""
-
-    DEFAULT_CSS = """
-    KnobTable { height: auto; min-height: 3; }
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._draws: Draw = _nothing
-
-    def show(self, draws: Draw) -> None:
-        self._draws = draws
-        self._fit()
-        self.redraw()
-
-    def on_resize(self) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
-        self.styles.height = max(len(self._draws(self.size.width or 74)), 1)
-
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        del height
-        return [fit(line, width) for line in self._draws(width)]
-
-
 def text_lines(title: str, text: str, width: int) -> list[Line]:
-    """Return a heading and sentences in place of a table."""
+    """Return a heading and a text, to be shown in place of a table."""
     return [_head(title, width), *_sentences([text], width)]
 
 
 def prediction_lines(title: str, prediction: WhatIf, width: int) -> list[Line]:
-    """Return the last minutes as measured and as predicted."""
+    """Return a table of the last minutes: measured, predicted, error of the model."""
     table = [["", "measured", "predicted", "error of the model"]]
     metrics = [r for r in rows(prediction) if r.name.split(",")[0] in PREDICTED]
     table += [[r.name, r.measured, r.predicted[0], r.error] for r in metrics]
@@ -93,7 +58,7 @@ def outcome_lines(
     waits: str,
     width: int,
 ) -> list[Line]:
-    """Return numbers before and after a change, with their intervals."""
+    """Return a table of numbers before and after a change, with their intervals."""
     table = [["", "before", waits or "after", "change"]]
     table += [
         _outcome_row(name, unit, before, after) for name, unit in _rows(before, after)
@@ -178,7 +143,7 @@ def _head(title: str, width: int) -> Line:
 
 
 def _columns(table: Sequence[Sequence[str]], inks: Sequence[str]) -> list[Line]:
-    """Align columns to the right."""
+    """Align a table's columns to the right, the first to the left."""
     widths = [max(cells_of(row[n]) for row in table) for n in range(len(table[0]))]
     lines: list[Line] = []
     for place, row in enumerate(table):

@@ -64,7 +64,7 @@ class KvBar(Panel):
 
     @property
     def _used(self) -> float | None:
-        """Usage, 0-1."""
+        """The share of KV blocks that is used, 0 to 1; None if unknown."""
         if not self._parts or not self._total:
             return self._usage
         *parts, _, _ = self._parts
@@ -90,7 +90,7 @@ class KvBar(Panel):
         return ruled(title, full, width)
 
     def _sizes(self) -> Sequence[str]:
-        """Return usage and size of the cache, longest first."""
+        """Return texts of the cache's usage and size, the longest first."""
         if not self._total:
             return ()
         kv, size = self._kv, counted(self._total, "block")
@@ -154,7 +154,7 @@ class KvBar(Panel):
 
 
 def parts_of(snapshot: Snapshot) -> Sequence[BarPart]:
-    """Return the parts by the block map if it is current, else by the last step."""
+    """Return the bar's parts: by the block map if it is current, else the last step."""
     kv, memory = snapshot.kv, snapshot.memory
     private = memory.private_blocks if memory else None
     shared = memory.shared_blocks if memory else None
@@ -179,7 +179,7 @@ def parts_of(snapshot: Snapshot) -> Sequence[BarPart]:
 
 
 def _is_past(kv: KvState, memory: Memory | None) -> bool:
-    """Return True if the map is old and usage has changed since."""
+    """Return True if the block map is old and the KV usage has changed since."""
     if memory is None or (memory.map_age_s or 0) <= OLD_S or kv.used_blocks is None:
         return False
     return kv.used_blocks != (memory.private_blocks or 0) + (memory.shared_blocks or 0)

@@ -108,7 +108,7 @@ class BlockHolders:
         self._counted: tuple[bytes, Sequence[tuple[int, int]]] = (b"", ())
 
     def once(self) -> tuple[Ints, Ints]:
-        """Return each held block with its first holder, in order of tokens."""
+        """Return each held block once, with its first holder, in order of tokens."""
         places = np.arange(len(self.blocks))
         first = np.zeros(len(self.picture.states), dtype=np.intp)
         first[self.blocks[::-1]] = places[::-1]  # the first holder wins
@@ -116,7 +116,7 @@ class BlockHolders:
         return self.blocks[kept], self.owners[kept]
 
     def by_sharers(self, shared: Ints) -> tuple[Ints, Ints]:
-        """Return shared blocks grouped by holders, the most shared first."""
+        """Return shared blocks and their groups of holders, the most shared first."""
         if not len(shared):
             return shared, shared
         picture = self.picture
@@ -132,13 +132,13 @@ class BlockHolders:
         return shared[by], group[by]
 
     def of(self, place: int) -> Flags:
-        """Return for each block id whether this holder has the block."""
+        """Return a flag for each block id: whether the holder has the block."""
         flags = np.zeros(len(self.picture.states), dtype=np.bool_)
         flags[self.blocks[self.owners == place]] = True
         return flags
 
     def counts_in(self, blocks: Ints) -> Sequence[tuple[int, int]]:
-        """Return how many of these blocks each holder has, most first."""
+        """Return each holder with how many of these blocks it has, most first."""
         key = blocks.tobytes()
         if self._counted[0] != key:  # asked repeatedly for one cursor
             self._counted = key, self._count(blocks)
@@ -153,7 +153,7 @@ class BlockHolders:
 
 
 def _grown(before: Listed | None, blocks: Sequence[int]) -> Listed:
-    """Return blocks as an array; extends the array before if blocks were added."""
+    """Return block ids and their array, which is extended if ids were only added."""
     ids = tuple(blocks)
     if before is None:
         return ids, np.array(ids, dtype=np.intp)
@@ -191,7 +191,7 @@ def arrange(held_blocks: BlockHolders, by: MapOrder) -> ArrangedBlocks:
 def _sections(
     states: Looks, count_held: int, by: MapOrder
 ) -> tuple[tuple[int, str], ...]:
-    """Return start and name of each section; by holder, held blocks are one section."""
+    """Return each section's start and name; by holder, all held blocks make one."""
     sections = [(0, "held")] if count_held and by is MapOrder.HOLDER else []
     start = count_held if by is MapOrder.HOLDER else 0
     last: int | None = None
@@ -225,7 +225,7 @@ ROUND = 8
 
 
 def scale_for(count: int, width: int, rows: int, *, single: bool = False) -> MapScale:
-    """Return the largest cells that fit, else the fewest blocks per cell.
+    """Return the scale with the largest cells that fit, else the fewest blocks a cell.
 
     >>> scale_for(256, 112, 12)
     MapScale(blocks=1, columns=24, wide=4)
@@ -247,7 +247,7 @@ def _round_columns(columns: int) -> int:
 
 
 def fold(blocks: ArrangedBlocks, scale: MapScale) -> Looks:
-    """Return the look of each cell: the most frequent state."""
+    """Return the look of each cell: the most frequent state of its blocks."""
     if scale.blocks == 1:
         return np.where(blocks.next, NEXT_OF[blocks.states], blocks.states)
     size = scale.blocks
@@ -262,7 +262,7 @@ def fold(blocks: ArrangedBlocks, scale: MapScale) -> Looks:
 
 
 def pointed_cells(blocks: ArrangedBlocks, scale: MapScale, flagged: Flags) -> Flags:
-    """Return flags of cells that contain any of the flagged blocks."""
+    """Return a flag for each cell: whether it has any of the flagged blocks."""
     flags = flagged[blocks.order]
     starts = np.arange(0, len(flags), scale.blocks)
     return np.logical_or.reduceat(flags, starts) if len(flags) else flags

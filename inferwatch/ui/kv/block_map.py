@@ -71,7 +71,7 @@ def block_lines(
     names: Mapping[int, Holder],
     block_tokens: int | None,
 ) -> Sequence[Line]:
-    """Return what is under the cursor, and who holds it."""
+    """Return lines on the blocks under the cursor, and who holds them."""
     if len(blocks) == 1:
         block = int(blocks[0])
         return (
@@ -82,7 +82,7 @@ def block_lines(
 
 
 def first_holder(holders: BlockHolders, blocks: Ints) -> int | None:
-    """Return the ordinal of the request with most of these blocks."""
+    """Return the ordinal of the request with most of these blocks; None without any."""
     counts = holders.counts_in(blocks)
     return holders.picture.holders[counts[0][0]] if counts else None
 
@@ -134,7 +134,7 @@ def _holders(
 
 
 def _is_whole(holder: Holder | None, blocks: int, block_tokens: int | None) -> bool:
-    """Return True if each token has one block, so that places mean tokens.
+    """Return True if a holder has one block for each ``block_tokens`` of its tokens.
 
     With a sliding window some blocks are freed, and several KV cache groups have blocks
     for the same tokens.
@@ -183,7 +183,7 @@ def _holders_of(
 
 
 def _inked(name: str, line: Sequence[TextRun]) -> TextRun:
-    """Return a name; the first is highlighted like its blocks on the map."""
+    """Return a holder's name; the first is highlighted like its blocks on the map."""
     return TextRun(name, "" if line else "pointed")
 
 
@@ -287,7 +287,7 @@ class BlockMapPanel(Inked, can_focus=True):
         age_ns: int,
         rank: str,
     ) -> None:
-        """Show a map and its holders; redraws only changes."""
+        """Show a block map and its holders; only what changed is redrawn."""
         self._names, self._block_tokens, self._rank = names, block_tokens, rank
         self._age_s = max(age_ns, 0) / NS_PER_S
         before = self._block_holders.picture if self._block_holders else None
@@ -313,7 +313,7 @@ class BlockMapPanel(Inked, can_focus=True):
 
     @property
     def _room(self) -> tuple[int, int]:
-        """Characters and rows for cells."""
+        """How many characters a row of cells has, and how many rows there are."""
         width, height = self.size
         return max(width - MARGIN - 1, 1), max(height - AROUND_ROWS, 0)
 
@@ -380,7 +380,7 @@ class BlockMapPanel(Inked, can_focus=True):
         return pointed_cells(blocks, self.scale, flags)
 
     def _label(self, place: int) -> str:
-        """Return the text before a row of cells."""
+        """Return the text left of a row of cells: a new section, or a block number."""
         blocks = self._blocks
         if blocks is None:
             return ""
@@ -532,11 +532,11 @@ class BlockMapPanel(Inked, can_focus=True):
         return Strip(segments).adjust_cell_length(width, self.ink(""))
 
     def _cell_text(self, glyph: str) -> str:
-        """Return one cell; wide ones end with a gap."""
+        """Return the text of one cell; a wide cell ends with a gap."""
         wide = self.scale.wide
         return glyph * wide if wide == 1 else glyph * (wide - 1) + " "
 
 
 def _moment(picture: BlockPicture) -> tuple[str, int, int]:
-    """Return what identifies a map."""
+    """Return what identifies a block map: its source, rank and time."""
     return picture.source, picture.rank, picture.t_ns

@@ -146,9 +146,9 @@ Facts = Sequence[Sequence[Fact]]
 
 
 def facts_of(snapshot: Snapshot, *, briefly: bool = False) -> Facts:
-    """Return savings and waste, hits, evictions, a larger cache, room for requests.
+    """Return facts: savings and waste, hits, evictions, a larger cache, room left.
 
-    Shorter texts if there is little room.
+    ``briefly`` makes their texts shorter.
     """
     kv, memory = snapshot.kv, snapshot.memory or Memory()
     return [
@@ -207,7 +207,7 @@ def _ages(memory: Memory) -> str:
 
 
 def _larger(memory: Memory, *, briefly: bool) -> str:
-    """Return the estimated hit rate of larger caches."""
+    """Return the estimated hit rate of larger caches, as text."""
     points = memory.hit_curve
     now = next((each for each in points if each.factor == 1), None)
     larger = [each for each in points if each is not now]
@@ -289,7 +289,10 @@ def _peak_fact(kv: KvState) -> Fact:
 
 
 def room_of_mean_size(snapshot: Snapshot) -> tuple[int, int] | None:
-    """Return how many more requests of mean size fit, and that size in tokens."""
+    """Return how many more requests of mean size fit, and that size in tokens.
+
+    It is None if usage, cache size or mean lengths are unknown.
+    """
     kv = snapshot.kv
     lengths = [length_of(snapshot, name) for name in ("prompt_tokens", "output_tokens")]
     means = [each.quantiles.mean for each in lengths if each is not None]

@@ -146,7 +146,7 @@ SOON_NS = 3 * NS_PER_S
 
 
 def why_no_map(snapshot: Snapshot, state: FeedState) -> str:
-    """Return why there is no block map; empty if there is one."""
+    """Return why there is no block map; empty if there is one, or no engine yet."""
     if snapshot.block_maps or not (snapshot.without_steps or snapshot.engines):
         return ""
     if snapshot.without_steps:
@@ -185,7 +185,7 @@ class NoMapLine(LinePanel):
     _why = ""
 
     def show(self, why: str) -> None:
-        """Show a reason; an empty one hides the line."""
+        """Show why there is no block map; an empty reason hides the line."""
         self._why = why
         self.display = bool(why)
         self.redraw()
@@ -344,7 +344,7 @@ class KvScreen(WatchScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """Add how the map is read."""
+        """Add to the help how the block map is read."""
         texts = super().explanations()
         return {"the block map": READING, **texts} if self._mapped else texts
 
@@ -355,7 +355,7 @@ class KvScreen(WatchScreen):
             self.set_class(self._mapped and view is self._view, f"-{view.value}")
 
     def show_panels(self, snapshot: Snapshot) -> None:
-        """Show the state, the facts, the map and the holders, or why there is none."""
+        """Show the cache, facts, block map and holders, or why there is no map."""
         self._take_maps(snapshot)
         self.query_one(KvBar).show(snapshot)
         self.set_class(snapshot.without_steps, "-counted")
@@ -416,7 +416,7 @@ class KvScreen(WatchScreen):
         return f"rank {picture.rank} ({at} of {len(self._maps)})"
 
     def _names(self, picture: BlockPicture) -> dict[int, Holder]:
-        """Return the holders of a map by ordinal, which other servers use as well."""
+        """Return the map's holders by ordinal, leaving out those of other servers."""
         prefix = f"{picture.source}/"
         return {
             each.ordinal: each for each in self._holders if each.key.startswith(prefix)
@@ -429,7 +429,7 @@ class KvScreen(WatchScreen):
             self.post_message(LookAgain())
 
     def action_order(self) -> None:
-        """Cycle the order of the blocks."""
+        """Order the map's blocks in the next way: by id, holder or prefix."""
         orders, panel = list(MapOrder), self.query_one(BlockMapPanel)
         panel.show_by(orders[(orders.index(panel.order) + 1) % len(orders)])
 
@@ -460,7 +460,7 @@ class KvScreen(WatchScreen):
             self.post_message(OpenRequest(holder.key))
 
     def action_view(self, by: int) -> None:
-        """Show map, holders or charts next; one chart after the other without room."""
+        """Show the next of map, holders and charts; on short screens chart by chart."""
         stack = self.query_one(ChartStack)
         if not self._mapped:
             self.action_chart(by)
@@ -481,7 +481,7 @@ class KvScreen(WatchScreen):
         self.set_focus(None if panel is None else self.query_one(panel))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Follow a click that focuses another part."""
+        """Show the part of the screen that a click has focused."""
         before = self._view
         if isinstance(event.widget, BlockMapPanel):
             self._view = KvView.MAP

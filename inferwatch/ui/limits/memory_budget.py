@@ -74,7 +74,7 @@ class MemoryPanel(Panel):
 
     @property
     def devices(self) -> Sequence[DeviceMemory]:
-        """The devices, one per worker."""
+        """The memory of each device, one per worker."""
         limits = self._snapshot.limits if self._snapshot else None
         return limits.memory if limits else ()
 
@@ -83,7 +83,7 @@ class MemoryPanel(Panel):
         self.redraw()
 
     def rows(self, width: int) -> int:
-        """Return the height that shows everything."""
+        """Return the height in which the panel shows everything."""
         devices = self.devices
         if not devices or self._snapshot is None:
             return 4 + len(_below(self._snapshot, width) if self._snapshot else ())
@@ -91,7 +91,7 @@ class MemoryPanel(Panel):
         return 1 + len(devices) + parts + len(_below(self._snapshot, width))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw what fits, by priority."""
+        """Draw the memory of the devices, the most important lines if not all fit."""
         snapshot, devices = self._snapshot, self.devices
         if snapshot is None:
             return ()
@@ -117,7 +117,7 @@ class MemoryPanel(Panel):
         return lines[:height]
 
     def _seen(self, room: int) -> Sequence[int]:
-        """Return the visible devices, the selected one among them."""
+        """Return which devices are in view, the selected one among them."""
         count = len(self.devices)
         first = min(max(self._at - room + 1, 0), max(count - room, 0))
         if room < count:
@@ -137,7 +137,7 @@ class MemoryPanel(Panel):
         return next((each for each in gpus if each.source == device.gpu), None)
 
     def _called(self, device: DeviceMemory) -> str:
-        """Return rank, worker and GPU number."""
+        """Return a device's rank, worker and GPU number, as text."""
         name, gpu = f"rank {device.rank}.{device.worker}", self._gpu(device)
         if gpu is None or self._snapshot is None:
             return name
@@ -163,7 +163,7 @@ class MemoryPanel(Panel):
 
 
 def _filled(parts: Sequence[MemoryPart], total: int, width: int) -> Line:
-    """Draw the parts of a bar; even small ones are visible."""
+    """Draw a bar of the parts of a memory; even small ones are visible."""
     line: list[TextRun] = []
     before = at = 0
     for part in parts:
@@ -177,7 +177,7 @@ def _filled(parts: Sequence[MemoryPart], total: int, width: int) -> Line:
 
 
 def total_of(device: DeviceMemory) -> int:
-    """Return the total memory, or the known part of it."""
+    """Return a device's total memory; if unknown, the sum of its known parts."""
     return device.total_bytes or sum(each.n_bytes for each in device.parts)
 
 
@@ -197,7 +197,7 @@ def _title(device: DeviceMemory, count: int, gpu: GpuState | None) -> Line:
 
 
 def _loaded(device: DeviceMemory) -> Line:
-    """Return the time to load weights, and its floor."""
+    """Return how long loading the weights took, and the least possible time."""
     if device.load_s is None:
         return ()
     if device.load_floor_s is None:
@@ -209,7 +209,7 @@ def _loaded(device: DeviceMemory) -> Line:
 
 
 def _parts(device: DeviceMemory, width: int, *, listed: bool) -> list[Line]:
-    """Return the parts with bytes, share and source; without room in short."""
+    """Return the parts of a device's memory: listed with their source, or in short."""
     total, count = device.total_bytes, len(device.parts)
     if not listed:
         return _folded([_part(each, total) for each in device.parts], width)
@@ -223,7 +223,7 @@ def _parts(device: DeviceMemory, width: int, *, listed: bool) -> list[Line]:
 
 
 def _folded(parts: Iterable[Line], width: int) -> list[Line]:
-    """Wrap parts into rows, none of them cut."""
+    """Put parts into as few rows as hold them uncut."""
     rows: list[Line] = []
     for part in parts:
         longer = (*rows[-1], TextRun("  "), *part) if rows else ()
@@ -304,7 +304,7 @@ def b_max(snapshot: Snapshot, limits: Limits, width: int) -> Line:
 
 
 def _arithmetic(snapshot: Snapshot, limits: Limits, fits: float, each: float) -> str:
-    """Return the arithmetic in bytes or tokens, whichever matches.
+    """Return how the number of requests that fit is computed, from bytes or tokens.
 
     The last block of a request is half full on average.
     """
@@ -333,7 +333,7 @@ def _near(one: float, other: float) -> bool:
 
 
 def _saving(saving: Saving, limits: Limits, width: int) -> Line:
-    """Draw what a format would free, and whether that helps."""
+    """Draw how much memory another format would free, and whether that helps."""
     glyph, ink, text = HELPS[saving.helps]
     more = UNKNOWN
     if saving.more_requests is not None:

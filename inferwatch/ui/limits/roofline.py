@@ -66,13 +66,13 @@ class Roof:
     """None is unknown: then memory alone is the limit."""
 
     def at(self, intensity: float) -> float:
-        """Return the possible FLOP/s at an intensity."""
+        """Return the FLOP/s possible at an arithmetic intensity, in FLOP/byte."""
         memory = self.bytes_per_s * intensity
         return memory if self.flops is None else min(self.flops, memory)
 
     @property
     def ridge(self) -> float | None:
-        """FLOP/byte at which both limits meet."""
+        """FLOP/byte at which both limits meet; None if that of compute is unknown."""
         return None if self.flops is None else self.flops / self.bytes_per_s
 
 
@@ -154,20 +154,20 @@ class _Grid:
     dots: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def put(self, column: int, row: int, text: str, ink: str) -> None:
-        """Write text from a cell on; what is outside is cut."""
+        """Write a text from a cell on; what is outside the grid is left out."""
         for at, glyph in enumerate(text, column):
             if 0 <= at < self.columns and 0 <= row < self.rows:
                 self.cells[at, row] = glyph, ink
 
     def dot(self, x: int, y: int, ink: str) -> None:
-        """Set one of the eight dots of a cell."""
+        """Set a braille dot; a cell has 2 by 4 dots."""
         at = x // 2, y // 4
         if 0 <= at[0] < self.columns and 0 <= at[1] < self.rows:
             self.dots[at] = self.dots.get(at, 0) | DOTS[x % 2][y % 4]
             self.cells[at] = chr(BRAILLE + self.dots[at]), ink
 
     def is_free(self, column: int, row: int, cells: int) -> bool:
-        """Return True if nothing important is drawn there."""
+        """Return True if the cells are in the grid and hold nothing important."""
         return (
             column >= 0
             and column + cells <= self.columns
@@ -187,7 +187,7 @@ class _Grid:
 def draw_roofline(
     roof: Roof, points: Sequence[RoofPoint], width: int, height: int
 ) -> list[Line]:
-    """Return the rows from the top, with the intensities at the bottom."""
+    """Return the chart's rows from the top, with the intensities at the bottom."""
     columns, rows = width - MARGIN, height - 1
     if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
         return []
@@ -209,7 +209,7 @@ def draw_roofline(
 
 
 def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
-    """Draw the roofs in dots, without holes on the slope."""
+    """Draw the limits of memory and compute in dots, without holes on the slope."""
     before: int | None = None
     for x in range(grid.columns * 2):
         intensity = axes.intensity((x + 0.5) / 2)
@@ -221,7 +221,7 @@ def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
 
 
 def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
-    """Name the roofs: compute above its line, memory left of the slope."""
+    """Name the limits: compute above its line, memory left of the slope."""
     above = floor(axes.row(roof.at(10.0**axes.right))) + 1
     if roof.flops is not None:
         compute = f"compute {format_flops(roof.flops).strip()}"
@@ -247,7 +247,7 @@ def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
 def _draw_points(
     grid: _Grid, axes: LogAxes, roof: Roof, points: Iterable[RoofPoint]
 ) -> None:
-    """Draw the way to the roof, the points, and their share of it."""
+    """Draw the points, the gaps up to the roof, and their shares of the roof."""
     placed = _placed(axes, points)
     for point, column, row in placed:
         for each in range(row + 1, floor(axes.row(roof.at(point.intensity)))):
@@ -269,7 +269,7 @@ def _draw_points(
 def _placed(
     axes: LogAxes, points: Iterable[RoofPoint]
 ) -> list[tuple[RoofPoint, int, int]]:
-    """Place each point in a cell of its own."""
+    """Return column and row of each point; points in one cell are moved apart."""
     placed: list[tuple[RoofPoint, int, int]] = []
     for point in points:
         column, row = axes.cell(point)
@@ -392,7 +392,7 @@ def peak_words(peak: EnginePeak, width: int) -> Line:
 
 
 def numbers_of(limits: Limits, rows: int) -> list[Line]:
-    """Return a column per kind of steps, the most important rows first."""
+    """Return a table of decode and prefill steps, the most important rows first."""
     if limits.decode is None and limits.prefill is None:
         return [_measured(limits)][:rows]
     decode, prefill = limits.decode, limits.prefill
@@ -435,7 +435,7 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
 
 
 def _of_model(limits: Limits) -> list[Line]:
-    """Return the facts that floors are computed from."""
+    """Return rows of the model's sizes, from which floors are computed."""
     whole, active = limits.parameters, limits.active_parameters
     facts = (
         (Limits.parameters, format_count(whole)),
@@ -457,7 +457,7 @@ def _both(limits: Limits, text: Text) -> Sequence[str]:
 
 
 def _times(*points: OperatingPoint | None) -> tuple[Sequence[str], Sequence[str]]:
-    """Return mean step times and floors; each pair shares a unit."""
+    """Return mean step times and floors of the points; each pair shares a unit."""
     pairs = [
         format_durations((each.step_s, each.floor_s)) if each else (UNKNOWN, UNKNOWN)
         for each in points
@@ -473,7 +473,7 @@ def _row(label: str, texts: Sequence[str]) -> Line:
 
 
 def _measured(limits: Limits) -> Line:
-    """Return what GPU counters measure, over all steps."""
+    """Return MBU and MFU of all steps, as GPU counters measure them."""
     label = TextRun(f"  {MEASURED:<{LABEL}}", "muted")
     mbu, mfu = limits.measured_mbu, limits.measured_mfu
     if mbu is None and mfu is None:

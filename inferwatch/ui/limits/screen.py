@@ -86,7 +86,7 @@ class SplitPanel(Panel):
 
 
 def parts_of(split: TimeSplit) -> Sequence[SplitPart]:
-    """Return the parts, those that cannot be reduced first."""
+    """Return the parts of the step time, those that cannot be reduced first."""
     looks = (
         (TimeSplit.memory_floor, "█", "kv", split.memory_floor),
         (TimeSplit.compute_floor, "▓", "shared", split.compute_floor),
@@ -107,7 +107,7 @@ def _idle(split: TimeSplit) -> Line:
 
 
 def _legend(parts: Sequence[SplitPart], width: int) -> Line:
-    """Draw all parts; shares have the same width."""
+    """Draw the legend: all parts of the step time with their shares."""
     entries: list[Line] = [
         (
             TextRun(f"{each.glyph} ", each.ink),
@@ -160,14 +160,14 @@ class ImpossibleBanner(Panel):
     _impossible: Impossible | None = None
 
     def show(self, impossible: Impossible | None) -> None:
-        """Show such steps; None hides the banner."""
+        """Show steps that are faster than possible; None hides the banner."""
         self._impossible = impossible
         self.display = impossible is not None
         self.styles.height = self.rows(self.screen.size.width)
         self.redraw()
 
     def rows(self, width: int) -> int:
-        """Return the height, 0 while hidden."""
+        """Return the height of the banner, 0 while it is hidden."""
         return len(self._folded(width)) if self._impossible is not None else 0
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -187,7 +187,7 @@ class ImpossibleBanner(Panel):
         )
 
     def _folded(self, width: int) -> list[str]:
-        """Return the text, wrapped beside the mark and the key."""
+        """Return the warning, wrapped beside the mark and the key."""
         if self._impossible is None:
             return [""]
         beside = " " * (len(MARK) + len(KEY) + len(self._step) - 2)
@@ -406,7 +406,7 @@ class LimitsScreen(WatchScreen):
 
 
 def _extent(limits: Limits | None) -> tuple[object, ...]:
-    """Return the values that layout and keys depend on."""
+    """Return the values of the limits that layout and keys depend on."""
     if limits is None:
         return ()
     return (

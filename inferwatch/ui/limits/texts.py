@@ -32,7 +32,7 @@ def missing(snapshot: Snapshot) -> Sequence[str]:
 
 
 def missing_lines(sentences: Iterable[str], width: int, height: int) -> list[Line]:
-    """Wrap sentences; only whole ones, except the first."""
+    """Wrap as many sentences as fit whole; only the first one may be cut."""
     lines: list[Line] = []
     for sentence in sentences:
         folded = wrap(visible(sentence), max(width - 6, 16), break_on_hyphens=False)
@@ -48,7 +48,7 @@ def missing_lines(sentences: Iterable[str], width: int, height: int) -> list[Lin
 
 
 def reached(point: OperatingPoint) -> float | None:
-    """Return the share of what is possible: floor time by step time."""
+    """Return the share of the possible speed that is reached: floor by step time."""
     return point.floor_s / point.step_s if point.floor_s and point.step_s else None
 
 
@@ -62,7 +62,7 @@ def bound_words(bound: Bound | None) -> str:
 
 
 def points_of(limits: Limits) -> Iterator[tuple[str, str, str, OperatingPoint]]:
-    """Yield name, glyph, ink and point of each kind of steps."""
+    """Yield name, glyph, ink and operating point of decode and of prefill steps."""
     if limits.decode is not None:
         yield ("decode", *DECODE, limits.decode)
     if limits.prefill is not None:
@@ -70,7 +70,7 @@ def points_of(limits: Limits) -> Iterator[tuple[str, str, str, OperatingPoint]]:
 
 
 def answer(limits: Limits, width: int) -> Line:
-    """Return how far from the limit and what binds, as long as fits."""
+    """Return how near steps are to their floor and what binds, in a text that fits."""
     points = [each for each in points_of(limits) if reached(each[3]) is not None]
     full, briefly, short = (
         [write(*each) for each in points] for write in (_in_full, _briefly, _short)

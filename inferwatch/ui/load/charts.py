@@ -12,7 +12,7 @@ from inferwatch.ui.widgets.charts import ChartPlan, Series, Values, latency_char
 
 
 def _client(name: str) -> Callable[[Snapshot], Values]:
-    """Return a column of the client's timeline; empty without a load."""
+    """Return a reader of a column of the client's timeline; empty without a load."""
 
     def values(snapshot: Snapshot) -> Values:
         if snapshot.client is None:
@@ -75,7 +75,10 @@ class LoadMarks(LinePanel):
 
 
 def _place(at: int, text: str, free: int, *, newest: bool) -> tuple[int, str]:
-    """Place text behind the glyph; the newest in front of it at the edge; else none."""
+    """Return column and text of a mark, or its glyph alone if there is no room.
+
+    The newest mark keeps its text then, in front of the glyph.
+    """
     if at + cells_of(text) <= free:
         return at, text
     glyph, _, words = text.partition(" ")
@@ -95,7 +98,7 @@ def _laid(marks_: Iterator[tuple[int, str, str]]) -> Iterator[TextRun]:
 
 
 def marks(events: Sequence[LoadEvent]) -> Iterator[Mark]:
-    """Yield start, changes of rate or users, bursts and end."""
+    """Yield marks of a load: its start, changes of rate or users, bursts, its end."""
     before: LoadEvent | None = None
     for event in events:
         if event.kind is LoadKind.STARTED:

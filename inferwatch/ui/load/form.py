@@ -63,7 +63,7 @@ class FormReading:
 
 
 def read_form(base: LoadPlan, arrivals: str, texts: Mapping[str, str]) -> FormReading:
-    """Return the plan of a form; hidden fields are as in ``base``."""
+    """Read a load plan from the form's texts; fields not shown are as in ``base``."""
     before: Fields = msgspec.to_builtins(base)
     parsed: dict[str, Fields] = {"arrivals": _arrivals(base, arrivals)}
     faults: dict[str, str] = {}
@@ -111,7 +111,7 @@ def beside(plan: LoadPlan) -> str:
 
 
 def _blame(before: Fields, parsed: Mapping[str, Fields], why: str) -> dict[str, str]:
-    """Return faults of single fields, else one of the plan as a whole."""
+    """Return mistakes by field; if no field is at fault alone, that of the plan."""
     arrivals = parsed["arrivals"]
     alone = {
         key: fault
@@ -123,7 +123,7 @@ def _blame(before: Fields, parsed: Mapping[str, Fields], why: str) -> dict[str, 
 
 
 def _named(why: str) -> str:
-    """Return the form field named in a plan's error message."""
+    """Return the form's field that a plan's error message names; empty if none."""
     names = {"rate_per_s": "rate", "rates": "rate", "concurrency": "users"}
     return next((key for word, key in names.items() if word in why), "")
 
@@ -136,7 +136,7 @@ def _plan(fields: Fields) -> LoadPlan | str:
 
 
 def _arrivals(base: LoadPlan, chosen: str) -> Fields:
-    """Return the arrivals; fields they do not use are reset to defaults."""
+    """Return the chosen arrivals; fields that they do not use get their defaults."""
     lost = FOREIGN[Arrivals(chosen)] & set(base.__struct_fields__)
     if base.converses:
         lost -= {"think_s"}
@@ -240,7 +240,7 @@ class LoadField(Horizontal):
         self.query_one(Input).value = text
 
     def say(self, fault: str) -> None:
-        """Show an error message, empty for none."""
+        """Show what is wrong with the field's text, empty for nothing."""
         message = " ".join(fault.split())
         self.query_one(LoadRemark).say(self.field.hint, message)
 
@@ -272,7 +272,7 @@ class WordChoice(LinePanel, can_focus=True):
         self.word = self._words[0]
 
     def offer(self, words: Sequence[str], word: str) -> None:
-        """Replace the words without posting a message."""
+        """Replace the words to choose from, without posting a message."""
         self._words, self.word = tuple(words), word
         self.redraw()
 
@@ -424,7 +424,7 @@ class LoadForm(Vertical):
         self.judge()
 
     def show(self, *, running: bool, blocked: str) -> None:
-        """Set the button, and why it is disabled."""
+        """Set the text of the button that starts or stops, and why it is disabled."""
         button = self.query_one("#start", Button)
         label = " s  Stop " if running else " s  Start "
         if str(button.label) != label:
@@ -478,13 +478,13 @@ class LoadForm(Vertical):
         self._tell()
 
     def measured(self, rate_per_s: float | None) -> None:
-        """Set the request rate that the warm-up measured."""
+        """Set the request rate that the plan's warm-up has measured."""
         if rate_per_s != self._measured:
             self._measured = rate_per_s
             self._sketch_it()
 
     def _sketch_it(self) -> None:
-        """Sketch the plan; one with a measured rate once the warm-up is done."""
+        """Sketch the plan; if the warm-up measures its rate, once that is known."""
         plan, also = self.reading.plan, ""
         if plan is not None and plan.measures_rate and self._measured is not None:
             also = f"{self._measured:.3g}/s: {plan.rate_fraction:.0%} of the measured"
@@ -511,7 +511,7 @@ class LoadForm(Vertical):
 
     @property
     def _stops(self) -> list[Widget]:
-        """The focusable fields in order."""
+        """The visible fields that can have the focus, in the order of the form."""
         return [
             each
             for each in (self.query("WordChoice, Input, Button"))
@@ -535,17 +535,17 @@ class LoadForm(Vertical):
         self.screen.set_focus(widget)
 
     def action_leave(self) -> None:
-        """Give letters back to the screen."""
+        """Leave the form, so that letters are keys of the screen again."""
         self.screen.set_focus(None)
         self.post_message(self.FormLeft())
 
     def on_descendant_focus(self) -> None:
-        """Show the key to leave, and the mistake of this field."""
+        """Show the key that leaves the form, and the mistake of the focused field."""
         self._head()
         self._tell()
 
     def on_descendant_blur(self) -> None:
-        """Show the key to enter, unless another field has the focus."""
+        """Show the key that enters the form, unless another field has the focus."""
         self._head()
 
     def _head(self) -> None:

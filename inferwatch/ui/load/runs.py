@@ -89,7 +89,7 @@ def in_order(views: Sequence[ClientView]) -> Sequence[ClientView]:
 
 
 def _alike(view: ClientView) -> bytes | str:
-    """Return what the plans of one search have in common."""
+    """Return what a run's plan has in common with others of its search."""
     return _likeness(view.run.plan or "") if view.run else ""
 
 

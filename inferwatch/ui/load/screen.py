@@ -56,7 +56,7 @@ class LoadAdjustment:
 
 
 def stepped(adjustment: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
-    """Return a tenth more or less; a step up and one down cancel out."""
+    """Return a load a tenth higher or lower; a step up and one down cancel out."""
     value = adjustment.value
     if adjustment.users:
         step = max(round(value * (STEP - 1)), 1) if by > 0 else _back(value)
@@ -70,14 +70,14 @@ def stepped(adjustment: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
 
 
 def wish_of(adjustment: LoadAdjustment) -> str:
-    """Return the change to show until the generator follows it."""
+    """Return the requested change as text, to show until the generator follows it."""
     if adjustment.before is None:
         return ""
     return changed(adjustment.before, adjustment.value, users=adjustment.users) + "  …"
 
 
 def _back(users: float) -> float:
-    """Return the size of the step up that led here."""
+    """Return the size, in users, of the step that led up to this number."""
     return max(round(users * (1 - 1 / STEP)), 1)
 
 
@@ -226,7 +226,7 @@ class LoadScreen(WatchScreen):
         return view.run if view else None
 
     def _latest_in(self, snapshot: Snapshot) -> ClientView | None:
-        """Return our own run while it lasts, even if others began later."""
+        """Return our own run while it lasts, even if other runs began later."""
         if snapshot.client is None or self.desk is None or not self.desk.running:
             return snapshot.client
         ours = self.desk.plan.run_id
@@ -235,13 +235,13 @@ class LoadScreen(WatchScreen):
         return next(mine, snapshot.client)
 
     def _view_in(self, snapshot: Snapshot) -> ClientView | None:
-        """Return the chosen run, else the latest."""
+        """Return the run that the user chose, else the latest."""
         runs = snapshot.client.runs if snapshot.client else ()
         picked = (view for view in runs if view.number == self._picked)
         return next(picked, self._latest_in(snapshot))
 
     def charted(self, shown: Snapshot) -> Snapshot:
-        """Restrict to the run: the window while it lasts, else start to end."""
+        """Restrict charts to the run: the window while it lasts, else start to end."""
         view = self._view_in(shown)
         if view is None:
             return shown
@@ -290,7 +290,7 @@ class LoadScreen(WatchScreen):
 
     @property
     def _rooms(self) -> tuple[int, int]:
-        """Number of runs, and number of kinds of failures."""
+        """How many runs there are, and how many kinds of failures the run shown has."""
         client = self._snapshot.client if self._snapshot else None
         run = self.run_shown
         return len(client.runs) if client else 0, len(run.failures) if run else 0
@@ -323,7 +323,7 @@ class LoadScreen(WatchScreen):
         self.query_one(LoadMarks).display = charts and not self.is_short
 
     def _measured(self, snapshot: Snapshot) -> float | None:
-        """Return the rate the desk's own plan measured in its warm-up."""
+        """Return the rate that our own plan's warm-up measured; None if none did."""
         runs = snapshot.client.runs if snapshot.client and self.desk else ()
         ours = self.desk.plan.run_id if self.desk else None
         own = (view for view in runs if view.run and view.run.run_id == ours)
@@ -355,7 +355,7 @@ class LoadScreen(WatchScreen):
         return (*own, *super().more_keys())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide actions where load cannot be started, disable them while it may not."""
+        """Hide actions if load is impossible here, disable them while it is refused."""
         desk = self.desk
         if action in {"start_stop", "edit", "ask"} and desk is None:
             return False
@@ -389,13 +389,13 @@ class LoadScreen(WatchScreen):
         self.action_pick(numbers[min(max(at, 0), len(numbers) - 1)])
 
     def action_pick(self, number: int) -> None:
-        """Show a run by number; choosing the latest follows new ones."""
+        """Show a run by its number; if it is the latest, later runs replace it."""
         latest = self._latest_in(self._snapshot) if self._snapshot else None
         self._picked = None if latest and latest.number == number else number
         self.post_message(LookAgain())
 
     def action_chart(self, by: int) -> None:
-        """Show another chart alone, or the list of runs if there is little room."""
+        """Show the next chart alone, or on short screens the list of runs."""
         stack = self.query_one(ChartStack)
         several = self.is_short and self._rooms[0] > 1
         if self.listing or (several and stack.at_end(by)):
@@ -442,7 +442,7 @@ class LoadScreen(WatchScreen):
         return named
 
     async def _do(self, desk: LoadDesk, doing: str) -> None:
-        """Start or stop the load and show that it takes a moment."""
+        """Start or stop the load, showing ``doing`` while that takes a moment."""
         plan = self.query_one(LoadForm).reading.plan
         self._adjustment, self._doing = None, doing
         self._picked, self.editing = None, False
@@ -461,7 +461,7 @@ class LoadScreen(WatchScreen):
             self.post_message(LookAgain())
 
     async def action_ask(self, by: int) -> None:
-        """Request a tenth more or less; shown before the generator follows."""
+        """Request a tenth more or less load; show it before the generator follows."""
         desk, adjustment = self.desk, self._current_adjustment
         if (
             desk is None
@@ -500,7 +500,7 @@ class LoadScreen(WatchScreen):
 
     @property
     def wish(self) -> str:
-        """What is starting or stopping, else the requested change."""
+        """The text of what is starting or stopping, else of the requested change."""
         if self._doing or self._is_coming:
             return self._doing or "starting…"
         return wish_of(self._adjustment) if self._adjustment else ""
@@ -515,7 +515,7 @@ class LoadScreen(WatchScreen):
         return run is None or run.run_id != desk.plan.run_id
 
     def _forget_wish(self, run: LoadRun | None, now_ns: int) -> None:
-        """Drop the change once it is followed or too old."""
+        """Drop the requested change if the generator has followed, or it is too old."""
         adjustment = self._adjustment
         if adjustment is None:
             return

@@ -34,7 +34,7 @@ NOTHING = Snapshot(
 
 
 def span_s(plan: LoadPlan) -> float:
-    """Return the length shown: the whole plan if it ends."""
+    """Return how many seconds to sketch: the whole plan if it ends."""
     if plan.duration_s is not None:
         return plan.duration_s
     ends = [ENDLESS_S]
@@ -46,7 +46,7 @@ def span_s(plan: LoadPlan) -> float:
 
 
 def preview(plan: LoadPlan, columns: int) -> Snapshot:
-    """Return the snapshot a client would have after the warm-up of the plan."""
+    """Return a snapshot of the load that a plan would send after its warm-up."""
     rates = _rates(plan)
     if rates is None or columns < 1:
         return NOTHING
@@ -72,7 +72,7 @@ def preview(plan: LoadPlan, columns: int) -> Snapshot:
 
 
 def unseen(plan: LoadPlan) -> str:
-    """Return why there is no sketch; empty if there is one."""
+    """Return why a plan has no sketch; empty if it has one."""
     if plan.arrivals is Arrivals.CLOSED:
         users = counted(plan.concurrency, "user")
         return f"{users}, each sending its next request when answered"
@@ -117,7 +117,7 @@ class LoadSketch(TimeChart):
         self._also = ""
 
     def sketch(self, plan: LoadPlan | None, also: str = "") -> None:
-        """Draw a plan and a note; None is a plan with mistakes."""
+        """Sketch a plan, with a note; None stands for a plan with mistakes."""
         self._load, self._also = plan, also
         self._why = (
             "first correct the fields marked ✖" if plan is None else unseen(plan)

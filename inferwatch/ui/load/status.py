@@ -10,9 +10,9 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
-from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
 from inferwatch.metrics.number import label_of
 from inferwatch.ui.kit.panel import Panel
@@ -21,6 +21,7 @@ from inferwatch.ui.kit.renderables.text import (
     TextRun,
     age_text,
     cells,
+    fact,
     fit,
     join,
     ruled,
@@ -65,7 +66,7 @@ class LoadStatus(Panel):
     _wish = ""
 
     def show(self, view: ClientView | None, of: int, now_ns: int, wish: str) -> None:
-        """Show one of several runs, and a change requested just now."""
+        """Show one of ``of`` runs; ``wish`` is a change requested just now."""
         self._view, self._of = view, of
         self._now_ns, self._wish = now_ns, wish
         if view is not None and self.size.width:
@@ -74,7 +75,7 @@ class LoadStatus(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the rows; reasons against the client are never cut."""
+        """Draw the run; reasons not to trust its client are never cut."""
         view = self._view
         if view is None or view.run is None:
             return _nothing(width, self._wish)
@@ -121,7 +122,7 @@ def _head(view: ClientView, of: int, width: int) -> Line:
 
 
 def _progress(run: LoadRun, width: int) -> Line:
-    """Draw a progress bar if the run has an end."""
+    """Draw how far the run is, as a bar if it has an end."""
     progress = _how_far(run)
     if run.share is None:
         return progress
@@ -154,7 +155,7 @@ def _how_far(run: LoadRun) -> Line:
 def _counts(run: LoadRun, width: int) -> Line:
     """Draw requests sent and their outcomes, which add up.
 
-    Zero parts are left out if there is no room.
+    Outcomes that are zero are left out if there is no room.
     """
     if run.state is RunState.WARMING_UP:
         return (
@@ -162,26 +163,26 @@ def _counts(run: LoadRun, width: int) -> Line:
             TextRun(f"{run.warmup:,} answered, {_count(run.in_flight)} in flight"),
         )
     bad = "bad" if run.failed else "muted"
-    sent = _fact(label_of(LoadRun.sent), _count(run.sent))
+    sent = fact(label_of(LoadRun.sent), _count(run.sent))
     parts = [
-        (True, _fact(label_of(LoadRun.succeeded), _count(run.succeeded), "good")),
-        (run.failed, _fact(label_of(LoadRun.failed), _count(run.failed), bad)),
-        (run.aborted, _fact(label_of(LoadRun.aborted), _count(run.aborted))),
+        (True, fact(label_of(LoadRun.succeeded), _count(run.succeeded), "good")),
+        (run.failed, fact(label_of(LoadRun.failed), _count(run.failed), bad)),
+        (run.aborted, fact(label_of(LoadRun.aborted), _count(run.aborted))),
         (
             run.in_flight != 0 or run.state.going_on,
-            _fact(label_of(LoadRun.in_flight), _count(run.in_flight)),
+            fact(label_of(LoadRun.in_flight), _count(run.in_flight)),
         ),
     ]
     if run.unaccounted:
-        lost = _fact(label_of(LoadRun.unaccounted), _count(run.unaccounted), "warn")
+        lost = fact(label_of(LoadRun.unaccounted), _count(run.unaccounted), "warn")
         parts.append((run.unaccounted, lost))
     beside = []
     if run.held_back:
-        beside = [_fact(label_of(LoadRun.held_back), _count(run.held_back), "warn")]
+        beside = [fact(label_of(LoadRun.held_back), _count(run.held_back), "warn")]
     if run.warmup:
-        beside.append(_fact(label_of(LoadRun.warmup), _count(run.warmup)))
-    whole = join([fact for _, fact in parts], " + ")
-    some = join([fact for many, fact in parts if many], " + ")
+        beside.append(fact(label_of(LoadRun.warmup), _count(run.warmup)))
+    whole = join([each for _, each in parts], " + ")
+    some = join([each for many, each in parts if many], " + ")
     equals = TextRun(" = ", "faint")
     for line in (
         join([(*sent, equals, *whole), *beside]),
@@ -197,21 +198,17 @@ def _count(value: int | None) -> str:
     return format_count(value).strip()
 
 
-def _fact(label: str, value: str, ink: str = "muted") -> Line:
-    return (TextRun(f"{label} ", ink), TextRun(value))
-
-
 def _per_s(label: str, rate: float | None, ink: str = "muted") -> Line:
-    return _fact(label, f"{format_rate(rate).strip()}/s", ink)
+    return fact(label, f"{format_rate(rate).strip()}/s", ink)
 
 
 def _rates(view: ClientView, change: Line, width: int) -> Line:
-    """Draw requested, sent and completed rates; for a while also the one before."""
+    """Draw the requested, sent and completed rates, and a recent change of the load."""
     run = view.run
     if run is None:
         return ()
     if view.users is not None:
-        target = _fact(label_of(LoadRun.users), f"{view.users:,}")
+        target = fact(label_of(LoadRun.users), f"{view.users:,}")
     elif run.rate_per_s is not None:
         target = _per_s(label_of(LoadRun.rate_per_s), run.rate_per_s, "waiting")
     else:
@@ -227,7 +224,7 @@ def _rates(view: ClientView, change: Line, width: int) -> Line:
 
 
 def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
-    """Return a change at once, and how long ago the generator followed it."""
+    """Return a requested change; later how long ago the generator followed it."""
     if wish:
         return (TextRun(wish, "accent"),)
     if run.before is None or run.changed_ns is None or run.state is RunState.ENDED:
@@ -251,7 +248,7 @@ def changed(before: float, after: float | None, *, users: bool) -> str:
 
 
 def _verdict(view: ClientView, width: int) -> Sequence[Line]:
-    """Return whether to trust the numbers: all reasons against it, else the lags."""
+    """Return whether to trust the client: all reasons not to, else its lags."""
     glyph, ink = VERDICTS.get(view.verdict, VERDICTS["UNKNOWN"])
     word = TextRun(f"{glyph} {client_words(view.verdict)}", f"{ink} bold")
     reasons = [*view.reasons, *([view.cause] if view.cause else [])]
@@ -260,7 +257,7 @@ def _verdict(view: ClientView, width: int) -> Sequence[Line]:
     transport = view.run.transport if view.run else None
     send, receive = format_durations((view.send_lag_p99_s, view.recv_lag_p99_s))
     facts = [
-        _fact(label, text.strip())
+        fact(label, text.strip())
         for label, text in (
             (label_of(ClientView.send_lag_p99_s), send),
             (label_of(ClientView.recv_lag_p99_s), receive),

@@ -121,7 +121,7 @@ class _Column:
         return sum(len(fact.percentiles) or 1 for _, fact in self._facts)
 
     def numbers(self, snapshot: Snapshot) -> list[_Number]:
-        """Return the numbers; without steps only those a server counts."""
+        """Return the column's numbers; without steps, only those a server counts."""
         made: list[_Number] = []
         outside = snapshot.without_steps
         flow = at_last_reading(snapshot) if outside else snapshot.flow
@@ -169,7 +169,7 @@ def _number(
 
 
 def _percentiles(number: Number, fact: FlowFact, value: Quantiles) -> list[_Number]:
-    """A line each; the first without its name."""
+    """Return a line per percentile; only the first is labelled without its name."""
     names = fact.percentiles
     first, *others = _in_one_unit(value, names).items()
     return [
@@ -230,7 +230,7 @@ class FlowPanel(Panel):
 
 
 def _end(column: _Column, size: int, now: str, window: Window) -> Line:
-    """Return the last heading, with what is now and what covers the window."""
+    """Return the last column's heading, with a legend for values of now."""
     head = TextRun(f"{column.title} ", column.ink)
     room = size - len(column.title) - 1
     text = f" {now}, else {window.label}"
@@ -269,7 +269,7 @@ def _arrow(column: _Column, size: int) -> Line:
 
 
 def _shares(width: int, count: int) -> list[int]:
-    """Split a width into whole cells."""
+    """Split a width into ``count`` nearly equal numbers of cells."""
     return [width * (i + 1) // count - width * i // count for i in range(count)]
 
 
@@ -290,7 +290,7 @@ class CanaryLine(LinePanel):
         self.redraw()
 
     def line(self, width: int) -> Line:
-        """Draw the most important parts that fit."""
+        """Draw the most important results of the canary that fit."""
         canary = self._canary
         if canary is None:
             return ()
@@ -324,7 +324,7 @@ class CanaryLine(LinePanel):
 
 
 def _latency(number: Number, quantiles: Quantiles) -> Line:
-    """Return the median and the maximum: so few requests have no other percentile."""
+    """Return the canary's median and maximum: it has too few requests for others."""
     p50, worst = format_durations((quantiles.p50, quantiles.max))
     label = TextRun(f"{number.label} ", "muted")
     if quantiles.p50 is None:
@@ -408,7 +408,7 @@ class OverviewScreen(WatchScreen):
         )
 
     def fit_height(self) -> None:
-        """Fit the height, and set the CSS class of tiny screens."""
+        """Fit the screen's parts to its height, and set a CSS class if it is tiny."""
         super().fit_height()
         self.set_class(self.size.height < TINY, "-tiny")
 

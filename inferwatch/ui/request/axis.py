@@ -52,7 +52,7 @@ class Axis:
 
     @cached_property
     def edges(self) -> Ints:
-        """The boundaries of the columns."""
+        """The session times of the edges of the columns."""
         return np.linspace(self.start_ns, self.end_ns, self.columns + 1).astype(
             np.int64
         )
@@ -73,7 +73,7 @@ class Axis:
 def axis_of(
     moments: StoryMoments, zoom: Zoom, cursor_ns: int | None, columns: int, gaps: int
 ) -> Axis:
-    """Return the axis of a zoom; ``gaps`` is how many columns the gap strip has."""
+    """Return the time axis of a zoom; the gap strip has ``gaps`` columns."""
     start_ns, end_ns = moments.start_ns, moments.end_ns
     stop = None if cursor_ns is None else moments.stop_at(cursor_ns)
     if zoom is Zoom.FIRST:
@@ -101,7 +101,7 @@ def row(label: str, cells: Sequence[Cell], value: str, ink: str = "muted") -> Li
 
 
 def pointed(cells: Sequence[Cell], column: int | None) -> Sequence[Cell]:
-    """Return the cells with the cursor over them; its glyph does not hide others."""
+    """Draw the cursor over a column of cells; a glyph there stays visible."""
     if column is None:
         return cells
     glyph, ink = cells[column]
@@ -136,7 +136,7 @@ def tick_line(axis: Axis, cursor: int | None) -> list[Cell]:
 def round_step(least_s: float) -> float:
     """Return the smallest of 1, 2, 5 · 10ⁿ seconds not below ``least_s``.
 
-    From half a minute on it is a step of clocks.
+    From half a minute on it is a round number of seconds, minutes or hours.
 
     >>> [f"{round_step(each):g}" for each in (0.0012, 0.3, 5, 7, 40, 100, 9_000)]
     ['0.002', '0.5', '5', '10', '60', '120', '10800']

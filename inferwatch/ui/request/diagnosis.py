@@ -19,7 +19,7 @@ NAMED_CAUSES = 3
 
 
 def diagnosis(story: RequestStory) -> str:
-    """Return the main cause of the TTFT, and late tokens by cause."""
+    """Return a sentence: the main cause of the request's TTFT, and its late tokens."""
     parts = wait_parts(story)
     largest = max(parts, key=lambda part: part[1], default=None)
     late = _late(story)
@@ -54,7 +54,7 @@ def diagnosis(story: RequestStory) -> str:
 
 
 def wait_parts(story: RequestStory) -> Parts:
-    """Return the parts of the TTFT, or of the wait so far."""
+    """Return the parts of the request's TTFT, or of its wait so far, by cause."""
     if story.ttft_parts:
         return story.ttft_parts
     if story.row.ttft_s is not None:
@@ -67,7 +67,7 @@ def wait_parts(story: RequestStory) -> Parts:
 
 
 def _late(story: RequestStory) -> str:
-    """Return how many tokens came late, and why."""
+    """Return how many of the request's tokens came late, and why."""
     if not story.spikes:
         if len(story.token_ns) < 2:
             return "too few tokens for a gap"

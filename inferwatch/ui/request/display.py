@@ -66,5 +66,5 @@ def parts_within(height: int) -> Sequence[ScreenPart]:
 
 
 def part_within(part: ScreenPart, height: int) -> ScreenPart:
-    """Return the part to show; with little room there is no "all", but the time."""
+    """Return the part of the screen to show; if rows are few, TIME in place of ALL."""
     return part if part in parts_within(height) else ScreenPart.TIME

@@ -23,12 +23,12 @@ BETWEEN = "   "
 
 
 def fact_line(story: RequestStory, width: int) -> Line:
-    """Return the most important facts that fit."""
+    """Return the most important facts on the request that fit."""
     return join_whole(_facts(story), width, BETWEEN)
 
 
 def fact_lines(story: RequestStory, arrived: str, width: int) -> list[Line]:
-    """Return all facts in as many rows as they need."""
+    """Return all facts on the request, in as many rows as they need."""
     row = story.row
     rest = [
         labelled("arrived", arrived),
@@ -81,7 +81,7 @@ def _out(output: int | None, most: int | None) -> str:
 
 
 def _speculated(story: RequestStory) -> list[Line]:
-    """Return drafted and accepted tokens; nothing without speculative decoding."""
+    """Return how many drafted tokens were accepted; empty without speculation."""
     if not story.drafted_tokens:
         return []
     share = format_share((story.accepted_tokens or 0) / story.drafted_tokens).strip()
@@ -90,7 +90,7 @@ def _speculated(story: RequestStory) -> list[Line]:
 
 
 def _client(story: RequestStory) -> list[Line]:
-    """Return what our client measured beyond the server's TTFT."""
+    """Return what our client measured beyond the server's TTFT; empty without one."""
     parts = [
         f"{CAUSES[cause].name} {format_duration(seconds).strip()}"
         for cause, seconds in story.client
@@ -107,7 +107,7 @@ def _count(count: int | None) -> str:
 
 
 def _folded(facts: Iterable[Line], width: int) -> list[Line]:
-    """Wrap facts into rows, none of them cut."""
+    """Put facts into as few rows as hold them uncut."""
     lines: list[list[Line]] = [[]]
     for fact in facts:
         longer = [*lines[-1], fact]
@@ -121,7 +121,7 @@ def _folded(facts: Iterable[Line], width: int) -> list[Line]:
 
 
 def _long(label: str, text: str, width: int) -> list[Line]:
-    """Return a whole name, wrapped."""
+    """Return a label and a long name, which is wrapped instead of cut."""
     head = f" {label} "
     text, room = visible(text), max(width - len(head) - 1, 8)
     pieces = wrap(text, room, break_on_hyphens=False) or [""]
@@ -132,7 +132,7 @@ def _long(label: str, text: str, width: int) -> list[Line]:
 
 
 def missing_lines(story: RequestStory, width: int, rows: int) -> list[Line]:
-    """Return what is unknown and why; without room also how much more there is."""
+    """Return what is unknown of the request and why, and how much has no room."""
     if rows < 1:
         return []
     texts: list[list[str]] = [
@@ -161,7 +161,7 @@ def _marked(lines: Sequence[str]) -> list[Line]:
 
 
 def readout(moments: StoryMoments, stop: Stop | None, width: int) -> list[Line]:
-    """Return what is under the cursor and why, else which keys to press."""
+    """Return what is at the time cursor and why; without a cursor, keys to press."""
     if stop is None:
         hint = HINT if moments.spikes else (HINT[0], HINT[-1])
         return [(TextRun(f" {', '.join(hint)}", "faint"),)]
@@ -225,7 +225,7 @@ def _of_phase(moments: StoryMoments, stop: Stop) -> tuple[list[Line], str]:
 
 
 def _of_step(moments: StoryMoments, stop: Stop) -> list[Line]:
-    """Return the step at the cursor and how full it was."""
+    """Return facts on the step at the cursor: duration, batch, tokens, queue."""
     step = moments.step_at(stop.t_ns)
     if step is None:
         return []

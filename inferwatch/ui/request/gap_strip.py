@@ -23,7 +23,7 @@ EVIDENCE_LEAST = 12
 
 
 def gap_heading(moments: StoryMoments, columns: GapColumns, width: int) -> Line:
-    """Return the number of gaps, the gaps per column, and percentiles."""
+    """Return the strip's heading: number of gaps, gaps a column, and percentiles."""
     range_text = f"{len(moments.gaps):,}"
     if len(columns.worst) < len(moments.gaps) and columns.fold == 1:
         first, last = columns.first + 1, columns.first + len(columns.worst)
@@ -54,7 +54,7 @@ def legend_is_below(moments: StoryMoments, columns: GapColumns, width: int) -> b
 
 
 def _level_facts(moments: StoryMoments) -> list[Line]:
-    """Return median, p99 and maximum of the gaps."""
+    """Return median, p99 and maximum of the gaps between tokens."""
     story = moments.story
     most_ns = int(moments.gaps.max()) if len(moments.gaps) else None
     levels = (("p50", story.gap_p50_ns), ("p99", story.gap_p99_ns), ("max", most_ns))
@@ -68,9 +68,9 @@ def _level_facts(moments: StoryMoments) -> list[Line]:
 def gap_rows(
     moments: StoryMoments, columns: GapColumns, room: int, rows: int, cursor: int | None
 ) -> list[Line]:
-    """Return the bars from the top, and a letter under each late one.
+    """Return the gaps as bars from the top, and a row of letters under late ones.
 
-    The scale has room for a late gap. ``cursor`` is its column.
+    The scale has room for a late gap. ``cursor`` is the column of the time cursor.
     """
     gaps_s = moments.gaps[columns.worst] / NS_PER_S
     usual_s = (moments.median_ns or 0) * SPIKE_FACTOR / NS_PER_S
@@ -105,7 +105,7 @@ def gap_rows(
 
 
 def _number(marks: list[Cell], columns: GapColumns) -> None:
-    """Number the tokens after the first and the last gap."""
+    """Write the numbers of the tokens that end the first and the last gap."""
     first, last = columns.first + 2, int(columns.edges[-1]) + 1
     used = len(columns.worst)
     for text, at in ((f"{first:,}", 0), (f"{last:,}", used - len(f"{last:,}"))):
@@ -119,7 +119,7 @@ def late_legend(moments: StoryMoments) -> Line:
 
 
 def late_entries(moments: StoryMoments) -> list[Line]:
-    """Return the entries of the legend, the most frequent first."""
+    """Return the legend's entries for late tokens, the most frequent cause first."""
     counts = Counter(spike.cause for spike in moments.story.spikes)
     return [
         (
@@ -132,7 +132,7 @@ def late_entries(moments: StoryMoments) -> list[Line]:
 
 
 def _late(moments: StoryMoments, columns: GapColumns) -> dict[int, Cause]:
-    """Return the cause of the longest late gap by column."""
+    """Return the cause of the longest late gap in each column that has one."""
     worst: dict[int, tuple[int, Cause]] = {}
     for gap, spike in moments.spikes.items():
         column = columns.column_of(gap)
@@ -144,7 +144,7 @@ def _late(moments: StoryMoments, columns: GapColumns) -> dict[int, Cause]:
 
 
 def _levels(moments: StoryMoments, top_s: float, rows: int) -> dict[int, str]:
-    """Return names of percentiles by row."""
+    """Return the names of the percentiles, by the row of the strip they lie on."""
     story, names_by_row = moments.story, dict[int, list[str]]()
     for name, value_ns in (("p50", story.gap_p50_ns), ("p99", story.gap_p99_ns)):
         if value_ns is not None:
@@ -156,7 +156,7 @@ def _levels(moments: StoryMoments, top_s: float, rows: int) -> dict[int, str]:
 def late_list(
     moments: StoryMoments, here: int | None, width: int, rows: int
 ) -> Sequence[Line]:
-    """Return late tokens with their evidence, that of the cursor included."""
+    """Return late tokens with their evidence, among them the one at the cursor."""
     entries = [
         _late_lines(gap, spike, width, "chosen" if gap == here else "")
         for gap, spike in moments.spikes.items()

@@ -76,7 +76,7 @@ def block_rows(
 
 
 def _blocks(story: RequestStory, axis: Axis) -> list[float | None]:
-    """Return the most blocks per column; None before the first and after the end."""
+    """Return the most KV blocks held in each column; None while none are held."""
     times = np.array([t_ns for t_ns, _ in story.kv_blocks], dtype=np.int64)
     counts = np.array([count for _, count in story.kv_blocks], dtype=np.int64)
     from_ = np.searchsorted(times, axis.edges[:-1], side="right") - 1
@@ -94,7 +94,7 @@ def _blocks(story: RequestStory, axis: Axis) -> list[float | None]:
 def gpu_rows(
     moments: StoryMoments, axis: Axis, cursor: int | None, rows: int = 1
 ) -> list[Line]:
-    """Return bandwidth, activity and clock, if they were sampled."""
+    """Return rows of the GPU's bandwidth, activity and clock, if they were sampled."""
     samples = moments.story.gpu
     if not samples:
         return []
@@ -118,7 +118,7 @@ def gpu_rows(
 
 
 def _sampled(times: Ints, values: Floats, axis: Axis) -> list[float | None]:
-    """Return the mean sample per column; without one the next sample, if near."""
+    """Return the mean sample in each column, else the next one if it is near."""
     lefts = np.searchsorted(times, axis.edges[:-1], side="left")
     rights = np.searchsorted(times, axis.edges[1:], side="left")
     apart_ns = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
@@ -148,7 +148,7 @@ class Chart:
 def _bars(
     chart: Chart, values: Sequence[float | None], rows: int, cursor: int | None
 ) -> list[Line]:
-    """Draw bars, with name and value beside the lowest row."""
+    """Draw a chart as bars, with its name and value beside the lowest row."""
     *upper, lowest = (
         pointed([BLANK if each == " " else (each, chart.ink) for each in text], cursor)
         for text in bars(values, rows, chart.top or 1)
@@ -172,7 +172,7 @@ TOLD_APART_FROM = 2.0
 def waterfall(
     moments: StoryMoments, axis: Axis, cursor: int | None, most_rows: int = 99
 ) -> list[Line]:
-    """Return a line per lane with its total time.
+    """Return a line for each lane of the request's phases, with its total time.
 
     If rows are short, the lanes before the queue are merged and the longest lanes are
     kept.
@@ -197,7 +197,7 @@ def waterfall(
 
 
 def _merged(lanes: Sequence[Lane]) -> Lane:
-    """Return the lanes as one, of the kind of the first."""
+    """Merge lanes into one, of the kind of the first."""
     spans = sorted((s for lane in lanes for s in lane.spans), key=lambda s: s.start_ns)
     return lane_of(lanes[0].kind, spans)
 
@@ -239,13 +239,13 @@ def _cells(lane: Lane, moments: StoryMoments, axis: Axis) -> list[Cell]:
 
 
 def _longest(starts: Ints, ends: Ints, left_ns: int, right_ns: int) -> int:
-    """Return the span that covers most of a column."""
+    """Return the index of the span that covers most of a column."""
     within = np.minimum(ends, right_ns) - np.maximum(starts, left_ns)
     return int(within.argmax())
 
 
 def _covered_until(lane: Lane, covered_ns: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the time covered by the lane before each edge."""
+    """Return for each edge how much time before it the lane covers."""
     place = np.searchsorted(lane.ends, edges, side="right")
     begun = np.minimum(place, len(lane.spans) - 1)
     part = np.clip(edges - lane.starts[begun], 0, None)
@@ -253,7 +253,7 @@ def _covered_until(lane: Lane, covered_ns: np.ndarray, edges: np.ndarray) -> np.
 
 
 def _look(lane: Lane, place: int) -> CauseStyle:
-    """Return the style of a span; a queue looks like its cause."""
+    """Return the style of a lane's span; a wait in the queue has that of its cause."""
     cause = lane.spans[place].cause
     if lane.kind is SpanKind.QUEUE and cause is not None:
         return CAUSES[cause]
@@ -261,7 +261,7 @@ def _look(lane: Lane, place: int) -> CauseStyle:
 
 
 def _mark_late(cells: list[Cell], moments: StoryMoments, axis: Axis) -> None:
-    """Mark the longest gap of each column with the letter of its cause."""
+    """Mark the longest late gap in each column with the letter of its cause."""
     for gap, spike in sorted(moments.spikes.items(), key=lambda each: each[1].gap_ns):
         column = axis.column_at(int(moments.gap_ends[gap]))
         if column is not None:
@@ -275,7 +275,7 @@ GAP = 3
 
 
 def ttft_bar(parts: Parts, width: int) -> Line:
-    """Return a bar of the parts by length; parts shorter than a cell have no glyph.
+    """Draw the parts of a TTFT by length; parts shorter than a cell are left out.
 
     >>> from inferwatch.metrics.causes.cause import Cause
     >>> parts = ((Cause.API, 1.0), (Cause.QUEUE_KV, 2.0), (Cause.PREFILL, 1.0))
@@ -294,7 +294,7 @@ def ttft_bar(parts: Parts, width: int) -> Line:
 
 
 def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
-    """Return glyph, cause, time and share of each part, in columns.
+    """Return glyph, cause, time and share of each part of a TTFT, in columns.
 
     If rows are short, the smallest parts are added up.
     """
@@ -382,7 +382,7 @@ class RequestLayout:
         return None if self.gap is None else self.columns.column_of(self.gap)
 
     def add_all(self, rows: int) -> None:
-        """Add all parts; spare rows go to the most informative ones."""
+        """Add all parts of the screen; spare rows go to the most informative ones."""
         missing = missing_lines(self.moments.story, self.width, 2)
         legend, lanes = len(self._legend(3)), len(self.moments.lanes)
         gpu = gpu_rows(self.moments, self.axis, self.at)

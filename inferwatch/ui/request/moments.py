@@ -48,7 +48,7 @@ class GapColumns:
 
     @property
     def fold(self) -> int:
-        """Most gaps in a column."""
+        """The most gaps that a column stands for."""
         return int(np.diff(self.edges).max(initial=1))
 
     def column_of(self, gap: int) -> int | None:
@@ -111,7 +111,7 @@ class StoryMoments:
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
-        """The lanes that have spans, in order of kinds."""
+        """The request's spans of time, one lane for each kind that it has."""
         spans = self.story.spans
         by_kind = {
             kind: [each for each in spans if each.kind is kind] for kind in SpanKind
@@ -140,7 +140,7 @@ class StoryMoments:
 
     @cached_property
     def step_ends(self) -> Ints:
-        """Ends of the steps recorded one by one."""
+        """The end times of the request's steps that were recorded one by one."""
         return np.array([each.end_ns for each in self.story.steps], dtype=np.int64)
 
     @cached_property
@@ -154,7 +154,7 @@ class StoryMoments:
         )
 
     def columns(self, room: int, around: int | None = None) -> GapColumns:
-        """Return all gaps in so many columns, or one per column around a gap."""
+        """Return all gaps in ``room`` columns, or one gap a column around a gap."""
         count = len(self.gaps)
         if not count or room < 1:
             return GapColumns(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -190,13 +190,13 @@ class StoryMoments:
 
     @property
     def telling_ns(self) -> int:
-        """Middle of the longest phase before the first token."""
+        """Middle of the longest phase before the first token; without any, the end."""
         if not self.phases:
             return self.end_ns
         return max(self.phases, key=_length_ns).t_ns
 
     def moved(self, cursor_ns: int | None, by: int, columns: GapColumns) -> Stop | None:
-        """Return the stop ``by`` phases and columns away, limited to the ends."""
+        """Return the stop ``by`` phases and columns away, but not beyond the ends."""
         count = len(self.phases) + len(columns.worst)
         if not count:
             return None
@@ -208,7 +208,7 @@ class StoryMoments:
         return Stop(int(self.gap_ends[gap]), gap=gap)
 
     def _place(self, t_ns: int, columns: GapColumns) -> int:
-        """Return the index among phases and columns."""
+        """Return the index of a moment among the phases and then the gap columns."""
         stop = self.stop_at(t_ns)
         if stop is not None and stop.gap is not None:
             column = columns.column_of(stop.gap)

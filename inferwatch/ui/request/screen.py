@@ -53,7 +53,7 @@ WIDE_FROM = 100
 def draw_request(
     moments: StoryMoments, options: DisplayOptions, width: int, height: int
 ) -> Drawing:
-    """Draw all parts or one; the first lines are always the same."""
+    """Draw all parts of a request or one of them, below the same first lines."""
     drawing = Drawing()
     room = max(width - LABEL_WIDTH - VALUE_WIDTH, 1)
     cursor_ns = options.cursor_ns
@@ -142,7 +142,7 @@ class RequestCanvas(Panel):
     def show(
         self, story: RequestStory | None, remark: str, options: DisplayOptions
     ) -> None:
-        """Set the story, a remark if there is none, and the options."""
+        """Show a story, or without one a remark, by the given options."""
         if story is None:
             self.moments = None
         elif self.moments is None or self.moments.story is not story:
@@ -296,12 +296,12 @@ class RequestScreen(WatchScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """Add how bars, lanes and letters are read."""
+        """Add to the help how bars, lanes and letters are read."""
         return {"how to read it": HOW_TO_READ, **super().explanations()}
 
     @property
     def _chosen(self) -> str | None:
-        """Key of the selected companion."""
+        """Key of the selected companion, a request prefilled in the same steps."""
         place, story = self._options.companion, self._story
         if story is None or place is None or place >= len(story.companions):
             return None
@@ -315,7 +315,7 @@ class RequestScreen(WatchScreen):
         return self.view.opened[-1] if self.view.opened else None
 
     def show_panels(self, snapshot: Snapshot) -> None:
-        """Show what is known, and ask for more if it may have changed."""
+        """Show what is known of the request; fetch its story if that may be old."""
         self.query_one(VerdictLine).display = False  # the verdict is about the server
         self._budget = _budget(snapshot, self.key or "", self._story)
         if self.key is not None and self._is_due(self.key, snapshot.now_ns):
@@ -340,7 +340,7 @@ class RequestScreen(WatchScreen):
         return not moves or monotonic() - self._requested_s >= TOLD_EVERY_S
 
     async def _fetch(self, key: str, now_ns: int) -> None:
-        """Fetch the story, while the old one stays on screen."""
+        """Fetch the request's story; the old one stays on screen meanwhile."""
         self._requested, self._requested_s = (key, now_ns), monotonic()
         if self._story is not None and self._story.row.key != key:
             self._story, self._remark = None, LOOKING
@@ -393,7 +393,7 @@ class RequestScreen(WatchScreen):
         return self.query_one(RequestCanvas).moments
 
     def action_move(self, bins: int) -> None:
-        """Move by phase before the first token, then by columns of gaps."""
+        """Move the cursor: by phases up to the first token, then by columns of gaps."""
         canvas = self.query_one(RequestCanvas)
         if canvas.moments is None or canvas.columns is None:
             return
@@ -420,7 +420,7 @@ class RequestScreen(WatchScreen):
         self._look(replace(self._options, zoom=zoom))
 
     def action_next_part(self, by: int) -> None:
-        """Show the next part, or all parts if there is room."""
+        """Show the next part of the screen, or all parts if there is room."""
         height = self.query_one(RequestCanvas).size.height
         parts = parts_within(height)
         here = parts.index(part_within(self._options.part, height))
@@ -467,7 +467,7 @@ class RequestScreen(WatchScreen):
 
 
 def _budget(snapshot: Snapshot, key: str, story: RequestStory | None) -> int | None:
-    """Return the token budget of a request's steps, None if it is not one number."""
+    """Return the token budget of a request's steps, None if engines differ."""
     own = [each for each in snapshot.engines if key.startswith(f"{each.source}/")]
     steps = story.steps if story is not None else ()
     span_ns = (steps[0].start_ns, steps[-1].end_ns) if steps else (snapshot.now_ns,) * 2

@@ -55,7 +55,7 @@ BUDGET = 6
 
 
 def steps_title(story: RequestStory, width: int, *, slowest: bool) -> Line:
-    """Return a title: how many steps there were, and how full they were."""
+    """Return the title: how many steps the request had, and how full they were."""
     steps = story.steps
     facts: list[Line] = [(TextRun("its steps", "strong"),)]
     facts.append((TextRun(format_count(story.steps_total).strip()),))
@@ -78,7 +78,7 @@ def step_rows(
     width: int,
     rows: int,
 ) -> list[Line]:
-    """Return the steps around the cursor, else the slowest ones in order of time."""
+    """Return the request's steps around the cursor; without it, the slowest by time."""
     steps = moments.story.steps
     if not steps or rows < 2:
         return [(TextRun(" no step of it is told", "muted"),)] if rows > 0 else []
@@ -151,7 +151,7 @@ def _step_cell(index: int, step: StoryStep, zero_ns: int) -> TextRun:
 
 
 def _own(step: StoryStep) -> str:
-    """Return the tokens scheduled, and the tokens produced if they differ."""
+    """Return the request's tokens in a step: scheduled, and produced if they differ."""
     if step.produced in {0, step.scheduled}:
         return f"{step.scheduled:,}"
     return f"{step.scheduled:,}→{step.produced:,}"
@@ -160,7 +160,7 @@ def _own(step: StoryStep) -> str:
 def companion_rows(
     companions: Sequence[Companion], chosen: int | None, width: int, rows: int
 ) -> list[Line]:
-    """Return the requests prefilled in the same steps, most tokens first."""
+    """Return a table of the requests prefilled in the same steps, most tokens first."""
     if rows < 1:
         return []
     if not companions:
@@ -192,14 +192,14 @@ def companion_rows(
 
 
 def companions_title(story: RequestStory, width: int) -> Line:
-    """Return how many prompts were computed in the same steps."""
+    """Return a title: how many other prompts were computed in the same steps."""
     title = (TextRun("prefilled in the same steps", "strong"),)
     count = (TextRun(f"{len(story.companions):,}", "muted"),)
     return join_whole((title, count if story.companions else ()), width - 6)
 
 
 def shortened(name: str, room: int) -> str:
-    """Return head and tail of a name.
+    """Return a name shortened to its head and tail.
 
     >>> shortened("chatcmpl-0123456789", 12), shortened("short", 12)
     ('chatc…456789', 'short')

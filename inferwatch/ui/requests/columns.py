@@ -49,7 +49,7 @@ MISSED = "▲"
 
 
 def rank_of(key: str) -> int:
-    """Return the rank: higher ones are left out first."""
+    """Return an optional column's rank: higher ones are left out first."""
     return KEPT_LONGEST.index(key) + 1
 
 
@@ -208,7 +208,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
 def _text(
     key: str, field: object, width: int, *, from_width: int
 ) -> TableColumn[RequestRow]:
-    """Return a column of text from users, which is cut if it is too long."""
+    """Return a column of a request's text, such as its header; cut if too long."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -316,7 +316,7 @@ def _model(view: RequestView) -> TableColumn[RequestRow]:
 def _duration(
     key: str, field: object, *, from_width: int = 0, also: Sequence[str] = ()
 ) -> TableColumn[RequestRow]:
-    """Return a column of durations in milliseconds."""
+    """Return a column of a duration of requests, in milliseconds."""
     number = number_of(field)
     value = attrgetter(number.name)
 
@@ -348,9 +348,9 @@ def _growing(
     *,
     from_width: int = 0,
 ) -> TableColumn[RequestRow]:
-    """Return a column of milliseconds; while they grow, the time so far with ``+``.
+    """Return a column of a duration in ms; while it grows, the time so far with ``+``.
 
-    ``since_ns`` returns when it began, None once it has ended.
+    ``since_ns`` returns when the duration began, None once it is over.
     """
     number = number_of(field)
     value = attrgetter(number.name)
@@ -408,7 +408,7 @@ def _lives_ns(row: RequestRow) -> int | None:
 
 
 def _in_ms(number: Number) -> str:
-    """Return the title with the unit, which all cells below it share."""
+    """Return a column's title with the unit, which all its cells share."""
     return f"{number.label} {MILLISECONDS.name}"
 
 
@@ -445,7 +445,7 @@ def _field(
 
 
 def _state(row: RequestRow, _: int) -> TextRun:
-    """Draw the state, marked if objectives were missed."""
+    """Draw a request's state, marked if it missed an objective."""
     glyph, ink = STATES[row.state]
     if row.missed:
         return TextRun(f" {glyph} {row.state.value} {MISSED}", "warn")
@@ -462,7 +462,7 @@ def _missed(row: RequestRow, _: int) -> TextRun:
 
 
 def missed_words(row: RequestRow) -> str | None:
-    """Return the words for filters: ``slo:missed``, ``slo:held``, ``slo:ttft``."""
+    """Return what filters find: ``held``, or ``missed`` and the objectives missed."""
     if row.missed is None:
         return None
     names = [

@@ -39,7 +39,7 @@ PHASE_GLYPHS = "·░⣿█"
 
 
 def phases(row: RequestRow, now_ns: int) -> list[Phase]:
-    """Return the phases so far with their seconds, in order."""
+    """Return the request's phases so far with their seconds, in order."""
     api_s = None
     if row.ttft_s is not None and row.queue_s is not None and row.prefill_s is not None:
         api_s = max(row.ttft_s - row.queue_s - row.prefill_s, 0.0)

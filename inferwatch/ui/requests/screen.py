@@ -351,7 +351,7 @@ class RequestsScreen(WatchScreen, FilteredList):
         return (TextRun("   G ", "accent", click), text)
 
     def _hidden_columns(self, table: RequestTable) -> Line:
-        """Return the chosen columns that have no room."""
+        """Return a remark on chosen columns that have no room; empty if all have."""
         names = [each.name for each in table.without_room]
         if not names or self._grouped:
             return ()
@@ -425,7 +425,7 @@ class RequestsScreen(WatchScreen, FilteredList):
         self.show_list()
 
     def _show_tables(self) -> None:
-        """Show one of the tables, which takes the focus before the other is hidden."""
+        """Show the table of requests or of groups; it takes the focus of the other."""
         requests, groups = self.filtered, self.query_one(GroupTable)
         here, away = (groups, requests) if self._grouped else (requests, groups)
         here.display = not self.has_class("-counted")
@@ -469,7 +469,7 @@ class RequestsScreen(WatchScreen, FilteredList):
 
 
 def _as_sent(rows: Sequence[RequestRow]) -> str:
-    """Return how many requests were sent, if some rows are sequences of one request."""
+    """Return the number of requests sent, if some rows are sequences of one request."""
     if all(row.sequence is None for row in rows):
         return ""
     return f"{_count(len({row.sent_key for row in rows}))} as sent"

@@ -36,7 +36,7 @@ from inferwatch.ui.requests.phases import length_s, phases
 
 
 def group_columns() -> Iterable[TableColumn[RequestGroup]]:
-    """Return the columns from left to right; durations are in milliseconds."""
+    """Return the columns of the table of groups; durations are in milliseconds."""
     return (
         TableColumn(
             "name",
@@ -90,7 +90,7 @@ def _count(field: object, width: int, ink: str = "") -> TableColumn[RequestGroup
 
 
 def _ttft(name: str, title: str, width: int) -> TableColumn[RequestGroup]:
-    """Return a column of a percentile, marked if it rests on too few samples."""
+    """Return a column of a TTFT percentile, marked if it rests on too few samples."""
 
     def write(group: RequestGroup, _: int) -> TextRun:
         seconds: float | None = getattr(group.ttft_s, name)
@@ -207,7 +207,7 @@ class RequestTable(CursorTable[RequestRow]):
         self.show_rows(rows)
 
     def know(self, models: Mapping[str, str], wall_text: Callable[[int], str]) -> None:
-        """Set the model of each source and the wall clock."""
+        """Set the model of each source, and what formats wall-clock times."""
         self._view.models, self._view.wall_text = models, wall_text
 
     def put_slowest_first(self) -> None:
@@ -222,7 +222,7 @@ class RequestTable(CursorTable[RequestRow]):
         self.list_again()
 
     def groups(self, by: GroupBy) -> Sequence[RequestGroup]:
-        """Return the groups within scope and filter."""
+        """Group the requests in scope that the filter admits."""
         admits = self.filter.admits
         rows = (row for row in self._all_rows if self._in_scope(row) and admits(row))
         return group_requests(rows, by, self._view.models)
@@ -282,13 +282,13 @@ class RequestTable(CursorTable[RequestRow]):
         return TextRun(text, "muted")
 
     def before_draw(self, seen: Sequence[RequestRow]) -> None:
-        """Scale bars to the longest request in sight."""
+        """Scale the rows' bars to the longest request in sight."""
         now_ns = self._view.now_ns
         lengths = (length_s(phases(row, now_ns)) for row in seen)
         self._view.longest_s = max(lengths, default=0.0)
 
     def title_of(self, column: TableColumn[RequestRow], width: int) -> TextRun:
-        """Return a title; that of the id says how rows are sorted at first."""
+        """Return a column's title; that of the id says how rows are sorted at first."""
         if column.key == "arrived" and width < NARROW_ID:
             column = replace(column, title="id, newest")
         if column.key == "phases":

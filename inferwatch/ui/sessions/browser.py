@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -14,11 +14,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
+from textual.widget import Widget
 
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.file.location import default_database
 from inferwatch.record.sessions import housekeeping
 from inferwatch.studies.compare.runs.sides import find_sides, session_before
+from inferwatch.ui.frame.header import TabLine
+from inferwatch.ui.frame.session_screen import SHORT, SessionScreen
 from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.kit.filter_bar import (
     REVERSE_BINDING,
@@ -27,6 +32,7 @@ from inferwatch.ui.kit.filter_bar import (
     FilteredList,
 )
 from inferwatch.ui.kit.renderables.text import TextRun
+from inferwatch.ui.messages import OpenComparison, OpenSession
 from inferwatch.ui.sessions.index import (
     ListedSession,
     SessionIndex,
@@ -194,7 +200,7 @@ class SessionBrowser(Vertical, FilteredList):
 
     @work(group="sessions")
     async def look(self) -> None:
-        """Read the sessions; slow parts follow one by one."""
+        """Read the list of sessions; what is slow to read follows one by one."""
         self._wanted = True
         if self._polling:
             return
@@ -242,7 +248,7 @@ class SessionBrowser(Vertical, FilteredList):
         self._preview()
 
     def _preview(self) -> None:
-        """Show the session under the cursor; what is missing is read."""
+        """Preview the session under the cursor; what is missing is read."""
         if not self.query(PreviewPanel):
             return  # the browser is being taken down
         table, panel = self._table, self.query_one(PreviewPanel)
@@ -264,7 +270,7 @@ class SessionBrowser(Vertical, FilteredList):
 
     @work(group="preview", exclusive=True)
     async def _read(self, sessions: Sequence[ListedSession]) -> None:
-        """Read previews once the cursor rests."""
+        """Read the previews of sessions once the cursor has rested for a while."""
         await asyncio.sleep(REST_S)
         for each in sessions:
             try:
@@ -312,7 +318,7 @@ class SessionBrowser(Vertical, FilteredList):
             self.refresh_bindings()
 
     def action_close(self) -> None:
-        """Clear the filter, else the marks."""
+        """Clear the filter; without one, unmark the sessions."""
         if self._table.filter.text:
             self.query_one(FilterBar).clear()
         else:
@@ -340,7 +346,7 @@ class SessionBrowser(Vertical, FilteredList):
         self.post_message(self.ReplayRequested(session))
 
     def action_compare(self) -> None:
-        """Compare the marked sessions, or the one under the cursor with another."""
+        """Compare the marked sessions, else that under the cursor with another."""
         table = self._table
         numbers = list(table.marked)
         here = table.pointed
@@ -441,7 +447,7 @@ class SessionBrowser(Vertical, FilteredList):
 
 
 def _key_of(session: ListedSession) -> PreviewKey:
-    """Return the key of a preview, constant while a session is recorded."""
+    """Return the key of a session's cached preview, constant while it is recorded."""
     return session.row.id, None if session.recording else session.row.readings
 
 
@@ -475,3 +481,48 @@ def _wrong_tags(text: str) -> str | None:
     except InferwatchError as error:
         return str(error)
     return None
+
+
+class SessionsScreen(SessionScreen):
+    """Lists the recorded sessions; one is replayed, or several are compared."""
+
+    NAME = "sessions"
+    KEY = "8"
+    LABEL = "Sessions"
+    QUESTION = "What happened before?"
+    KEYS = BROWSER_KEYS
+    DEFAULT_CSS = """
+    SessionsScreen SessionBrowser { margin-top: 1; }
+    SessionsScreen SessionBrowser.-short { margin-top: 0; }
+    """
+    AUTO_FOCUS = "SessionTable"
+
+    def compose_body(self) -> Iterable[Widget]:
+        yield TabLine(self.tabs, self.NAME, windows=False)
+        yield SessionBrowser(self._database, chosen=self.view.sessions)
+
+    def on_resize(self) -> None:
+        """Set the CSS class of short screens."""
+        self.query_one(SessionBrowser).set_class(self.size.height < SHORT, "-short")
+
+    def show(self, now: Snapshot, *, charts: bool) -> None:
+        """Update the tabs; the session browser reads the file by itself."""
+        del charts
+        self.query_one(TabLine).show(now.window, hidden=self.hidden_tabs)
+
+    @property
+    def _database(self) -> Path:
+        return self.view.database or default_database()
+
+    @on(SessionBrowser.ReplayRequested)
+    def _open(self, message: SessionBrowser.ReplayRequested) -> None:
+        session = message.session.row.id
+        record = self.feed.record
+        if record is not None and record.session_id == session:
+            self.notify(f"{session} is what you are watching", timeout=3)
+            return
+        self.post_message(OpenSession(database=self._database, session=session))
+
+    @on(SessionBrowser.CompareRequested)
+    def _compare(self, message: SessionBrowser.CompareRequested) -> None:
+        self.post_message(OpenComparison(database=self._database, sessions=message.ids))

@@ -48,7 +48,7 @@ class ListedSession:
 
     @property
     def model(self) -> str:
-        """The model without its folder."""
+        """The name of the session's model without its folder."""
         return (self.row.model or "").rstrip("/").rsplit("/", 1)[-1]
 
 
@@ -81,7 +81,7 @@ NOTES = (
 
 
 def preview(path: Path, row: SessionRow) -> SessionPreview:
-    """Read a preview; slow.
+    """Read the preview of a session, which is slow.
 
     Raises:
         StorageError: the file cannot be read.
@@ -109,7 +109,7 @@ class SessionIndex:
     _sized: frozenset[Known] | None = None
 
     def look(self) -> None:
-        """Read the sessions of the file; slow.
+        """Read the list of sessions in the file, which is slow.
 
         Raises:
             StorageError: the file cannot be read.
@@ -124,7 +124,7 @@ class SessionIndex:
             self.damage = f"the file is damaged: {damage.losses}"
 
     def measure(self) -> None:
-        """Estimate the sizes of sessions if they can have changed; slow.
+        """Estimate the sizes of sessions if they can have changed, which is slow.
 
         Raises:
             StorageError: the file cannot be read.
@@ -151,7 +151,7 @@ class SessionIndex:
                 yield row
 
     def summarise(self, row: SessionRow) -> None:
-        """Look up what the row does not have; slow.
+        """Read the summary of a session, for what its row lacks; slow.
 
         Raises:
             StorageError: the file cannot be read.

@@ -204,7 +204,7 @@ def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator
 
 
 def _load(preview: SessionPreview, width: int) -> Iterator[Line]:
-    """Yield the latest load plan, and whether its client kept up."""
+    """Yield lines on the latest load plan, and on whether its client kept up."""
     plan = preview.load
     unheeded = OPEN if plan.get("arrivals") == "closed" else CLOSED
     names = {name: text for name, text in PLAN.items() if name not in unheeded}

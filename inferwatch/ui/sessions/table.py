@@ -196,13 +196,13 @@ def _request_count(each: ListedSession) -> int:
 
 
 def _counted(each: ListedSession) -> int:
-    """Return requests counted by a server without single requests."""
+    """Return how many requests a server's counters report; 0 for other sessions."""
     summary = each.summary
     return summary.n if summary and summary.vantage is Vantage.SCRAPE else 0
 
 
 def _requests(each: ListedSession, _: int) -> TextRun:
-    """Draw the count: ``c`` as seen by the client, ``s`` by scrapes."""
+    """Draw the number of requests: ``c`` as seen by the client, ``s`` by scrapes."""
     row, many = each.row, format_count(_request_count(each)).strip()
     suffix = " c" if row.client_requests else ""
     suffix = suffix if row.requests or not _counted(each) else " s"
@@ -218,9 +218,9 @@ WORDS = {
 
 
 def _ttft(each: ListedSession, _: int) -> TextRun:
-    """Draw the p99: ``~`` if weak, ``f`` by the frontend, ``c`` by the client.
+    """Draw the p99 TTFT: ``~`` of few samples, ``f`` by frontend, ``c`` by client.
 
-    ``ø`` is the mean of a server's counters, ``s``.
+    ``ø`` marks the mean of a server's counters, ``s``.
     """
     return _p99(each, LETTERS)
 
@@ -323,11 +323,11 @@ class SessionTable(CursorTable[ListedSession]):
         return TextRun("the bin is empty" if self.lists_bin else self._empty, "muted")
 
     def expect(self, number: int) -> None:
-        """Select a session once it is listed."""
+        """Move the cursor to a session once it is listed."""
         self._expected = f"s{number}"
 
     def key_to_keep(self, before: int) -> str | None:
-        """Return the expected key, else the same one, else that of its neighbour."""
+        """Return the key of the expected session, else of the same or the next row."""
         keys = [self.key_of(row) for row in self.rows]
         if self._expected in keys:
             key, self._expected = self._expected, None
@@ -338,7 +338,7 @@ class SessionTable(CursorTable[ListedSession]):
         return keys[min(before, len(keys) - 1)] if keys else None
 
     def action_step(self, by: int) -> None:
-        """Move the cursor and remember it for the next visit."""
+        """Move the cursor and remember its row for the next visit."""
         super().action_step(by)
         self._remember()
 
@@ -363,7 +363,7 @@ class SessionTable(CursorTable[ListedSession]):
         self.action_step(1)
 
     def click_row(self, event: events.Click) -> None:
-        """Mark on the left edge; a double click opens the session."""
+        """Mark a session by a click at its left edge; open it by a double click."""
         self._remember()
         if event.x < MARK_WIDTH:
             self.action_mark()

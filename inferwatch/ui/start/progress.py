@@ -87,7 +87,7 @@ class StageList(Panel):
         return "starting the engine" if self.ours else "waiting for an answer"
 
     def _stages(self) -> list[Line]:
-        """Return stages that were reached, the current one, and those ahead."""
+        """Return lines on the stages reached, the current one, and those ahead."""
         reached = [note for note in self._notes if note.kind is NoteKind.STAGE]
         began_ns = self._notes[0].t_ns if self._restarted else 0
         edges = [began_ns, *(note.t_ns for note in reached)]
@@ -105,7 +105,7 @@ class StageList(Panel):
         return [*done, running, *((TextRun(f"· {each}", "faint"),) for each in ahead)]
 
     def _awaited(self, notes: Sequence[Note]) -> list[Line]:
-        """Return the servers that were asked, and for how long."""
+        """Return lines on the servers that were asked, and for how long."""
         return [
             _stage(self._spin, "accent", note.text, (self._now_ns - note.t_ns,))
             for note in notes
@@ -126,7 +126,7 @@ def _ahead(reached: Sequence[Note]) -> Sequence[str]:
 
 
 def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
-    """Return the notes since the latest restart."""
+    """Return the notes since the engine's latest restart."""
     for index in range(len(notes) - 1, -1, -1):
         if notes[index].kind is NoteKind.RESTARTED:
             return notes[index:]

@@ -134,7 +134,7 @@ class StartScreen(Screen[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """Search for servers, and again while the screen is visible."""
+        """Look for engines and servers now, and every few seconds while visible."""
         self._look_around()
         self.set_interval(LOOK_EVERY_S, self._look_around)
 
@@ -162,7 +162,7 @@ class StartScreen(Screen[None]):
 
     @work
     async def action_attach_to(self) -> None:
-        """Ask for an address and watch it."""
+        """Ask for a server's address and watch that server."""
         typed = await self.app.push_screen_wait(
             PromptScreen(
                 "Attach to which server?",
@@ -282,7 +282,7 @@ class StartPanel(Panel):
         return (("f", "fleet", "fleet", servers), *CHOICES)
 
     def _engine_count(self) -> Line:
-        """Return the number of engines running here."""
+        """Return a line on how many engines run here."""
         if self._engines is None:
             return (TextRun("◌ looking for engines …", "muted"),)
         if not self._engines:

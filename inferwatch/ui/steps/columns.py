@@ -39,13 +39,13 @@ class StepColumn:
 
     @property
     def decode_share(self) -> float:
-        """Share of decode tokens; 1 for a step without tokens."""
+        """The share of decode tokens in the column; 1 for a column without tokens."""
         whole = self.prefill_tokens + self.decode_tokens
         return self.decode_tokens / whole if whole else 1.0
 
 
 def columns_of(steps: Sequence[Step], a_column: int, most: int) -> list[StepColumn]:
-    """Return the latest columns, oldest first.
+    """Fold steps into at most ``most`` columns, the latest ones, oldest first.
 
     For a single engine columns start at multiples of their size, so that a step stays
     in its column while others follow.
@@ -74,7 +74,7 @@ def _column(steps: Sequence[Step], first: int, end: int) -> StepColumn:
 
 
 def since_ns(line: Timeline, end_ns: int, count: int) -> int:
-    """Return when ``count`` steps before a moment began, as far as bins tell."""
+    """Return when the ``count`` steps before a moment began, by whole bins."""
     last = line.index_at(end_ns)
     if last is None:
         last = len(line.steps) - 1 if end_ns >= line.start_ns else -1
@@ -86,18 +86,19 @@ def since_ns(line: Timeline, end_ns: int, count: int) -> int:
 
 
 def usual_ns(snapshot: Snapshot) -> int:
-    """Return the usual time per step with the gap, and a margin.
+    """Return the mean step time and a fifth more, for the gaps between steps.
 
-    It bounds a line that stands still while the window moves on.
+    It bounds the time that a line of steps covers while it stands still.
     """
     mean_s = snapshot.steps.duration_s.mean or LONG_S
     return round(1.2 * mean_s * NS_PER_S)
 
 
 def prefilling(step: Step) -> set[int]:
-    """Return the indices of members that were prefilled.
+    """Return the indices of the members that a step prefilled.
 
-    Steps record only how many: those with the most tokens, the later of equals.
+    A step records only how many: taken are those with the most tokens, and of equal
+    ones the later.
     """
     count = min(step.prefill_requests, len(step.members))
     places = sorted(

@@ -81,7 +81,7 @@ class CurveRow:
 
     @property
     def tokens_per_s(self) -> float:
-        """Throughput while such steps run."""
+        """Tokens per second while steps with these batch sizes run."""
         return self.tokens / self.spent_s if self.spent_s else 0.0
 
     def and_then(self, other: "CurveRow") -> "CurveRow":
@@ -97,7 +97,7 @@ class CurveRow:
 def rows_of(
     points: Sequence[BatchPoint], most: int, here: int | None = None
 ) -> list[CurveRow]:
-    """Return a row per point; without room those with the fewest steps are merged.
+    """Return a row per batch size; without room, rows with the fewest steps are merged.
 
     The present batch size keeps its own row as long as possible.
     """
@@ -112,7 +112,7 @@ def rows_of(
 
 
 def range_of(points: Sequence[BatchPoint], row: CurveRow) -> str:
-    """Return the batch sizes of a row, up to the next point."""
+    """Return the batch sizes that a row covers, as text."""
     begin, last = points[row.first].batch, points[row.last].batch
     end = next((each for each in BATCHES if each > last), last + 1) - 1
     return f"{begin}" if begin == end else f"{begin}–{end}"

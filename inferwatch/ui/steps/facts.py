@@ -25,7 +25,7 @@ from inferwatch.ui.widgets.totals import Fact
 
 
 def traffic_facts(snapshot: Snapshot, index: int | None) -> Sequence[Fact]:
-    """Return memory traffic per step of a bin, as samples are longer than steps."""
+    """Return a bin's memory traffic per step, as samples last longer than steps."""
     line = snapshot.timeline
     measured = any(each is not None for each in line.hbm_bytes_per_s)
     has_traffic = measured or any(line.derived_bytes_per_s)
@@ -85,7 +85,7 @@ def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
 
 
 def _launched(steps: StepTotals) -> Sequence[Sequence[Fact]]:
-    """Return shares by CUDA graph mode and padding, if reported."""
+    """Return shares of steps by CUDA graph mode, and of padding, if reported."""
     if not steps.share_by_graph and steps.padded_share is None:
         return ()
     shares = sorted(steps.share_by_graph.items(), key=lambda each: -each[1])
@@ -135,7 +135,7 @@ def _blocks(value: int | None) -> str:
 
 
 def _graph(mode: str | None) -> Fact:
-    """Return the graph mode: NONE is without one, None is unknown."""
+    """Return a step's CUDA graph mode: NONE is without a graph, None is unknown."""
     return ("no CUDA graph", "", "") if mode == "NONE" else ("graph", mode or "–", "")
 
 

@@ -14,6 +14,7 @@ from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     cells,
+    fact,
     fit,
     join,
     ruled,
@@ -47,7 +48,7 @@ class Member:
 
 
 def members_of(step: Step, rows: Mapping[int, RequestRow]) -> list[Member]:
-    """Return prefilling members by their tokens, then the others in order."""
+    """Return a step's members: prefilled ones by their tokens, then the others."""
     first = prefilling(step)
     members = [
         Member(ordinal, scheduled, produced, place in first, rows.get(ordinal))
@@ -175,8 +176,5 @@ def _count(value: int | None) -> str:
 
 
 def _fact_line(row: Sequence[Fact], width: int) -> Line:
-    facts = [
-        (TextRun(f"{label} ", ink or "muted"), TextRun(value.strip()))
-        for label, value, ink in row
-    ]
+    facts = [fact(label, value.strip(), ink or "muted") for label, value, ink in row]
     return fit((TextRun("  "), *join(facts, "   ")), width)

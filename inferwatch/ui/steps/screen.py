@@ -204,7 +204,7 @@ class HeatStrip(Panel):
     _end = "now"
 
     def show(self, snapshot: Snapshot, cursor_ns: int | None, end: str = "now") -> None:
-        """Show the columns of a snapshot, and the label of their end."""
+        """Show the step times of a snapshot; ``end`` labels the right end."""
         self._end = end
         line = snapshot.timeline
         width = self.size.width or self.screen.size.width
@@ -254,7 +254,7 @@ class HeatStrip(Panel):
 
 
 def scale_of(first: int, last: int, rows: int) -> tuple[int, int]:
-    """Return the lowest cell and the cells per row for a number of rows.
+    """Return the lowest bucket of step times and the buckets a row, so that all fit.
 
     >>> scale_of(44, 52, 6), scale_of(41, 67, 6), scale_of(50, 50, 6)
     ((44, 2), (40, 6), (50, 2))
@@ -482,7 +482,7 @@ class StepsScreen(WatchScreen):
             self._show_efficiency(snapshot)
 
     def _others(self, stalls: int) -> str:
-        """Return the names of the views, and how many stalls there were."""
+        """Return the names of all views, and how many stalls there were."""
         names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
         news = f", {counted(stalls, 'stall').strip()}" if stalls else ""
         roomy = self.size.width >= ROOMY
@@ -503,7 +503,7 @@ class StepsScreen(WatchScreen):
         )
 
     def _one_step(self, snapshot: Snapshot) -> tuple[str, Step | None]:
-        """Return the step at a paused view, else the slowest one of the bin."""
+        """Return a title with the step of a paused view, else the bin's slowest."""
         if self.view.cursor_ns is None and self.is_held:
             return "the step here", snapshot.latest_step
         index, line = self.view.bin_of(snapshot), snapshot.timeline

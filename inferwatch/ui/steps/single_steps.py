@@ -102,7 +102,7 @@ class StepLine(Panel):
             self.post_message(self.StepChosen(self._columns[place].longest))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw heading, bars, two lanes and the selected step."""
+        """Draw the heading, a bar per column, lanes of tokens and requests, an axis."""
         picture = self._picture
         self._columns = columns_of(picture.steps, picture.a_column, self.capacity)
         if not self._columns:
@@ -118,7 +118,7 @@ class StepLine(Panel):
 
     @property
     def _left(self) -> int:
-        """Blank columns on the left: the newest step keeps its place."""
+        """How many columns at the left are blank: the newest step keeps its place."""
         return max(self.capacity - len(self._columns), 0)
 
     def _heading(self, width: int) -> Line:
@@ -173,7 +173,7 @@ class StepLine(Panel):
         return self._lane("reqs", values, self._picture.max_seqs, "seqs")
 
     def _lane(self, name: str, values: list[int], limit: int | None, ink: str) -> Line:
-        """Draw shares of a limit in one row; what reaches it is highlighted."""
+        """Draw values as shares of a limit in one row; full ones are highlighted."""
         top = limit or max(values, default=0) or 1
         cells = [(" ", "")] * self._left
         for value in values:
@@ -236,7 +236,7 @@ def scale_of(durations_ns: Sequence[int]) -> tuple[float, float]:
 
 
 def _eighth(share: float) -> str:
-    """Return a bar; a known value is visible, and only a limit fills the cell."""
+    """Return a block as high as a share of a limit; only 1 fills the cell."""
     if share <= 0:
         return " "
     return BARS[min(int(share * len(BARS)), len(BARS) - 1)]
@@ -294,11 +294,11 @@ class StepFetcher:
 
     @property
     def any_came(self) -> bool:
-        """Whether any request was answered, even with no steps."""
+        """Whether any fetch of steps has ended, even one that found none."""
         return self._done is not None
 
     def want(self, query: StepQuery) -> None:
-        """Fetch a time range, unless it is loaded or being fetched."""
+        """Fetch the steps of a time range, unless they are loaded or on the way."""
         if query in {self._query, self._done if not self._busy else None}:
             return
         self._query = query
@@ -367,7 +367,7 @@ class SingleSteps(Vertical):
         self.query_one(StepPanel).choose(by)
 
     def let_go(self) -> None:
-        """Clear the selected step; the time cursor alone decides."""
+        """Clear the selected step, so that the time cursor says which is shown."""
         self._picked = self._held_end_ns = None
 
     def _show_again(self) -> None:
@@ -395,7 +395,7 @@ class SingleSteps(Vertical):
         self._draw(snapshot)
 
     def _line_end_ns(self, snapshot: Snapshot) -> int:
-        """Return the right end: now, or just after the slowest step at the cursor."""
+        """Return the line's right end: now, or after the slowest step at the cursor."""
         if self._held_end_ns is not None:
             return self._held_end_ns
         index = self._view.bin_of(snapshot)
@@ -452,7 +452,7 @@ class SingleSteps(Vertical):
         return "single steps of this time were not kept"
 
     def _step_of(self, snapshot: Snapshot) -> tuple[str, Step | None]:
-        """Return the selected step, else the one of the moment shown."""
+        """Return a title and the selected step, else the step at the moment shown."""
         steps = self._fetcher.steps
         if self._picked is not None:
             return f"step #{self._picked.index:,}", self._picked
@@ -481,7 +481,7 @@ class SingleSteps(Vertical):
         self._pick(message.step)
 
     def _pick(self, step: Step) -> None:
-        """Move the time cursor to a step; the line stands still around it."""
+        """Select a step and move the time cursor to it; the line stands still."""
         snapshot, steps = self._snapshot, self._fetcher.steps
         if snapshot is None:
             return
@@ -505,7 +505,7 @@ class SingleSteps(Vertical):
         self._pick(steps[at])
 
     def _scroll(self, snapshot: Snapshot, by: int) -> None:
-        """Scroll by half a line past an end."""
+        """Scroll the line by half its length, past its first or last step."""
         steps = self._fetcher.steps
         span_ns = max(steps[-1].end_ns - steps[0].end_ns, NS_PER_S // 10)
         end_ns = self._line_end_ns(snapshot) + by * span_ns // 2
@@ -524,7 +524,7 @@ class SingleSteps(Vertical):
 
 
 def _slowest_of(steps: Sequence[Step]) -> tuple[str, Step | None]:
-    """Return the slowest visible step while time goes on."""
+    """Return a title and the slowest of the visible steps, None without any."""
     slowest = max(steps, key=lambda step: step.duration_ns, default=None)
     among = counted(len(steps), "step").strip()
     return f"slowest of the {among} above", slowest

@@ -138,7 +138,7 @@ class Picture:
         """The terminal's current ink; None is unknown."""
 
     def forget(self) -> None:
-        """Forget what the terminal shows, so that all of it is written again."""
+        """Forget what the terminal shows, so that everything is written again."""
         width, height = self._size
         self._sent = [CellRow(width, letter="\0") for _ in range(height)]
         self._changed = set(range(height))
@@ -184,7 +184,7 @@ class Picture:
             yield "".join(map(row.letters.__getitem__, cells))
 
     def _dip(self, ink: Ink) -> str:
-        """Return the codes that change the ink, as far as it matters."""
+        """Return the codes that switch to an ink, as far as a change can be seen."""
         before = self._ink
         attributes = ink.attributes
         if before is not None and (
@@ -209,7 +209,7 @@ class Picture:
 
 
 def pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[Piece]:
-    """Yield the strips of an update of Textual."""
+    """Yield row, column and strip of each part of an update by Textual."""
     if isinstance(update, LayoutUpdate):
         for y, strips in enumerate(update.strips, update.region.y):
             x = update.region.x
@@ -227,7 +227,7 @@ def pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[Piece]:
 
 
 def _runs(wanted: CellRow, sent: CellRow, y: int) -> Iterator[tuple[str, int, int]]:
-    """Yield stretches to write, with the cursor movement before each."""
+    """Yield the stretches of a row to write, with the cursor movement before each."""
     reached: int | None = None
     for begin, end, plain in _stretches(wanted, sent):
         if reached is None:
@@ -240,7 +240,10 @@ def _runs(wanted: CellRow, sent: CellRow, y: int) -> Iterator[tuple[str, int, in
 
 
 def _stretches(wanted: CellRow, sent: CellRow) -> list[tuple[int, int, bool]]:
-    """Return differing stretches; False after one whose width terminals disagree on."""
+    """Return begin and end of the stretches in which two rows of cells differ.
+
+    The flag is False if terminals disagree on the width of the last character.
+    """
     letters = wanted.letters
     cells = zip(letters, sent.letters, wanted.inks, sent.inks, strict=True)
     differing = [x for x, (a, b, c, d) in enumerate(cells) if a != b or c is not d]
@@ -276,7 +279,7 @@ def _right(cells: int) -> str:
 
 
 def _bridged(row: CellRow, begin: int, end: int) -> bool:
-    """Return True if rewriting cells is shorter than a cursor movement."""
+    """Return True if rewriting cells in between is shorter than moving the cursor."""
     ink = row.inks[begin - 1]
     return end - begin < BRIDGE and all(
         each is ink or (each.attributes is None and each.background == ink.background)

@@ -108,7 +108,7 @@ def _at_once(event: events.Event) -> bool:
 
 
 async def _reached(pump: MessagePump) -> None:
-    """Wait until a message pump has handled its queue; at once if it is closed."""
+    """Wait until a message pump has handled its queue; do not wait for a closed one."""
     reached = asyncio.Event()
     if pump.call_later(reached.set):
         await reached.wait()
@@ -152,18 +152,18 @@ class Output:
 
     @property
     def empty(self) -> bool:
-        """Whether everything was written."""
+        """Whether everything has been written."""
         with self._changed:
             return not (self._waiting or self._writing)
 
     def write(self, data: bytes, *, picture: bool) -> None:
-        """Write as soon as the terminal accepts it."""
+        """Queue data, which is written as soon as the terminal accepts it."""
         with self._changed:
             self._waiting.append((data, picture))
             self._changed.notify_all()
 
     def leave_out_pictures(self) -> None:
-        """Drop waiting pictures, and the rest of the one being written."""
+        """Drop pictures that wait, and the rest of the one being written."""
         with self._changed:
             self._waiting = deque(each for each in self._waiting if not each[1])
             self._leaving_out = self._writing
@@ -203,7 +203,7 @@ class Output:
             data = data[end:]
 
     def _write_piece(self, data: bytes) -> None:
-        """Write all, even to a descriptor in non-blocking mode."""
+        """Write all bytes, even to a descriptor in non-blocking mode."""
         while data:
             try:
                 written = os.write(self._fileno, data)
@@ -217,7 +217,7 @@ class Output:
 
 
 def _piece_end(picture: bytes) -> int:
-    """Return where a picture may end early: before a control sequence."""
+    """Return where a part of a picture may end: before a control sequence."""
     end = picture.rfind(ESCAPE, 1, PIECE_BYTES)
     if len(picture) <= PIECE_BYTES or end < 0:
         end = picture.find(ESCAPE, PIECE_BYTES)
@@ -302,7 +302,7 @@ class DrawingPace:
         self._every_s = 0.0
 
     def may_draw(self, now_s: float, *, empty: bool) -> bool:
-        """Return True if there is room for another picture; otherwise one waits."""
+        """Return True if a picture may be written now; else note that one waits."""
         if self._asked_s is not None and now_s - self._asked_s > PATIENCE_S:
             self._asked_s, self._asked_bytes = None, 0
         room = empty and self._asked_bytes + self._more_bytes <= ROOM_BYTES
@@ -311,7 +311,7 @@ class DrawingPace:
         return room
 
     def drawn(self, size: int, now_s: float) -> bool:
-        """Record a picture being written; return True to query after it."""
+        """Record a written picture; return True to query the terminal after it."""
         if self._held_since_s is not None and now_s - self._held_since_s > SLOW_S:
             self._every_s = now_s - self._drawn_s
             self._slow_until_s = now_s + self._every_s + SLOW_FOR_S
@@ -321,7 +321,7 @@ class DrawingPace:
         return self._asks(now_s)
 
     def answered(self, now_s: float) -> bool:
-        """Record the answer to a query; return True to query again."""
+        """Record the terminal's answer; return True to query it again."""
         self._answers = True
         self._asked_s, self._asked_bytes = None, 0
         return self._asks(now_s)
@@ -334,7 +334,7 @@ class DrawingPace:
         return True
 
     def every_s(self, now_s: float) -> float | None:
-        """Return the interval of pictures on a slow line, else None."""
+        """Return the time between pictures if the line is slow, else None."""
         return self._every_s if now_s < self._slow_until_s else None
 
 
@@ -345,7 +345,7 @@ class Changes(CompositorUpdate):
         self._driver = driver
 
     def render_segments(self, console: Console) -> str:
-        """Return the changes; called only when they are written."""
+        """Return the changes of the screen; called only when they are written."""
         del console
         return self._driver.drawn()
 
@@ -390,7 +390,7 @@ class TerminalDriver(LinuxDriver):
         self._terminal.when_gone(self._leave)
 
     def take(self, update: CompositorUpdate) -> CompositorUpdate | None:
-        """Return what to write for an update now, None for nothing yet."""
+        """Return what to write now for an update by Textual; None for nothing yet."""
         app = self._shown_by
         system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001
         if not self._picture.take(update, app.size, system):
@@ -416,7 +416,7 @@ class TerminalDriver(LinuxDriver):
         return text + HOW_FAR if asks else text
 
     def answered(self) -> None:
-        """Handle the terminal's answer that it has drawn."""
+        """Handle the terminal's answer that it has drawn a picture."""
         if self.pace.answered(monotonic()):
             self.write(HOW_FAR)
         self._look_again()
@@ -437,7 +437,7 @@ class TerminalDriver(LinuxDriver):
             self._terminal.hung_up()
 
     def disable_input(self) -> None:
-        """Stop reading; the thread gets a moment to notice."""
+        """Stop reading keys; the reading thread gets a moment to notice."""
         self.exit_event.set()
         if self._input_thread is not None:
             self._input_thread.join(DRAIN_S)
@@ -512,7 +512,7 @@ class TerminalApp(TypeAheadApp[ReturnType]):
 
     @property
     def drawn_every_s(self) -> float | None:
-        """Interval of pictures on a slow line; None is no limit."""
+        """The time between pictures on a slow line; None if there is no limit."""
         if isinstance(self._driver, TerminalDriver):
             return self._driver.pace.every_s(monotonic())
         return None
@@ -529,7 +529,7 @@ class TerminalApp(TypeAheadApp[ReturnType]):
             self._driver.repaint()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Filter every line of every widget."""
+        """Return the filters for every line of every widget."""
         return [*super().get_line_filters(), CONTROL_CHARACTER_FILTER]
 
     def notify(

@@ -18,9 +18,13 @@ from inferwatch.studies.tune.result.plot import (
     PlotStyle,
     tune_plot,
 )
-from inferwatch.studies.tune.result.scores import score_sentence, score_text, trial_text
 from inferwatch.studies.tune.result.tune_result import PointResult
-from inferwatch.studies.tune.result.verdict import values_text
+from inferwatch.studies.tune.result.verdict import (
+    score_sentence,
+    score_text,
+    trial_text,
+    values_text,
+)
 from inferwatch.studies.tune.trial import Trial, TrialNumbers
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
@@ -123,7 +127,7 @@ def setting_lines(row: TuneRow, progress: TuneProgress) -> Iterator[str]:
 
 
 def trial_lines(trial: Trial, goal: Goal) -> Iterator[str]:
-    """Yield a trial: when, in which session, and its result."""
+    """Yield lines on a trial: how it was run, in which session, and its result."""
     record = trial.record
     how = "turned while the engine ran" if record.live else "as started"
     yield (
@@ -237,14 +241,14 @@ class TuneHead(Panel):
 
 
 def _why(now: TuneProgress, width: int) -> Iterator[Line]:
-    """Yield why this setting is measured, and the best so far."""
+    """Yield lines on why the present setting is measured, and on the best so far."""
     why = now.now.why if now.now else "what to measure next is being chosen"
     yield fit((TextRun("   "), TextRun(why, "muted")), width)
     yield from _bulleted(_verdict(now), width, 2, _star(now))
 
 
 def _verdict(now: TuneProgress) -> str:
-    """Return the verdict, or the best score while it is open."""
+    """Return the verdict of the tune; while it is open, the best score so far."""
     result = now.result
     if result is None or result.best is None:
         over = now.stage is TuneStage.DONE
@@ -338,7 +342,7 @@ class TuneMessages(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the newest that fit: messages first, then trials."""
+        """Draw the newest messages and, in the rows left above, the newest trials."""
         heading = ruled((TextRun("what happened", "muted"),), self._right(), width)
         room = max(height - 1, 0)
         lines: list[Line] = []

@@ -75,7 +75,7 @@ class TuneRow:
 
 
 def rows_of(progress: TuneProgress) -> Sequence[TuneRow]:
-    """Return all settings: ranked ones, those to come, those that failed."""
+    """Return a row for each setting: ranked ones, those to come, those that failed."""
     space, trials = progress.space, progress.trials
     rules = SearchRules(goal=progress.goal)
     results = {e.point: e for e in progress.result.points} if progress.result else {}

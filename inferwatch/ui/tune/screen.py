@@ -239,7 +239,7 @@ class TuneScreen(Screen[None]):
             self._end()
 
     def _judge(self, now: TuneProgress) -> None:
-        """Compute the rows again if there is something new."""
+        """Compute the rows again if there are new trials or results."""
         basis = (len(now.trials), now.space, now.now, now.result)
         if basis == self._judged:
             return

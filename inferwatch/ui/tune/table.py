@@ -8,8 +8,8 @@ from textual.binding import Binding, BindingType
 from inferwatch.formatting import format_duration, format_rate
 from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.progress import TuneProgress
-from inferwatch.studies.tune.result.scores import HEADS, score_text
 from inferwatch.studies.tune.result.table import PRESENT
+from inferwatch.studies.tune.result.verdict import HEADS, score_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, spread
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow
@@ -149,7 +149,7 @@ def _state(row: TuneRow, width: int) -> Line:
 
 
 def _extent(rows: Sequence[TuneRow]) -> Span | None:
-    """Return the range of all scores, widened by intervals within limits."""
+    """Return the range of all scores, widened by intervals up to a limit."""
     standings = [row.standing for row in rows if row.standing.score is not None]
     scores = [each.score for each in standings if each.score is not None]
     if not scores:
@@ -182,7 +182,7 @@ def _bar(extent: Span | None) -> Callable[[TuneRow, int], Line]:
 
 
 def interval_bar(score: float, span: Span | None, extent: Span, width: int) -> Line:
-    """Draw an interval on the scale of all rows.
+    """Draw a score and its interval, on the scale that all rows share.
 
     >>> "".join(r.text for r in interval_bar(5, (3, 8), (0, 10), 11))
     '   ━━●━━━  '

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from textwrap import wrap
 from typing import ClassVar
@@ -23,10 +24,14 @@ from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
 from inferwatch.studies.what_if.shown import run_shown
 from inferwatch.studies.what_if.table import NOT_TOLD, heads, rows, sentences
-from inferwatch.ui.kit.dialogs import DialogInput, GivenUpError, TableDialog
+from inferwatch.ui.kit.dialogs import (
+    DialogInput,
+    DialogTable,
+    GivenUpError,
+    TableDialog,
+)
 from inferwatch.ui.kit.keys import KeyFooter
-from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
+from inferwatch.ui.kit.renderables.text import Line, TextRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,48 +117,22 @@ ROWS_BESIDE = len(FIELDS) + 7
 """Rows of title, hint, border and footer."""
 
 
-class WhatIfTable(Panel):
-    """Measured, simulated and predicted values, and their explanation."""
+def _note_lines(note: str, width: int) -> Sequence[Line]:
+    return [(TextRun(each, "muted"),) for each in wrap(note, width)]
 
-    DEFAULT_CSS = """
-    WhatIfTable { height: auto; min-height: 3; }
-    """
 
-    _result: WhatIf | None = None
-    _note = ""
-
-    def say(self, text: str) -> None:
-        self._result, self._note = None, text
-        self._fit()
-
-    def show(self, result: WhatIf) -> None:
-        self._result, self._note = result, ""
-        self._fit()
-
-    def _fit(self) -> None:
-        width = self.size.width or 76
-        self.styles.height = max(len(self._all_lines(width)), 3)
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw everything; its container scrolls."""
-        del height
-        return [fit(line, width) for line in self._all_lines(width)]
-
-    def _all_lines(self, width: int) -> list[Line]:
-        if self._result is None:
-            return [(TextRun(each, "muted"),) for each in wrap(self._note, width)]
-        result = self._result
-        lines = _table(result, width)
-        lines.append(())
-        for sentence in sentences(result):
-            ink = "warn" if "cannot say" in sentence else "muted"
-            lines += [(TextRun(each, ink),) for each in wrap(sentence, width)]
-        return lines
+def _result_lines(result: WhatIf, width: int) -> Sequence[Line]:
+    """Return values as measured, simulated and predicted, and their explanation."""
+    lines = _table(result, width)
+    lines.append(())
+    for sentence in sentences(result):
+        ink = "warn" if "cannot say" in sentence else "muted"
+        lines += [(TextRun(each, ink),) for each in wrap(sentence, width)]
+    return lines
 
 
 def _table(result: WhatIf, width: int) -> list[Line]:
-    """Return the columns that fit; the others are counted."""
+    """Return the columns of the table that fit, and how many more there are."""
     body = list(rows(result))
     titles = ["", "measured", "as it was", "error", *heads(result)]
     every = [
@@ -235,7 +214,7 @@ class WhatIfScreen(TableDialog):
                     yield Label("", classes="now", id=f"now-{field.key}", markup=False)
             yield Label(self.HINT, id="hint", markup=False)
             with VerticalScroll(can_focus=False):
-                yield WhatIfTable()
+                yield DialogTable()
         yield KeyFooter()
 
     def on_mount(self) -> None:
@@ -266,22 +245,22 @@ class WhatIfScreen(TableDialog):
 
     @work(exclusive=True)
     async def _predict(self) -> None:
-        table = self.query_one(WhatIfTable)
-        table.say("simulating…")
+        table = self.query_one(DialogTable)
+        table.show(partial(_note_lines, "simulating…"))
         try:
             if self._run is None:
                 self._run = await self._recorded()
                 self._show_present(self._run.setting)
             result = await asyncio.to_thread(self._computed, self._run, self._changes)
         except InferwatchError as error:
-            table.say(f"Cannot say: {error}.")
+            table.show(partial(_note_lines, f"Cannot say: {error}."))
         except GivenUpError:
             return
         else:
-            table.show(result)
+            table.show(partial(_result_lines, result))
 
     async def _recorded(self) -> RecordedRun:
-        """Return the last minutes before the moment shown."""
+        """Return the steps and requests of the last minutes before the moment shown."""
         feed, source = self._feed, self._source
         now_ns = feed.now_ns()
         state = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))

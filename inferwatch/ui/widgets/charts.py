@@ -107,12 +107,12 @@ class ChartPlan:
 
     @property
     def all_series(self) -> tuple[Series, ...]:
-        """All series in drawing order: layers, lane, trace."""
+        """All series in drawing order: the layers, the lane, the trace over them."""
         over = (each for each in (self.lane, self.trace) if each is not None)
         return (*self.series, *over)
 
     def tops(self, columns: Sequence[Columns]) -> list[list[float]]:
-        """Return the upper edges of the layers per column, empty in a gap."""
+        """Return the upper edges of the stacked layers per column, empty in a gap."""
         return [self._tops_of(values) for values in zip(*columns, strict=True)]
 
     def texts(self, values: Sequence[float | None]) -> Sequence[str]:
@@ -141,7 +141,7 @@ def _timeline(field: object) -> Callable[[Snapshot], Values]:
 
 
 def _per_second(field: object) -> Callable[[Snapshot], Values]:
-    """Return counts as a rate; the current bin is divided by the time elapsed in it."""
+    """Return a function for counts per second; the last bin goes by its time so far."""
     name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
@@ -157,7 +157,7 @@ def _per_second(field: object) -> Callable[[Snapshot], Values]:
 
 
 def _per_step(field: object) -> Callable[[Snapshot], Values]:
-    """Return counts divided by the steps of their bin."""
+    """Return a function for counts per step in each bin."""
     name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
@@ -174,7 +174,7 @@ def _divide(values: Values, by: Sequence[float]) -> Values:
 
 
 def _of_total(field: object) -> Callable[[Snapshot], Values]:
-    """Return KV blocks as a share of all blocks."""
+    """Return a function for KV blocks as a share of all blocks."""
     name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
@@ -212,7 +212,7 @@ def latency_chart(
     mean: Callable[[Snapshot], Values],
     most: Callable[[Snapshot], Values],
 ) -> ChartPlan:
-    """Return a chart of the maximum over the mean."""
+    """Return a chart of a latency: its maximum over its mean."""
     return ChartPlan(
         title=title,
         note=note,
@@ -234,7 +234,7 @@ def _latency(
 
 
 def _mean_only(title: str, field: object, note: str = "") -> ChartPlan:
-    """Return a chart of an exact mean, from a server's sum and count."""
+    """Return a chart of a latency's exact mean, from a server's sum and count."""
     return ChartPlan(
         title=title,
         note=f"scrape, exact mean{note}",

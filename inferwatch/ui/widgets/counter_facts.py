@@ -32,12 +32,12 @@ def counts_only(snapshot: Snapshot) -> bool:
 
 
 def length_of(snapshot: Snapshot, metric: str) -> Latency | None:
-    """Return the distribution of a token count, if the server reports it."""
+    """Return the distribution of a token count; None if the server reports none."""
     return next((each for each in snapshot.lengths if each.metric == metric), None)
 
 
 def length_facts(snapshot: Snapshot, metric: str) -> list[Fact]:
-    """Return the exact mean, and percentiles as precise as the buckets allow."""
+    """Return a token count's exact mean, and percentiles as the buckets allow."""
     length = length_of(snapshot, metric)
     if length is None or not length.quantiles.n:
         return []
@@ -124,7 +124,7 @@ def step_s(snapshot: Snapshot) -> float | None:
 
 
 def at_last_reading(snapshot: Snapshot) -> Flow:
-    """Return the flow with the last values of servers that no longer answer."""
+    """Return the request flow; if no server answers, with the last values they gave."""
     flow, servers = snapshot.flow, snapshot.shown_servers
     lost = [each for each in servers if each.answers is False]
     if not lost or len(lost) < len(servers):
@@ -144,7 +144,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _fact(label: str, value: float | None, ink: str) -> list[Fact]:
-    """Format a mean duration or number of requests."""
+    """Return a fact of a mean, a duration or a number of requests; empty if unknown."""
     if value is None:
         return []
     text = format_duration(value).strip() if ink == "mean" else f"{value:.1f}"

@@ -58,7 +58,7 @@ def _power_limit(snapshot: Snapshot) -> float | None:
 
 
 def bytes_per_s_text(value: float | None) -> str:
-    """Format a rate in nine columns.
+    """Format bytes per second in nine columns.
 
     >>> bytes_per_s_text(3.61e12), bytes_per_s_text(None)
     ('3.61 TB/s', '        –')

@@ -76,7 +76,7 @@ class ReferenceRows(NamedTuple):
     rows: Mapping[str, Latency]
 
     def text(self, latency: Latency, unit: TimeUnit) -> str | None:
-        """Return the reference p99 if it has the same vantage."""
+        """Return the reference's p99; None if unknown or of another vantage."""
         then = self.rows.get(latency.metric)
         if then is None or then.vantage != latency.vantage:
             return None
@@ -103,14 +103,14 @@ class LatencyTable(Panel):
     def show(
         self, latencies: Sequence[Latency], window: Window, of: str = "latency"
     ) -> None:
-        """Show the latencies of a window, or of something named by ``of``."""
+        """Show the latencies of a window; ``of`` heads the column of their names."""
         self._latencies, self._window, self._of = latencies, window, of
         self.redraw()
 
     def hold_against(
         self, target: float | None, reference: ReferenceRows | None
     ) -> None:
-        """Set the share of requests that must meet objectives, and the reference."""
+        """Set the share of requests to meet objectives, and a reference to compare."""
         self._target = DEFAULT_SHARE if target is None else target
         self._reference = reference
         self.redraw()
@@ -200,7 +200,7 @@ class LatencyTable(Panel):
 
 
 def _unit(latency: Latency) -> TimeUnit:
-    """Return the shared unit of a row."""
+    """Return the unit that the numbers in a latency's row share."""
     if latency.brackets is None:
         return shared_unit(getattr(latency.quantiles, each.key) for each in EXACT)
     bounds = [
@@ -215,7 +215,7 @@ def _brackets(latency: Latency) -> Iterator[Bracket]:
 
 
 def _cell(latency: Latency, column: Column, unit: TimeUnit, target: float) -> TextRun:
-    """Draw a number; one above its objective stands out."""
+    """Draw a cell of a latency's row; a value above its objective stands out."""
     key, width = column.key, column.width
     text, over = _text(latency, key, unit, target)
     if text is None:

@@ -21,7 +21,7 @@ US = f"(pid {os.getpid()})"
 
 
 def limit_words(snapshot: Snapshot, *, replay: bool = False) -> tuple[str, ...]:
-    """Return ever shorter texts about lowered limits; none if none is lowered."""
+    """Return texts on lowered limits, the longest first; empty if none is lowered."""
     limits = in_force(snapshot.live_limits)
     if not limits:
         return ()
@@ -34,7 +34,7 @@ def limit_words(snapshot: Snapshot, *, replay: bool = False) -> tuple[str, ...]:
 
 
 def of_server(state: ServerState) -> str:
-    """Return the text for one of several servers; empty if no limit is lowered."""
+    """Return a text on the lowered limits of one server; empty if none is lowered."""
     limits = in_force(state.live_limits)
     return f"{_whole(limits)}{_by(limits)}" if limits else ""
 

@@ -34,7 +34,7 @@ def moment_of(text: str, scale: Scale) -> int:
     """Return the session time of a typed moment.
 
     Raises:
-        UsageError: the text is no time, or one outside the session.
+        UsageError: the text is not a time, or one outside the session.
     """
     typed = text.strip().lower()
     moments = list(_meanings(typed, scale))
@@ -50,7 +50,7 @@ def moment_of(text: str, scale: Scale) -> int:
 
 
 def _meanings(wanted: str, scale: Scale) -> Iterator[int]:
-    """Yield possible session times, the most likely first."""
+    """Yield the session times that a typed text may mean, the most likely first."""
     if wanted in {"start", "end"}:
         yield scale.start_ns if wanted == "start" else scale.end_ns
     elif share := _SHARE.fullmatch(wanted):
@@ -73,7 +73,7 @@ def _after(scale: Scale, seconds: float) -> int:
 
 
 def _spanned(sign: str, parts: str, scale: Scale) -> int:
-    """Return the time of an offset from the start, or from here if it has a sign."""
+    """Return the time at an offset: from the start, or from here if it has a sign."""
     pairs = re.findall(_PART, parts)
     seconds = sum(in_seconds(float(number), unit) for number, unit in pairs)
     if not sign:

@@ -41,7 +41,7 @@ def missed_lines(snapshot: Snapshot, wall_text: Callable[[int], str]) -> Sequenc
 
 
 def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:
-    """Return the objective most requests missed, and its p99."""
+    """Return the objective that most requests missed, and its p99; None if none did."""
     missed = state.missed or {}
     metric = max(missed, key=missed.__getitem__, default=None)
     if metric is None:
@@ -60,7 +60,7 @@ def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:
 
 
 def share_line(snapshot: Snapshot) -> Line:
-    """Return the share of good requests and the burn rate, for a header."""
+    """Return the share of requests that meet the objectives, and the burn rate."""
     state = snapshot.slo
     if state is None:
         return ()

@@ -58,7 +58,7 @@ def _which(slow: SlowRequests) -> str:
 
 
 def slow_words(slow: SlowRequests | None, room: int, key: str) -> Line:
-    """Return the main cause of the slowest requests in the longest text that fits."""
+    """Return the main cause of the slowest requests, in the longest text that fits."""
     if slow is None or not slow.groups:
         return ()
     share, first = f"{slow.groups[0].share:.0%}", slow.groups[0].cause

@@ -21,6 +21,7 @@ from inferwatch.ui.kit.renderables.text import (
     TextRun,
     age_text,
     cells,
+    fact,
     join,
     join_whole,
     spread,
@@ -61,9 +62,9 @@ class VerdictLine(LinePanel):
         opener: str = "",
         missed: Sequence[Line] = (),
     ) -> None:
-        """Show the verdict, and the slowest requests with their key.
+        """Show the verdict, and the slowest requests with the key that opens them.
 
-        Parts of a sentence about missed objectives go first.
+        ``missed`` are parts of a sentence on missed objectives, which go first.
         """
         self._missed = missed
         self._verdict, self._now_ns = verdict, now_ns
@@ -127,7 +128,7 @@ class ReadoutLine(LinePanel):
 
 
 def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
-    """Format the values that other screens show too, in the same order and colours."""
+    """Format a bin's values that all screens show, in the same order and colours."""
     timeline, kv = snapshot.timeline, snapshot.kv
     if snapshot.without_steps:
         return _counted(timeline, index)
@@ -139,54 +140,50 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
         )
     )
     return (
-        _fact("TTFT", "mean", ttft),
-        _fact("ITL", "mean", itl),
+        fact("TTFT", ttft, "mean"),
+        fact("ITL", itl, "mean"),
         _batch(timeline, index),
-        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
-        _fact("KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)),
-        _fact("out", "output", _rate(timeline, index)),
+        fact("waiting", _whole(timeline.waiting_max[index]), "waiting"),
+        fact("KV used", _kv(timeline.kv_used_blocks[index], kv.total_blocks), "kv"),
+        fact("out", _rate(timeline, index), "output"),
         *_memory(timeline, index),
-        _fact("step max", "worst", step),
+        fact("step max", step, "worst"),
     )
 
 
 def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
-    """Return the memory traffic: measured, else derived, else nothing."""
+    """Return the memory traffic in a bin: measured, else derived, else nothing."""
     for label, after, column in (
         ("HBM", "", timeline.hbm_bytes_per_s),
         ("memory", " derived", timeline.derived_bytes_per_s),
     ):
         if any(each is not None for each in column):
             value = bytes_per_s_text(column[index] if index < len(column) else None)
-            return [(*_fact(label, "mean", value), TextRun(after, "faint"))]
+            return [(*fact(label, value, "mean"), TextRun(after, "faint"))]
     return ()
 
 
 def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
-    """Return the values that a server without step readings counts."""
+    """Return a bin's values that a server without step readings counts."""
     means = (timeline.ttft_mean_s[index], timeline.itl_mean_s[index])
     ttft, itl = format_durations(means)
     running, usage = timeline.running_max, timeline.kv_usage
     return (
-        _fact("TTFT", "mean", ttft),
-        _fact("ITL", "mean", itl),
-        _fact("running", "decode", _whole(running[index] if running else None)),
-        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
-        _fact("KV used", "kv", format_share(usage[index] if usage else None)),
-        _fact("out", "output", _rate(timeline, index)),
+        fact("TTFT", ttft, "mean"),
+        fact("ITL", itl, "mean"),
+        fact("running", _whole(running[index] if running else None), "decode"),
+        fact("waiting", _whole(timeline.waiting_max[index]), "waiting"),
+        fact("KV used", format_share(usage[index] if usage else None), "kv"),
+        fact("out", _rate(timeline, index), "output"),
         *_memory(timeline, index),
     )
-
-
-def _fact(label: str, ink: str, value: str) -> Line:
-    return (TextRun(f"{label} ", ink), TextRun(value))
 
 
 def _batch(timeline: Timeline, index: int) -> Line:
     decode, prefill = timeline.batch_decode[index], timeline.batch_prefill[index]
     if decode is None and prefill is None:
-        return _fact("batch", "decode", "–")
-    return _fact("batch", "decode", f"{decode or 0:.1f}+{prefill or 0:.1f}")
+        return fact("batch", "–", "decode")
+    return fact("batch", f"{decode or 0:.1f}+{prefill or 0:.1f}", "decode")
 
 
 def _rate(timeline: Timeline, index: int) -> str:
@@ -219,7 +216,7 @@ class LostBanner(Panel):
     def show(
         self, lost: Snapshot | None, at: str = "", keys: Iterable[Key] = ()
     ) -> None:
-        """Show the loss as of a snapshot after it, or hide it."""
+        """Show that the server was lost, as of a snapshot; None hides the banner."""
         self.display = lost is not None
         if lost is None:
             return

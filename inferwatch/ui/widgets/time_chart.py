@@ -83,7 +83,7 @@ class TimeChart(Inked):
         self._columns: list[Columns] = []
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
-        """Set new values; redraws only if a column changed."""
+        """Show the values of a snapshot; redraw only if a column changed."""
         self._plan, before = self._declared.of(snapshot), self._plan
         columns = [
             axis.fold(series.values(snapshot), series.fold)
@@ -108,7 +108,7 @@ class TimeChart(Inked):
             self.refresh()
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
-        """Show the values of a bin in the heading, which is the legend too."""
+        """Show the values of a bin in the heading, which is the legend, too."""
         plan = self._declared.of(snapshot)
         values = [_value(series, snapshot, index) for series in plan.all_series]
         legend = list(map(_entry, plan.all_series, plan.texts(values)))
@@ -164,7 +164,7 @@ class TimeChart(Inked):
         return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
 
     def _build(self, width: int, rows: int) -> list[list[Run]]:
-        """Return the rows from the top: y axis and cells."""
+        """Return the chart's rows from the top: labels of the y axis, and cells."""
         plan, count = self._plan, len(self._plan.series)
         low, high = split(rows) if plan.lane is not None else (rows, 0)
         tops = plan.tops(self._columns[:count])
@@ -217,7 +217,7 @@ def _cells(
     rows: int,
     textures: Sequence[Texture],
 ) -> list[BlockCell]:
-    """Return the cells of all columns on an axis that ends at ``top``."""
+    """Return the chart's cells in all columns; the y axis ends at ``top``."""
     return [
         cell
         for column, edges in enumerate(tops)
@@ -228,7 +228,7 @@ def _cells(
 def _traced(
     values: Columns, top: float, rows: int, cells: Iterable[BlockCell]
 ) -> list[BlockCell]:
-    """Return a dotted line over the cells."""
+    """Return the dots of a line that is drawn over the cells."""
     behind = {
         (cell.column, cell.row): cell.layer for cell in cells if cell.glyph == "█"
     }
@@ -249,7 +249,7 @@ def _axis(label: str | None) -> list[Run]:
 
 
 def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]:
-    """Return the rows from the bottom; later cells cover earlier ones."""
+    """Return cells as rows from the bottom; later cells cover earlier ones."""
     grid: list[dict[int, tuple[str, int]]] = [{} for _ in range(rows)]
     for cell in cells:
         if cell.row < rows and cell.column < width:
@@ -266,7 +266,7 @@ def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]
 
 
 def _heading(choices: Iterable[tuple[Line, Sequence[Line]]], width: int) -> Line:
-    """Return the first title and legend that fit, else the last, cut off."""
+    """Return the first title and legend that fit, else the last ones, cut off."""
     heading: Line = ()
     for title, entries in choices:
         legend = join(entries, "  ")
@@ -314,7 +314,7 @@ class TimeAxisLine(LinePanel):
     def show(
         self, axis: TimeAxis, marked_ns: int | None, label: str, end: str = "now"
     ) -> None:
-        """Set the axis, the cursor with its wall time, and the label of the end."""
+        """Set the axis, the cursor and its wall time, and the text at the right end."""
         self._axis, self._label, self._end = axis, label, end
         self._marked = None if marked_ns is None else axis.column_at(marked_ns)
         self.redraw()
@@ -409,7 +409,7 @@ class ChartStack(Vertical):
 
     @property
     def _stops(self) -> Sequence[int]:
-        """Positions of the cycle: every visible chart, then all of them at once."""
+        """What is shown in turn: each chart with data, then all of them at once."""
         charts = [i for i in range(len(self._plans)) if i not in self._empty_charts]
         return charts if self._only_one else [*charts, len(self._plans)]
 
@@ -421,7 +421,7 @@ class ChartStack(Vertical):
         self.post_message(LookAgain())
 
     def at_end(self, by: int) -> bool:
-        """Return True if the next step wraps around."""
+        """Return True if the next chart is at the other end of the stack."""
         stops = self._stops
         return not 0 <= stops.index(self._here) + by < len(stops)
 
@@ -477,7 +477,7 @@ class ChartStack(Vertical):
         clock: str,
         end: str,
     ) -> None:
-        """Head the charts with the values of a bin and draw the time cursor.
+        """Show a bin's values in the charts' headings, and draw the time cursor.
 
         ``clock`` is the wall time under the cursor, ``end`` the label at the end of the
         axis.
@@ -490,7 +490,7 @@ class ChartStack(Vertical):
 
     @property
     def _here(self) -> int:
-        """The position in the cycle: a chart, or one past the last for all of them."""
+        """The chart that is shown alone, or one past the last if all are shown."""
         if self._alone is not None and self._alone in self._stops:
             return self._alone
         if not self._only_one:

@@ -42,7 +42,7 @@ class TotalsPanel(Panel):
 
 
 def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
-    """Pad facts of all rows into columns.
+    """Pad the facts of all rows so that they stand in columns.
 
     A fact alone in its row is a sentence and takes no column.
     """
@@ -63,7 +63,7 @@ def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
 
 
 def _row(row: Sequence[Fact], gap: str, width: int) -> Line:
-    """Return as many whole facts as fit: half a number would be wrong."""
+    """Draw as many facts as fit uncut: half a number would be wrong."""
     facts = [
         (TextRun(f"{label} ", ink or "muted"), TextRun(value))
         for label, value, ink in row

@@ -106,7 +106,7 @@ def test_in_a_directory_where_others_may_write_we_make_one_of_our_own(
 def test_a_file_in_its_place_is_said(directory: Path) -> None:
     directory.touch()
 
-    with pytest.raises(RuntimeDirError, match="run is no directory: INFERWATCH_RUN"):
+    with pytest.raises(RuntimeDirError, match="run is not a directory: INFERWATCH_RUN"):
         runtime_dir()
 
 

@@ -180,7 +180,7 @@ async def test_without_a_driver_it_rests_until_somebody_wants_to_see_more() -> N
 
     def looked() -> bool:
         if len(source.sweeps) == 1:
-            collector.look_again()
+            collector.look_closely(on=True)
         return len(source.sweeps) >= 2
 
     await told(collector, looked)

@@ -425,7 +425,7 @@ async def test_one_port_tells_probes_and_agent_apart(
     "address", ["gpu1:9600", "http://gpu1:9600", "tcp://gpu1", "tcp://a:b", "unix:", ""]
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(AgentError, match="no address of an agent"):
+    with pytest.raises(AgentError, match="not an address of an agent"):
         RemoteAgent(address=address)
 
 

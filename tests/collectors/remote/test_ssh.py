@@ -83,7 +83,7 @@ def test_an_address_names_a_host_and_a_server_as_seen_from_there(
     "text", ["ssh://", "ssh://-oProxyCommand=evil", "ssh://a:b@host", "ssh://host:x"]
 )
 def test_what_is_no_host_is_refused(text: str) -> None:
-    with pytest.raises(ServerError, match="no address for ssh") as refused:
+    with pytest.raises(ServerError, match="not an address for ssh") as refused:
         SshAddress.of(text)
     assert "a:b" not in str(refused.value)
 

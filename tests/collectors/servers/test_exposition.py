@@ -135,7 +135,7 @@ def test_what_is_no_metric_is_told_and_the_rest_is_read() -> None:
     for _ in range(3):
         scraped = reader.read(text)
         assert scraped.samples[0].running == 1
-        assert scraped.wrong == ["lines that are no metrics"]
+        assert scraped.wrong == ["lines that are not metrics"]
 
 
 def test_what_a_label_holds_is_taken_as_it_is() -> None:

@@ -238,7 +238,7 @@ async def test_what_is_left_out_is_told() -> None:
         async with watching(server) as seen:
             (sample, *_) = await seen.samples(1)
     assert sample.output_tokens is None
-    assert seen.of(Contact)[0].why == "left out: lines that are no metrics"
+    assert seen.of(Contact)[0].why == "left out: lines that are not metrics"
 
 
 async def test_a_slow_server_is_slow_and_then_lost(

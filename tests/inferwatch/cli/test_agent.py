@@ -18,12 +18,9 @@ from collectors.contract.runtime_dir import agent_path
 from collectors.http.server import Server
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.remote.agent_stream import RemoteAgent
-from inferwatch.cli.agent import AgentOptions, run_agent
-from inferwatch.cli.servers.fleet import (
-    ServerOptions,
-    agents_of,
-    with_fronted_probes,
-)
+from inferwatch.cli.running.agent import AgentOptions, run_agent
+from inferwatch.cli.servers.fleet import agents_of, with_fronted_probes
+from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import UsageError
 
 
@@ -51,12 +48,12 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"listen": "tcp://nowhere"}, "no address to listen at"),
+        ({"listen": "tcp://nowhere"}, "not an address to listen at"),
         ({"probes": True}, "go with --listen tcp://"),
         ({"key_file": Path("x")}, "go with --listen tcp://"),
         ({"listen": "/no/such/folder/a.sock"}, "there is no folder"),
         ({"listen": f"/tmp/{'x' * 120}"}, "too long for a socket"),
-        ({"listen": __file__}, "is there already, and no socket"),
+        ({"listen": __file__}, "is there already, and is not a socket"),
     ],
 )
 def test_what_cannot_be_listened_at_is_told(

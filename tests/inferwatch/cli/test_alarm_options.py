@@ -58,8 +58,8 @@ def test_flags_say_what_is_kept_recorded_and_told() -> None:
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--record-on", "slow"), "'slow' is no rule: write slo, preemption"),
-        (("--alert", "p99(ttft_s)>x"), "'x' is no number"),
+        (("--record-on", "slow"), "'slow' is not a rule: write slo, preemption"),
+        (("--alert", "p99(ttft_s)>x"), "'x' is not a number"),
         (("--record-on", "stall", "--no-record"), "--no-record does not: choose"),
         (("--keep", "10min"), "--keep is for rules: give --record-on with it"),
         (("--alert", "lost", "--keep", "1min"), "give --record-on with it"),
@@ -67,9 +67,9 @@ def test_flags_say_what_is_kept_recorded_and_told() -> None:
         (("--alert", "lost", "--on-alert", "no-such-thing x"), "no program"),
         (("--alert", "lost", "--on-alert", "'unbalanced"), "No closing quotation"),
         (("--alert", "lost", "--on-alert", " "), "it names no program"),
-        (("--record-on", "stall", "--keep", "0"), "no span up to a day"),
-        (("--record-on", "stall", "--keep", "9d"), "no span up to a day"),
-        (("--record-on", "stall", "--keep-bytes", "lots"), "no size"),
+        (("--record-on", "stall", "--keep", "0"), "not a span up to a day"),
+        (("--record-on", "stall", "--keep", "9d"), "not a span up to a day"),
+        (("--record-on", "stall", "--keep-bytes", "lots"), "not a size"),
     ],
 )
 def test_what_makes_no_sense_is_refused(flags: tuple[str, ...], why: str) -> None:

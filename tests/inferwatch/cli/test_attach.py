@@ -127,7 +127,7 @@ def test_without_an_address_the_one_engine_of_this_node_is_watched(
     async def one() -> list[NearbyEngine]:
         return [NearbyEngine(address=url)]
 
-    monkeypatch.setattr("inferwatch.cli.attach.nearby_engines", one)
+    monkeypatch.setattr("inferwatch.cli.running.attach.nearby_engines", one)
     status, _, _ = attach("--once")
 
     assert status == 0
@@ -143,7 +143,7 @@ def test_of_several_engines_people_choose(
             NearbyEngine(address="/run/engine.sock", family="sglang"),
         ]
 
-    monkeypatch.setattr("inferwatch.cli.attach.nearby_engines", two)
+    monkeypatch.setattr("inferwatch.cli.running.attach.nearby_engines", two)
     status, out, _ = attach("--headless")
 
     assert status == 0
@@ -173,7 +173,7 @@ def test_no_address_is_status_2_and_a_sentence(attach: Attach, wrong: str) -> No
     status, _, err = attach(wrong)
 
     assert status == 2
-    assert "is no address of a server" in err
+    assert "is not an address of a server" in err
 
 
 def test_a_key_reaches_the_server_and_nothing_else(

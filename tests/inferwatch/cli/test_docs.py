@@ -22,10 +22,10 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 import inferwatch.ui
-from inferwatch.cli import doctor
 from inferwatch.cli.main import LazyCommand
 from inferwatch.cli.main import inferwatch as program
-from inferwatch.cli.tune_options import tune_plan
+from inferwatch.cli.running import measure_peak
+from inferwatch.cli.running.tune_plan import tune_plan
 from inferwatch.errors import InferwatchError
 from inferwatch.loadgen import target_server as idle_server
 from inferwatch.sample import sample_file
@@ -250,7 +250,7 @@ def test_every_command_of_a_page_works(
 ) -> None:
     monkeypatch.setattr(idle_server, "TRAFFIC_LOOK_S", 0.01)
     if page is PAGES[0]:  # half a minute of all cores, which docs/hardware.md takes
-        monkeypatch.setattr(doctor, "measure", lambda: None)
+        monkeypatch.setattr(measure_peak, "measure_peak", lambda: None)
     keep_plans(page)
     found = commands(page)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from inferwatch.cli import doctor as doctor_command
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,
@@ -19,8 +18,9 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
-from inferwatch.cli.doctor import DoctorReport, run_checks, run_doctor
 from inferwatch.cli.main import main
+from inferwatch.cli.running import doctor as doctor_command
+from inferwatch.cli.running.doctor import DoctorReport, run_checks, run_doctor
 from tests.fake_nvml import NoCompilerError, environment
 
 ALL = (
@@ -267,7 +267,7 @@ def test_a_library_that_is_none_is_broken(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_the_checks_load_neither_vllm_nor_torch_into_our_process() -> None:
     code = (
-        "import sys; import inferwatch.cli.doctor; "
+        "import sys; import inferwatch.cli.running.doctor; "
         "print({'vllm', 'torch', 'transformers', 'textual'} & set(sys.modules))"
     )
     done = subprocess.run(
@@ -283,4 +283,4 @@ def test_an_address_that_is_none_is_wrong_usage(
         main(["doctor", "--dcgm", "ftp://gpu1"])
 
     assert ended.value.code == 2
-    assert "no address of a server" in capsys.readouterr().err
+    assert "not an address of a server" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from inferwatch.record.writing.recorder import Recorder
 FLIPS = 200
 AT_ONCE = 32
 A_FEW = 4
-"""One of each kind, in whatever is there and in what is no empty space."""
+"""One of each kind, in whatever is there and in what is not an empty space."""
 KINDS = ("csv", "jsonl", "perfetto", "html")
 
 

@@ -27,9 +27,9 @@ from collectors.contract.readings import (
     Phase,
     RequestRecord,
 )
-from inferwatch.cli.attach import find_engines
 from inferwatch.cli.main import main
-from inferwatch.cli.session import HeadlessProgress
+from inferwatch.cli.running.attach import find_engines
+from inferwatch.cli.running.session import HeadlessProgress
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.record.connections import open_for_writing
 from inferwatch.record.writing.recorder import Recorder
@@ -277,7 +277,7 @@ def test_stages_and_engines_that_are_found_are_shown(
     async def engines() -> list[NearbyEngine]:
         return [NearbyEngine(address="http://x", models=(f"{HOSTILE}\n",))] * 2
 
-    monkeypatch.setattr("inferwatch.cli.attach.nearby_engines", engines)
+    monkeypatch.setattr("inferwatch.cli.running.attach.nearby_engines", engines)
 
     HeadlessProgress(watch, None)._tell_stages()
     find_engines()

@@ -21,8 +21,13 @@ import psutil
 import pytest
 
 from collectors.contract.readings import Phase, RequestRecord
-from inferwatch.cli.load import SearchRuns, client_sentence, record_text, sentence
-from inferwatch.cli.load_progress import draw
+from inferwatch.cli.running.load import (
+    SearchRuns,
+    client_sentence,
+    record_text,
+    sentence,
+)
+from inferwatch.cli.running.load_progress import draw
 from inferwatch.feed import RecordState
 from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import FollowedPlan
@@ -198,7 +203,7 @@ def test_progress_counts_the_run_that_goes_on(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs of a second are over before a line is due: these are not."""
-    monkeypatch.setattr("inferwatch.cli.load_progress.LINES_S", 0.5)
+    monkeypatch.setattr("inferwatch.cli.running.load_progress.LINES_S", 0.5)
 
     done = load(
         *("--sweep", "concurrency=1,2", "--requests", "2000", "--duration", "3"),

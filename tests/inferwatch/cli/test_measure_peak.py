@@ -12,11 +12,11 @@ from collectors.contract.readings import MeasuredPeak
 from collectors.hardware import host as host_peak
 from collectors.hardware.host import keep_peak, known_peaks
 from embedded_engine import measure_peak as program
-from inferwatch.cli import measure_peak
 from inferwatch.cli.checks import host
 from inferwatch.cli.checks.finding import CheckStatus
 from inferwatch.cli.doctor import doctor
-from inferwatch.cli.measure_peak import PeakError
+from inferwatch.cli.running import measure_peak
+from inferwatch.cli.running.measure_peak import PeakError
 
 PEAK = MeasuredPeak(
     t_ns=1,
@@ -123,8 +123,10 @@ def test_the_doctor_measures_before_it_looks(monkeypatch: pytest.MonkeyPatch) ->
         seen.append(known_peaks())
         return as_json
 
-    monkeypatch.setattr("inferwatch.cli.doctor.measure", lambda: keep_peak(PEAK))
-    monkeypatch.setattr("inferwatch.cli.doctor.run_doctor", looks)
+    monkeypatch.setattr(
+        "inferwatch.cli.running.measure_peak.measure_peak", lambda: keep_peak(PEAK)
+    )
+    monkeypatch.setattr("inferwatch.cli.running.doctor.run_doctor", looks)
     for arguments in ([], ["--measure-peak"]):
         CliRunner().invoke(doctor, arguments)
 

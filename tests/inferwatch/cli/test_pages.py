@@ -12,9 +12,9 @@ from textual.pilot import Pilot
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import HostSample
-from inferwatch.cli.on_screen import AppRunner
-from inferwatch.cli.pages import compare_page, open_page, replay_page
-from inferwatch.cli.replay_start import ReplayStart
+from inferwatch.cli.running.on_screen import AppRunner
+from inferwatch.cli.running.pages import compare_page, open_page, replay_page
+from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.metrics.series.window import Window
 from inferwatch.record.imported.imported_sessions import store_runs

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from inferwatch.cli.tune import carry_out, print_result
-from inferwatch.cli.tune_options import TuneOptions
-from inferwatch.cli.tune_record import list_tunes, recorded_tune
+from inferwatch.cli.running.tune import (
+    carry_out,
+    list_tunes,
+    print_result,
+    recorded_tune,
+)
+from inferwatch.cli.running.tune_plan import TuneOptions
 from inferwatch.errors import SourceError
 from inferwatch.studies.tune.running.journal import stored_tune
 from tests.inferwatch.cli.test_tune_options import options_of

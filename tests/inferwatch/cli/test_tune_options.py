@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from inferwatch.cli.main import inferwatch
+from inferwatch.cli.running.tune_plan import DEMO_USERS, TuneOptions, tune_plan
 from inferwatch.cli.tune import tune
-from inferwatch.cli.tune_options import DEMO_USERS, TuneOptions, tune_plan
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.sample import sample_file
@@ -37,7 +37,7 @@ def planned(*words: str) -> TunePlan:
     [
         ((), "which engine"),
         (("m", "--rate", "5"), "what is to vary"),
-        (("m", "--vary", "max-num-seqs"), "is no flag with values"),
+        (("m", "--vary", "max-num-seqs"), "is not a flag with values"),
         (("m", "--vary", "max-num-seq=8,16"), "did you mean --max-num-seqs"),
         (("m", *VARY, *VARY), "max-num-seqs is given twice"),
         (("m", "--vary", "max-num-seqs=8"), "leaves nothing to choose from"),
@@ -66,7 +66,7 @@ def planned(*words: str) -> TunePlan:
         (("m", *VARY, "--rate", "5", "--slo", "fast"), "slo"),
         (("m", *VARY, "--rate", "5", "--currency", "€"), "--currency is of --gpu-hour"),
         (("m", *VARY, "--rate", "5", "--json", "--markdown"), "give one"),
-        (("m", "64", *VARY, "--rate", "5"), "'64' is no flag of `vllm serve`"),
+        (("m", "64", *VARY, "--rate", "5"), "'64' is not a flag of `vllm serve`"),
         (("m", *VARY, "--scenario", "burst"), "give --rate or --concurrency"),
         (
             ("http://localhost:8000", "--vary", "block-size=16,32", "--rate", "5"),

@@ -74,7 +74,7 @@ def test_what_is_missing_is_named(key: str) -> None:
         ({"hidden_size": 10**400}, "hidden_size is 1000"),
         ({"vocab_size": "100"}, "vocab_size is '100'"),
         (QWEN | {"max_window_layers": "28"}, "max_window_layers is '28'"),
-        ({"sliding_window": 9, "layer_types": "full_attention"}, "no list"),
+        ({"sliding_window": 9, "layer_types": "full_attention"}, "not a list"),
         (EXAONE_4 | {PATTERN: "LXG"}, "not of L and G"),
         (EXAONE_4 | {PATTERN: [1, {}]}, "differs between layers"),
         ({"quantization_config": {"quant_method": "gptq", "bits": [4]}}, "is odd"),

@@ -1,4 +1,4 @@
-"""A canary meets what clients of a server meet, and its requests are no load run."""
+"""A canary meets what clients of a server meet, and its requests are not a load run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

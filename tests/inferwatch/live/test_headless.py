@@ -10,7 +10,7 @@ from collectors.contract.clock import NS_PER_S, SessionClock
 from collectors.contract.readings import Note, NoteKind
 from embedded_engine.engine.errors import EngineError
 from inferwatch.cli.options import WatchOptions
-from inferwatch.cli.session import HeadlessProgress, watch_headless
+from inferwatch.cli.running.session import HeadlessProgress, watch_headless
 from inferwatch.errors import SourceError
 from inferwatch.live.engine.engine_session import EngineSession
 from inferwatch.live.pipeline import Pipeline

@@ -8,7 +8,7 @@ import msgspec
 
 from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import Step
-from inferwatch.cli.replay import summary_of
+from inferwatch.cli.running.replay import summary_of
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.window import Window

@@ -10,9 +10,10 @@ import pytest
 
 from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat, on_off, ramp, steps
+from inferwatch.loadgen.plan.rates import RateSeries, flat, on_off, ramp, steps
 from inferwatch.loadgen.prompts.prompts import Prompts
 from inferwatch.loadgen.schedule.arrivals import ArrivalPace, arrival_numbers
+from inferwatch.loadgen.schedule.rate_integral import Floats, arrivals_by, moments_of
 from inferwatch.loadgen.schedule.schedule import DueRequest, Schedule
 
 S = 1_000_000_000
@@ -93,8 +94,8 @@ def test_a_rate_by_time_gives_way_from_the_change_on(rates: RateSeries) -> None:
 def test_the_integral_of_a_rate_is_what_has_passed(
     rates: RateSeries, at_s: float, passed: float
 ) -> None:
-    assert rates.passed(at_s) == pytest.approx(passed)
-    assert rates.moments(np.array([passed])) == pytest.approx(at_s)
+    assert arrivals_by(rates, at_s) == pytest.approx(passed)
+    assert moments_of(rates, np.array([passed])) == pytest.approx(at_s)
 
 
 def taken(schedule: Schedule, count: int) -> list[DueRequest]:

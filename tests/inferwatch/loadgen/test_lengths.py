@@ -3,11 +3,12 @@ import numpy as np
 import pytest
 
 from inferwatch.loadgen.plan.lengths import Empirical, Lengths, LogNormal, Range, fixed
+from inferwatch.loadgen.prompts.prompts import draw_length
 
 
 def drawn(lengths: Lengths, count: int = 20_000) -> list[int]:
     rng = np.random.default_rng(4)
-    return [lengths.draw(rng) for _ in range(count)]
+    return [draw_length(lengths, rng) for _ in range(count)]
 
 
 def test_a_fixed_length_is_always_the_same() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferwatch.metrics.load.error_text import error_text
+from inferwatch.metrics.load.book import error_text
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ PIECES = (
 
 
 def every_number() -> Iterator[Number]:
-    """Of all pieces, and those that are no fields."""
+    """Of all pieces, and those that are not fields."""
     for piece in PIECES:
         yield from numbers_in(piece)
     yield from LATENCIES.values()

@@ -69,7 +69,7 @@ def test_it_reads_what_it_writes(text: str) -> None:
         ("ttft_s<1; target=1", "between 0 and 1"),
         ("ttft_s<1; target=0", "between 0 and 1"),
         ("ttft_s<1; target=nan", "between 0 and 1"),
-        ("ttft_s<1; target=high", "'high' is no target"),
+        ("ttft_s<1; target=high", "'high' is not a target"),
         ("ttft_s<1; target=0.9; target=0.8", "target is given twice"),
         (";".join(f"c{n}: ttft_s<1" for n in range(40)), "more than 32 classes"),
     ],

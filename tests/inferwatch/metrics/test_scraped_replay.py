@@ -22,8 +22,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.summary.session import summarise, summary_text
-from inferwatch.record.file.cursor import Cursor
-from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.file.sqlite import Cursor, transaction
 from inferwatch.record.tables.codec import ReadingEncoder, recorded
 from inferwatch.record.tables.migrations import migrate
 from tests.inferwatch.metrics.drawn import drawn

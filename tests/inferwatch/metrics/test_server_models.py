@@ -19,7 +19,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.hardware.own_cost import Cost
 from inferwatch.metrics.hardware.view import Hardware
-from inferwatch.metrics.model import server_models
+from inferwatch.metrics.model import servers as server_models
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from inferwatch.cli import compare
 from inferwatch.cli.main import main
+from inferwatch.cli.running import compare
 from inferwatch.record.sessions import sizes
 from inferwatch.studies.compare.comparison import Comparison
 from inferwatch.studies.compare.reading.session_reader import ProgressListener

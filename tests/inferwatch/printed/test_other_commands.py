@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 from collectors.contract.readings import LoadEvent
-from inferwatch.cli import attach, baseline, calibrate, doctor, load
-from inferwatch.cli import session as watching
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,
@@ -22,8 +20,10 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
-from inferwatch.cli.load_progress import draw, progress_line
-from inferwatch.cli.tune import TuneLog, stage_line
+from inferwatch.cli.running import attach, baseline, calibrate, doctor, load
+from inferwatch.cli.running import session as watching
+from inferwatch.cli.running.load_progress import draw, progress_line
+from inferwatch.cli.running.tune import TuneLog, stage_line
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan
 from inferwatch.live.load.load_points import PointRun, search_json

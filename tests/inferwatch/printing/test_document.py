@@ -69,6 +69,12 @@ def test_a_name_takes_the_columns_it_is_given(name: str) -> None:
     assert columns_of(shortened(name, 7)) <= 7
 
 
+def test_columns_of_wide_characters_stand_below_each_other() -> None:
+    first, second = grid([["長長", "7"], ["long", "10"]])
+
+    assert columns_of(first) == columns_of(second)
+
+
 def test_a_long_cell_widens_its_column_for_all_rows() -> None:
     rows = [["t1", "done", "7"], ["t2", "goes on, or was killed", "0"]]
 

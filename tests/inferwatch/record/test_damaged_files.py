@@ -193,7 +193,7 @@ def test_a_file_of_which_nothing_is_lost_is_not_called_damaged(
 
 
 def test_a_lost_bookmark_is_told(whole: bytes, path: Path) -> None:
-    """It is no reading, so none is lost with it."""
+    """It is not a reading, so none is lost with it."""
     path.write_bytes(whole)
     keep_bookmark(path, find(path, "last"), 7, "here")
     with closing(sqlite3.connect(path)) as connection:

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from collectors.contract.readings import AnyReading, EngineSample
-from inferwatch.record.file.cursor import Cursor
-from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.file.sqlite import Cursor, transaction
 from inferwatch.record.repair.salvage import fill_holes
 from inferwatch.record.tables import engine_samples
 from inferwatch.record.tables.codec import ReadingEncoder, recorded

@@ -15,7 +15,7 @@ from collectors.contract.readings import (
     ServerInfo,
     Vantage,
 )
-from inferwatch.cli.sessions import _cells
+from inferwatch.cli.running.sessions import _cells
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.record.file.location import (
     FREE_FLOOR_BYTES,

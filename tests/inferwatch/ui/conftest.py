@@ -785,3 +785,17 @@ def settle() -> Settle:
         await pilot.pause()
 
     return wait
+
+
+class NothingRecalled:
+    """A Recall that finds nothing, for sessions that keep nothing."""
+
+    async def steps(
+        self, start_ns: int, end_ns: int, source: str | None = None
+    ) -> Sequence[Step]:
+        del start_ns, end_ns, source
+        return ()
+
+    async def request(self, key: str) -> RequestStory | None:
+        del key
+        return None

@@ -14,8 +14,8 @@ from inferwatch.feed import LimitPair
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.dialogs import DialogTable
 from inferwatch.ui.knobs.dialog import KnobScreen, LimitField
-from inferwatch.ui.knobs.table import KnobTable
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
     S,
@@ -23,7 +23,7 @@ from tests.inferwatch.ui.conftest import (
     ScriptedPlayback,
     app_on,
 )
-from tests.inferwatch.ui.typed_keys import handed_out
+from tests.inferwatch.ui.typed_keys import handed_out, is_busy
 
 CHANGED_NS = NOW_NS - 40 * S
 BUDGET = "max_num_batched_tokens"
@@ -185,7 +185,7 @@ async def rested(pilot: Pilot[None]) -> KnobScreen:
     screen = pilot.app.screen
     assert isinstance(screen, KnobScreen)
     for _ in range(400):
-        if not screen.is_busy:
+        if not is_busy(screen):
             break
         await pilot.pause(0.01)
     await pilot.pause()
@@ -193,7 +193,7 @@ async def rested(pilot: Pilot[None]) -> KnobScreen:
 
 
 def written(screen: KnobScreen) -> str:
-    table = screen.query_one(KnobTable)
+    table = screen.query_one(DialogTable)
     lines = table.draw(table.size.width, table.size.height)
     return "\n".join("".join(run.text for run in line).rstrip() for line in lines)
 

@@ -16,9 +16,9 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.dialogs import DialogTable
 from inferwatch.ui.knobs import dialog
 from inferwatch.ui.knobs.dialog import KnobScreen, LimitField
-from inferwatch.ui.knobs.table import KnobTable
 from tests.inferwatch.hostile import KEPT
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, app_on
 from tests.inferwatch.ui.knob_sessions import (
@@ -378,7 +378,7 @@ async def test_texts_of_others_do_nothing_here(turned: Turned, settle: Settle) -
     async with app_of(turned).run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         shown = await opened(pilot)
-        table = shown.query_one(KnobTable)
+        table = shown.query_one(DialogTable)
         drawn = [table.render_line(y).text for y in range(table.size.height)]
         await pilot.press("4", "enter")
         shown = await rested(pilot)

@@ -12,7 +12,6 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from collectors.contract.readings import Step
-from inferwatch.feed import NothingRecalled
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
@@ -32,6 +31,7 @@ from inferwatch.ui.steps.single_steps import SingleSteps, StepLine
 from inferwatch.ui.widgets.time_chart import ChartStack
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
+    NothingRecalled,
     S,
     ScriptedFeed,
     ScriptedPlayback,

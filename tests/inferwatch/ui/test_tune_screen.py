@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from inferwatch.cli.pages import tune_page
+from inferwatch.cli.running.pages import tune_page
 from inferwatch.errors import SourceError
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.tune_result import TuneResult

@@ -15,8 +15,8 @@ from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from inferwatch.cli.pages import compare_page, open_page, replay_page
-from inferwatch.cli.replay_start import ReplayStart
+from inferwatch.cli.running.pages import compare_page, open_page, replay_page
+from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.errors import UsageError
 from inferwatch.sample import sample_file
 from inferwatch.studies.compare.runs.selection import ComparisonRequest

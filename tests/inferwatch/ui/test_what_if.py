@@ -16,10 +16,12 @@ from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.dialogs import DialogTable
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.what_if.dialog import FIELDS, WhatIfScreen, WhatIfTable
+from inferwatch.ui.what_if.dialog import FIELDS, WhatIfScreen
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
+from tests.inferwatch.ui.typed_keys import is_busy
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -49,18 +51,18 @@ def sample(read: Player, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
     time.tzset()
 
 
-async def told(pilot: Pilot[None]) -> WhatIfTable:
+async def told(pilot: Pilot[None]) -> DialogTable:
     """What the dialog has found."""
     await pilot.pause()
     screen, since_s = pilot.app.screen, time.monotonic()
     assert isinstance(screen, WhatIfScreen)
-    while screen.is_busy and time.monotonic() < since_s + PATIENCE_S:
+    while is_busy(screen) and time.monotonic() < since_s + PATIENCE_S:
         await pilot.pause(0.05)
     await pilot.pause()
-    return screen.query_one(WhatIfTable)
+    return screen.query_one(DialogTable)
 
 
-def written(table: WhatIfTable) -> str:
+def written(table: DialogTable) -> str:
     lines = table.draw(table.size.width, table.size.height)
     return "\n".join("".join(run.text for run in line).rstrip() for line in lines)
 

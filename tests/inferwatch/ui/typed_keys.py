@@ -3,6 +3,7 @@
 from typing import Any
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from inferwatch.ui.terminal.terminal import TypeAheadApp
 
@@ -25,3 +26,8 @@ async def looked_up(pilot: Pilot[Any]) -> None:
     while any(each.group in READING for each in pilot.app.workers):
         await pilot.pause(0.01)
     await pilot.pause()
+
+
+def is_busy(screen: Screen[Any]) -> bool:
+    """Whether a worker of the screen is at work."""
+    return any(not each.is_finished for each in screen.workers if each.node is screen)

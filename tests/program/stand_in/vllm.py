@@ -21,7 +21,7 @@ def serve() -> None:
     asked = dict(zip(sys.argv, sys.argv[1:], strict=False))
     sizes = [each.partition("=")[2] for each in sys.argv if "--block-size" in each]
     if sizes and int(sizes[-1]) % 16:
-        raise ValueError(f"{sizes[-1]} is no block size")
+        raise ValueError(f"{sizes[-1]} is not a block size")
     if path := asked.get("--uds"):
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from inferwatch.metrics.series.quantiles import Ints
-from inferwatch.studies.compare.reading.place import Cut
 from inferwatch.studies.compare.reading.request_kinds import (
     NOT_KNOWN,
+    Cut,
     KindCounts,
     most_tokens,
 )

@@ -19,8 +19,9 @@ from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.studies.compare.metrics import JudgedMetric
 from inferwatch.studies.compare.reading.between_runs import may_be_why
 from inferwatch.studies.compare.reading.pairing import Truths
-from inferwatch.studies.compare.reading.place import ChangedPart, Cut
 from inferwatch.studies.compare.reading.request_kinds import (
+    ChangedPart,
+    Cut,
     KindCounts,
     middle_of_coarse,
 )

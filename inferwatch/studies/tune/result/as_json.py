@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferwatch.studies.tune.plan import Goal, TunePlan
-from inferwatch.studies.tune.result.command import (
+from inferwatch.studies.tune.result.tune_result import (
+    PointResult,
+    TuneResult,
     flags_line,
     inferwatch_command,
     vllm_command,
 )
-from inferwatch.studies.tune.result.tune_result import PointResult, TuneResult
 from inferwatch.studies.tune.result.verdict import goal_text, load_text
 from inferwatch.studies.tune.trial import Trial
 

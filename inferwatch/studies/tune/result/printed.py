@@ -37,11 +37,6 @@ from inferwatch.printing.text import GAP, WIDTH, Paint, document_text, plain
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.result.as_json import SCORES, tune_json
 from inferwatch.studies.tune.result.axis import PlotAxis
-from inferwatch.studies.tune.result.command import (
-    flags_line,
-    inferwatch_command,
-    vllm_command,
-)
 from inferwatch.studies.tune.result.plot import (
     PlotLatency,
     PlotPoint,
@@ -59,7 +54,13 @@ from inferwatch.studies.tune.result.table import (
     ResultTable,
     result_table,
 )
-from inferwatch.studies.tune.result.tune_result import TuneResult, scenario_lines
+from inferwatch.studies.tune.result.tune_result import (
+    TuneResult,
+    flags_line,
+    inferwatch_command,
+    scenario_lines,
+    vllm_command,
+)
 from inferwatch.studies.tune.result.verdict import goal_text, values_text
 from inferwatch.studies.tune.trial import Trial
 from inferwatch.visible import as_html, visible

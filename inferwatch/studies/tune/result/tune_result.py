@@ -1,5 +1,6 @@
 """The result of a tune: every setting with its interval, and the best one."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -8,8 +9,8 @@ from collectors.contract.readings import BoundBy
 from inferwatch.formatting import format_bytes, format_durations
 from inferwatch.studies.compare.report import short_span
 from inferwatch.studies.tune.answers import AnswerComparison, answers_by_point
+from inferwatch.studies.tune.flags import plain_name
 from inferwatch.studies.tune.plan import Goal, TunePlan
-from inferwatch.studies.tune.result.command import flags_line, inferwatch_command
 from inferwatch.studies.tune.result.verdict import verdict_of
 from inferwatch.studies.tune.search.standings import (
     PointStanding,
@@ -18,6 +19,61 @@ from inferwatch.studies.tune.search.standings import (
 )
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome
+
+DEMO = "demo"
+"""Stands for the demo's model, which cannot be served by a command."""
+
+
+def serve_words(point: Point, plan: TunePlan) -> list[str]:
+    """The arguments after the model: the user's flags and those of the setting."""
+    varied = {flag for flag, _ in point.flags}
+    return [*without(plan.engine_flags, varied), *point.command_flags]
+
+
+def vllm_command(point: Point, plan: TunePlan) -> str | None:
+    """``vllm serve …``, quoted for a shell; None if others started the engine."""
+    if plan.url is not None or plan.model == DEMO:
+        return None
+    return shlex.join(["vllm", "serve", plan.model, *serve_words(point, plan)])
+
+
+def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
+    """``inferwatch serve … -- …``, quoted for a shell; None as in ``vllm_command``."""
+    if plan.url is not None or plan.model == DEMO:
+        return None
+    words = serve_words(point, plan)
+    flags = ["--", *words] if words else []
+    return shlex.join(["inferwatch", "serve", plan.model, *flags])
+
+
+def flags_line(point: Point) -> str:
+    """The flags only, for servers that are started in another way."""
+    return shlex.join(point.command_flags)
+
+
+def without(words: Sequence[str], flags: set[str]) -> list[str]:
+    """The arguments without the given flags and their values.
+
+    >>> without(["--max-num-seqs", "8", "--seed=1", "--no-x"], {"max-num-seqs", "x"})
+    ['--seed=1']
+    """
+    kept: list[str] = []
+    skipping = False
+    for word in words:
+        if skipping and not word.startswith("--"):
+            skipping = False
+            continue
+        skipping = False
+        name, equals, _ = word.partition("=")
+        plain = plain_name(name)
+        ours = word.startswith("--") and (
+            plain in flags or plain.removeprefix("no-") in flags
+        )
+        skipping = ours and not equals and plain in flags
+        if not ours:
+            kept.append(word)
+    return kept
+
 
 ROOM = 0.95
 """If requests waited for nothing during this share of step time, the load was too low.
@@ -121,7 +177,7 @@ def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
     nothing = shares.pop(BoundBy.NOTHING, 0.0)
     if nothing >= ROOM or not shares:
         return (
-            f"nothing kept requests waiting for {nothing:.0%} of the time in steps: "
+            f"requests were kept waiting for {1 - nothing:.0%} of the time in steps: "
             "the engine has room at this load, and a higher one would tell more"
         )
     bound, share = max(shares.items(), key=lambda each: each[1])

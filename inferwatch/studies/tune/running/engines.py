@@ -15,7 +15,7 @@ from typing import Protocol
 from collectors.contract.collector import CollectorError
 from collectors.contract.readings import LiveLimits, Note, NoteKind
 from collectors.probe.control import BETWEEN_CHANGES_S
-from collectors.probe.discover import AmbiguousProbeError, probe_at
+from collectors.probe.discover import probe_at
 from collectors.probe.limit_control import LimitControl, LimitRefusedError
 from embedded_engine.engine.config import (
     EngineConfig,
@@ -33,7 +33,7 @@ from inferwatch.loadgen.target_server import TargetServer, drained, refuse_traff
 from inferwatch.studies.tune.flags import split_present
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.progress import TuneStage
-from inferwatch.studies.tune.search.lives import EngineLife
+from inferwatch.studies.tune.search.race import EngineLife
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Space, Variable
 
 DEMO = "demo"
@@ -440,7 +440,7 @@ class AttachedEngine:
                         "this host that has one, and control, can be turned"
                     )
                 control = await LimitControl.open(probe.engine_id, by=self._by)
-            except (AmbiguousProbeError, CollectorError) as error:
+            except CollectorError as error:
                 raise UsageError(f"{self._target.name}: {error}") from error
             self._turner = LimitTurner(control)
         return self._turner

@@ -14,17 +14,14 @@ import msgspec
 
 from collectors.contract.clock import SessionClock, monotonic_ns
 from collectors.contract.readings import Note, NoteKind
-from collectors.contract.runtime_dir import ProbeSocket
-from collectors.probe.discover import AmbiguousProbeError, probe_at
 from inferwatch.errors import SourceError, StorageError
 from inferwatch.live.load.load_points import PointRun, at_rate
-from inferwatch.live.load.load_session import FollowedPlan, LoadSession
+from inferwatch.live.load.load_session import FollowedPlan, LoadSession, probe_beside
 from inferwatch.live.load.running_load import new_run_id
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.loadgen.scenarios.scenario import fitted_plan
-from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
@@ -99,7 +96,7 @@ async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
     if not recorder.session_id:
         recorder.close()
         raise StorageError(recorder.health.message or "nothing can be recorded")
-    probe = await asyncio.to_thread(_probe, task.at.target)
+    probe = await asyncio.to_thread(probe_beside, task.at.target)
     task = replace(task, longest=await task.at.target.longest(task.at.model))
     session = LoadSession(
         clock, Pipeline(Model(), recorder), task.at.target, probe, task.at.engine
@@ -209,10 +206,3 @@ def expected_s(plan: TunePlan) -> float | None:
     if load.arrivals is Arrivals.TRACE and load.trace:
         lasts.append(load.trace[-1].offset_s / load.speed)
     return load.warmup_s + min(lasts) + STARTS_S if lasts else None
-
-
-def _probe(target: TargetServer) -> ProbeSocket | None:
-    try:
-        return probe_at(target.url, target.uds)
-    except AmbiguousProbeError:
-        return None  # the load works without a probe

@@ -10,7 +10,7 @@ BARS = "▁▂▃▄▅▆▇"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """Return the newest values as bars, scaled to their peak; a gap is a space.
+    """Return values as bars, scaled to their peak; a gap is a space.
 
     >>> sparkline([0, 1, None, 4, 8], 5)
     '▁▁ ▄▇'
@@ -31,7 +31,7 @@ def _bar(value: float | None, peak: float) -> str:
 
 
 def _peaks(values: Sequence[float | None], width: int) -> list[float | None]:
-    """Return the maximum of each group, so that peaks stay visible."""
+    """Split values into ``width`` groups and return the maximum of each."""
     edges = [len(values) * edge // width for edge in range(width + 1)]
     return [_peak(values[low:high]) for low, high in pairwise(edges)]
 
@@ -45,7 +45,7 @@ EMPTY, MARK = "░", "│"
 
 
 def gauge(share: float | None, width: int, ink: str, mark: float | None = None) -> Line:
-    """Return a share as a bar, exact to an eighth of a cell, with a mark over it.
+    """Draw a share as a bar, exact to an eighth of a cell; ``mark`` is drawn over it.
 
     >>> "".join(run.text for run in gauge(0.5, 9, "")), gauge(None, 3, "")[0].text
     ('████▌░░░░', '···')
@@ -93,7 +93,7 @@ Phase = tuple[str, float | None, str]
 
 
 def waterfall(phases: Sequence[Phase], width: int, glyphs: str = "█") -> Line:
-    """Return all known phases as one bar.
+    """Draw the known phases one after the other, each as wide as its share of time.
 
     >>> [run.text for run in waterfall([("a", 1, ""), ("b", 3, "")], 8, "░█")]
     ['░░', '██████']

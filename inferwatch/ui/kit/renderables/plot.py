@@ -18,7 +18,7 @@ Fold = Callable[[list[float]], float]
 
 
 def last(values: list[float]) -> float:
-    """Aggregate levels: a column shows its last value."""
+    """Fold a level, such as memory used, into a column: the last value counts."""
     return values[-1]
 
 
@@ -34,18 +34,18 @@ class TimeAxis:
 
     @cached_property
     def column_ns(self) -> int:
-        """The time range of a column."""
+        """The time that a column covers."""
         return max(self.span_ns // max(self.columns, 1), 1)
 
     @cached_property
     def start_ns(self) -> int:
-        """The left edge; the right one is the end of the last bin."""
+        """The axis's left edge; its right edge is the end of the last bin."""
         end_ns = self.bins_start_ns + self.bins * self.bin_ns
         return (-(-end_ns // self.column_ns) - self.columns) * self.column_ns
 
     @cached_property
     def slices(self) -> tuple[tuple[int, int], ...]:
-        """The bins that end in each column, at least the one that contains it."""
+        """Index ranges of the bins in each column: those that end in it, or one."""
         return tuple(self._slice(column) for column in range(self.columns))
 
     def _slice(self, column: int) -> tuple[int, int]:
@@ -117,7 +117,7 @@ DIVIDED_FROM = 4
 
 
 def split(rows: int) -> tuple[int, int]:
-    """Return the rows of a chart and of its lane; one may be left for a divider.
+    """Return the rows of a chart and of the lane below it; one may divide them.
 
     >>> split(2), split(3), split(4), split(8), split(13)
     ((2, 0), (2, 1), (2, 1), (5, 2), (8, 4))
@@ -131,7 +131,7 @@ def split(rows: int) -> tuple[int, int]:
 def stack(
     tops: Sequence[float], textures: Sequence[Texture], column: int, rows: int
 ) -> Iterator[BlockCell]:
-    """Yield the cells of one column from the bottom.
+    """Yield the cells of a column of stacked layers, from the bottom.
 
     ``tops`` are the upper edges of the layers in cells, never falling.
     """
@@ -147,7 +147,7 @@ def stack(
 def _main_layer(
     tops: Sequence[float], textures: Sequence[Texture], row: int
 ) -> int | None:
-    """Return the lowest layer in a cell, or the one above if that is thin."""
+    """Return the layer to draw in a cell: the lowest, or if that is thin the next."""
     layer = _lowest_above(tops, row)
     if layer is None or textures[layer] is Texture.SOLID or tops[layer] > row + 0.5:
         return layer
@@ -158,7 +158,7 @@ def _main_layer(
 
 
 def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int | None:
-    """Return the first layer that is visibly higher than ``height``.
+    """Return the first layer visibly higher than ``height``; None if none is.
 
     At the bottom every known value is visible, however small.
     """
@@ -293,7 +293,7 @@ _COLOUR = re.compile(r"38;5;(\d+)m")
 
 
 def coloured_runs(row: str) -> Iterator[tuple[str, int | None]]:
-    r"""Yield text and its colour number, None without a colour.
+    r"""Yield texts of a row with their colour number, None without a colour.
 
     >>> list(coloured_runs("5┤\x1b[0m\x1b[38;5;17m▄█\x1b[0m "))
     [('5┤', None), ('▄█', 17), (' ', None)]

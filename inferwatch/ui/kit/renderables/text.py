@@ -11,7 +11,7 @@ from inferwatch.visible import visible
 
 
 def without_prefix(name: str) -> str:
-    """Return an id without what vLLM puts before all of them.
+    """Return an id without the prefix that vLLM puts before all ids.
 
     >>> without_prefix("chatcmpl-7"), without_prefix("cmpl-load-9e5378-586-0")
     ('7', 'load-9e5378-586-0')
@@ -44,7 +44,7 @@ def width_of(line: Iterable[TextRun]) -> int:
 
 
 def fit(line: Sequence[TextRun], width: int) -> Line:
-    """Return the line cut to a width; a cut is marked."""
+    """Return the line cut to a width; ``…`` marks a cut."""
     if width <= 0:
         return ()
     if width_of(line) <= width:
@@ -65,7 +65,7 @@ def fit(line: Sequence[TextRun], width: int) -> Line:
 
 
 def spread(left: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Line:
-    """Put one part at either edge; the left one is cut if need be."""
+    """Put one part at the left edge and one at the right; the left one is cut first."""
     room = max(width - width_of(right), 0)
     cut = fit(left, max(room - 1, 0)) if right else fit(left, width)
     gap = " " * (room - width_of(cut))
@@ -76,6 +76,11 @@ def labelled(label: str, value: str, ink: str = "") -> Line:
     return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
 
 
+def fact(label: str, value: str, ink: str = "muted") -> Line:
+    """Return a value behind its label, which has the ink of what is counted."""
+    return (TextRun(f"{label} ", ink), TextRun(value))
+
+
 def pad(line: Sequence[TextRun], width: int) -> Line:
     """Return the line cut or padded to exactly this width."""
     line = fit(line, width)
@@ -83,7 +88,7 @@ def pad(line: Sequence[TextRun], width: int) -> Line:
 
 
 def beside(left: Sequence[Line], width: int, right: Sequence[Line]) -> list[Line]:
-    """Return both columns of lines, the left one exactly this wide."""
+    """Put two blocks of lines side by side, the left one exactly ``width`` wide."""
     rows = zip_longest(left, right, fillvalue=())
     return [(*pad(first, width), *second) for first, second in rows]
 
@@ -95,7 +100,7 @@ def wrapped(text: str, width: int, ink: str = "") -> Iterator[Line]:
 
 
 def merged(cells: Iterable[tuple[str, str]]) -> Line:
-    """Return cells, each a glyph and its ink, as one run for neighbours of one ink.
+    """Join cells, each a glyph and its ink, into one run for neighbours of one ink.
 
     >>> merged([("a", "x"), ("b", "x"), ("c", "")])
     (TextRun(text='ab', ink='x', action=None), TextRun(text='c', ink='', action=None))
@@ -121,7 +126,7 @@ def join(parts: Iterable[Sequence[TextRun]], between: str = " · ") -> Line:
 def join_whole(
     parts: Iterable[Sequence[TextRun]], width: int, between: str = "  "
 ) -> Line:
-    """Join the first parts that fit whole."""
+    """Join as many parts as fit uncut, from the first one on."""
     line: Line = ()
     for part in parts:
         longer = join((line, part), between)
@@ -141,7 +146,7 @@ def ruled(title: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Lin
 
 
 def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> TextRun:
-    """Return a table cell of exactly this width."""
+    """Return a text as a table cell of exactly this width."""
     text = visible(text)
     if cells_of(text) > width:
         text = set_cell_size(text, max(width - 1, 0)) + "…"

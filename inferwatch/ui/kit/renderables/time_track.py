@@ -29,7 +29,7 @@ class TimeTrack:
         return min(max(column, 0), self.columns - 1)
 
     def moment(self, column: int) -> int:
-        """Return the time of a column, from exactly the start to exactly the end."""
+        """Return the session time of a column, the last being exactly the end."""
         share = min(max(column, 0) / max(self.columns - 1, 1), 1.0)
         return self.start_ns + round(share * self.span_ns)
 
@@ -78,17 +78,17 @@ def bars(
 
 
 def _eighths(value: float | None, peak: float, rows: int) -> int:
-    """Return the height of a bar; a known value is at least one eighth."""
+    """Return a bar's height in eighths of a row; a known value has at least one."""
     return 0 if value is None else max(round(value / peak * rows * 8), 1)
 
 
 def two_inks(text: str, at: int, before: str, after: str) -> Line:
-    """Return the text in one ink up to a column, in another after it."""
+    """Return a text whose ink changes after a column."""
     return (TextRun(text[: at + 1], before), TextRun(text[at + 1 :], after))
 
 
 def rail(track: TimeTrack, here_ns: int, marks: Iterable[tuple[int, str, str]]) -> Line:
-    """Return the track: played and ahead, then marks, then the position on top.
+    """Draw a session as a track: played and ahead, then marks, the position on top.
 
     >>> track = TimeTrack(0, 100, 10)
     >>> "".join(run.text for run in rail(track, 55, [(20, "L", ""), (90, "B", "")]))

@@ -192,7 +192,7 @@ def test_a_record_that_is_none_is_broken(tmp_path: Path, monkeypatch: Patch) -> 
     monkeypatch.setenv("INFERWATCH_DB", str(path))
     assert one(record.CHECKS, "sessions").standing is CheckStatus.ABSENT
 
-    path.write_text("this is no SQLite file, and longer than its header is" * 10)
+    path.write_text("this is not an SQLite file, and longer than its header is" * 10)
     assert one(record.CHECKS, "sessions").standing is CheckStatus.BROKEN
 
 

@@ -7,7 +7,6 @@ import pytest
 from collectors.contract.readings import Prices
 from collectors.probe.keys import add_viewer
 from inferwatch.cli.servers.fleet import (
-    ServerOptions,
     dcgm_of,
     named_servers,
     place_to_listen,
@@ -15,6 +14,7 @@ from inferwatch.cli.servers.fleet import (
     servers_of,
     shown_secrets,
 )
+from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import UsageError
 
 FLEET = """
@@ -154,7 +154,7 @@ def test_a_secret_that_ps_shows_is_warned_of() -> None:
         ("[[server]]\nurl = \n", "at line 2, column 7"),
         (
             "slo='itl_s<1'\n\n[[server]]\nurl = 'ftp://x'\n",
-            "line 3: 'ftp://x' is no addr",
+            "line 3: 'ftp://x' is not an addr",
         ),
         ("[[server]]\nurl = 'x'\nslo = 'fast'\n", "line 1: --slo: cannot read 'fast'"),
         (
@@ -168,7 +168,7 @@ def test_a_secret_that_ps_shows_is_warned_of() -> None:
             "[[server]]\nurl = 'x'\nheaders = { Authorization = 'Bearer sk-1' }\n",
             "line 1: the header Authorization holds a secret",
         ),
-        ("[[server]]\nname = 'empty'\n", "line 1: '' is no address"),
+        ("[[server]]\nname = 'empty'\n", "line 1: '' is not an address"),
         ("", "names no"),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_server_behind_ssh_is_called_by_its_host() -> None:
         (ServerOptions(urls=["a", "b"], probe="one"), "--probe is one server's"),
         (ServerOptions(urls=["a"], probe="tcp://a"), "tcp://host:port"),
         (ServerOptions(urls=["ssh://a"], probe="one"), "leave out probe"),
-        (ServerOptions(urls=["ssh://a:b@c"]), "no address for ssh"),
+        (ServerOptions(urls=["ssh://a:b@c"]), "not an address for ssh"),
         (ServerOptions(urls=["a"], probe_key=Path("/none.key")), "/none.key"),
     ],
 )
@@ -265,7 +265,7 @@ def test_exporters_stand_in_the_settings_file_unless_others_are_typed(
     assert dcgm_of(ServerOptions(), ()) == ()
 
     path.write_text('slo = ""\ndcgm = ["ftp://gpu1"]\n')
-    with pytest.raises(UsageError, match=r"line 2: .* is no address"):
+    with pytest.raises(UsageError, match=r"line 2: .* is not an address"):
         dcgm_of(asked, ())
 
 

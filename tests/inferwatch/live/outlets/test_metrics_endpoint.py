@@ -220,5 +220,5 @@ def test_only_this_host_is_answered_unless_asked(
 
 @pytest.mark.parametrize("text", ["", "host", "host:", "1:2:x", "host:70000", "h:-1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no address to listen on"):
+    with pytest.raises(UsageError, match="not an address to listen on"):
         listen_address(text)

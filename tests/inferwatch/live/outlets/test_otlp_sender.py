@@ -201,7 +201,7 @@ def test_the_address_may_be_that_of_the_collector(given: str, url: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "ftp://c", "http://", "http://c:x"])
 def test_what_is_no_address_is_refused(given: str) -> None:
-    with pytest.raises(UsageError, match="no address of a collector"):
+    with pytest.raises(UsageError, match="not an address of a collector"):
         metrics_url(given)
 
 

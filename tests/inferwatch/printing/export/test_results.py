@@ -19,8 +19,8 @@ from collectors.contract.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.cli.import_ import run_import
-from inferwatch.cli.replay import summary_of
+from inferwatch.cli.running.import_ import run_import
+from inferwatch.cli.running.replay import summary_of
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.plan import plan_facts
@@ -294,7 +294,7 @@ def test_the_same_file_is_known_again_wherever_it_lies(
         ('{"model_id": "m", "completed": 3}', "--save-result --save-detailed"),
         ('{"metadata": {"guidellm_version": "1"}, "benchmarks": []}', "no requests"),
         ('{"aiperf_version": "0.13.0"}', "--export-level records"),
-        ('{"metadata": {}, "metrics": {}}', "line 1 is no request of aiperf"),
+        ('{"metadata": {}, "metrics": {}}', "line 1 is not a request of aiperf"),
     ],
     ids=[
         "text",
@@ -471,7 +471,7 @@ def test_a_file_given_twice_is_told(
 
 
 def test_a_record_that_refuses_is_explained(path: Path) -> None:
-    path.write_text("this is no database, and long enough to be looked at" * 100)
+    path.write_text("this is not a database, and long enough to be looked at" * 100)
 
     with pytest.raises(StorageError, match=r"inferwatch\.db"):
         store_runs(path, [read_results(VLLM)])

@@ -235,7 +235,7 @@ def compared_once(
             computed[key] = run_comparison(wanted, tell)
         return computed[key]
 
-    for module in ("inferwatch.ui.compare.screen", "inferwatch.cli.compare"):
+    for module in ("inferwatch.ui.compare.screen", "inferwatch.cli.running.compare"):
         monkeypatch.setattr(f"{module}.run_comparison", run)
 
 

@@ -13,7 +13,7 @@ from shutil import copyfile
 import pytest
 
 from collectors.contract.readings import ClientSample
-from inferwatch.cli.compare import OutputForm, print_comparison
+from inferwatch.cli.running.compare import OutputForm, print_comparison
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from tests.inferwatch.studies.compare.conftest import LOAD, SECOND, TinyEngine, write

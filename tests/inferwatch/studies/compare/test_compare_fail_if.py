@@ -1,4 +1,4 @@
-"""Conditions for CI: what they say, and what is no condition."""
+"""Conditions for CI: what they say, and what is not a condition."""
 
 import numpy as np
 import pytest

@@ -21,8 +21,8 @@ from collectors.contract.readings import (
 )
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.sessions.sessions import find
-from inferwatch.studies.compare.reading.place import Cut
 from inferwatch.studies.compare.reading.request_kinds import (
+    Cut,
     KindCounts,
     most_tokens,
     prompt_label,

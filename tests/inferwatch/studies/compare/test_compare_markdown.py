@@ -17,7 +17,7 @@ from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.compare.printed import comparison_markdown
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.configuration import DifferingSetting
-from inferwatch.studies.compare.reading.place import ChangedPart, Cut
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart, Cut
 from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.verdicts import MetricVerdict

@@ -23,7 +23,7 @@ from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.page import ForestAxis, forest
 from inferwatch.studies.compare.page import comparison_page as page
 from inferwatch.studies.compare.quality import Quality, QualityCheck
-from inferwatch.studies.compare.reading.place import ChangedPart, Cut
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart, Cut
 from inferwatch.studies.compare.reading.session_numbers import ComparedSide, Throughput
 from inferwatch.studies.compare.report import GLYPHS, change_text, sentence, values_text
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from inferwatch.studies.compare.comparison import ComparisonRules, compare
-from inferwatch.studies.compare.reading.place import Cut
+from inferwatch.studies.compare.reading.request_kinds import Cut
 from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.where.places import PlaceFinder
 from tests.inferwatch.studies.compare.placed_sessions import (

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferwatch.cli.compare import result_sessions
 from inferwatch.cli.main import main
+from inferwatch.cli.running.compare import result_sessions
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.screen import CompareHead

@@ -17,7 +17,7 @@ from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.studies.compare.metrics import JudgedMetric
 from inferwatch.studies.compare.quality import Quality, QualityCheck
-from inferwatch.studies.compare.reading.place import ChangedPart, Cut
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart, Cut
 from inferwatch.studies.compare.reading.span import SpanChoice
 from inferwatch.studies.compare.report import GLYPHS
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
@@ -26,12 +26,12 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.chart import MARK, CompareChart
 from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.screen import CompareHead, CompareScreen, swapped
-from inferwatch.ui.compare.styles import verdict_ink
 from inferwatch.ui.compare.table import (
     CompareQuality,
     CompareSetup,
     CompareTable,
     FoldedRows,
+    verdict_ink,
 )
 from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.widgets.help_drawer import HelpDrawer

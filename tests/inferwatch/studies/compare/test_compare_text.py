@@ -20,7 +20,7 @@ from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.compare.printed import comparison_text
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.configuration import DifferingSetting
-from inferwatch.studies.compare.reading.place import ChangedPart, Cut
+from inferwatch.studies.compare.reading.request_kinds import ChangedPart, Cut
 from inferwatch.studies.compare.reading.session_numbers import Pairing
 from inferwatch.studies.compare.report import (
     more_text,

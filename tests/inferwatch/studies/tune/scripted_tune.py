@@ -19,8 +19,8 @@ from inferwatch.studies.tune.running.engines import (
 )
 from inferwatch.studies.tune.running.run import TuneParts, TuneRun
 from inferwatch.studies.tune.running.trial_load import TrialFailedError, TrialTask
-from inferwatch.studies.tune.search.lives import EngineLife
 from inferwatch.studies.tune.search.pruning import LeftOut
+from inferwatch.studies.tune.search.race import EngineLife
 from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialNumbers

@@ -314,7 +314,9 @@ def test_what_binds_at_the_best_names_the_next_knob() -> None:
     assert (bound(kv=0.4, nothing=0.6).binds or "").startswith(
         "a full KV cache kept requests waiting for 40% of the time in steps; more mem"
     )
-    assert (bound(kv=0.01, nothing=0.99).binds or "").startswith("nothing kept req")
+    assert (bound(kv=0.01, nothing=0.99).binds or "").startswith(
+        "requests were kept waiting for 1% of the time in steps: the engine has room"
+    )
     assert bound().binds is None
 
 

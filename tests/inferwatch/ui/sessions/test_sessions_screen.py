@@ -416,7 +416,7 @@ async def test_a_session_is_renamed_and_tagged_unless_escape_is_pressed(
 async def test_a_file_that_cannot_be_read_is_said_once(
     app: InferwatchApp, record: Path
 ) -> None:
-    record.write_text("this is no database, and long enough to be looked at" * 100)
+    record.write_text("this is not a database, and long enough to be looked at" * 100)
 
     async with app.run_test() as pilot:
         await shown(pilot)

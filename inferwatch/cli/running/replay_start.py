@@ -32,7 +32,7 @@ class ReplayStart:
 
     @property
     def window(self) -> Window:
-        """The whole session at its end, else the minute before the start."""
+        """The first window: the whole session if no start is given, else a minute."""
         plain = self.at is None and self.speed is None and not self.from_load
         return Window.SESSION if plain else Window.MINUTE
 
@@ -58,7 +58,7 @@ class ReplayStart:
 
 
 async def begin_replay(player: Player, t_ns: int | None, start: ReplayStart) -> None:
-    """Seek to the start, and play if an option asks for it."""
+    """Seek to the moment that the options give, and play if they ask for it."""
     playback = player.playback
     if start.from_load:
         t_ns = await _load_began(player)
@@ -73,7 +73,7 @@ async def begin_replay(player: Player, t_ns: int | None, start: ReplayStart) -> 
 
 
 async def _load_began(player: Player) -> int:
-    """Return the first mark of a load, once the marks are known."""
+    """Wait for the marks; return when the first load began, 0 without a load."""
     while player.playback.shape is None:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0.05)
     loads = (m.t_ns for m in player.playback.marks if m.kind is MarkKind.LOAD)

@@ -11,7 +11,7 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.collector import Listener
 from collectors.contract.readings import Note
 from inferwatch.cli.options import WatchOptions
-from inferwatch.cli.recording import open_flight_recorder, open_recorder
+from inferwatch.cli.running.recording import open_flight_recorder, open_recorder
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
 from inferwatch.live.engine.engine_session import EngineSession
@@ -71,7 +71,7 @@ async def _until_end(
     stop: asyncio.Event,
     watching: asyncio.Task[None],
 ) -> None:
-    """Wait for the engine, then for the end, or for a fault of inferwatch."""
+    """Wait until the watch ends: by its duration, a stop, a lost engine, or a fault."""
     progress = HeadlessProgress(watch, options.duration_s, options.tell_every_s)
     waits = [asyncio.create_task(event.wait()) for event in (stop, watch.lost)]
     work = watch.settled.wait() if options.once else progress.show()
@@ -99,7 +99,7 @@ class HeadlessProgress:
         self._last_told: Note | None = None
 
     async def show(self) -> None:
-        """Print the progress until the time is over."""
+        """Print the progress until the duration of the watch is over."""
         while not self._watch.begun.is_set():
             self._tell_stages()
             await asyncio.sleep(0.1)
@@ -123,7 +123,7 @@ class HeadlessProgress:
             await asyncio.sleep(min(due_s - now_s, NOTES_EVERY_S, left_s))
 
     def clear(self) -> None:
-        """Clear the line for other output."""
+        """Clear the progress line, so that other output can follow."""
         if self._live_line:
             say_no_more()
 
@@ -156,7 +156,7 @@ class HeadlessProgress:
 
 
 def _numbers(snapshot: Snapshot) -> str:
-    """Return the present rate of tokens and the requests, in words."""
+    """Return the present token rate and the requests running and waiting, as text."""
     flow = snapshot.flow
     tokens = flow.output_tokens_per_s_now
     rate = "–" if tokens is None else f"{tokens:,.0f}"
@@ -242,8 +242,8 @@ def run_watch(
         watch.look_out(alarms, flight, options.name)
     if options.headless:
         return asyncio.run(watch_headless(watch, options))
-    from inferwatch.cli.on_screen import show_on_screen
-    from inferwatch.cli.pages import watch_page
+    from inferwatch.cli.running.on_screen import show_on_screen
+    from inferwatch.cli.running.pages import watch_page
     from inferwatch.ui.terminal.terminal import terminal
 
     database = options.database or default_database()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferwatch.cli.load_options import (
+from inferwatch.cli.running.load_plan import (
     ARRIVAL_FIELDS,
     FLAG_OF,
     LoadOptions,
@@ -109,8 +109,8 @@ def tune_plan(options: TuneOptions) -> TunePlan:
     _refuse_two_forms(options)
     if options.flags and not options.flags[0].startswith("-"):
         raise UsageError(
-            f"{options.flags[0]!r} is no flag of `vllm serve`: write these after --, "
-            "as -- --max-num-seqs 64"
+            f"{options.flags[0]!r} is not a flag of `vllm serve`: write these "
+            "after --, as -- --max-num-seqs 64"
         )
     variables = read_variables(options.vary)
     url = _url(options.target)
@@ -148,7 +148,7 @@ def tune_plan(options: TuneOptions) -> TunePlan:
 
 
 def _answers(options: TuneOptions, variables: tuple[Variable, ...]) -> int:
-    """Return how many prompts to compare; some, if a flag can change answers."""
+    """Return how many answers to compare; by default 0 unless flags may change them."""
     if options.answers is not None:
         return options.answers
     return PROMPTS if any(may_change_answers(each.flag) for each in variables) else 0
@@ -238,7 +238,7 @@ def _load(options: TuneOptions, goal: Goal, url: str | None) -> LoadPlan:
 
 
 def _given(options: TuneOptions, goal: Goal) -> dict[str, Any]:
-    """Return the load's fields from the flags, with the defaults of a demo."""
+    """Return the load's fields from the flags, with defaults if the demo is tuned."""
     given = {k: v for k, v in options.fields.items() if v not in {None, ()}}
     own = {
         "slo": options.slo,

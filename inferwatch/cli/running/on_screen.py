@@ -8,7 +8,7 @@ from functools import partial
 from multiprocessing import resource_tracker
 
 from inferwatch import watchdog
-from inferwatch.cli.pages import open_page
+from inferwatch.cli.running.pages import open_page
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import OpeningPage
 from inferwatch.ui.terminal.terminal import terminal

@@ -28,7 +28,7 @@ LIVE_S, LINES_S = 0.25, 5.0
 def shown_progress(
     session: LoadSession, plan: LoadPlan, which: str = ""
 ) -> Iterator[None]:
-    """Show a run's progress while the context lasts; ``which`` tells it from others."""
+    """Show a run's progress while the context lasts; ``which`` names the run."""
     live = sys.stderr.isatty()
     task = asyncio.create_task(_show(session, plan, which, live=live))
     try:
@@ -57,7 +57,7 @@ async def _show(
 
 
 def progress_line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
-    """Return a bar if there is an end, the rate sent, TTFT, and failures so far."""
+    """Return a line: a bar if the run has an end, the rate sent, TTFT, and failures."""
     run = view.run or LoadRun(run_id=plan.run_id, state=RunState.STARTING)
     ttft = [row.quantiles for row in view.latencies if row.metric == "ttft_s"]
     waits = format_duration(ttft[0].p50 if ttft else None).strip()
@@ -105,7 +105,7 @@ class PointPrinter:
         say(line, err=True)
 
     def tell(self, line: str, runs: Sequence[PointRun]) -> None:
-        """Print a point, and redraw the curve."""
+        """Print the line of a run; on a terminal, redraw the chart of all runs."""
         if not self._live:
             say(line, err=True)
             return
@@ -116,7 +116,7 @@ class PointPrinter:
 
 
 def draw(runs: Sequence[PointRun], columns: int) -> list[str]:
-    """Draw the results by load; return nothing for too few points or columns."""
+    """Return a chart of results by load; empty for too few runs or columns."""
     if columns < LEAST_COLUMNS or len({_load_of(run) for run in runs}) < 2:
         return []
     judged = all(run.result.goodput is not None for run in runs)

@@ -68,7 +68,7 @@ def measure_peak(*, quick: bool = False) -> MeasuredPeak:
 
 
 def measure_once() -> None:
-    """Measure quickly if it was never done; a failure is ignored."""
+    """Measure the host's peak quickly if it is not known yet; ignore a failure."""
     if not known_peaks():
         with suppress(PeakError):
             measure_peak(quick=True)
@@ -77,7 +77,7 @@ def measure_once() -> None:
 def _program_result(
     arguments: Iterable[str], report: Callable[[str], None]
 ) -> PeakMeasurement:
-    """Return the program's result; ``report`` is called with each line before it."""
+    """Run the program and return its result; ``report`` gets each line before that."""
     line = ""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", PROGRAM, *arguments],

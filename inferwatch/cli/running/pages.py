@@ -7,9 +7,10 @@ from pathlib import Path
 
 from collectors.contract.clock import SessionClock
 from inferwatch import watchdog
-from inferwatch.cli.recording import open_recorder
-from inferwatch.cli.replay_start import ReplayStart, begin_replay
-from inferwatch.cli.servers.fleet import ServerOptions, named_servers, servers_of
+from inferwatch.cli.running.recording import open_recorder
+from inferwatch.cli.running.replay_start import ReplayStart, begin_replay
+from inferwatch.cli.servers.fleet import named_servers, servers_of
+from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.attached.nearby import nearby_engines
@@ -205,7 +206,7 @@ async def _served_page(engine_id: str, tell: Tell) -> AsyncIterator[SessionPage]
 
 
 def _recorded(command: str) -> tuple[SessionClock, Pipeline]:
-    """Return clock and pipeline of a session that is started on a screen."""
+    """Return the clock and the recording pipeline of a session started on a screen."""
     clock = SessionClock()
     recorder = open_recorder(command, clock, database=None, name=None, record=True)
     return clock, Pipeline(Model(), recorder)
