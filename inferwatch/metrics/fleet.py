@@ -63,7 +63,7 @@ class FleetServer:
 
     @property
     def model(self) -> str | None:
-        """Its model; the first one if it has several."""
+        """The server's model; the first one if it serves several."""
         info = self.state.info
         return info.models[0] if info is not None and info.models else None
 
@@ -76,7 +76,7 @@ class FleetServer:
 
     @property
     def ranks_differ(self) -> bool:
-        """Whether its ranks differ noticeably."""
+        """Whether the server's ranks differ noticeably."""
         waiting = [each.waiting or 0 for each in self.ranks]
         usage = [each.kv_usage for each in self.ranks if each.kv_usage is not None]
         if not self.ranks:
@@ -139,7 +139,7 @@ def _trouble(state: ServerState, restarted_ago_ns: int | None) -> Trouble:
 
 
 def _of_ranks(ranks: Sequence[ServerState]) -> ServerState:
-    """Return the totals of ranks: sums, mean KV usage, and merged latencies."""
+    """Return ranks added up to one server: sums, mean KV usage, merged latencies."""
     first = ranks[0]
     usage = [each.kv_usage for each in ranks if each.kv_usage is not None]
     known_ns = [each.last_ns for each in ranks if each.last_ns is not None]
@@ -217,7 +217,7 @@ def percentile_of(row: Latency, name: str) -> float | Bracket | None:
 
 
 def latency_of(state: ServerState, metric: str) -> Latency | None:
-    """Return one of a server's latencies; None where it is not known."""
+    """Return a server's latency row for a metric; None where it has none."""
     return next((row for row in state.latencies if row.metric == metric), None)
 
 

@@ -140,7 +140,7 @@ class RankReuse:
         self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
 
     def see(self, keys: Iterable[int]) -> None:
-        """Remember the hashes; once there is no room, only a share of them."""
+        """Remember block hashes; if there are too many, only a share of them."""
         mask = self.seen_one_in - 1
         self.seen.update(dict.fromkeys(key for key in keys if not key & mask))
         while len(self.seen) > MOST_SEEN:
@@ -214,7 +214,7 @@ class Reuse:
         return self._counts.blocks
 
     def curve(self, pool: int | None) -> tuple[HitPoint, ...]:
-        """Return hit rates by size: the present one first, the unlimited one last."""
+        """Return hit rates by cache size: the present size first, unlimited last."""
         counts = self._counts
         if not counts.blocks:
             return ()

@@ -33,7 +33,7 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @classmethod
     def of(cls, step: Step, gap_ns: int) -> "StepFact":
-        """Return the facts of a step, given ``engines.gap_ns`` before it."""
+        """Return the facts of a step; no step ran for ``gap_ns`` before it."""
         return cls(
             step.end_ns,
             step.duration_ns,
@@ -45,7 +45,7 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_prefill(self) -> bool:
-        """Whether at least half of its tokens are prefill."""
+        """Whether at least half of the step's tokens are prefill."""
         return self.prefill_tokens >= max(1, self.decode_tokens)
 
 
@@ -147,7 +147,7 @@ def usual_step_ns(recent: Sequence[StepFact]) -> int | None:
 
 
 def _is_odd(step: StepFact, recent: Sequence[StepFact]) -> bool:
-    """Return whether steps with about as many prompt tokens were much faster."""
+    """Return whether a step was far slower than those with similar prompt tokens."""
     tokens = step.prefill_tokens
     alike = [
         each.duration_ns

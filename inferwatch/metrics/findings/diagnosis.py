@@ -43,7 +43,7 @@ class Diagnosis(ABC):
 
     @abstractmethod
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Return the cost at present; None where the condition does not hold."""
+        """Return what the problem costs now; None where there is no such problem."""
 
     @abstractmethod
     def sentence(self, facts: Facts) -> str:
@@ -87,7 +87,7 @@ class Diagnosis(ABC):
 
 
 def _is_no_key_away(knob: Knob) -> bool:
-    """Return False for knobs that can be turned live; they sort first."""
+    """Return False for knobs that can be turned live, so that they sort first."""
     return knob.flag is None or Effort.NOW not in knob.effort
 
 

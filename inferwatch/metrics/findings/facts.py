@@ -153,13 +153,13 @@ class Facts:
         return bool(self.running or self.waiting)
 
     def bound_share(self, *bounds: BoundBy) -> float:
-        """Return the share of the ten seconds in which these limits bound, 0-1."""
+        """Return the share of the last ten seconds in which these limits bound, 0-1."""
         whole_s = self.covered_s * self.ranks
         spent_ns = sum(self.steps.sums.get(f"{each}_ns", 0) for each in bounds)
         return min(spent_ns / NS_PER_S / whole_s, 1.0) if whole_s else 0.0
 
     def busy_share(self) -> float:
-        """Return the share of the ten seconds in which a step ran, 0-1."""
+        """Return the share of the last ten seconds in which a step ran, 0-1."""
         return self.bound_share(*BoundBy)
 
     def ttft_share(self, *causes: Cause) -> float | None:
@@ -182,7 +182,7 @@ class Facts:
         return spent_ns / self.ttft_n / NS_PER_S
 
     def share(self, part: str, of: str) -> float | None:
-        """Return the ratio of two step counters; None where the second is zero."""
+        """Return the ratio of two step counters by name; None where the second is 0."""
         whole = self.steps.sums.get(of, 0)
         return self.steps.sums.get(part, 0) / whole if whole else None
 

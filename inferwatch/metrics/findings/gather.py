@@ -185,7 +185,7 @@ def _mixed(steps: StepCounter, now_ns: int) -> MixedSteps | None:
 
 
 def _behind(requests: RequestIndex) -> WaitingPrompts | None:
-    """Return the waiting prompts and the longest one in prefill; None without any."""
+    """Return the longest prompt in prefill and those behind it; None without any."""
     computed = [
         each
         for each in _some(requests.running)

@@ -140,7 +140,7 @@ class FindingWatch:
             self._up_ns = max(info.t_ns, 0)
 
     def totals(self, totals: Totals) -> None:
-        """Record when an engine process sent a message."""
+        """Record when an engine process was last heard of."""
         self._heard_ns = max(self._heard_ns or 0, totals.t_ns)
 
     def note(self, note: Note) -> None:

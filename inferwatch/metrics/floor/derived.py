@@ -200,7 +200,10 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
 def _add_up(
     rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
 ) -> None:
-    """Sum up the context of members; ``cached`` is counted as in ``decoding``."""
+    """Sum up the context of a step's members, for the rank's traffic.
+
+    ``cached`` are cached tokens less the steps so far, as in ``decoding``.
+    """
     before, whole = rank.steps - 1, sum(scheduled)
     rank.tokens = whole
     rank.context = rank.pairs = len(cached) * before + sum(cached) + whole
@@ -254,7 +257,7 @@ def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -
 def _stop_decoding(
     engine: EngineTraffic, rank: RankTraffic, ordinal: int, steps: int
 ) -> RequestContext:
-    """Return a request, which no longer counts as decoding."""
+    """Take a request out of those that decode, and return its context."""
     request = _request(engine, ordinal)
     tokens = rank.decoding.pop(ordinal, None)
     if tokens is not None:

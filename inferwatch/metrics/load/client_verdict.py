@@ -54,7 +54,7 @@ WORDS: dict[str, str] = {
 
 
 def client_words(verdict: str) -> str:
-    """Return the words for a verdict shown without other mention of the client."""
+    """Return a verdict in words that name the client, for use on its own."""
     return WORDS[verdict]
 
 
@@ -88,7 +88,7 @@ class ClientEvidence:
 
 
 def lags_estimate(lags_ns: Ints) -> Estimate:
-    """Return quantiles of lags, in order of time, without intervals."""
+    """Return quantiles of lags without intervals; ``lags_ns`` are in order of time."""
     ones = np.ones(len(lags_ns), np.int64)
     return Estimate(
         quantiles=of_weighted(lags_ns, ones, NS_PER_S),
@@ -332,8 +332,9 @@ class ClientJudge:
             )
 
     def sample(self, sample: ClientSample, gaps: Samples, host: HostUse) -> None:
-        """Add a second of the client, or its whole run, and judge.
+        """Add the client's sample of one second, and judge the latest seconds.
 
+        The last sample of a run is of the whole run, which ``quality`` then judges.
         ``gaps`` are those between chunks.
         """
         whole = self._whole
@@ -440,9 +441,10 @@ class ClientJudge:
         )
 
     def _in_time(self, gaps: Samples) -> ClientEvidence | None:
-        """Return these measurements if no lag was too long, else None; a fast path.
+        """Return the last ten seconds' measurements if no lag was too long, else None.
 
-        The median of all waits is at least the smallest median of any second.
+        This is the fast path: the median of all waits is at least the smallest median
+        of any second.
         """
         seconds = [each for each in self._seconds if each.sent]
         if not seconds:
@@ -466,7 +468,7 @@ class ClientJudge:
         return gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50
 
     def _keep(self, in_flight: int) -> None:
-        """Add the requests that ended since the last sample to the whole run."""
+        """Add lags and waits of the requests ended lately to those of the run."""
         fresh = list(
             islice(self._records, max(len(self._records) - self._fresh, 0), None)
         )

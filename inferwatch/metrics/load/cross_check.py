@@ -63,7 +63,7 @@ class CrossCheck:
 
 
 def doubt(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
-    """Return a sentence for a part of more than 2% of the whole; else nothing."""
+    """Return a sentence if the part is over 2% of the whole; else nothing."""
     if not whole_s or abs(part_s) <= DISAGREE * whole_s:
         return ()
     return (f"{part_s * 1000:.3g} ms ({abs(part_s) / whole_s:.0%}) {what}",)
@@ -82,7 +82,10 @@ def delta(
 def mean(
     before: Mapping[str, float], after: Mapping[str, float], name: str
 ) -> float | None:
-    """Return the mean of a vLLM histogram between two scrapes; None without any."""
+    """Return the mean of what a vLLM histogram counted between two scrapes.
+
+    None if it counted nothing.
+    """
     total = delta(before, after, f"{name}_sum")
     count = delta(before, after, f"{name}_count")
     return total / count if total is not None and count else None
@@ -137,7 +140,7 @@ class ServerBook:
             request.moments.setdefault(name, reading.t_ns)
 
     def moments(self) -> dict[str, dict[str, int]]:
-        """Return the times of each request, by the client's id."""
+        """Return when each request reached its stages, by the client's request id."""
         return {
             request.external_id: request.moments
             for request in self._requests.values()
@@ -219,7 +222,7 @@ def check_means(
 
 
 def _way(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
-    """Return the times of a request in order; empty where one is missing."""
+    """Return when a request reached each stage; empty where one is unknown."""
     names = ("arrived", "added", "scheduled", "first_token")
     way = [record.intended_ns, record.sent_ns, *map(there.get, names)]
     moments = [moment for moment in (*way, record.first_token_ns) if moment is not None]
@@ -233,7 +236,10 @@ def _counts_disagree(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> tuple[str, ...]:
-    """Return why the server's means are of other requests; empty if they are not."""
+    """Return sentences if the server served requests that are not the client's.
+
+    Its means are then not comparable.
+    """
     if abs(count - seen) > DISAGREE * seen:
         text = f"the server counts {count:,.0f} first tokens, the client {seen:,}"
         return (f"{text}: it had other traffic, or requests were cut off",)
@@ -265,7 +271,10 @@ class _AnswerMeans(NamedTuple):
 def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Compare by the timings in answers; None without any."""
+    """Compare the client's times with timings that the server put in its answers.
+
+    None if no answer has timings.
+    """
     records = [each for each in (*book.warmup, *book.records) if _has_timings(each)]
     if not records:
         return None
@@ -315,7 +324,7 @@ def _means(records: Sequence[RequestRecord]) -> _AnswerMeans:
 def _server_s(
     count: int, before: Mapping[str, float], after: Mapping[str, float]
 ) -> float | None:
-    """Return the API server's mean TTFT, if over as many requests; else None."""
+    """Return the server's mean TTFT; None unless it is of ``count`` requests."""
     if delta(before, after, "time_to_first_token_seconds_count") != count:
         return None
     return mean(before, after, "time_to_first_token_seconds")

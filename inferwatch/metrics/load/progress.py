@@ -276,7 +276,10 @@ class RunProgress:
 
     @property
     def over_ns(self) -> int | None:
-        """When the run ended, or counts as silent; None before any report."""
+        """When the run ended; if no end was reported, when it had been silent too long.
+
+        None before any report.
+        """
         moments = self._moments
         if moments.ended_ns is not None or moments.heard_ns is None:
             return moments.ended_ns
@@ -340,7 +343,8 @@ class RunProgress:
     def _span_s(self) -> float | None:
         """Return the time that rates are over: first intended send to last end.
 
-        While it sends, until the generator's last report, of which the counts are, too.
+        During sending it ends with the generator's last report, which has the counts.
+        None if unknown.
         """
         first_ns, last_ns = self._counts.first_due_ns, self._counts.last_end_ns
         going_on = self._moments.draining_ns is None and not self.ended

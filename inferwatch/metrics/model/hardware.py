@@ -179,8 +179,8 @@ class HardwareTracker:
     def _pids(self, snapshot: Snapshot) -> dict[str, set[int]]:
         """Return the processes of the engines shown that may use a GPU, by host.
 
-        For one server among several, those of its host, if its address tells which that
-        is; all engine processes there if it is the host's only server.
+        If one server among several is shown, they are those of its host, where that is
+        known by its address; all engine processes there if no other server runs on it.
         """
         cores = {info.pid for info in snapshot.engines}
         alone = snapshot.shown_source is not None and len(snapshot.sources) > 1
@@ -198,7 +198,7 @@ class HardwareTracker:
         }
 
     def _places(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the host of each server whose address or name matches one."""
+        """Return the host of each server, for servers whose host is known."""
         hosts = [each.source for each in self.hosts.hosts if each.source]
         found: dict[str, str] = {}
         for server in snapshot.servers:

@@ -30,7 +30,7 @@ class ServerModel(Protocol):
         ...
 
     def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
-        """Return the server as a row among others."""
+        """Return the server's state with the exact numbers of this Model."""
         ...
 
     def steady(self, now_ns: int, window: Window) -> Steady:
@@ -51,7 +51,7 @@ class Servers:
     def scraped(
         self, now_ns: int, window: Window, source: str | None
     ) -> ScrapedWindow | None:
-        """Return the scrapes of the selected servers; None where probes tell all."""
+        """Return the scrapes of the selected servers; None where all have a probe."""
         asked = self._scraped.named(source)
         heard = [each for each in asked if each.answers is not False]
         probed = self._engines.alive if heard else self._engines.sources
@@ -60,7 +60,7 @@ class Servers:
         return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
 
     def best(self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
-        """Return what scrapes show, made exact if traces cover the same requests."""
+        """Return scraped numbers, with exact latencies if traces cover all requests."""
         probed = self._engines.alive
         counted = _as_counted(exact, scraped, grid, probed)
         exact_of_all = self._traces.tell_all(
@@ -123,7 +123,7 @@ class Servers:
 def _of_ranks(
     state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
 ) -> ServerState:
-    """Return a server's state; where it is shown alone, with its best source."""
+    """Return the state; its source is the best one where one server is shown alone."""
     alone = snapshot.shown_source or snapshot.server
     via = better.get(state.source) if alone else None
     return replace(state, via=via) if via else state

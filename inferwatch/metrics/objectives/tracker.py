@@ -127,9 +127,9 @@ class SloTracker:
     # Readings.
 
     def take(self, slo: WatchedSlo) -> bool:
-        """Set the objectives.
+        """Set objectives that a source reports, unless the user has given some.
 
-        Return whether they apply, as the viewer's take precedence.
+        Return whether they apply.
         """
         if self._chosen is None:
             self._hold(slo)
@@ -163,13 +163,13 @@ class SloTracker:
         return self._requests.tellers.get(request.source, ())
 
     def give_up(self, source: str) -> None:
-        """Judge ended requests by what is known, as nothing more is reported."""
+        """Judge ended requests by what is known, as no more will be reported."""
         for request in [*self._waiting]:
             if source in {"", request.source}:
                 self._judge(request)
 
     def classed(self, request: Request) -> None:
-        """Judge a request again if its class changed its clause."""
+        """Judge a request again if, by its class, other objectives apply to it."""
         if not request.judged:
             return
         clause = self._clause(request)
@@ -275,7 +275,7 @@ class SloTracker:
 
     @property
     def said(self) -> tuple[WatchedSlo, ...]:
-        """All objectives in force, for the Model of one server."""
+        """All objectives in force, to be passed to the Model of one server."""
         return tuple(self._by_source.values())
 
     def state(
@@ -374,7 +374,7 @@ class SloTracker:
 
 
 def _names(request: Request) -> tuple[str | None, ...]:
-    """Return the names of a request's class; the first that a clause names counts."""
+    """Return names that objectives may be set for; the first match counts."""
     priority = None if request.priority is None else str(request.priority)
     return request.class_name, request.header, request.lora, priority
 

@@ -203,7 +203,7 @@ class Attribution:
                 yield source, ordinal, span[1] - span[0]
 
     def refresh(self, live: Iterable[Request]) -> None:
-        """Update what queued requests wait for, by the latest step of their rank."""
+        """Update the cause for which each queued request has waited longest."""
         now: dict[Key, tuple[list[int], int]] = {}
         for request in live:
             wait = request.wait

@@ -152,8 +152,8 @@ class RequestIndex:
     def end(self, request: Request) -> None:
         """Mark a request as ended.
 
-        The latest to end have rows; older ones are forgotten once front end and engine
-        both ended them.
+        Only the latest ended requests have rows. Others are forgotten once front end
+        and engine both reported their end.
         """
         self._leave(request)
         request.ended = True

@@ -54,7 +54,7 @@ class RateCurve(msgspec.Struct, array_like=True):
     """Time, count so far, and time covered so far."""
 
     def add(self, from_ns: int, to_ns: int, count: int) -> None:
-        """Add ``count`` between two moments, in order of time."""
+        """Count ``count`` events between two moments; calls are in order of time."""
         if not self.points:
             self.points.append((from_ns, 0, 0))
         at_ns, counted, covered_ns = self.points[-1]
@@ -102,7 +102,7 @@ class LevelCurve(msgspec.Struct, array_like=True):
         thin(self.changes)
 
     def columns(self, grid: Grid, now_ns: int) -> Column:
-        """Return the value at the end of each bin; of the present bin, now."""
+        """Return the value at the end of each bin, or now in the latest bin."""
         times = np.array([t_ns for t_ns, _ in self.changes], np.int64)
         ends = np.minimum(grid.edges_ns()[1:] - 1, now_ns)
         after = np.searchsorted(times, ends, side="right").tolist()

@@ -85,7 +85,7 @@ class Pool:
         return float(least / self.n), float(most / self.n)
 
     def _bracket(self, low: int, high: int) -> Bracket:
-        """Return the bracket between two bounds, given by their place."""
+        """Return the bracket from the bound before ``low`` to the bound at ``high``."""
         bounds = self._bounds
         first = min(float(bounds[0]), 0.0) if len(bounds) else 0.0
         return Bracket(
@@ -96,7 +96,7 @@ class Pool:
     def _interpolated(self) -> dict[str, float]:
         """Return percentiles as Grafana shows them.
 
-        None for histograms of unequal bounds.
+        Empty where several histograms with different bounds are pooled.
         """
         if len(self._parts) != 1:
             return {}

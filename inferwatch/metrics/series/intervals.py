@@ -79,10 +79,11 @@ def mean_interval(values: Numbers) -> Interval:
 
 
 def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
-    """Return how many independent values say as much about the share of ones.
+    """Return how many independent values show a share of ones as exactly.
 
-    ``good`` are zeros and ones in order of time; 0 where nothing can be said. Few ones
-    do not show how long the memory is; the latencies behind them (``series``) may.
+    ``good`` are zeros and ones in order of time. Few ones do not show for how long
+    values depend on each other; the latencies behind them (``series``) may. 0 where
+    that is not known.
     """
     long_enough = [each for each in series if len(each) >= FEWEST]
     worth = [effective_size(each) for each in (good, *long_enough)]
@@ -152,7 +153,7 @@ def autocovariance(values: Numbers) -> Numbers:
 
 
 def _by_sequence(covariance: Numbers) -> float:
-    """Return the memory by Geyer's sequence, at most half of the series."""
+    """Return the autocorrelation time by Geyer's sequence, at most half the series."""
     n = len(covariance)
     seen = 1 - np.arange(n) / n
     length = 1.0
@@ -168,7 +169,10 @@ def _by_sequence(covariance: Numbers) -> float:
 
 
 def _by_neighbours(r: float, n: int) -> float:
-    """Return the memory of a first-order autoregression, at its coefficient's bound."""
+    """Return the autocorrelation time of a first-order autoregression.
+
+    The upper bound of its coefficient is used.
+    """
     raised = min(r + (1 + 4 * max(r, 0.0)) / n, 0.9999)
     bound = math.tanh(math.atanh(raised) + ONE_SIDED_Z / math.sqrt(n - 3))
     bound = min(max(bound, 0.0), 0.9999)
@@ -193,10 +197,10 @@ def student_t(freedom: int) -> float:
 
 
 def at_least(values: Numbers, share: float) -> float | None:
-    """Return a lower bound of a quantile that one or two hiccups do not raise.
+    """Return a lower bound of a quantile that one or two disturbances do not raise.
 
-    It is the value at the lower of the binomial's ranks, for as many independent values
-    as EPISODES stretches show. It is no interval.
+    It is the value at the lower of the binomial's ranks. How many values count as
+    independent follows from the means of EPISODES stretches. None without a bound.
     """
     n = len(values)
     if n == 0:

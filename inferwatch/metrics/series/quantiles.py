@@ -34,10 +34,7 @@ def weak_percentiles(n: int) -> tuple[str, ...]:
 
 
 def of_weighted(values: Ints, weights: Ints, unit: int) -> Quantiles:
-    """Return the quantiles of values with weights.
-
-    ``unit`` of the values' units make one of the result's.
-    """
+    """Return the quantiles of values with weights, divided by ``unit``."""
     n = int(weights.sum())
     if n == 0:
         return Quantiles()
@@ -64,8 +61,8 @@ def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
     """Return the values at these ranks, without sorting them all.
 
     A double's bits grow with its value, so their upper part defines narrow cells, finer
-    for small values. Only the cells that hold a wanted rank are sorted. Values of one
-    are alone in their cell: between the bits of zero and one lie a million cells.
+    for small values. Only the cells that hold a wanted rank are sorted. Zeros are in
+    the cell of 1, which has no other values.
     """
     cells = np.maximum(values, 1).astype(np.float64).view(np.int64) >> CELL_SHIFT
     cells -= cells.min()

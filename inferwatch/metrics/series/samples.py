@@ -45,12 +45,12 @@ class Block(Protocol):
 
     @property
     def sums(self) -> Ints:
-        """Sums of all columns but the time, as are the maxima."""
+        """The sum of each column except the time."""
         ...
 
     @property
     def maxima(self) -> Ints:
-        """The largest value of each column, at least 0."""
+        """The largest value of each column except the time, at least 0."""
         ...
 
 

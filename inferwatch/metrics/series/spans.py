@@ -105,7 +105,7 @@ class Spans:
                 self._put(rows, values, lengths[:, None])
 
     def over(self, now_ns: int, window: Window) -> Floats:
-        """Return the reduction of all bins in the window that ends now."""
+        """Return the bins of the window that ends now, reduced to one row."""
         level = self._levels[window]
         if window.value is None:
             return self._together(level.rows[: level.count])

@@ -251,7 +251,7 @@ class Counted:
         return restarted
 
     def _before(self, now: Floats, seen: Floats, newborn: Bools) -> Floats:
-        """Return the values to compare with where a column is new.
+        """Return the earlier totals; for columns that are new, those to compare with.
 
         A server that had counted nothing counts from zero, and so does a finish reason
         not seen before; for other columns the increase is unknown.

@@ -121,7 +121,7 @@ class ScrapedServer:
 
     @property
     def answers(self) -> bool | None:
-        """Whether it answers; None before the first scrape."""
+        """Whether the server answers; None before the first scrape."""
         if self.contact is not None:
             return self.contact.answers
         return True if self.ranks else None

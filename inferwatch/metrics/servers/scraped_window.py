@@ -483,7 +483,7 @@ class ScrapedWindow:
         name: str,
         ranks: Sequence[tuple[ScrapedRank, Increase | None]],
     ) -> ServerState:
-        """Return a rank's state.
+        """Return the state of these ranks as one row.
 
         Rebuilt only after a change, as there can be hundreds.
         """

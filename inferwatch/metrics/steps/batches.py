@@ -44,7 +44,10 @@ def kind_of(graph: int, prefill_requests: int) -> int:
 
 
 def table_of(rows: BatchRows) -> Ints:
-    """Return steps, nanoseconds and tokens by line: batches, mixed steps, graphs."""
+    """Return steps, nanoseconds and output tokens, a line for each kind of step.
+
+    The lines are decode steps by batch size, mixed steps, and steps by graph mode.
+    """
     line = np.searchsorted(_STARTS, np.maximum(rows.batch, 1), "right") - 1
     line[rows.kind & 1 == 1] = MIXED
     graph = np.minimum(rows.kind >> 1, GRAPHS - 1) + MIXED + 1

@@ -350,7 +350,7 @@ def gap_ns(before: Step | None, step: Step) -> int:
 
 
 def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
-    """Return the info with data_parallel; ranks of a dense model each report 1."""
+    """Return the info with all ranks counted; those of a dense model report 1."""
     if (info.data_parallel or 1) >= ranks:
         return info
     return msgspec.structs.replace(info, data_parallel=ranks)

@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """The first line of the sentence, without the log."""
+        """The first line of the verdict's sentence, without log lines."""
         return self.sentence.partition("\n")[0]
 
 

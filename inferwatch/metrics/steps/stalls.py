@@ -329,7 +329,7 @@ class StallFinder:
             yield from self._starved.going_on(pace.starved, source)
 
     def _close(self, pace: Pace) -> None:
-        """End a slice, and check whether it is slower than usual."""
+        """End a slice of time, and check whether decode was slower in it than usual."""
         now = pace.now
         if not now.steps:
             return

@@ -274,7 +274,7 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
 
 
 def _known(readings: RequestReadings, name: str) -> int | None:
-    """Return the first value reported, before any later prefix cache lookup."""
+    """Return the first value that events give for a field; None without any."""
     values = (getattr(each, name) for each in readings.events)
     return next((each for each in values if each is not None), None)
 
@@ -354,7 +354,7 @@ def _follow(
 
 
 def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:
-    """Return the step without other members."""
+    """Return the step with this request as its only member."""
     return msgspec.structs.replace(
         step,
         members=[] if own is None else [ordinal],
@@ -409,7 +409,10 @@ def _quantile(ordered: Sequence[int], share: float) -> int | None:
 
 
 def _companions(walked: RequestWalk, ordinal: int | None) -> list[tuple[int, int, int]]:
-    """Return requests in prefill in steps of this one: ordinal, tokens, steps."""
+    """Return other requests whose prefill shared steps with this one.
+
+    Each as ordinal, prompt tokens and number of shared steps.
+    """
     tokens: dict[int, int] = {}
     steps: dict[int, int] = {}
     for own in walked.own:

@@ -60,7 +60,7 @@ class _Ends:
 
 
 def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """Return what hung-up requests cost, and how the other requests fared."""
+    """Return what requests cost whose client hung up, and how the others fared."""
     book = evidence.book
     hung = [each for each in book.records if each.failure == HUNG_UP]
     numbers: dict[str, Any] = {"hung_up": len(hung), **_stayed(book)}
@@ -174,7 +174,7 @@ def _wasted_share(
 
 
 def _read(record: RequestRecord, book: LoadBook) -> int:
-    """Return the tokens that reached the client; of a cut-off answer, its chunks."""
+    """Return the tokens that reached the client; of an aborted answer, its chunks."""
     if record.output_tokens is not None:
         return record.output_tokens
     return 0 if record.first_token_ns is None else 1 + len(book.gaps_of(record))

@@ -128,7 +128,10 @@ def _over_ns(records: Sequence[RequestRecord], trail: EngineTrail | None) -> int
 
 
 def _empty_ns(trail: EngineTrail, since_ns: int) -> int | None:
-    """Return the start of the first step since then that left no request waiting."""
+    """Return the start of the first step from ``since_ns`` on that left none waiting.
+
+    None if there was no such step.
+    """
     starts = trail.step_starts_ns
     for place in range(bisect_left(starts, since_ns), len(starts)):
         if not trail.waiting[place]:
