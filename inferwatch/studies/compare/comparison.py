@@ -186,7 +186,7 @@ class Comparison:
 
     @property
     def inconclusive(self) -> bool:
-        """Whether no condition failed, but an open one counts as a failure."""
+        """Whether a condition that must be decided is undecided, and none failed."""
         opens = [e for e in self._checks if e.outcome is ConditionOutcome.OPEN]
         return any(each.open_fails for each in opens) and not self.failed
 
@@ -216,7 +216,10 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
 
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
-    """The pair with the places of its changes, and of unclear ones for a time."""
+    """The pair with where each metric changed: for which requests, or when.
+
+    Of inconclusive metrics, only changes limited to some of the time are added.
+    """
     if pair.void or not rules.places:
         return pair
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
@@ -247,7 +250,7 @@ class _Drawing:
         return self._drawn[metric.key]
 
     def drawn_with(self, metric: JudgedMetric, place: int, long: float) -> Resampled:
-        """The metric resampled with the same blocks as the side at ``place``."""
+        """The metric resampled with the same blocks as the side at index ``place``."""
         blocks = place, blocks_for(long, MEMORIES_MADE_UP_FOR)
         if blocks not in self._draws:
             seed = (self._rules.seed, *blocks)
@@ -318,7 +321,10 @@ class _Pairing:
         )
 
     def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
-        """The difference of two p99, one from too few values, if it is significant."""
+        """The difference of two p99s that is significant though one has too few values.
+
+        None for other metrics, or if it is not significant.
+        """
         a, b = self._a.value_of(metric), self._b.value_of(metric)
         nearer = nearer_than(metric)
         if self._repeated or nearer is None or a is None or b is None:
@@ -330,7 +336,10 @@ class _Pairing:
         return tails if tails.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:
-        """Length of the shorter session, or of paired ratios, in memories."""
+        """Length of the shorter session in autocorrelation times of the metric.
+
+        If requests are paired, those of the series of ratios.
+        """
         if metric.key not in self._long:
             self._long[metric.key] = self._measured_memories(metric)
         return self._long[metric.key]
@@ -447,14 +456,14 @@ class _Pairing:
         return too_short(self._memories(metric), metric.share)
 
     def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
-        """How many more requests would give enough values for the percentile."""
+        """How many more requests would give the percentile enough values, if known."""
         n = min(self._a.n_of(metric), self._b.n_of(metric))
         if not n:
             return None
         return self._more(max(metric.least_n / n, self._too_short(metric)))
 
     def _more(self, times: float) -> int | None:
-        """How many more requests make ``times`` as many; None if that is too many."""
+        """How many more requests are needed for ``times`` as many; None if too many."""
         if times > MOST_TIMES:
             return None
         return _round_up(self._requests * (times - 1))

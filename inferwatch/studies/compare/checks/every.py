@@ -85,7 +85,7 @@ def check_model(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
-    """A doubt if the same plan gave prompts of other lengths: the tokenizer differs.
+    """Warn if the same plan gave prompts of other lengths: the tokenizer differs.
 
     The tokenizer is not recorded, but the same plan and seed send the same text.
     """
@@ -108,7 +108,7 @@ def _differ(before: float, after: float) -> bool:
 
 
 def check_engine(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Name vLLM's versions; a difference is no doubt, as it may be what is compared."""
+    """Name the versions of vLLM; they may differ, as that may be what is compared."""
     versions = _values(VERSIONS[0], a, b)
     good = _both("ran on vLLM", versions, VERSIONS[0], a, b)
     if len(versions) > 1:
@@ -139,7 +139,10 @@ def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Name differing engine settings; no doubt, as they may be what is compared."""
+    """Name the engine settings that differ between A and B: what is compared.
+
+    Only settings that differ between runs of one side cast doubt on the comparison.
+    """
     both = [run.configuration for run in (*a.runs, *b.runs)]
     if not all(any(each.values()) for each in both):
         return judged("settings", [], None)
@@ -174,7 +177,7 @@ def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
 def _both(
     verb: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
 ) -> str | None:
-    """A sentence on the value in all runs; None if it is unknown for any run."""
+    """A sentence ``Both <verb> <values>.``; None if a run's value is unknown."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
     return f"Both {verb} {', '.join(values)}." if None not in set(every) else None
 

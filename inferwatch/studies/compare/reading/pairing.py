@@ -77,7 +77,7 @@ class SharedSchedule:
 
 
 def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None:
-    """The common requests; None if sessions were sent others or at other times."""
+    """The requests that all sessions were sent at the same times; None without any."""
     known = [each for each in schedules if each is not None]
     if len(known) < len(schedules) or len(known) < 2:
         return None
@@ -104,7 +104,7 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
 
 
 def _late(first: PlannedRequests, other: PlannedRequests) -> int:
-    """The likeliest delay of the other's schedule, if both are the same.
+    """How much later the other session was sent the same requests, most likely.
 
     Either may begin with requests that the other lacks: a load that repeats a session
     does not know requests that were never answered.

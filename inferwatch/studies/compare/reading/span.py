@@ -56,7 +56,7 @@ class ComparedSpan:
 
     @property
     def to_s(self) -> float:
-        """End of the span in seconds since the origin; by default the last send."""
+        """End of the span in seconds since the origin."""
         return (self.end_ns - self.origin_ns) / NS_PER_S
 
     @property

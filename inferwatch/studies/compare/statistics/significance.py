@@ -128,7 +128,10 @@ class Difference:
         return low, high
 
     def _between(self, draws: Floats, value: float, alpha: float) -> Interval:
-        """The interval from draws; each side uses its own draws' spread."""
+        """The interval of ``value`` by the quantiles of its draws.
+
+        Beyond the draws, each end continues with the spread of the draws on its side.
+        """
         deviate = t_beyond(alpha, int(self._freedom)) * self._widening
         tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(draws)
         low, high = map(
@@ -236,7 +239,7 @@ def freedom_of(variances: Interval, blocks: tuple[float, float]) -> float:
 
 
 def widening(variances: Interval, blocks: tuple[float, float]) -> float:
-    """Correct for resampling b blocks giving only 1 - 1/b of the variance."""
+    """Factor to widen intervals by: b blocks show only 1 - 1/b of the variance."""
     together = sum(variances)
     if together <= 0:
         return 1.0

@@ -142,7 +142,11 @@ def _most(orders: Floats) -> Floats:
 
 
 def _best(leaning: Floats, least: int, memory: float) -> tuple[int, int]:
-    """The best period; one with two ends only if it is far better than with one."""
+    """The period that stands out most.
+
+    One with both ends inside the span is taken only if it stands out much more than
+    one that begins or ends with the span.
+    """
     length = len(leaning)
     begin, end = _stretches(length, least)
     distances = _standing(_upto(leaning), begin, end, length)

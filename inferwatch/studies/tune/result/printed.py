@@ -150,7 +150,7 @@ ABOUT = (
 
 
 def _follows(result: TuneResult) -> Iterator[str]:
-    """What limits the best setting, and what it costs elsewhere."""
+    """What limits the best setting, and which other numbers it makes worse."""
     if result.binds:
         yield f"At the best setting {result.binds}."
     if result.costs:
@@ -161,7 +161,7 @@ def _follows(result: TuneResult) -> Iterator[str]:
 
 
 def shows_no_cost(result: TuneResult) -> bool:
-    """Whether a cost would be known, as both settings were measured repeatedly."""
+    """Whether best and present setting were measured often enough to compare."""
     best, present = result.best, result.present
     return (
         best is not None

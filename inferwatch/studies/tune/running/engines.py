@@ -99,7 +99,7 @@ class TunedEngines(Protocol):
         ...
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """Bring an engine to a point, by a restart if live limits do not suffice.
+        """Give an engine this setting, by a restart if live limits do not suffice.
 
         No requests are in flight afterwards.
 
@@ -218,7 +218,7 @@ class OwnEngines:
         return self._life
 
     async def present(self, space: Space) -> Point:
-        """The present setting: from user, flags, or an engine started for that."""
+        """The present setting: as the user gave it, else as an engine starts."""
         values = dict(space.present.flags)
         base = self._config(Point(flags=())).flags
         _, chosen = split_present(base, space.variables)
@@ -245,7 +245,7 @@ class OwnEngines:
         )
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """Reach the point by changing limits if possible, else by a restart."""
+        """Give an engine this setting, by live limits or else by a restart."""
         if not await self._turned(point):
             await self._started(point, start)
         if self._engine is None or self._life is None:
@@ -287,7 +287,10 @@ class OwnEngines:
         return False
 
     async def _started(self, point: Point, start: Point) -> None:
-        """Start with the larger setting if possible, as it serves others, too."""
+        """Start an engine that can serve this setting.
+
+        It starts with ``start`` if possible, a larger setting that others can use, too.
+        """
         if start != point and not self._is_fixed:
             await self._begin(start)
             if await self._turned(point):
@@ -400,7 +403,7 @@ class AttachedEngine:
         return present
 
     async def reach(self, point: Point, start: Point) -> Reached:  # noqa: ARG002
-        """Reach the point by changing limits; fails if it exceeds the start values."""
+        """Change the limits to this setting; it may not exceed the start values."""
         self._news.stage(TuneStage.TURNING)
         await self._until_idle()
         turner = await self._opened()

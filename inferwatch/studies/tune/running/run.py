@@ -473,7 +473,7 @@ class TuneRun:
         return None, record
 
     async def _reach(self, point: Point, stop: asyncio.Event) -> Reached:
-        """Bring an engine to the point.
+        """Give an engine this setting.
 
         Raises:
             PointRefusedError: this point, or a larger one, did not start.
@@ -519,7 +519,10 @@ class TuneRun:
         self._enter(TuneStage.CHECKING)
 
     def _asks(self, record: TrialRecord) -> bool:
-        """Whether to send fixed prompts: once per setting, twice for the present."""
+        """Whether to send fixed prompts in this trial, to compare the answers.
+
+        They are sent once per setting, twice for the present one.
+        """
         times = ASKED_TIMES if record.point == self._state.space.present else 1
         return bool(self._plan.answers) and record.repeat < times
 

@@ -135,7 +135,10 @@ async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | 
 async def _all(
     session: LoadSession, task: TrialTask, stop: asyncio.Event
 ) -> str | None:
-    """Apply the load, then send the fixed prompts if wanted."""
+    """Apply the load, then send the fixed prompts if wanted.
+
+    Returns why nothing was measured, or None.
+    """
     failure = await _load(session, task, stop)
     if failure is None and task.ask_answers is not None and not stop.is_set():
         task.ask_answers()
@@ -163,7 +166,10 @@ async def _load(
 async def _find_knee(
     session: LoadSession, task: TrialTask, stop: asyncio.Event
 ) -> str | None:
-    """Search the highest rate that meets the objectives, all within one session."""
+    """Search the highest rate that meets the objectives, all within one session.
+
+    Returns why nothing was measured, or None.
+    """
     load = task.load
     search = RateSearch(load.rate_per_s or 1.0, DEFAULT_SHARE)
     while (rate := search.next_rate()) is not None and not stop.is_set():

@@ -17,7 +17,7 @@ class EngineLife:
     """As in :attr:`TrialRecord.life`; None means that of the latest trial."""
 
     def reaches(self, point: Point) -> bool:
-        """Whether the point needs no restart."""
+        """Whether the engine can be given this setting without a restart."""
         return _covers(self.start, point)
 
 
@@ -28,7 +28,7 @@ def life_for(
 
     Live limits can only be lowered, so it has the largest values of all points that may
     still be measured and need no other flags. If an engine that large failed to start,
-    a smaller setting that still reaches most of them.
+    it is a smaller one that still reaches most of them.
     """
     failed = [
         each.point for each in trials if each.record.outcome is TrialOutcome.NOT_STARTED

@@ -272,7 +272,10 @@ class _Judge:
         return max(score, self._best.span[1]) if self._best.span else score
 
     def _rate_error(self) -> float | None:
-        """Three times the self-check's error; None if the model proves wrong."""
+        """The relative error to allow a predicted rate: three times the self-check's.
+
+        None if that is so large that the model must be wrong.
+        """
         measured = self._what_if.measured.output_tokens_per_s
         ratio = _ratio(self._what_if.simulated.output_tokens_per_s, measured)
         if ratio is None or abs(ratio - 1) > MOST_RATE_ERROR:

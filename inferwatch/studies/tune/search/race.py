@@ -153,7 +153,7 @@ class _Race:
         return self._within_time(trials, self._starts_of(racing, rounds))
 
     def _starts_of(self, racing: Sequence[Point], rounds: Sequence[int]) -> int:
-        """Estimated starts: each round visits the engines of the remaining points."""
+        """Estimated engine starts, one for each set of restart flags in each round."""
         groups = {point.restart_flags for point in racing}
         runs = self._life is not None and self._life.start.restart_flags in groups
         if len(groups) < SEVERAL:
@@ -187,7 +187,7 @@ class _Race:
     def _contenders(self, ahead: int = 1) -> list[Point]:
         """The points still in the race that have the fewest trials.
 
-        ``ahead`` - 1 is how many more trials than the fewest are allowed.
+        Points with up to ``ahead`` - 1 more trials are included.
         """
         if self._best is None:
             return []
@@ -272,7 +272,11 @@ class _Race:
         return None
 
     def _has_cost_enough(self) -> bool:
-        """Whether trials since its last one cost as much as an engine only for it."""
+        """Whether it is time to measure the present setting again.
+
+        It is once the trials since its last one took ``EVERY`` times as long as another
+        trial of it, with an engine start, would take.
+        """
         since = self._since_present()
         starts = len({each.record.life for each in since})
         spent_s = len(since) * self._rules.trial_s + starts * self._rules.start_s

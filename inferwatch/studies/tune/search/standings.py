@@ -177,7 +177,7 @@ def standings(
 def machine_drift(
     space: Space, rules: SearchRules, trials: Sequence[Trial]
 ) -> float | None:
-    """Relative difference between the machine's fastest and slowest times.
+    """Relative difference between the machine at its fastest and at its slowest.
 
     From the scores of all points together; None before anything was measured twice.
     """
@@ -268,7 +268,10 @@ def _own_spread(trial: Trial, goal: Goal) -> float | None:
 
 
 def _unscored(count: _Counted, *, beside: bool = False) -> PointStanding:
-    """The standing without a score; near the best, predictions do not count."""
+    """The standing of a point that has no score.
+
+    With ``beside``, predictions that would drop it are ignored.
+    """
     dropped = count.out or (None if beside else count.left_out)
     return PointStanding(
         point=count.point,
@@ -400,7 +403,7 @@ class _Fit:
         self.drift = math.expm1(float(moves))
 
     def _worst(self, values: Floats, place: int, top: float) -> bool:
-        """Whether a trial of the point is worse than the best by FARTHEST."""
+        """Whether a trial of the point is worse than the best by at least FARTHEST."""
         return bool((values[self._whose == place] <= top - FARTHEST).any())
 
     def score(self, place: int) -> float:
@@ -457,7 +460,7 @@ class _Fit:
         return span[1] < 1 / times if self.sign > 0 else span[0] > times
 
     def is_surely_worse(self, place: int, other: int) -> bool:
-        """Whether it is surely worse than the other."""
+        """Whether a point is surely worse than the other."""
         span = self.ratio_span(place, other)
         return span is not None and self.is_worse(span)
 
@@ -472,7 +475,7 @@ class _Fit:
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
     def _freedom_of(self, place: int, other: int | None = None) -> float:
-        """Degrees of freedom of a level, or of a difference (Welch)."""
+        """Degrees of freedom of a point's mean, or of a difference of two (Welch)."""
         if not self.freedom:
             return FARTHEST_FREEDOM
         freedom = own = float(self._freedoms[place])
@@ -487,7 +490,7 @@ class _Fit:
         return max(math.floor(freedom * steps) / steps, LEAST_FREEDOM)
 
     def _around(self, at: float, error: float | None, reach: float) -> Interval | None:
-        """The interval of ``reach`` standard errors on either side."""
+        """The interval ``reach`` standard errors around ``at``; None without these."""
         if error is None:
             return None
         away = reach * error
@@ -573,7 +576,7 @@ def _drift(count: int) -> Floats:
 
 
 def _starts(lives: Floats) -> Floats | None:
-    """Which trials share an engine start; None if all do, or no two."""
+    """A matrix of which trials share an engine start; None if all do, or no two."""
     same = lives[:, None] == lives
     if same.all() or same.sum() == len(lives):
         return None
