@@ -237,7 +237,10 @@ def _bar(start: int, end: int, whole: int) -> str:
 
 
 def _alike(spans: Sequence[StorySpan]) -> list[tuple[StorySpan, ...]]:
-    """Merge prefill chunks, and the pauses between them."""
+    """Group the spans to be shown on one line.
+
+    Consecutive prefill chunks are one group, and the pauses between them another.
+    """
     prefill = {SpanKind.CHUNK, SpanKind.LEFT_OUT}
     groups: list[tuple[StorySpan, ...]] = []
     for together, group in groupby(spans, key=lambda each: each.kind in prefill):
