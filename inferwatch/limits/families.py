@@ -55,7 +55,11 @@ FullLayers = Callable[[Mapping[str, Any], int], int]
 
 
 def _last_of(every: int, key: str = "") -> FullLayers:
-    """Return a function that counts every n-th layer, as the last of its group."""
+    """Return a function that counts the layers with full attention.
+
+    They are every n-th, the last of each group of n, unless the config's ``key`` says
+    otherwise.
+    """
 
     def full_layers(text: Mapping[str, Any], layers: int) -> int:
         pattern = text.get(key)
@@ -67,7 +71,10 @@ def _last_of(every: int, key: str = "") -> FullLayers:
 
 
 def _lettered(pattern: str, layers: int) -> int:
-    """Layers marked G in a pattern such as LLLG, and the last one, as in EXAONE 4."""
+    """Number of full-attention layers: those marked G in a pattern, and the last one.
+
+    A pattern such as LLLG repeats over the layers, as in EXAONE 4.
+    """
     if not pattern or set(pattern) - {"L", "G"}:
         raise ShapeError(f"{PATTERN} is {pattern!r:.40}, not of L and G alone")
     return sum(
@@ -77,17 +84,23 @@ def _lettered(pattern: str, layers: int) -> int:
 
 
 def _first_of(every: int) -> FullLayers:
-    """Return a function that counts every n-th layer, as the first of its group."""
+    """Return a function that counts the layers with full attention.
+
+    They are every n-th, the first of each group of n.
+    """
     return lambda _, layers: -(-layers // every)
 
 
 def _below(text: Mapping[str, Any], layers: int) -> int:
-    """Number of layers before ``max_window_layers``."""
+    """Number of full-attention layers: those before ``max_window_layers``."""
     return min(first_number(text, ("max_window_layers",)) or 0, layers)
 
 
 def _without_positions(text: Mapping[str, Any], layers: int) -> int:
-    """Number of layers that ``no_rope_layers`` marks with 0, else every fourth."""
+    """Number of full-attention layers: those without rotary positions.
+
+    They are marked with 0 in ``no_rope_layers``; without it, every fourth is one.
+    """
     named = items(text, "no_rope_layers")
     if named:
         return named[:layers].count(0)

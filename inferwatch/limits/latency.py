@@ -11,7 +11,7 @@ from inferwatch.limits.step import StepCosts, StepSums, floor_s
 
 
 def prefill_flops(shape: ModelShape, tokens: int, *, causal: bool = False) -> float:
-    """FLOP of a prompt, by the usual formula: 2·P·T + 4·L·T²·d of attention.
+    """FLOP to prefill a prompt, by the usual formula: 2·P·T + 4·L·T²·d of attention.
 
     Kaplan et al., arXiv 2001.08361, table 1. This is the full square, of which causal
     kernels compute half. ``StepCosts.work`` leaves out the input embedding, and counts
@@ -23,7 +23,7 @@ def prefill_flops(shape: ModelShape, tokens: int, *, causal: bool = False) -> fl
 
 
 def decode_flops(shape: ModelShape, context: int) -> float:
-    """FLOP of one token after a context, by the usual formula: 2·P + 4·L·S·d."""
+    """FLOP to generate a token after a context, by the usual formula: 2·P + 4·L·S·d."""
     attended = 4 * shape.layers * context * shape.heads * shape.head_dim
     return 2 * parameters(shape).active + attended
 
@@ -49,7 +49,7 @@ def ttft_floor_s(
 
 
 def e2el_s(ttft_s: float, tpot_s: float, output_tokens: int) -> float:
-    """TTFT + (N − 1) · TPOT, as the first token is in TTFT.
+    """End-to-end latency: TTFT + (N − 1) · TPOT, as the first token is in TTFT.
 
     As MLPerf Inference and vLLM's benchmarks define TPOT.
     """
