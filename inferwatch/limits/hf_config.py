@@ -376,10 +376,7 @@ def _window(
 
 
 def _norms(text: Mapping[str, Any], kind: ModelFamily) -> int:
-    """Number of norms per layer.
-
-    Falcon shares one between parallel attention and FFN.
-    """
+    """Norms per layer; Falcon shares one between parallel attention and FFN."""
     if text.get("use_post_norm"):
         return 2 * kind.norms
     if text.get("model_type") == "falcon" and text.get("parallel_attn", True):

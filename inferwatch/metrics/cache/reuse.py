@@ -232,10 +232,7 @@ class Reuse:
         )
 
     def saved(self, parts: Parts) -> SavedReuses:
-        """Return the state that checkpoints keep.
-
-        Old hashes are in parts that do not change.
-        """
+        """Return the state for a checkpoint; old hashes are in lasting ``parts``."""
         ranks = []
         for (source, number), rank in self._ranks.items():
             seen = np.array([*rank.seen], np.uint32)
@@ -274,10 +271,7 @@ class Reuse:
             self._ranks[state.source, state.rank] = rank
 
     def _rank(self, prompt: PromptBlocks, pool: int) -> RankReuse | None:
-        """Return the state of a rank.
-
-        It is reset if its pool or share of hashes changed.
-        """
+        """Return a rank's state, reset if its pool or share of hashes has changed."""
         key = prompt.source, prompt.rank
         rank = self._ranks.get(key)
         if rank is None and len(self._ranks) >= MOST_RANKS:

@@ -152,10 +152,7 @@ class MemoryTracker:
         return waste / roomy if waste is not None and roomy else None
 
     def saved(self, parts: Parts) -> SavedMemory:
-        """Return the state that checkpoints keep.
-
-        Counters and samples are saved apart.
-        """
+        """Return the state for a checkpoint, without counters and samples."""
         return SavedMemory(
             maps=self._maps.saved(parts),
             reuse=self._reuse.saved(parts),

@@ -163,19 +163,13 @@ class Facts:
         return self.bound_share(*BoundBy)
 
     def ttft_share(self, *causes: Cause) -> float | None:
-        """Return the share of TTFT due to these causes, 0-1.
-
-        None without first tokens.
-        """
+        """Return these causes' share of TTFT, 0-1; None without first tokens."""
         if not self.ttft_ns:
             return None
         return sum(self.spent_ns.get(each, 0) for each in causes) / self.ttft_ns
 
     def ttft_s(self, *causes: Cause) -> float | None:
-        """Return the mean time that these causes add to TTFT.
-
-        None without first tokens.
-        """
+        """Return the mean TTFT due to these causes; None without first tokens."""
         if not self.ttft_n:
             return None
         spent_ns = sum(self.spent_ns.get(each, 0) for each in causes)
@@ -215,10 +209,7 @@ class Facts:
         return tuple(g for g in there if g.info.uuid in uuids) if uuids else there
 
     def setting(self, name: str) -> Setting:
-        """Return a setting as the engine reports it.
-
-        None if unknown or engines differ.
-        """
+        """Return an engine setting; None if unknown, or if engines differ in it."""
         if name in self.settings:
             return self.settings[name]
         place = INFO_FIELDS.get(name)

@@ -89,10 +89,7 @@ class FindingTracker:
                 del self._watched[diagnosis.NAME]
 
     def all(self) -> tuple[Finding, ...]:
-        """Return the present findings, costliest first.
-
-        Fallbacks only if no others hold.
-        """
+        """Return present findings, costliest first; fallbacks if no others hold."""
         findings = [each.shown for each in self._watched.values() if each.shown]
         fallbacks = {each.NAME for each in DIAGNOSES if each.FALLBACK}
         telling = [each for each in findings if each.name not in fallbacks]

@@ -185,10 +185,7 @@ class FindingWatch:
     """Facts of the latest tick; not saved."""
 
     def findings(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Finding, ...]:
-        """Return the present findings of all servers, costliest first.
-
-        Equal ones are merged.
-        """
+        """Return present findings, costliest first; equal ones are merged."""
         if not servers:
             return self.tracker.all()
         by_name: dict[str, list[Finding]] = {}

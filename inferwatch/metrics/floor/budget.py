@@ -153,10 +153,7 @@ class Budget:
     def _floor_s(
         self, smaller: ModelShape, decode: OperatingPoint | None
     ) -> float | None:
-        """Return the floor of a decode step with the smaller shape.
-
-        None where unknown.
-        """
+        """Return a decode step's floor with the smaller shape; None if unknown."""
         needs, steps = self.needs, self.decoding
         if needs is None or needs.shape is None or not steps.rows:
             return None

@@ -369,10 +369,7 @@ class HostTracker:
         servers: dict[str, set[int]],
         grid: Grid | None,
     ) -> tuple[HostState, ...]:
-        """Return the state of each host.
-
-        ``servers`` maps the servers shown to their pids.
-        """
+        """Return each host's state; ``servers`` are the servers shown, with pids."""
         return tuple(
             host.state(now_ns, window, self._lags_on(host, servers), grid)
             for host in self.hosts

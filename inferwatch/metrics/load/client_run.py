@@ -320,10 +320,7 @@ class ClientRun:
         self._pair(times.external_id, times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView:
-        """Return the view of the whole run.
-
-        While it runs, charts use the window's bins.
-        """
+        """Return the whole run's view; during the run, charts use the window's bins."""
         over_ns = self.progress.over_ns
         if over_ns is not None and over_ns <= now_ns:
             now_ns, window = over_ns, Window.SESSION

@@ -103,10 +103,7 @@ def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
 
 
 def host_text(host: HostUse, client: float | None) -> str | None:
-    """Return ``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``.
-
-    None if unknown.
-    """
+    """Return ``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``, if known."""
     roles = host.by_role
     engine = [roles[role] for role in ENGINE_ROLES if role in roles]
     used = {
@@ -371,10 +368,7 @@ class ClientJudge:
         return judge
 
     def quality(self, gaps: Samples, *, ended: bool) -> ClientQuality:
-        """Return the quality as of the last sample.
-
-        Once ended, with the run's verdict.
-        """
+        """Return the latest quality; for an ``ended`` run, with its verdict."""
         if not self._samples:
             return ClientQuality(verdict=self._over_all(gaps))
         measured = self._now(gaps)

@@ -318,10 +318,7 @@ class Model:
 
     @property
     def slo_missed_since_ns(self) -> int | None:
-        """When the share of good requests fell below the target.
-
-        None while it is met.
-        """
+        """When the share of good requests fell below the target; None if met."""
         return self._slo.missed_since_ns
 
     @property
@@ -595,10 +592,7 @@ class Model:
         return self._beside_servers(shown, scraped, source)
 
     def _alone(self, source: str | None) -> "Model | None":
-        """Return the Model of one server.
-
-        None where this Model is of that server alone.
-        """
+        """Return the Model of one server; None if this one has only that server."""
         models = self._models.by_source
         found = models.get(source or "")
         others = bool(models) or self._models.only not in {None, source}

@@ -204,10 +204,7 @@ class SloTracker:
                 self._judge(request)
 
     def _met_lately(self, t_ns: int) -> bool | None:
-        """Return whether objectives were met recently.
-
-        None if too few requests ended.
-        """
+        """Return whether objectives were met lately; None if too few requests ended."""
         for span_ns in SPANS_NS:
             sums = self.totals.after(t_ns - span_ns).sums
             if sums["judged"] >= LEAST_JUDGED:

@@ -304,20 +304,14 @@ class Request:
         return proper and Vantage.ENGINE in tellers and not self._engine_reported_all
 
     def _tokens_of_row(self, state: RequestState, *, by_engine: bool) -> int | None:
-        """Return the output tokens that fit the state.
-
-        None where they are not counted.
-        """
+        """Return output tokens as of the state; None where they are not counted."""
         if not state.live:
             return max(self.output_tokens, self.reported_tokens or 0)
         counted = by_engine and (self.trusted or self.output_tokens > 0)
         return self.output_tokens if counted else None
 
     def as_row(self, tellers: Collection[Vantage]) -> RequestRow:
-        """Return the row for screens, given who reports.
-
-        Rebuilt only after a change.
-        """
+        """Return the row for screens, given who reports; cached until a change."""
         if self.row is None:
             self.row = self._make_row(tellers)
         return self.row

@@ -129,10 +129,7 @@ class SlowLog:
         return Spent(len(requests), sum(totals), by_cause, worst)
 
     def saved(self, parts: Parts) -> SavedSlowLog:
-        """Return the parts that checkpoints keep.
-
-        Past seconds are in parts that do not change.
-        """
+        """Return the state for a checkpoint; past seconds are in lasting ``parts``."""
         lately = (slow for kept in self._lately.values() for slow in kept)
         return SavedSlowLog(
             lately=_saved(lately, SECONDS_A_PART, parts),

@@ -109,10 +109,7 @@ class LevelCurve(msgspec.Struct, array_like=True):
         return tuple(self.changes[i - 1][1] if i else None for i in after)
 
     def mean(self, now_ns: int) -> float | None:
-        """Return the mean over the time in which there was a value.
-
-        None without any.
-        """
+        """Return the mean over the time with a value; None without any."""
         times = [t_ns for t_ns, _ in self.changes]
         spans = [
             (value, max(end_ns - t_ns, 0))

@@ -71,10 +71,7 @@ class Pool:
         )
 
     def share_within(self, limit: float) -> tuple[float, float] | None:
-        """Return the least and greatest share of values up to ``limit``.
-
-        None without any.
-        """
+        """Return the least and greatest share of values up to ``limit``, if any."""
         if not self.n:
             return None
         place = int(np.searchsorted(self._bounds, limit, "right"))

@@ -245,10 +245,7 @@ class History:
         return first * bin_ns, bin_ns, window_bins
 
     def saved(self, parts: Parts) -> SavedHistory:
-        """Return the state that checkpoints keep.
-
-        Full bins are in parts that do not change.
-        """
+        """Return the state for a checkpoint; full bins are in lasting ``parts``."""
         self._close()
         return SavedHistory(
             rolling=[_saved(level.bins, parts) for level in self._rolling.values()],

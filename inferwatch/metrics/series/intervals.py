@@ -52,10 +52,7 @@ _SMALL_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 
 
 def intervals(values: Numbers) -> dict[str, Interval]:
-    """Return the intervals of the mean and of each of PERCENTS.
-
-    ``values`` are in order of time.
-    """
+    """Return intervals of mean and PERCENTS; ``values`` are in order of time."""
     if len(values) == 0:
         return {}
     ordered = np.sort(values)

@@ -166,10 +166,7 @@ class CountTable:
             self._add_tail(cells[~small], weights[~small])
 
     def quantiles(self, unit: int) -> Quantiles:
-        """Return the quantiles of all values.
-
-        A percentile is the lower edge of its cell.
-        """
+        """Return the quantiles of all values, each the lower edge of its cell."""
         self._fetch()
         if self.n == 0:
             return Quantiles()

@@ -143,10 +143,7 @@ class Spans:
         return level.first * level.bin_ns if level.count else None
 
     def saved(self, parts: Parts) -> SavedSpans:
-        """Return the state that checkpoints keep.
-
-        Full chunks are in parts that do not change.
-        """
+        """Return the state for a checkpoint; full chunks are in lasting ``parts``."""
         return SavedSpans(
             [
                 (each.bin_ns, each.first, each.count, _chunks(each, parts))

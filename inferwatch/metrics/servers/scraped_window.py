@@ -211,10 +211,7 @@ class Gained:
         """The longest time that one of them was watched."""
 
     def of(self, name: str) -> int | None:
-        """Return the increase of a counter over all ranks.
-
-        None where no rank has it.
-        """
+        """Return a counter's increase over all ranks; None where none has it."""
         return known_sum(each.of(name) for each in self.increases)
 
     def per_s(self, count: Callable[[Increase], float | None]) -> float | None:

@@ -176,10 +176,7 @@ class Engines:
         self.rank(info.source, info.rank).take_info(info)
 
     def take_config(self, config: ModelConfig) -> None:
-        """Set a rank's model configuration.
-
-        One from the probe, with a dtype, is kept.
-        """
+        """Set a rank's model configuration; a probe's, with a dtype, is kept."""
         key = (config.source, config.rank)
         if config.dtype is not None or key not in self.configs:
             self.configs[key] = config

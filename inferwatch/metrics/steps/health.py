@@ -104,10 +104,7 @@ class HealthTracker:
         return None if self._lost is None else self._lost.t_ns
 
     def saved(self) -> SavedHealth:
-        """Return the state that checkpoints keep.
-
-        Engines and requests are saved apart.
-        """
+        """Return the state for a checkpoint, without engines and requests."""
         return SavedHealth(
             stage=self._stage,
             lost=self._lost,

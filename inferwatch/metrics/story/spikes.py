@@ -132,10 +132,7 @@ def prefilling(step: Step) -> list[tuple[int, int]]:
 def _largest_prefill(
     steps: Sequence[Step], ordinal: int | None
 ) -> tuple[int, int] | None:
-    """Return the other request with most prompt tokens in these steps.
-
-    None without any.
-    """
+    """Return the other request with most prompt tokens in these steps, if any."""
     tokens: dict[int, int] = {}
     for step in steps:
         for member, scheduled in prefilling(step):

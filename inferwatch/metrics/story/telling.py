@@ -212,10 +212,7 @@ Names = Callable[[Collection[int]], dict[int, Name]]
 
 
 def tell(lookup: ReadingLookup, key: str, now_ns: int) -> RequestStory | None:
-    """Return the story of a request as of a moment.
-
-    None where nothing is known of it.
-    """
+    """Return a request's story as of a moment; None where nothing is known of it."""
     readings = gather(lookup, key, now_ns)
     if readings is None:
         return None

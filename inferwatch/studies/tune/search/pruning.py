@@ -274,7 +274,7 @@ class _Judge:
     def _rate_error(self) -> float | None:
         """The relative error to allow a predicted rate: three times the self-check's.
 
-        None if that is so large that the model must be wrong.
+        None if the self-check is so far off that the model must be wrong.
         """
         measured = self._what_if.measured.output_tokens_per_s
         ratio = _ratio(self._what_if.simulated.output_tokens_per_s, measured)
