@@ -38,7 +38,7 @@ def first_number(text: Mapping[str, Any], names: Sequence[str]) -> int | None:
 
 
 def items(text: Mapping[str, Any], name: str) -> list[Any]:
-    """A list; empty if it is not set.
+    """The list at a key; empty if the key is not set.
 
     Raises:
         ShapeError: the value is no list.
@@ -108,12 +108,12 @@ def _without_positions(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _none(_: Mapping[str, Any], __: int) -> int:
-    """No layer has full attention: all have the sliding window."""
+    """Number of full-attention layers: none, as all have the sliding window."""
     return 0
 
 
 def _all(_: Mapping[str, Any], layers: int) -> int:
-    """All layers have full attention, unless ``layer_types`` says otherwise."""
+    """Number of full-attention layers: all, unless ``layer_types`` says otherwise."""
     return layers
 
 

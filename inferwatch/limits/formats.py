@@ -212,7 +212,7 @@ _COMPUTES_IN = {
 def _compressed_tensors(
     quantisation: Mapping[str, Any], *, attention: bool
 ) -> WeightFormat:
-    """Read bits, group size and activations from its first config group."""
+    """The format of weights with ``compressed-tensors``, by its first config group."""
     groups = _mapping(quantisation.get("config_groups"))
     if not groups:
         raise ShapeError("compressed-tensors without config_groups: no bits are told")

@@ -178,7 +178,7 @@ def _processes(snapshot: Snapshot) -> set[object]:
 
 
 def verdict(compared: Differences) -> str:
-    """Return in one sentence which side has changed."""
+    """Return a sentence on whether traffic, server or results have changed."""
     traffic, result = (
         compared.large(ChangeSide.TRAFFIC),
         compared.large(ChangeSide.RESULT),

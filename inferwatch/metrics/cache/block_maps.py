@@ -152,7 +152,7 @@ class RankBlocks:
         )
 
     def picture(self, source: str, rank: int) -> BlockPicture:
-        """Return the picture that screens draw; rebuilt only after a change."""
+        """Return the block map as screens draw it; rebuilt only after a change."""
         if self._picture is None:
             refs = self._references
             states = np.where(refs > 1, BlockState.SHARED, BlockState.PRIVATE)

@@ -315,7 +315,7 @@ class Reuse:
 
 
 def _plausible(prompt: PromptBlocks) -> bool:
-    """Return whether the prompt blocks are consistent."""
+    """Return whether what a probe reports of a prompt's blocks is consistent."""
     hashes, places = prompt.hashes, prompt.places
     whole = prompt.one_in == 1 and not places
     return (

@@ -93,7 +93,7 @@ class MemoryTracker:
     def view(
         self, moment: MemoryMoment, outcomes: Outcomes, *, holders: bool
     ) -> Memory | None:
-        """Return the memory view of a moment; None where no probe reports an engine."""
+        """Return how the KV cache is used; None where no probe reports an engine."""
         if not self._engines.ranks:
             return None
         pools = self._maps.known

@@ -139,7 +139,7 @@ def why_late(
 
 
 def usual_step_ns(recent: Sequence[StepFact]) -> int | None:
-    """Return the median of decode-only steps, or of all if these are too few."""
+    """Return the median duration of decode-only steps; of all if these are too few."""
     decoding = [each.duration_ns for each in recent if not each.prefill_tokens]
     if len(decoding) < LEAST_USUAL:
         decoding = [each.duration_ns for each in recent]

@@ -55,7 +55,7 @@ class Diagnosis(ABC):
 
     @abstractmethod
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Return what to do about it; knobs that need no restart come first."""
+        """Return what to do about the problem; what needs no restart comes first."""
 
     def judge(self, facts: Facts) -> FindingCost | None:
         """Return the cost as in ``holds``, scaled by the share of missed objectives."""

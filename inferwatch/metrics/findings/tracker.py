@@ -62,7 +62,7 @@ class FindingTracker:
         self._tick_ns: int | None = None
 
     def tick(self, facts: Facts, diagnoses: Iterable[Diagnosis]) -> None:
-        """Judge these diagnoses at a tick, and forget any others."""
+        """Judge these diagnoses by the facts of a tick, and forget all others."""
         now_ns, before_ns = facts.now_ns, self._tick_ns
         if before_ns is not None and now_ns <= before_ns:
             return

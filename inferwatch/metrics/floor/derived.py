@@ -140,7 +140,7 @@ class DerivedTraffic:
             self._engines.pop(each, None)
 
     def saved(self) -> dict[str, EngineTraffic]:
-        """Return the state that checkpoints keep; it has to be written at once."""
+        """Return the state for a checkpoint; encode it before the next reading."""
         return self._engines
 
     def restore(self, saved: dict[str, EngineTraffic]) -> None:

@@ -103,7 +103,7 @@ class TrafficTracker:
         return rate, float(sums[0]) / total if total else None
 
     def saved(self, parts: Parts) -> SavedTraffic:
-        """Return the state that checkpoints keep; it has to be written at once."""
+        """Return the state for a checkpoint; encode it before the next reading."""
         return SavedTraffic(
             self._derived.saved(),
             self._gathered,

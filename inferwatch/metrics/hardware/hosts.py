@@ -247,7 +247,7 @@ class Host:
         return self.info.cores if self.info else None
 
     def busy(self, window: Window, grid: Grid) -> Floats:
-        """Return the share of all cores, by bin."""
+        """Return the busy share of all cores, by bin."""
         rows = self.spans.columns(window, grid)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares: Floats = rows[:, 0] / rows[:, 1]

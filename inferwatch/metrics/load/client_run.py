@@ -298,7 +298,7 @@ class ClientRun:
         self._target.set_value(event.t_ns, self.progress.rate_per_s)
 
     def sample(self, sample: ClientSample, host: HostUse) -> None:
-        """Fold one second of the generator's own measurements, with its host's use."""
+        """Fold a second of the generator's measurements, with its host's CPU use."""
         self._began(sample.t_ns - sample.span_ns)
         self.progress.judge.sample(sample, self.samples["itl_s"], host)
         second = self.progress.sample(sample)

@@ -162,8 +162,8 @@ def merged_share(sample: ClientSample) -> float | None:
 def _sending(evidence: ClientEvidence) -> str:
     """Return what is wrong with send lag p99; empty if nothing.
 
-    With few sends, one hiccup of the machine is the p99, so a lower bound is used. With
-    a thousand, these sends also make up the TTFT p99.
+    With few sends, one short disturbance is the p99, so a lower bound is used. With a
+    thousand, the sends that it delayed also make up the TTFT p99.
     """
     lag_s, more = evidence.send_lag.quantiles.p99, ""
     if "p99" in evidence.send_lag.quantiles.weak:
@@ -456,7 +456,7 @@ class ClientJudge:
 
     @staticmethod
     def _itl_p50_s(sample: ClientSample, gaps: Samples) -> float | None:
-        """Return ITL p50; None if no reads were merged, when it is not needed."""
+        """Return ITL p50; None if no reads were merged, as it is not needed then."""
         if (merged_share(sample) or 0.0) <= MERGED_SHARE:
             return None
         return gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50

@@ -251,7 +251,7 @@ class RunProgress:
         self.judge.record(record)
 
     def sample(self, sample: ClientSample) -> tuple[int, int, int] | None:
-        """Fold a second; return its start, its end, and how many requests it sent.
+        """Fold a sample of one second; return its start, end, and requests sent.
 
         Sent is the increase of requests ended or in flight. None if some of these are
         the warm-up's, or if sending is over.

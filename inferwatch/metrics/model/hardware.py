@@ -212,7 +212,7 @@ class HardwareTracker:
     def _columns(
         self, window: Window, chosen: Sequence[Gpu], grid: Grid
     ) -> MeasuredColumns:
-        """Return the columns of the engine's GPUs and hosts."""
+        """Return what GPUs and hosts of the engine measured, by chart column."""
         columns: MeasuredColumns = {}
         if chosen:
             each = [channel_means(gpu.spans.columns(window, grid)) for gpu in chosen]
@@ -385,7 +385,7 @@ def around_of(
     client: LoadClient,
     engines: Iterable[Any],
 ) -> Around:
-    """Return the facts of the session at a tick; cheap where there are none."""
+    """Return the state of GPUs, hosts and client, which diagnoses look at as well."""
     pids: dict[str, set[int]] = {}
     for each in engines:
         pids.setdefault(each.source, set()).add(each.pid)

@@ -69,7 +69,7 @@ class RankTimes:
         """
 
     def take(self, step: Step, gap_ns: int) -> None:
-        """Add a step before its members; no step ran for ``gap_ns`` before it."""
+        """Add a step; its members follow. No step ran for ``gap_ns`` before it."""
         self.account.take(step)
         if self.new:
             self._pass_over(step.start_ns)
@@ -135,7 +135,7 @@ class Attribution:
         """
 
     def step(self, step: Step, gap_ns: int) -> RankTimes:
-        """Add a step before its members."""
+        """Add a step, before what it did to its members is recorded."""
         rank = self._rank(step.source, step.rank)
         rank.take(step, gap_ns)
         return rank

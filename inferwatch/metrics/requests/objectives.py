@@ -45,7 +45,7 @@ class Objectives:
         return "; ".join([*([str(self.every)] if self.every else []), *named])
 
     def __str__(self) -> str:
-        """Return the syntax of ``--slo``, without the default target."""
+        """Return the objectives as in ``--slo``, without the default target."""
         if self.target == DEFAULT_SHARE:
             return self.limits
         return f"{self.limits}; {TARGET}{self.target:g}"

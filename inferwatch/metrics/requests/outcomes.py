@@ -50,7 +50,7 @@ class Outcomes:
         """Number of older ids that were forgotten."""
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Return how many arrived, finished, failed or were aborted in a window."""
+        """Return how many requests of a window arrived, finished, failed or aborted."""
         return self.counters.over(now_ns, window)
 
     def arrived(self, request: Request, t_ns: int) -> None:

@@ -149,7 +149,7 @@ def _known(parts: Sequence[Buckets]) -> tuple[Floats, Floats, Floats]:
 
 
 def is_sound(bounds: Sequence[float], counts: Sequence[float]) -> bool:
-    """Return whether bounds rise, counts do not fall, and there is one count more."""
+    """Return whether bounds rise, counts do not fall, and counts are one more."""
     return (
         len(counts) == len(bounds) + 1
         and all(low < high for low, high in pairwise(bounds))

@@ -92,7 +92,7 @@ class Bin(msgspec.Struct, array_like=True):
         spread[2] = max(spread[2], value_ns)
 
     def merge(self, other: "Bin") -> None:
-        """Add another part of this bin's time."""
+        """Add the numbers of another part of this bin's time."""
         self.steps += other.steps
         self.duration_ns += other.duration_ns
         self.prefill_requests += other.prefill_requests
@@ -157,7 +157,7 @@ class RollingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that overlaps only one bin."""
+        """Add ``part`` to the bin in which ``t_ns`` lies."""
         index = t_ns // self.bin_ns
         if index not in self.bins:
             self._make_room(index)
@@ -177,7 +177,7 @@ class GrowingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that overlaps only one bin."""
+        """Add ``part`` to the bin in which ``t_ns`` lies."""
         self.bins.setdefault(t_ns // self.bin_ns, Bin()).merge(part)
         while max(self.bins) - min(self.bins) >= MOST_COLUMNS:
             self.bin_ns *= 2
@@ -306,7 +306,7 @@ def _restored(numbers: list[int], parts: WrittenParts) -> dict[int, Bin]:
 
 
 def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:
-    """Return the bins merged in pairs."""
+    """Return bins of twice the width, merged in pairs."""
     wide: dict[int, Bin] = {}
     for index, column in bins.items():
         wide.setdefault(index // 2, Bin()).merge(column)
@@ -348,7 +348,7 @@ def bound_share(cause: BoundBy) -> Column:
 
 
 def heat_of(column: Bin) -> Heat:
-    """Return how many steps are in each cell of durations."""
+    """Return the cells of durations, each with its number of steps."""
     return tuple(sorted(column.heat.items()))
 
 

@@ -76,7 +76,7 @@ def mean_interval(values: Numbers) -> Interval:
 
 
 def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
-    """Return how many independent values show a share of ones as exactly.
+    """Return the effective number of independent values for a share of ones.
 
     ``good`` are zeros and ones in order of time. Few ones do not show for how long
     values depend on each other; the latencies behind them (``series``) may. 0 where
@@ -133,7 +133,7 @@ def effective_size(values: Numbers) -> EffectiveSize | None:
 
 
 def memory(values: Numbers) -> float:
-    """Return how many consecutive values say as much as one independent value."""
+    """Return the autocorrelation time: how many values count as one independent one."""
     n = len(values)
     if float(np.ptp(values)) == 0:
         return 1.0

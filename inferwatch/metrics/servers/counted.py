@@ -401,7 +401,7 @@ class Counted:
         return Increase(self, begin, (latest, rows[-1]))
 
     def _totals(self, row: int) -> Floats:
-        """Return the totals of a row of moments."""
+        """Return the totals at one of the kept rows, unpacked if need be."""
         number, place = divmod(row, CHUNK)
         if number == len(self._sealed):
             return self._open[place]

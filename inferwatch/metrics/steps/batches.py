@@ -62,7 +62,7 @@ def table_of(rows: BatchRows) -> Ints:
 
 
 def curve_of(table: Ints, now_batch: float | None) -> BatchCurve | None:
-    """Return the curve that screens show; None without steps."""
+    """Return mean step time and token rate by batch size; None without steps."""
     if not table[: MIXED + 1, 0].any():
         return None
     points = [

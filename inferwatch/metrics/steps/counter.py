@@ -204,7 +204,7 @@ class StepCounters(Counters):
         """Tables of sealed blocks, which never change, by id."""
 
     def table_over(self, now_ns: int, window: Window) -> Ints:
-        """Return the table of a window that ends now."""
+        """Return the counts of ``batches.table_of`` for a window that ends now."""
         if window.value is None:
             self.rows.flush()
             return self.table
@@ -292,7 +292,7 @@ class StepCounter:
 
     @property
     def graphs(self) -> list[str]:
-        """Graph modes in the order of their lines."""
+        """Graph modes in the order of their lines in ``batches.table_of``."""
         return [name for name in self._graphs if name is not None]
 
     def saved(self) -> SavedSteps:

@@ -297,7 +297,7 @@ class CatchUp(msgspec.Struct, array_like=True):
             self.goes_on, self.late_ns = True, self.tick_ns
 
     def tick(self, now_ns: int) -> None:
-        """End catching up once a second brought readings, and none was late."""
+        """Stop catching up after a second with readings, none of which was late."""
         before_ns, self.tick_ns = self.tick_ns, now_ns
         if before_ns is None or self.late_ns is None:
             return

@@ -301,7 +301,7 @@ class StallFinder:
                 pace.starved = StarvedRank()
 
     def lost(self, source: str) -> None:
-        """Forget the usual pace of a lost engine."""
+        """Forget how fast the steps of a lost engine usually were."""
         self.forget(source)
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]

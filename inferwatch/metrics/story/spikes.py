@@ -99,7 +99,7 @@ def _late_token(
 
 
 def _scheduled(walked: RequestWalk, after: int, up_to: int) -> int:
-    """Return the request's scheduled tokens in the steps between two places."""
+    """Return the tokens scheduled for the request in the steps between two places."""
     place = attrgetter("place")
     first = bisect_right(walked.own, after, key=place)
     end = bisect_right(walked.own, up_to, key=place)

@@ -216,7 +216,7 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
 
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
-    """The pair with where each metric changed: for which requests, or when.
+    """The pair, with where each metric changed: in which requests, or when.
 
     Of inconclusive metrics, only changes limited to some of the time are added.
     """

@@ -583,6 +583,6 @@ def _doubts(run: RecordedRun, setting: SchedulerSetting) -> list[str]:
 
 
 def _waiting_at_end(result: SimulationResult) -> int:
-    """The number of requests without a token when the last one arrived."""
+    """The number of requests without a token when the last request arrived."""
     last_ns = max((request.due_ns for request in result.ended), default=0)
     return sum(request.started_ns > last_ns for request in result.ended)

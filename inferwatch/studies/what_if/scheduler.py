@@ -449,7 +449,7 @@ class Scheduler:
         self._arrivals.ended(request.spec, now_ns)
 
     def _cached_tokens(self, request: SimulatedRequest) -> int:
-        """The number of its tokens that are in the prefix cache."""
+        """The number of the request's tokens that are in the prefix cache."""
         if not self.setting.prefix_caching:
             return 0
         size, most = self.setting.block_tokens, request.known - 1

@@ -94,7 +94,7 @@ class _Durations:
         return cls(low - spare, high + spare)
 
     def x(self, value_s: float) -> float:
-        """Horizontal position, 0 to 1 from the left; shorter values are cut to 0."""
+        """Horizontal position, 0 to 1 from the left; 0 if too short for the axis."""
         if value_s <= 0:
             return 0.0
         return min(max((math.log10(value_s) - self.low) / (self.high - self.low), 0), 1)

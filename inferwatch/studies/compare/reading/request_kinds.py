@@ -101,7 +101,7 @@ class Kinds:
         return [self.classes[label] for label in labels.tolist()]
 
     def counted(self, place: Ints, timed: TimedValues) -> KindCounts:
-        """Count values by kind of request, histogram cell, and the time it arrived."""
+        """Count values by kind of request, histogram cell and time of arrival."""
         inside = (place >= 0) & (place < BINS)
         piece = place[inside] // (BINS // PIECES)
         cell = cells_of(timed.values_ns[inside]) // FINER

@@ -49,7 +49,7 @@ class TailDifference:
 
     @property
     def p_value(self) -> float:
-        """The p-value between the higher side's p90 and the other's p99."""
+        """The p-value of the higher side's p90 against the other's p99."""
         return self._apart.p_value
 
     @property

@@ -264,7 +264,7 @@ class Draws:
 
     @classmethod
     def each_left_out(cls, blocks: int) -> "Draws":
-        """Leave out one block at a time (jackknife)."""
+        """Draws that each leave out one block (jackknife)."""
         return cls(np.ones((blocks, blocks)) - np.eye(blocks))
 
     def ratios(self, above: Floats, below: Floats) -> Floats:

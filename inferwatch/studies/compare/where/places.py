@@ -168,7 +168,7 @@ class TimedRows:
         time: CommonTime,
         sides: tuple[Sequence[SessionNumbers], Sequence[SessionNumbers]],
     ) -> "TimedRows | None":
-        """The rows; None if any run lacks this distribution or rate."""
+        """A distribution or rate over time, as rows; None if any run lacks it."""
         runs = [run for side in sides for run in side]
         is_rate = all(name in run.sums for run in runs)
         if not is_rate and not all(name in run.counted for run in runs):

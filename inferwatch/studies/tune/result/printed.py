@@ -267,7 +267,7 @@ def _style(sign: str) -> PlotStyle:
 
 
 def _others(table: ResultTable) -> Iterator[Block]:
-    """Settings without a number and why; those not measured in one sentence."""
+    """Settings without a score, and why; those not measured in one sentence."""
     for name, outcome, why in table.others:
         if why:
             yield Sentence(text=f"{name}: {outcome}: {why}")

@@ -30,7 +30,7 @@ def verdict_of(
     ranking: Sequence[PointStanding],
     plan: TunePlan | None = None,
 ) -> str:
-    """One sentence without a period.
+    """The verdict in one sentence without a period.
 
     For example ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5
     repeats) in goodput at 20 requests/s; not told apart from max-num-seqs 48``.

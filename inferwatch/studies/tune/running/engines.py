@@ -169,7 +169,7 @@ class LimitTurner:
             await self._control.reset()
 
     async def close(self) -> None:
-        """Restore the start values, unless somebody else has changed them."""
+        """Restore the limits' start values, unless somebody else has changed them."""
         with suppress(CollectorError):
             if (await self._look()).in_force:
                 await self._control.reset()
@@ -424,7 +424,7 @@ class AttachedEngine:
         """Do nothing, as the engine is not ours to restart."""
 
     async def close(self) -> None:
-        """Restore the start values."""
+        """Restore the limits' start values."""
         if self._turner is not None:
             await self._turner.close()
             self._turner = None

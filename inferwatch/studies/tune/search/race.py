@@ -233,7 +233,7 @@ class _Race:
         return abs(log(each.ratio_to_best)) * HOPE < reach
 
     def _leaders(self) -> list[Point]:
-        """The first two points and the present one, to measure when time is short."""
+        """The two leading points and the present one, to measure when time is short."""
         first = [*self._ranked()[:2], self._present]
         able = {
             point

@@ -465,7 +465,7 @@ class _Fit:
         return span is not None and self.is_worse(span)
 
     def is_within(self, place: int, other: int, share: float) -> bool:
-        """Whether both are surely within ``share`` of each other."""
+        """Whether two points' scores are surely within ``share`` of each other."""
         span = self.ratio_span(place, other)
         return span is not None and all(abs(math.log(end)) < share for end in span)
 
