@@ -91,12 +91,12 @@ def _first_of(every: int) -> FullLayers:
     return lambda _, layers: -(-layers // every)
 
 
-def _below(text: Mapping[str, Any], layers: int) -> int:
+def _before_window_layers(text: Mapping[str, Any], layers: int) -> int:
     """Number of full-attention layers: those before ``max_window_layers``."""
     return min(first_number(text, ("max_window_layers",)) or 0, layers)
 
 
-def _without_positions(text: Mapping[str, Any], layers: int) -> int:
+def _without_rope(text: Mapping[str, Any], layers: int) -> int:
     """Number of full-attention layers: those without rotary positions.
 
     They are marked with 0 in ``no_rope_layers``; without it, every fourth is one.
@@ -174,7 +174,7 @@ def _qwen_windows(full_layers: int) -> dict[str, Any]:
 
 _QWEN2 = ModelFamily(
     qkv_bias=True,
-    full_layers=_below,
+    full_layers=_before_window_layers,
     otherwise=_qwen_windows(28),
 )
 _QWEN3 = replace(_QWEN2, qkv_bias=False, qk_norm=True)
@@ -303,7 +303,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "deepseek_v3": _DEEPSEEK_V3,
     "dots1": ModelFamily(
         qk_norm=True,
-        full_layers=_below,
+        full_layers=_before_window_layers,
         otherwise={
             "sliding_window": 4096,
             "max_window_layers": 62,
@@ -419,7 +419,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "kimi_k2": _DEEPSEEK_V3,
     "llama": LLAMA,
     "llama4_text": ModelFamily(
-        full_layers=_without_positions,
+        full_layers=_without_rope,
         otherwise=_kv(8, num_local_experts=16, attention_chunk_size=8192),
     ),
     "mellum": ModelFamily(

@@ -167,13 +167,13 @@ def reads_all(config: Mapping[str, Any]) -> bool:
         if isinstance(here, list):
             deeper += here
         elif isinstance(here, Mapping):
-            if any(_speaks_of_parts(here, key) for key in here):
+            if any(_means_partial_reads(here, key) for key in here):
                 return False
             deeper += here.values()
     return bool(config)
 
 
-def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
+def _means_partial_reads(text: Mapping[str, Any], key: str) -> bool:
     """Whether a key means that a step may read only part of the weights or context."""
     value = text[key]
     if key == "layer_types":

@@ -112,7 +112,7 @@ def _on_gpus(server: FleetServer, snapshot: Snapshot) -> FleetServer:
 
 
 def _server(states: Sequence[ServerState], place: int, now_ns: int) -> FleetServer:
-    state = states[0] if len(states) == 1 else _of_ranks(states)
+    state = states[0] if len(states) == 1 else _sum_of_ranks(states)
     age_ns = None if state.last_ns is None else max(now_ns - state.last_ns, 0)
     ago_ns = None if state.restarted_ns is None else now_ns - state.restarted_ns
     recent_ns = ago_ns if ago_ns is not None and ago_ns < RECENT_RESTART_NS else None
@@ -138,7 +138,7 @@ def _trouble(state: ServerState, restarted_ago_ns: int | None) -> Trouble:
     return Trouble.NONE if state.answers else Trouble.ASKED
 
 
-def _of_ranks(ranks: Sequence[ServerState]) -> ServerState:
+def _sum_of_ranks(ranks: Sequence[ServerState]) -> ServerState:
     """Return ranks added up to one server: sums, mean KV usage, merged latencies."""
     first = ranks[0]
     usage = [each.kv_usage for each in ranks if each.kv_usage is not None]
@@ -166,12 +166,14 @@ def _latencies(ranks: Sequence[ServerState]) -> tuple[Latency, ...]:
     keys = dict.fromkeys(row.metric for rank in ranks for row in rank.latencies)
     rows = {(rank.rank, row.metric): row for rank in ranks for row in rank.latencies}
     return tuple(
-        _together([rows[at] for rank in ranks if (at := (rank.rank, key)) in rows])
+        _merged_latency(
+            [rows[at] for rank in ranks if (at := (rank.rank, key)) in rows]
+        )
         for key in keys
     )
 
 
-def _together(rows: Sequence[Latency]) -> Latency:
+def _merged_latency(rows: Sequence[Latency]) -> Latency:
     """Merge a latency of ranks; n and mean are exact, percentiles are bounds."""
     known = [row for row in rows if row.quantiles.n]
     n = sum(row.quantiles.n for row in known)

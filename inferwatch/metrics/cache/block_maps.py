@@ -113,8 +113,8 @@ class RankBlocks:
         try:
             self._check(block_map)
             if block_map.whole:
-                self._begin(block_map, follows=follows)
-            evicted = self._give_up(block_map)
+                self._reset(block_map, follows=follows)
+            evicted = self._uncache(block_map)
             self._apply(block_map)
         except ContradictionError:
             self.forget()
@@ -269,7 +269,7 @@ class RankBlocks:
         self._cached = bytearray(num_blocks)
         self._idle_ns = array("q", [UNKNOWN_NS]) * num_blocks
 
-    def _begin(self, block_map: BlockMap, *, follows: bool) -> None:
+    def _reset(self, block_map: BlockMap, *, follows: bool) -> None:
         """Reset the pool before a whole map is applied.
 
         Blocks keep their idle times if no map was missed.
@@ -297,7 +297,7 @@ class RankBlocks:
             if came and not self._refs[block] and not block_map.whole:
                 self._idle_ns[block] = block_map.t_ns  # used since the map before
 
-    def _give_up(self, block_map: BlockMap) -> Ages:
+    def _uncache(self, block_map: BlockMap) -> Ages:
         """Apply the map's evictions, and return the ages of the evicted blocks.
 
         Blocks cleared by an explicit reset do not count as evicted.

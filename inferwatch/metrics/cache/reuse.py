@@ -182,7 +182,7 @@ class Reuse:
         self, prompt_blocks: PromptBlocks, pool: int | None, prompt_tokens: int | None
     ) -> None:
         """Add a finished request, given its rank's pool size and its prompt length."""
-        if pool is None or not 0 < pool < MOST_POOL or not _plausible(prompt_blocks):
+        if pool is None or not 0 < pool < MOST_POOL or not _is_plausible(prompt_blocks):
             return
         rank = self._rank(prompt_blocks, pool)
         if rank is None:
@@ -314,7 +314,7 @@ class Reuse:
         counts.misses_ever += rank.one_in * rank.seen_one_in * missed
 
 
-def _plausible(prompt: PromptBlocks) -> bool:
+def _is_plausible(prompt: PromptBlocks) -> bool:
     """Return whether what a probe reports of a prompt's blocks is consistent."""
     hashes, places = prompt.hashes, prompt.places
     whole = prompt.one_in == 1 and not places

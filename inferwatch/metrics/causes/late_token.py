@@ -109,7 +109,7 @@ def why_late(
     for number, each in enumerate(steps, start=1):
         took_ns = max(0, each.end_ns - max(left_ns, each.end_ns - each.duration_ns))
         between_ns, left_ns = between_ns - took_ns, each.end_ns
-        by_prefill = each.is_prefill and not _is_odd(each, recent)
+        by_prefill = each.is_prefill and not _is_unusually_slow(each, recent)
         if number == len(steps):  # a usual step is no spike
             took_ns = max(0, took_ns - (usual_ns or 0))
         kind = "slow" if number == len(steps) else "left out"
@@ -146,7 +146,7 @@ def usual_step_ns(recent: Sequence[StepFact]) -> int | None:
     return median_low(decoding) if len(decoding) >= LEAST_USUAL else None
 
 
-def _is_odd(step: StepFact, recent: Sequence[StepFact]) -> bool:
+def _is_unusually_slow(step: StepFact, recent: Sequence[StepFact]) -> bool:
     """Return whether a step was far slower than those with similar prompt tokens."""
     tokens = step.prefill_tokens
     alike = [

@@ -82,11 +82,11 @@ class Diagnosis(ABC):
             cost=min(max(cost.share, 0.0), 1.0),
             cost_text=cost.text,
             evidence=self.evidence(facts),
-            knobs=tuple(sorted(self.knobs(facts), key=_is_no_key_away)),
+            knobs=tuple(sorted(self.knobs(facts), key=_is_not_live)),
         )
 
 
-def _is_no_key_away(knob: Knob) -> bool:
+def _is_not_live(knob: Knob) -> bool:
     """Return False for knobs that can be turned live, so that they sort first."""
     return knob.flag is None or Effort.NOW not in knob.effort
 

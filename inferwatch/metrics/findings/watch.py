@@ -193,7 +193,7 @@ class FindingWatch:
             for finding in each.findings({}):
                 one = replace(finding, sources=(source,))
                 by_name.setdefault(finding.name, []).append(one)
-        pooled = [_together(each, len(servers)) for each in by_name.values()]
+        pooled = [_merged(each, len(servers)) for each in by_name.values()]
         return ranked([*self.tracker.all(), *pooled])
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
@@ -224,7 +224,7 @@ class FindingWatch:
         return sum(n for t_ns, n in self._dropped if t_ns > now_ns - DROPS_NS)
 
 
-def _together(findings: list[Finding], servers: int) -> Finding:
+def _merged(findings: list[Finding], servers: int) -> Finding:
     """Merge the same finding of several servers, with the sentence of the costliest."""
     worst = ranked(findings)[0]
     names = tuple(sorted(each.sources[0] for each in findings))

@@ -214,7 +214,7 @@ class Host:
         if sample.loop_lag_s is not None:
             self._own_lag.add(begin_ns, t_ns, np.array([sample.loop_lag_s]))
         if before is not None:
-            self.spans.add(begin_ns, t_ns, _used(before, sample))
+            self.spans.add(begin_ns, t_ns, _usage_row(before, sample))
 
     @property
     def pids(self) -> dict[int, str]:
@@ -417,7 +417,7 @@ def _believed(sample: HostSample) -> bool:
     return all(abs(each) < ABSURD for each in values)
 
 
-def _used(before: HostSample, sample: HostSample) -> Floats:
+def _usage_row(before: HostSample, sample: HostSample) -> Floats:
     """Return a row of the CPU that was used between two samples."""
     row = np.zeros(WIDTH)
     busy = busy_between(before, sample)

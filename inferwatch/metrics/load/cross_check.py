@@ -165,7 +165,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
     ways = [
         way
         for record in book.records
-        if (way := _way(record, moments.get(record.external_id, {})))
+        if (way := _stage_times(record, moments.get(record.external_id, {})))
     ]
     if not ways:
         return None
@@ -221,7 +221,7 @@ def check_means(
     )
 
 
-def _way(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
+def _stage_times(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
     """Return when a request reached each stage; empty where one is unknown."""
     names = ("arrived", "added", "scheduled", "first_token")
     way = [record.intended_ns, record.sent_ns, *map(there.get, names)]
@@ -280,7 +280,7 @@ def check_answers(
         return None
     means = _means(records)
     engine_s = means.queue_s + means.prefill_s
-    server_s = _server_s(len(records), before, after)
+    server_s = _server_ttft_s(len(records), before, after)
     client_s = mean_s(records, "sent_ns", "first_token_ns") or 0.0
     left_s = client_s - (engine_s if server_s is None else server_s)
     whose = "engine" if server_s is None else "server"
@@ -321,7 +321,7 @@ def _means(records: Sequence[RequestRecord]) -> _AnswerMeans:
     return _AnswerMeans(queue_s or 0.0, prefill_s or 0.0, of("server_decode_ns"))
 
 
-def _server_s(
+def _server_ttft_s(
     count: int, before: Mapping[str, float], after: Mapping[str, float]
 ) -> float | None:
     """Return the server's mean TTFT; None unless it is of ``count`` requests."""

@@ -262,7 +262,7 @@ class RunProgress:
             since_ns, before = earlier.t_ns, ended + earlier.in_flight
         self._moments.heard_ns = sample.t_ns
         warming_up = self._moments.sending_ns is None and self._warms_up
-        self._hold(sample, warming_up=warming_up)
+        self._count_held_back(sample, warming_up=warming_up)
         tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
         self._last_sample = sample, tally, self._counts.flown
         began_ns = self._moments.sending_ns
@@ -329,7 +329,7 @@ class RunProgress:
             said=self._message,
         )
 
-    def _hold(self, sample: ClientSample, *, warming_up: bool) -> None:
+    def _count_held_back(self, sample: ClientSample, *, warming_up: bool) -> None:
         """Count requests that the cap on requests in flight held back.
 
         Those of the warm-up are not counted.

@@ -453,7 +453,12 @@ class Model:
         model.watch.restore(saved.findings)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
-            (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
+            (
+                source,
+                cls._restored(
+                    each, written, *_of_server(source, blocks_of, deferred_of)
+                ),
+            )
             for source, each in saved.models.items()
         )
         model._models.restore(saved.servers, models)
@@ -989,7 +994,7 @@ def _named(source: str, rows: str) -> str:
     return f"{source}: {rows}"
 
 
-def _of(
+def _of_server(
     source: str, blocks_of: BlocksOf, deferred_of: DeferredOf
 ) -> tuple[BlocksOf, DeferredOf]:
     """Return functions that fetch one server's saved rows and deferred counts."""

@@ -88,20 +88,20 @@ class Servers:
         if better:
             ranks = Counter(each.source for each in states)
             states = tuple(
-                self._exactly(
+                self._with_exact_numbers(
                     replace(each, via=better[each.source]),
                     model_of(each.source),
                     snapshot,
                     steady,
                 )
                 if each.source in better and ranks[each.source] == 1
-                else _of_ranks(each, snapshot, better)
+                else _with_best_source(each, snapshot, better)
                 for each in states
             )
         states = tuple(_as_of_now(each, better.get(each.source)) for each in states)
         return with_remarks(states, steady)
 
-    def _exactly(
+    def _with_exact_numbers(
         self,
         state: ServerState,
         model: ServerModel | None,
@@ -120,7 +120,7 @@ class Servers:
         return replace(state, latencies=tuple(best_of(exact, state.latencies)))
 
 
-def _of_ranks(
+def _with_best_source(
     state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
 ) -> ServerState:
     """Return the state; its source is the best one where one server is shown alone."""

@@ -297,9 +297,9 @@ class SloTracker:
             undetermined=sums["undetermined"],
             goodput_per_s=rate,
             missed={name: sums[name] for name in MISSES if sums[name]},
-            burn=self._burn(judged_n, good),
-            burn_long=self._burn(*self._hour(now_ns)),
-            budget_left=_left(self._burn(whole["judged"], whole["good"])),
+            burn=self._burn_rate(judged_n, good),
+            burn_long=self._burn_rate(*self._last_hour(now_ns)),
+            budget_left=_left(self._burn_rate(whole["judged"], whole["good"])),
             missed_since_ns=self.missed_since_ns,
             classes=tuple(self._classes(objectives, now_ns, window)),
         )
@@ -324,13 +324,13 @@ class SloTracker:
                     name=name, slo=str(slo), judged=sums["judged"], good=sums["good"]
                 )
 
-    def _hour(self, now_ns: int) -> tuple[int, int]:
+    def _last_hour(self, now_ns: int) -> tuple[int, int]:
         """Return judged and good requests of the last hour, to the minute."""
         since = now_ns // MINUTE_NS - HOUR_MINUTES
         counts = [each for minute, each in self._minutes.items() if minute > since]
         return sum(each[0] for each in counts), sum(each[1] for each in counts)
 
-    def _burn(self, judged_n: int, good: int) -> float | None:
+    def _burn_rate(self, judged_n: int, good: int) -> float | None:
         """Return the share of bad requests / the share allowed; None without any."""
         if not judged_n:
             return None

@@ -236,7 +236,7 @@ class History:
         """
         self._close()
         if window.value is None:
-            bins, bin_ns, first = self._session(now_ns, since_ns)
+            bins, bin_ns, first = self._session_bins(now_ns, since_ns)
         else:
             level = self._rolling[window]
             bins, bin_ns = level.bins, level.bin_ns
@@ -259,7 +259,7 @@ class History:
         self._whole.bins = _restored(saved.whole, parts)
         self._whole.bin_ns = saved.whole_bin_ns
 
-    def _session(
+    def _session_bins(
         self, now_ns: int, since_ns: int | None
     ) -> tuple[dict[int, Bin], int, int]:
         """Return the session's bins, wide enough to reach from its start to now."""

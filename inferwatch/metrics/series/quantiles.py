@@ -38,7 +38,7 @@ def of_weighted(values: Ints, weights: Ints, unit: int) -> Quantiles:
     n = int(weights.sum())
     if n == 0:
         return Quantiles()
-    picked = [*_at(values, weights, ranks(n)), int(values.max())]
+    picked = [*_values_at(values, weights, ranks(n)), int(values.max())]
     return describe(n, int(values @ weights), picked, unit)
 
 
@@ -57,7 +57,7 @@ def describe(n: int, total: int, picked: Sequence[int], unit: int) -> Quantiles:
     )
 
 
-def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
+def _values_at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
     """Return the values at these ranks, without sorting them all.
 
     A double's bits grow with its value, so their upper part defines narrow cells, finer
@@ -170,7 +170,7 @@ class CountTable:
         self._fetch()
         if self.n == 0:
             return Quantiles()
-        picked = [self._at(rank) * self._cell for rank in ranks(self.n)]
+        picked = [self._cell_at(rank) * self._cell for rank in ranks(self.n)]
         return describe(self.n, self._sum, [*picked, self._max], unit)
 
     def up_to(self, most: int) -> int:
@@ -186,7 +186,7 @@ class CountTable:
                 self.add_counts(counts)
             self._deferred = None
 
-    def _at(self, rank: int) -> int:
+    def _cell_at(self, rank: int) -> int:
         """Return the cell of the value at a rank."""
         before = np.cumsum(self._blocks)
         block = int(np.searchsorted(before, rank))

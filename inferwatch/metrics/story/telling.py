@@ -226,8 +226,8 @@ def tell(lookup: ReadingLookup, key: str, now_ns: int) -> RequestStory | None:
 def story_of(readings: RequestReadings, names: Names) -> RequestStory:
     """Return the story of these readings; ``names`` looks up other requests."""
     prompt, cached = (
-        _known(readings, "prompt_tokens"),
-        _known(readings, "cached_tokens"),
+        _first_value(readings, "prompt_tokens"),
+        _first_value(readings, "cached_tokens"),
     )
     walked = walk(readings.steps, readings.ordinal, prompt, cached or 0)
     late, companions = (
@@ -270,7 +270,7 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
     )
 
 
-def _known(readings: RequestReadings, name: str) -> int | None:
+def _first_value(readings: RequestReadings, name: str) -> int | None:
     """Return the first value that events give for a field; None without any."""
     values = (getattr(each, name) for each in readings.events)
     return next((each for each in values if each is not None), None)
@@ -341,7 +341,7 @@ def _follow(
         if request is not None and here is not None and place not in put_back:
             _decode(request, here)
             continue
-        tracker.step(_alone(step, ordinal, here, put_back=place in put_back))
+        tracker.step(_without_others(step, ordinal, here, put_back=place in put_back))
         request = index.members(readings.source).get(ordinal)
         if request is not None and not request.steady:
             request = None
@@ -350,7 +350,9 @@ def _follow(
     tracker.causes.refresh(index.live)
 
 
-def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:
+def _without_others(
+    step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool
+) -> Step:
     """Return the step with this request as its only member."""
     return msgspec.structs.replace(
         step,

@@ -196,7 +196,7 @@ def tables(
     for table, unpacked in _unpacked():
         is_wanted = token_times or not unpacked.on_request
         if is_wanted and what in {SessionPart.ALL, table.part}:
-            result.append(_taken_apart(recording, table, unpacked, span))
+            result.append(_table_in_blobs(recording, table, unpacked, span))
     if what in {SessionPart.ALL, SessionPart.CLIENT}:
         result.append(_load_runs(recording))
     if what in {SessionPart.ALL, SessionPart.CAUSES}:
@@ -362,7 +362,7 @@ def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Ro
     return lambda row: (*row[:place], sources[row[place]], *row[place + 1 :])
 
 
-def _taken_apart(
+def _table_in_blobs(
     recording: Recording,
     table: ReadingTable[Any],
     unpacked: ExportedRows,

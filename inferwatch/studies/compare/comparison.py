@@ -307,7 +307,7 @@ class _Pairing:
             values = ([run.value_of(metric) or 0.0 for run in side] for side in runs)
             return RunDifference(*values)
         if self._too_few(metric):
-            return self._far_apart(metric) or self._between(metric, metric)
+            return self._tail_difference(metric) or self._between(metric, metric)
         return self._between(metric, metric)
 
     def _between(self, of_a: JudgedMetric, of_b: JudgedMetric) -> Difference:
@@ -320,7 +320,7 @@ class _Pairing:
             paired=True,
         )
 
-    def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
+    def _tail_difference(self, metric: JudgedMetric) -> TailDifference | None:
         """The difference of two p99s that is significant though one has too few values.
 
         None for other metrics, or if it is not significant.
@@ -379,7 +379,7 @@ class _Pairing:
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"
         few = self._too_few(metric)
-        return few if few and self._far_apart(metric) is None else None
+        return few if few and self._tail_difference(metric) is None else None
 
     def _too_few(self, metric: JudgedMetric) -> str | None:
         for each in (self._a, self._b):
@@ -446,7 +446,7 @@ class _Pairing:
             times = min(coarse, max(uncertainty(difference), 1.1))
             if isinstance(difference, RunDifference):
                 return replace(result, more_runs=difference.more_runs(times), why=why)
-            more = self._more(max(short, times**2))
+            more = self._more_requests(max(short, times**2))
             return replace(result, more_requests=more, why=why)
         return replace(result, verdict=MetricVerdict.SAME)
 
@@ -460,9 +460,9 @@ class _Pairing:
         n = min(self._a.n_of(metric), self._b.n_of(metric))
         if not n:
             return None
-        return self._more(max(metric.least_n / n, self._too_short(metric)))
+        return self._more_requests(max(metric.least_n / n, self._too_short(metric)))
 
-    def _more(self, times: float) -> int | None:
+    def _more_requests(self, times: float) -> int | None:
         """How many more requests are needed for ``times`` as many; None if too many."""
         if times > MOST_TIMES:
             return None

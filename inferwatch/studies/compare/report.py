@@ -333,11 +333,11 @@ def check_text(check: ConditionCheck) -> str:
     if check.span is None:
         why = f": {check.why}" if check.why else ""
         return f"--fail-if {check.condition.text!r}: {text}{why}{_status(check)}"
-    spread = _spread(check.span, check.condition)
+    spread = _interval_text(check.span, check.condition)
     return f"--fail-if {check.condition.text!r}: {text} ({spread}){_status(check)}"
 
 
-def _spread(span: Interval, condition: Condition) -> str:
+def _interval_text(span: Interval, condition: Condition) -> str:
     """The interval as ratios or in the metric's unit; its upper end may be open."""
     if condition.relative:
         return span_text(span)

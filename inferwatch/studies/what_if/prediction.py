@@ -491,7 +491,7 @@ def _predict(
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
     result, beyond_ns = simulator.simulate(setting, variation)
-    cannot = _beyond(result, beyond_ns, cost)
+    cannot = _why_beyond(result, beyond_ns, cost)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
     if result.too_big:
@@ -507,13 +507,13 @@ def _predict(
     return Prediction(
         setting=setting,
         outcome=outcome,
-        unsure=_unsure(outcome, slower, cost),
+        unsure=_sensitive(outcome, slower, cost),
         notes=tuple(_doubts(run, setting)),
         waiting_at_end=_waiting_at_end(result),
     )
 
 
-def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
+def _sensitive(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
     """Results that would change by much more if steps were slightly slower.
 
     Near an engine's capacity, queues grow with step times.
@@ -539,7 +539,7 @@ def _refused(run: RecordedRun, change: SettingChange) -> str | None:
     return None
 
 
-def _beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str | None:
+def _why_beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str | None:
     """Why the result is no prediction: it has steps larger than any recorded step.
 
     None if these are rare.

@@ -168,12 +168,14 @@ def _wasted_share(
     if made is None or not whole:
         return None
     records = [*book.warmup, *book.records]
-    read = sum(_read(each, book) for each in records)
-    unread = len(hung) * sum(whole) / len(whole) - sum(_read(e, book) for e in hung)
+    read = sum(_received_tokens(each, book) for each in records)
+    unread = len(hung) * sum(whole) / len(whole) - sum(
+        _received_tokens(e, book) for e in hung
+    )
     return max(made - read, 0.0) / unread if unread > 0 else None
 
 
-def _read(record: RequestRecord, book: LoadBook) -> int:
+def _received_tokens(record: RequestRecord, book: LoadBook) -> int:
     """Return the tokens that reached the client; of an aborted answer, its chunks."""
     if record.output_tokens is not None:
         return record.output_tokens

@@ -90,7 +90,7 @@ class RequestTracks:
         self._move(request, event)
         if request.ended >= request.seen:
             heapq.heappush(self._ended, (request.last_ns, key))
-        self._settle(event.t_ns - LINGER_NS)
+        self._write_ended(event.t_ns - LINGER_NS)
 
     def step(self, step: Step) -> None:
         """Update the phases of a step's members and of the requests it preempted."""
@@ -121,9 +121,9 @@ class RequestTracks:
                 request.facts["unfinished"] = True
                 request.ended |= request.seen
                 heapq.heappush(self._ended, (request.last_ns, key))
-        self._settle(None)
+        self._write_ended(None)
 
-    def _settle(self, until_ns: int | None) -> None:
+    def _write_ended(self, until_ns: int | None) -> None:
         """Write the requests that ended by ``until_ns``, in order of their end.
 
         Without ``until_ns``, all ended ones. A request that ended later than first

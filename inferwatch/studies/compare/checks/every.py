@@ -81,7 +81,7 @@ def check_model(a: ComparedSide, b: ComparedSide) -> QualityCheck:
             "model's, and a token need not be the same of both."
         )
     doubts += _tokenizer(a, b)
-    return judged("model", doubts, _both("served", models, MODEL, a, b))
+    return judged("model", doubts, _both_sides("served", models, MODEL, a, b))
 
 
 def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _differ(before: float, after: float) -> bool:
 def check_engine(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Name the versions of vLLM; they may differ, as that may be what is compared."""
     versions = _values(VERSIONS[0], a, b)
-    good = _both("ran on vLLM", versions, VERSIONS[0], a, b)
+    good = _both_sides("ran on vLLM", versions, VERSIONS[0], a, b)
     if len(versions) > 1:
         good = f"vLLM differs ({', '.join(versions)}): part of what is compared."
     return judged("engine", [], good)
@@ -132,7 +132,7 @@ def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     if differences:
         doubts = [f"{'. '.join(differences)}: what changed may be the hardware's."]
     gpus, devices = _values(GPU, a, b), _values(DEVICE, a, b)
-    good = _both("ran on", gpus, GPU, a, b)
+    good = _both_sides("ran on", gpus, GPU, a, b)
     if not gpus and devices == ["cpu"]:
         good = "Both ran on the processor, without a GPU."
     return judged("gpu", doubts, good)
@@ -174,7 +174,7 @@ def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
     return list(dict.fromkeys(each for each in every if each is not None))
 
 
-def _both(
+def _both_sides(
     verb: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
 ) -> str | None:
     """A sentence ``Both <verb> <values>.``; None if a run's value is unknown."""

@@ -84,7 +84,7 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
     first, late_ns = known[0], [0]
     rows = [np.arange(len(first.due_ns))]
     for each in known[1:]:
-        late_ns.append(_late(first, each))
+        late_ns.append(_delay_ns(first, each))
         rows.append(_same_moments(first, each, late_ns[-1]))
     in_all = np.logical_and.reduce([row >= 0 for row in rows])
     rows = [row[in_all] for row in rows]
@@ -103,7 +103,7 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
     )
 
 
-def _late(first: PlannedRequests, other: PlannedRequests) -> int:
+def _delay_ns(first: PlannedRequests, other: PlannedRequests) -> int:
     """How much later the other session was sent the same requests, most likely.
 
     Either may begin with requests that the other lacks: a load that repeats a session

@@ -110,7 +110,7 @@ class Difference:
         Beyond the draws, both continue as normal distributions, each on its own scale,
         and could disagree about the sign. There the ratio's interval decides.
         """
-        low, high = self._between(self._differences, self.difference, alpha)
+        low, high = self._quantile_interval(self._differences, self.difference, alpha)
         ratios = self.ratio_span(alpha)
         if ratios is not None and (low > 0) != (ratios[0] > 1):
             low = self.a * (ratios[0] - 1)
@@ -122,12 +122,14 @@ class Difference:
         if self._ratios is None:
             return None
         if not self._logs:
-            return self._between(self._ratios, self.b / self.a, alpha)
-        log_span = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
+            return self._quantile_interval(self._ratios, self.b / self.a, alpha)
+        log_span = self._quantile_interval(
+            np.log(self._ratios), math.log(self.b / self.a), alpha
+        )
         low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in log_span)
         return low, high
 
-    def _between(self, draws: Floats, value: float, alpha: float) -> Interval:
+    def _quantile_interval(self, draws: Floats, value: float, alpha: float) -> Interval:
         """The interval of ``value`` by the quantiles of its draws.
 
         Beyond the draws, each end continues with the spread of the draws on its side.

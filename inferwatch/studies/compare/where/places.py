@@ -445,7 +445,7 @@ class PlaceFinder:
         if table is None or not table.groups:
             return None
         parts = sum(len(each.parts) for each in table.groups)
-        best_parts = [self._best(metric, table, groups) for groups in table.groups]
+        best_parts = [self._best_part(metric, table, groups) for groups in table.groups]
         ranked = [each for each in best_parts if each is not None]
         ranked.sort(key=lambda each: each[0], reverse=True)
         for _, groups, part, split in ranked:
@@ -455,7 +455,7 @@ class PlaceFinder:
                 return place_of(metric, groups.cut, part.name, judged)
         return None
 
-    def _best(
+    def _best_part(
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, KindPart, Split] | None:
         """The most distinct part of those that explain the change."""

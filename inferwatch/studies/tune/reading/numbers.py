@@ -169,7 +169,7 @@ def doubts_of(
         *_clocks(conditions.gpus),
         *(each for host in conditions.hosts for each in _host(host, on_cpu=on_cpu)),
         *_missing(conditions.gaps),
-        *_turned(limits),
+        *_changed_limits(limits),
         *_queue_grew(book),
         *_drift(book, span),
     ]
@@ -206,7 +206,7 @@ def _missing(gaps: RecordingGaps) -> Iterator[str]:
         yield f"the clock stepped by {stepped_s:+.1f} s"
 
 
-def _turned(limits: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _changed_limits(limits: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Warn if the limits were changed during the measurement."""
     if len(limits) > 1:
         moved = (f"{name} {limit_text(limits, name)}" for name in LIMITS)
@@ -292,7 +292,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
                     run.result,
                     span,
                     conditions(connection, session, span),
-                    limits_held(connection, session, _answered(run.book, span)),
+                    limits_held(connection, session, _from_first_token(run.book, span)),
                     on_cpu=engine.device == "cpu",
                 ),
                 *([UNENDED] if search and search.next_rate() is not None else ()),
@@ -399,7 +399,7 @@ def _span_of(book: LoadBook) -> ComparedSpan:
     )
 
 
-def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
+def _from_first_token(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
     """The span from the first token on; changed limits are reported by then."""
     firsts = [e.first_token_ns for e in book.records if e.first_token_ns is not None]
     start_ns = min(firsts, default=span.start_ns)

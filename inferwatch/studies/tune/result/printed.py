@@ -149,7 +149,7 @@ ABOUT = (
 )
 
 
-def _follows(result: TuneResult) -> Iterator[str]:
+def _limits_and_costs(result: TuneResult) -> Iterator[str]:
     """What limits the best setting, and which other numbers it makes worse."""
     if result.binds:
         yield f"At the best setting {result.binds}."
@@ -203,7 +203,7 @@ def tune_text(
         [Sentence(text=ANSWERS), FactList(pairs=table.answers)]
         if table.answers
         else [],
-        [Sentence(text=each) for each in _follows(result)],
+        [Sentence(text=each) for each in _limits_and_costs(result)],
         _pasted(result, plan, room),
     ]
     return document_text(sections, room, paint)
@@ -318,7 +318,7 @@ def tune_markdown(result: TuneResult, plan: TunePlan) -> str:
             Sentence(text=f"{result.verdict}.", is_lead=True),
             *_summary_table(table),
             Items(items=[*_notes(table, "answers of ")]),
-            Items(items=[Item(text=each) for each in _follows(result)]),
+            Items(items=[Item(text=each) for each in _limits_and_costs(result)]),
             *([Code(text="\n".join(commands), language="sh")] if commands else []),
             *(
                 Folded(
@@ -387,7 +387,7 @@ def _page(
     yield Sentence(text=f"{result.verdict}.", is_lead=True)
     for line in _commands(result, plan):
         yield Code(text=line, kind="command")
-    if items := [Item(text=each) for each in _follows(result)]:
+    if items := [Item(text=each) for each in _limits_and_costs(result)]:
         yield Items(items=items, kind="follows")
     figures = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
     yield from headed_charts("Throughput against p99", figures, ABOUT)

@@ -224,10 +224,10 @@ class OwnEngines:
         _, chosen = split_present(base, space.variables)
         values = {**dict(chosen), **values}
         if any(each.is_live and each.flag not in values for each in space.variables):
-            await self._ask(space, values)
+            await self._learn_defaults(space, values)
         return _point(space.variables, values)
 
-    async def _ask(self, space: Space, values: dict[str, str]) -> None:
+    async def _learn_defaults(self, space: Space, values: dict[str, str]) -> None:
         """Start an engine with the present flags to learn its default limits."""
         try:
             await self._begin(_point(space.variables, values))
@@ -247,7 +247,7 @@ class OwnEngines:
     async def reach(self, point: Point, start: Point) -> Reached:
         """Give an engine this setting, by live limits or else by a restart."""
         if not await self._turned(point):
-            await self._started(point, start)
+            await self._start_for(point, start)
         if self._engine is None or self._life is None:
             raise SourceError("the engine is gone")
         target = _target(self._engine)
@@ -286,7 +286,7 @@ class OwnEngines:
             return True
         return False
 
-    async def _started(self, point: Point, start: Point) -> None:
+    async def _start_for(self, point: Point, start: Point) -> None:
         """Start an engine that can serve this setting.
 
         It starts with ``start`` if possible, a larger setting that others can use, too.

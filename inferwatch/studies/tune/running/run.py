@@ -339,20 +339,20 @@ class TuneRun:
     async def _work(self, stop: asyncio.Event) -> None:
         await asyncio.to_thread(self._journal.begin, self._plan)
         await asyncio.to_thread(self._journal.put_away_the_unfinished)
-        await self._take_up()
+        await self._load_earlier()
         present = await _unless(stop, self._engines.present(self._state.space))
         self._state.space = space_of(self._state.space.variables, present)
         self._plan = msgspec.structs.replace(self._plan, present=present.flags)
         await asyncio.to_thread(self._journal.begin, self._plan)
         while (planned := await self._next_worthwhile()) is not None:
             self._state.now = planned
-            await self._try(planned, stop)
+            await self._measure_point(planned, stop)
             self._state.now = None
             await self._judge()
         more = await self._next(replace(self._rules, left_s=None))
         self.outcome = "done" if more is None else "out of time"
 
-    async def _take_up(self) -> None:
+    async def _load_earlier(self) -> None:
         """Load earlier trials whose sessions can still be read."""
         for record in self._earlier:
             numbers = None
@@ -430,7 +430,7 @@ class TuneRun:
         )
         return point if start in self._never_start else start
 
-    async def _try(self, planned: NextTrial, stop: asyncio.Event) -> None:
+    async def _measure_point(self, planned: NextTrial, stop: asyncio.Event) -> None:
         """Measure a point once and store the outcome, even if that fails."""
         began_s = monotonic()
         numbers, record = await self._outcome(planned, stop)

@@ -107,7 +107,7 @@ async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
     failure: str | None = None
     async with session.opened():
         try:
-            failure = await _unless_it_dies(_all(session, task, stop), task.at)
+            failure = await _unless_it_dies(_load_and_ask(session, task, stop), task.at)
         except SourceError as error:
             failure = str(error)
     if failure is not None:
@@ -132,7 +132,7 @@ async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | 
         await asyncio.gather(load, death, return_exceptions=True)
 
 
-async def _all(
+async def _load_and_ask(
     session: LoadSession, task: TrialTask, stop: asyncio.Event
 ) -> str | None:
     """Apply the load, then send the fixed prompts if wanted.

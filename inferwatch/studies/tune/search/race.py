@@ -135,7 +135,7 @@ class _Race:
             return self._next_trial(self._present, f"the present setting {why}")
         if not wanted:
             return None
-        point = min(here or self._while_here() or wanted, key=self._order)
+        point = min(here or self._repeats_here() or wanted, key=self._order)
         return self._next_trial(point, self._why(point)) if self._pays(point) else None
 
     def left(self) -> tuple[int, int]:
@@ -257,7 +257,7 @@ class _Race:
         if self._reaches(self._present):
             return self._why_in_between(wanted)
         # No engine is stopped for it; it comes between two engine starts.
-        if here or not wanted or not self._has_cost_enough():
+        if here or not wanted or not self._present_is_due():
             return None
         return "again, in an engine of its own: has the machine drifted?"
 
@@ -271,7 +271,7 @@ class _Race:
             return "again: has the machine drifted?"
         return None
 
-    def _has_cost_enough(self) -> bool:
+    def _present_is_due(self) -> bool:
         """Whether it is time to measure the present setting again.
 
         It is once the trials since its last one took ``EVERY`` times as long as another
@@ -307,7 +307,7 @@ class _Race:
         number = self._trials[-1].record.life if number is None else number
         return [each for each in self._trials if each.record.life == number]
 
-    def _while_here(self) -> list[Point]:
+    def _repeats_here(self) -> list[Point]:
         """Points to repeat before the engine ends, if a new start costs more."""
         if self._new():
             return []

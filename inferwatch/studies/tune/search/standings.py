@@ -347,7 +347,9 @@ class _Fit:
         )
         values = np.maximum(values, top - FARTHEST)
         self._far = {
-            place for place in range(len(counts)) if self._worst(values, place, top)
+            place
+            for place in range(len(counts))
+            if self._has_far_worse(values, place, top)
         }
         self._raw = [median(score for _, _, score, _ in e.values) for e in counts]
         self.freedom = len(rows) - len(counts)
@@ -376,7 +378,7 @@ class _Fit:
 
     def _solve(self, values: Floats, noise: Floats, lives: Floats) -> None:
         design = np.eye(len(self.points))[self._whose]
-        drift, starts = _drift(len(values)), _starts(lives)
+        drift, starts = _drift(len(values)), _shared_starts(lives)
         solutions = []
         for of_drift in DRIFTS if self.freedom else DRIFTS[:1]:
             for of_starts in STARTS if starts is not None and self.freedom else (0.0,):
@@ -402,7 +404,7 @@ class _Fit:
         moves = sum(w * move for w, (_, move) in zip(weights, solutions, strict=True))
         self.drift = math.expm1(float(moves))
 
-    def _worst(self, values: Floats, place: int, top: float) -> bool:
+    def _has_far_worse(self, values: Floats, place: int, top: float) -> bool:
         """Whether a trial of the point is worse than the best by at least FARTHEST."""
         return bool((values[self._whose == place] <= top - FARTHEST).any())
 
@@ -421,7 +423,7 @@ class _Fit:
         if own is not None:
             error = max(error or 0.0, own)
         reach = t_beyond(ALPHA, self._freedom_of(place))
-        return self._around(float(self.means[place]), error, reach)
+        return self._interval_around(float(self.means[place]), error, reach)
 
     def ratio(self, place: int, other: int) -> float | None:
         if self._far & {place, other}:
@@ -448,7 +450,7 @@ class _Fit:
             if for_all
             else t_beyond(ALPHA, freedom)
         )
-        return self._around(float(away @ self.means), spread_error, reach)
+        return self._interval_around(float(away @ self.means), spread_error, reach)
 
     def visible_ratio_span(self, place: int, other: int) -> Interval | None:
         """The interval to show; None if a point's score is far below the best."""
@@ -489,7 +491,9 @@ class _Fit:
         steps = STEPS_OF_FREEDOM
         return max(math.floor(freedom * steps) / steps, LEAST_FREEDOM)
 
-    def _around(self, at: float, error: float | None, reach: float) -> Interval | None:
+    def _interval_around(
+        self, at: float, error: float | None, reach: float
+    ) -> Interval | None:
         """The interval ``reach`` standard errors around ``at``; None without these."""
         if error is None:
             return None
@@ -575,7 +579,7 @@ def _drift(count: int) -> Floats:
     return np.asarray(walk / max(float(np.trace(walk)) / count, 1e-9), np.float64)
 
 
-def _starts(lives: Floats) -> Floats | None:
+def _shared_starts(lives: Floats) -> Floats | None:
     """A matrix of which trials share an engine start; None if all do, or no two."""
     same = lives[:, None] == lives
     if same.all() or same.sum() == len(lives):
