@@ -329,7 +329,7 @@ def _is_plausible(prompt: PromptBlocks) -> bool:
 
 
 def _findable(prompt: PromptBlocks, prompt_tokens: int | None) -> int:
-    """Return how many blocks can hit; the last prompt token is always computed."""
+    """Return how many blocks can be hits; the last prompt token is always computed."""
     if prompt_tokens is None or prompt.block_tokens is None:
         return prompt.prompt_blocks
     return min(prompt.prompt_blocks, (prompt_tokens - 1) // prompt.block_tokens)

@@ -102,7 +102,7 @@ class Wait(msgspec.Struct, array_like=True):
         return [spent + now - then for spent, now, then in pairs]
 
     def freeze(self, account: QueueAccount | None = None) -> None:
-        """End the attribution; ``account`` is the rank's, None where unknown."""
+        """End the attribution of time; ``account`` is the rank's, None if unknown."""
         if account is not None and self.account is not None:
             self.spent_ns = self.so_far(account.up_to_now())
             self.upto_ns = self.added_ns + sum(self.spent_ns)

@@ -265,7 +265,7 @@ def _with_driver(
 
 
 def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
-    """Return the shape with ``bits`` per weight; None if it has no more already."""
+    """Return the shape with ``bits`` per weight; None if it would be no smaller."""
     experts = shape.expert_bits
     smaller = replace(
         shape,

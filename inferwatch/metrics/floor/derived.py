@@ -121,7 +121,7 @@ class DerivedTraffic:
             request.computed = max(request.computed, event.cached_tokens or 0)
 
     def step(self, step: Step) -> RankTraffic | None:
-        """Return the context of the members of a new step; the next step changes it.
+        """Return the context of a new step's members, valid until the next step.
 
         None where the rank is unknown or the step is incomplete.
         """

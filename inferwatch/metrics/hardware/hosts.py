@@ -354,7 +354,7 @@ class HostTracker:
 
     @property
     def seen_ns(self) -> int | None:
-        """When the first host other than ours was seen."""
+        """When a host other than inferwatch's own was first seen; None if never."""
         others = [each for each in self._hosts.values() if each.source]
         return min((each.info.t_ns for each in others if each.info), default=None)
 

@@ -187,8 +187,8 @@ def _receive_lag_fault(evidence: ClientEvidence) -> str:
     """Return what is wrong with receive lag p99; empty if nothing.
 
     The kernel stamps a single chunk on arrival, however late it is read, so only merged
-    reads can be wrong. A server may send two at once: it did if, by the kernel's
-    stamps, reads were not late.
+    reads can be wrong. If by these stamps they were not late, the server sent several
+    chunks at once.
     """
     sample, itl_s = evidence.sample, evidence.itl_p50_s
     merged = (sample and merged_share(sample)) or 0.0
@@ -502,8 +502,8 @@ class ClientJudge:
     ) -> tuple[list[int], list[int]]:
         """Return send lags that only the client caused, and waits for first tokens.
 
-        Requests in flight may have been so all the time: too little evidence is better
-        than false evidence.
+        Requests in flight count against the cap as if they had been sent before all
+        others: a lag is rather left out than wrongly blamed on the client.
         """
         waits = [
             each.first_token_ns - each.sent_ns

@@ -154,13 +154,13 @@ def cross_check(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> CrossCheck | None:
-    """Compare client and server by the best source; None without any."""
+    """Compare times of client and server by the best source; None without any."""
     seen = check_requests(book, server) or check_answers(book, before, after)
     return seen or check_means(book, before, after)
 
 
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
-    """Compare request by request; None if the probe reported none of them."""
+    """Compare client and probe request by request; None if it reported none of them."""
     moments = server.moments()
     ways = [
         way
@@ -188,7 +188,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
 def check_means(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Compare by vLLM's counters, read before and after; None without them."""
+    """Compare client and server by vLLM's counters of the run; None without them."""
     count = delta(before, after, "time_to_first_token_seconds_count")
     all_records = [*book.warmup, *book.records]
     seen = [each for each in all_records if each.first_token_ns is not None]

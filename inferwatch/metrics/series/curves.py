@@ -97,7 +97,7 @@ class LevelCurve(msgspec.Struct, array_like=True):
     changes: list[tuple[int, float | None]] = []
 
     def set_value(self, t_ns: int, value: float | None) -> None:
-        """Set the value from ``t_ns`` on, in order of time."""
+        """Set the value from ``t_ns`` on; calls are in order of time."""
         self.changes.append((t_ns, value))
         thin(self.changes)
 

@@ -237,8 +237,8 @@ def _percentile_interval(
 ) -> Interval:
     """Return the interval of a percentile.
 
-    The effective number of values is the smaller of two: of the values, and of being
-    below the percentile.
+    The effective number of values is the smaller of that of the values themselves and
+    that of zeros and ones that say whether they are below the percentile.
     """
     n = len(values)
     below = effective_size((values <= ordered[math.ceil(n * share) - 1]).astype(float))

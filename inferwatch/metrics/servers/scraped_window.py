@@ -106,7 +106,7 @@ class ScrapedCharts:
         return _floats(means * self._followed)
 
     def timeline(self, lost_ns: int | None, restarts_ns: Iterable[int]) -> Timeline:
-        """Return the timeline; what only steps show is a gap."""
+        """Return the timeline; numbers that only a probe's steps show are gaps."""
         grid = self.grid
         end_ns = grid.start_ns + grid.bin_ns * grid.count
         running, waiting, usage = self._gauges.T

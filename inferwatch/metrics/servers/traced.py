@@ -152,7 +152,7 @@ def advice_left(advice: Iterable[str], via: Via | None) -> list[str]:
 
 
 def _most(rows: Iterable[Latency]) -> int:
-    """Return the most requests of any row; ITL is left out, as it counts gaps."""
+    """Return the largest request count of all rows but ITL, which counts gaps."""
     return max((row.quantiles.n for row in rows if row.metric != "itl_s"), default=0)
 
 

@@ -307,7 +307,7 @@ class StepCounter:
         self._graphs |= {name: i for i, name in enumerate(saved.graphs, 1)}
 
     def _learn(self, mode: str | None) -> int:
-        """Return the number of a new mode; the last number stands for all others."""
+        """Return a number for a new graph mode; the last one is for all others."""
         number = min(len(self._graphs), GRAPHS - 1)
         if len(self._graphs) < GRAPHS:
             self._graphs[mode] = number

@@ -90,7 +90,7 @@ class Starved:
             self._report(self._queued(event.source, ordinal, gone, event.t_ns))
 
     def step(self, rank: StarvedRank, step: Step, before: Step | None) -> None:
-        """Check a step with fewer requests than are running, or the step after one."""
+        """Track decoding requests that steps leave out; report each once it is back."""
         absent, now = rank.absent, set(step.members)
         for ordinal in list(absent):
             absence = absent[ordinal]

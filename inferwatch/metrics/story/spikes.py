@@ -206,7 +206,7 @@ def _evidence(why: Lateness, since: Sequence[Step], own: OwnStep, tokens: int) -
 
 
 def named(late: LateToken, name: Name | None) -> Spike:
-    """Return the spike with the name of the request it waited for."""
+    """Return the late token's spike with the name of the request that delayed it."""
     key, whose = name or (None, "others")
     evidence = late.spike.evidence.replace(WHOSE, whose, 1)
     return replace(late.spike, evidence=evidence, blamed=key)

@@ -55,7 +55,7 @@ class _Ends:
 
     @property
     def known(self) -> int:
-        """Number of requests known to be aborted or to have run on."""
+        """Number of requests known to have been aborted or to have run to their end."""
         return self.freed.n + self.ran_on.n
 
 

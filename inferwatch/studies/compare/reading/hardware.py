@@ -198,7 +198,7 @@ def _sum_over_gpus(
 
 
 def _averages(rows: Floats, column: int, span: ComparedSpan) -> _BinnedAmounts:
-    """Averages, each spread over the time that its sample covers."""
+    """A column of a GPU's samples, each value spread over the time it covers."""
     known = rows[np.isfinite(rows[:, column]) & (rows[:, SPAN] > 0)]
     ends = known[:, T]
     starts = ends - known[:, SPAN]

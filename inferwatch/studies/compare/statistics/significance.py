@@ -105,7 +105,7 @@ class Difference:
         return self.b / self.a if self.a else None
 
     def span(self, alpha: float = ALPHA) -> Interval:
-        """The interval of the difference, consistent with the ratio's about zero.
+        """The interval of the difference; excludes 0 only if the ratio's excludes 1.
 
         Beyond the draws, both continue as normal distributions, each on its own scale,
         and could disagree about the sign. There the ratio's interval decides.

@@ -51,7 +51,7 @@ class Onset:
 
 
 def leanings(rows: Floats, measure: Measure) -> Floats:
-    """How far each piece is above the overall level; the values add up to 0.
+    """How far each piece of time is above the overall level; the values add up to 0.
 
     For a quantile: how many values are beyond it, compared with the expected number.
     This works even where a piece is too short for a quantile of its own, and a side

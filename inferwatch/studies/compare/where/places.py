@@ -458,7 +458,7 @@ class PlaceFinder:
     def _best_part(
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, KindPart, Split] | None:
-        """The most distinct part of those that explain the change."""
+        """The part most different from the rest, of those that explain the change."""
         splits = table.explaining(metric, groups, MOST)
         if not splits:
             return None

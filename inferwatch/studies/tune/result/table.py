@@ -121,7 +121,7 @@ def _kinds(doubts: Sequence[str]) -> Iterator[str]:
 
 
 def _merged(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
-    """Merge settings for which the same is said."""
+    """Merge settings that have the same text."""
     by_sentence: dict[str, list[Point]] = {}
     for point, sentence in each:
         by_sentence.setdefault(sentence, []).append(point)

@@ -114,7 +114,7 @@ class TunedEngines(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop own engines; restore the limits of others."""
+        """Stop engines that the tune started; restore the limits of an attached one."""
         ...
 
 

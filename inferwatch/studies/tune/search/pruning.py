@@ -232,9 +232,10 @@ class _Judge:
     def _of_goodput(
         self, limit: Limit, outcome: Outcome, predicted: Prediction
     ) -> str | None:
-        """The bound from a median: if it violates a limit, at most half are good.
+        """Why the point cannot win by goodput; None if it may, or if that is unknown.
 
-        A client waits at least as long as the engine, so the bound holds for it, too.
+        If a predicted median misses its limit, at most half of the requests are good.
+        A client waits at least as long as the engine, so this holds for it, too.
         """
         if limit.metric == "itl_s":
             return None  # The limit is for a request's longest gap; these are all gaps.

@@ -329,7 +329,7 @@ class _Race:
         return self._rules.trial_s + start_s
 
     def _time_is_short(self) -> bool:
-        """Whether another trial would use time reserved for the leaders."""
+        """Whether another trial would use time reserved for the leading points."""
         if self._rules.left_s is None or self._best is None:
             return False
         best_s = self._costs_s(self._best.point)
