@@ -87,7 +87,7 @@ class Diagnosis(ABC):
 
 
 def _is_not_live(knob: Knob) -> bool:
-    """Return False for knobs that can be turned live, so that they sort first."""
+    """Return whether a knob cannot be turned live; as a sort key it puts them last."""
     return knob.flag is None or Effort.NOW not in knob.effort
 
 

@@ -197,7 +197,7 @@ class FloorTracker:
         return model.shape, model.why
 
     def saved(self) -> SavedFloors:
-        """Return the state that checkpoints keep; counters are saved apart."""
+        """Return the state for a checkpoint, without counters."""
         return SavedFloors(
             earliest_ns=[(*key, r.earliest_ns) for key, r in self._ranks.items()],
             worst=self._worst,

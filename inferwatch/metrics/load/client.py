@@ -128,7 +128,7 @@ class LoadClient:
         }
 
     def saved(self, parts: Parts) -> SavedLoadClient:
-        """Return the state that checkpoints keep; rows of samples are saved apart."""
+        """Return the state for a checkpoint, without rows of samples."""
         return SavedLoadClient(
             began_ns=self.began_ns,
             begun=self._begun,

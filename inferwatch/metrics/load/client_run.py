@@ -348,7 +348,7 @@ class ClientRun:
         )
 
     def saved(self) -> SavedClientRun:
-        """Return the state that checkpoints keep; rows of samples are saved apart."""
+        """Return the state for a checkpoint, without rows of samples."""
         return SavedClientRun(
             number=self.number,
             elsewhere=self.elsewhere,

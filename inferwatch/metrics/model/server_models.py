@@ -121,7 +121,7 @@ class ServerModels(Generic[AnyModel]):
                 model.fold(note)
 
     def saved(self) -> SavedServers:
-        """Return the state that checkpoints keep; the Models are saved apart."""
+        """Return the state for a checkpoint, without the Models."""
         return SavedServers(only=self.only, gone=sorted(self._gone))
 
     def restore(

@@ -344,7 +344,7 @@ class SloTracker:
         return {"slo": self.totals, **each}
 
     def saved(self) -> SavedSlo:
-        """Return the state that checkpoints keep; counters are saved apart."""
+        """Return the state for a checkpoint, without counters."""
         return SavedSlo(
             said=[*self._by_source.values()],
             classes=[*self.classes],

@@ -94,7 +94,7 @@ class RankTimes:
         return self._why[key]
 
     def saved(self) -> SavedRankTimes:
-        """Return the state that checkpoints keep; requests are saved apart."""
+        """Return the state for a checkpoint, without requests."""
         return SavedRankTimes(
             self.account, list(self._recent), self.spike_ns, self._steps
         )
@@ -236,7 +236,7 @@ class Attribution:
             del self._ranks[key]
 
     def saved(self) -> SavedAttribution:
-        """Return the state that checkpoints keep; requests are saved apart."""
+        """Return the state for a checkpoint, without requests."""
         return SavedAttribution(
             ranks=[(*key, rank.saved()) for key, rank in self._ranks.items()],
             drops=list(self._drops),

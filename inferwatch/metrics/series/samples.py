@@ -310,7 +310,7 @@ class Counters:
         return self._rows
 
     def saved(self) -> SavedCounters:
-        """Return the state that checkpoints keep; rows are saved apart."""
+        """Return the state for a checkpoint, without rows."""
         return SavedCounters(self._count, self._sums.tolist(), self._maxima.tolist())
 
     def restore(

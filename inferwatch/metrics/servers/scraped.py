@@ -73,7 +73,7 @@ class ScrapedRank:
 
 
 def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
-    """Return the gauges of a sample, given the ones before."""
+    """Return the gauges of a sample; ``before`` are those of the previous one."""
     t_ns = sample.t_ns
     now = Gauges(
         t_ns=t_ns,

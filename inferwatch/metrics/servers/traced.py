@@ -137,7 +137,7 @@ class Traces:
         return bool(some) and not few and not silent
 
     def saved(self) -> SavedTraces:
-        """Return the state that checkpoints keep; requests are saved apart."""
+        """Return the state for a checkpoint, without requests."""
         return SavedTraces(last_ns=self._last_ns, told=self._count)
 
     def restore(self, saved: SavedTraces) -> None:

@@ -296,7 +296,7 @@ class StepCounter:
         return [name for name in self._graphs if name is not None]
 
     def saved(self) -> SavedSteps:
-        """Return the state that checkpoints keep; rows must be saved before."""
+        """Return the state for a checkpoint; its rows must be saved before."""
         return SavedSteps(self.graphs, self.counters.table.tolist())
 
     def restore(self, saved: SavedSteps) -> None:

@@ -338,7 +338,7 @@ class _Pairing:
     def _memories(self, metric: JudgedMetric) -> float:
         """Length of the shorter session in autocorrelation times of the metric.
 
-        If requests are paired, those of the series of ratios.
+        If requests are paired, the autocorrelation is that of their ratios.
         """
         if metric.key not in self._long:
             self._long[metric.key] = self._measured_memories(metric)

@@ -70,7 +70,7 @@ def _unended(run: SessionNumbers) -> str:
 def check_client(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Check that the load generators were fast enough.
 
-    Latencies measured by one that was not are not judged.
+    If one was not, its latencies are not judged.
     """
     runs = (*a.runs, *b.runs)
     states = {run.client.state for run in runs}

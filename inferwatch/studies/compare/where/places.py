@@ -507,9 +507,9 @@ class PlaceFinder:
         return KindTable(kinds, len(self._a), stretch.blocks, long)
 
     def _memories(self, of: str) -> float:
-        """The length of the sessions in autocorrelation times of a latency.
+        """Length of the shortest session in autocorrelation times of a latency.
 
-        If requests are paired, of the ratio of its means.
+        If requests are paired, the autocorrelation is that of their ratios.
         """
         means = [[run.counted[of].means for run in runs] for runs in (self._a, self._b)]
         if not self._paired:

@@ -472,7 +472,10 @@ class _Fit:
         return span is not None and all(abs(math.log(end)) < share for end in span)
 
     def _own_of_both(self, place: int, other: int) -> float | None:
-        """Standard error from the trials' own errors, if nothing was measured twice."""
+        """Standard error of a difference of two points, by their trials' own errors.
+
+        None if a trial gives no error. It is used where nothing was measured twice.
+        """
         own = self._own[place], self._own[other]
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
