@@ -221,7 +221,6 @@ class Samples:
         self._rows = RecentRows(3, self._count, cell)
 
     def add(self, t_ns: int, value: int, weight: int = 1) -> None:
-        """Add ``weight`` samples of ``value`` at a moment."""
         self._rows.add((t_ns, value, weight))
 
     def add_many(self, times_ns: Ints, values: Ints) -> None:

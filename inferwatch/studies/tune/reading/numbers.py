@@ -428,5 +428,4 @@ def _good_tokens(
 
 
 def _has_objectives(slos: PlanObjectives) -> bool:
-    """Whether any objectives were given."""
     return bool((slos.slo and slos.slo.limits) or slos.classes)
