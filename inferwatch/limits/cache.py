@@ -6,7 +6,7 @@ from inferwatch.limits.shape import ModelShape
 
 
 def kv_bytes_per_token(shape: ModelShape) -> float:
-    """KV cache of one more token, in a request shorter than any sliding window.
+    """Bytes of KV cache for one more token, if no sliding window is full yet.
 
     Key and value of each KV head: 2 · layers · kv_heads · head_dim · bytes (Pope et
     al., *Efficiently scaling transformer inference*, arXiv 2211.05102; grouped heads:
@@ -17,14 +17,14 @@ def kv_bytes_per_token(shape: ModelShape) -> float:
 
 
 def kv_bytes_per_layer(shape: ModelShape) -> float:
-    """KV cache of one token in one layer."""
+    """Bytes of KV cache for one token in one layer."""
     if shape.mla is not None:
         return (shape.mla.kv_rank + shape.mla.rope_dim) * shape.kv_bits / 8
     return 2 * shape.kv_heads * shape.head_dim * shape.kv_bits / 8
 
 
 def kv_bytes(shape: ModelShape, tokens: int, block_tokens: int | None = None) -> int:
-    """KV cache of a request, in whole blocks if a block size is given.
+    """Bytes of KV cache for a request, in whole blocks if a block size is given.
 
     A paged cache allocates whole blocks (Kwon et al., *PagedAttention*, arXiv
     2309.06180). A layer with a sliding window keeps no more than its window (Beltagy et

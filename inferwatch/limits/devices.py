@@ -45,7 +45,10 @@ class Device:
     source: str
 
     def flops_at(self, dtype: str) -> float | None:
-        """Peak of products in this dtype, or in the wider one used instead."""
+        """Peak FLOP/s of matrix products in this dtype; None if unknown.
+
+        Without products of that dtype, of the wider one that kernels use instead.
+        """
         seen = set[str]()
         name: str | None = dtype
         while name is not None and name not in seen:
@@ -65,7 +68,7 @@ def device_named(text: str) -> Device | None:
 
 
 def _plain(text: str) -> str:
-    """The name in lower case, without the vendor."""
+    """The name in lower case with single blanks, without the vendor."""
     words = re.sub(r"[\s_-]+", " ", text.lower()).strip()
     for maker in ("nvidia ", "amd ", "tesla ", "geforce ", "instinct "):
         words = words.removeprefix(maker)

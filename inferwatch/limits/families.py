@@ -38,7 +38,7 @@ def first_number(text: Mapping[str, Any], names: Sequence[str]) -> int | None:
 
 
 def items(text: Mapping[str, Any], name: str) -> list[Any]:
-    """A list; empty if it is not set.
+    """The list at a key; empty if the key is not set.
 
     Raises:
         ShapeError: the value is not a list.
@@ -55,7 +55,11 @@ FullLayers = Callable[[Mapping[str, Any], int], int]
 
 
 def _last_of(every: int, key: str = "") -> FullLayers:
-    """Return a function that counts every n-th layer, as the last of its group."""
+    """Return a function that counts the layers with full attention.
+
+    They are every n-th, the last of each group of n, unless the config's ``key`` says
+    otherwise.
+    """
 
     def full_layers(text: Mapping[str, Any], layers: int) -> int:
         pattern = text.get(key)
@@ -67,7 +71,10 @@ def _last_of(every: int, key: str = "") -> FullLayers:
 
 
 def _lettered(pattern: str, layers: int) -> int:
-    """Layers marked G in a pattern such as LLLG, and the last one, as in EXAONE 4."""
+    """Number of full-attention layers: those marked G in a pattern, and the last one.
+
+    A pattern such as LLLG repeats over the layers, as in EXAONE 4.
+    """
     if not pattern or set(pattern) - {"L", "G"}:
         raise ShapeError(f"{PATTERN} is {pattern!r:.40}, not of L and G alone")
     return sum(
@@ -77,17 +84,23 @@ def _lettered(pattern: str, layers: int) -> int:
 
 
 def _first_of(every: int) -> FullLayers:
-    """Return a function that counts every n-th layer, as the first of its group."""
+    """Return a function that counts the layers with full attention.
+
+    They are every n-th, the first of each group of n.
+    """
     return lambda _, layers: -(-layers // every)
 
 
-def _below(text: Mapping[str, Any], layers: int) -> int:
-    """Number of layers before ``max_window_layers``."""
+def _before_window_layers(text: Mapping[str, Any], layers: int) -> int:
+    """Number of full-attention layers: those before ``max_window_layers``."""
     return min(first_number(text, ("max_window_layers",)) or 0, layers)
 
 
-def _without_positions(text: Mapping[str, Any], layers: int) -> int:
-    """Number of layers that ``no_rope_layers`` marks with 0, else every fourth."""
+def _without_rope(text: Mapping[str, Any], layers: int) -> int:
+    """Number of full-attention layers: those without rotary positions.
+
+    They are marked with 0 in ``no_rope_layers``; without it, every fourth is one.
+    """
     named = items(text, "no_rope_layers")
     if named:
         return named[:layers].count(0)
@@ -95,12 +108,12 @@ def _without_positions(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _none(_: Mapping[str, Any], __: int) -> int:
-    """No layer has full attention: all have the sliding window."""
+    """Number of full-attention layers: none, as all have the sliding window."""
     return 0
 
 
 def _all(_: Mapping[str, Any], layers: int) -> int:
-    """All layers have full attention, unless ``layer_types`` says otherwise."""
+    """Number of full-attention layers: all, unless ``layer_types`` says otherwise."""
     return layers
 
 
@@ -161,7 +174,7 @@ def _qwen_windows(full_layers: int) -> dict[str, Any]:
 
 _QWEN2 = ModelFamily(
     qkv_bias=True,
-    full_layers=_below,
+    full_layers=_before_window_layers,
     otherwise=_qwen_windows(28),
 )
 _QWEN3 = replace(_QWEN2, qkv_bias=False, qk_norm=True)
@@ -290,7 +303,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "deepseek_v3": _DEEPSEEK_V3,
     "dots1": ModelFamily(
         qk_norm=True,
-        full_layers=_below,
+        full_layers=_before_window_layers,
         otherwise={
             "sliding_window": 4096,
             "max_window_layers": 62,
@@ -406,7 +419,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
     "kimi_k2": _DEEPSEEK_V3,
     "llama": LLAMA,
     "llama4_text": ModelFamily(
-        full_layers=_without_positions,
+        full_layers=_without_rope,
         otherwise=_kv(8, num_local_experts=16, attention_chunk_size=8192),
     ),
     "mellum": ModelFamily(

@@ -69,7 +69,9 @@ def plain_dtype(name: str | None) -> str | None:
 
 
 def cache_bits(kv_dtype: str | None, dtype: str, quantisation: object = None) -> float:
-    """Bits of a cached value; ``auto`` follows the checkpoint, else the activations.
+    """Bits of a value in the KV cache.
+
+    ``auto`` follows the checkpoint's quantisation if that says so, else the dtype.
 
     Raises:
         ShapeError: the dtype is unknown.
@@ -127,9 +129,10 @@ def weight_format(
 
 
 def _grouped(quantisation: Mapping[str, Any]) -> float:
-    """Integers with an FP16 scale per group, and a zero point as wide as a value.
+    """Bits per weight of GPTQ and AWQ, with the scales and zero points.
 
-    GPTQ, arXiv 2210.17323, section 5; AWQ, arXiv 2306.00978, section 5.
+    Integers with an FP16 scale per group, and a zero point as wide as a value: GPTQ,
+    arXiv 2210.17323, section 5; AWQ, arXiv 2306.00978, section 5.
     """
     bits = float(quantisation.get("bits") or quantisation.get("w_bit") or 4)
     size = int(
@@ -141,15 +144,19 @@ def _grouped(quantisation: Mapping[str, Any]) -> float:
 
 
 def _float8(quantisation: Mapping[str, Any]) -> float:
-    """A byte; with blocks, an FP32 scale each (DeepSeek-V3, arXiv 2412.19437, 3.3)."""
+    """Bits per weight of FP8: 8, and for blocks an FP32 scale each.
+
+    DeepSeek-V3, arXiv 2412.19437, 3.3.
+    """
     block = quantisation.get("weight_block_size")
     return 8 + 32 / (block[0] * block[1]) if block else 8.0
 
 
 def _bitsandbytes(quantisation: Mapping[str, Any]) -> float:
-    """NF4: 64 values share an FP32 scale, or an 8-bit one with double quantisation.
+    """Bits per weight of bitsandbytes: 8, or NF4 with scales.
 
-    QLoRA: Dettmers et al., arXiv 2305.14314, section 3.
+    64 values share an FP32 scale, or an 8-bit one with double quantisation (QLoRA:
+    Dettmers et al., arXiv 2305.14314, section 3).
     """
     if quantisation.get("load_in_8bit"):
         return 8.0
@@ -158,7 +165,7 @@ def _bitsandbytes(quantisation: Mapping[str, Any]) -> float:
 
 
 def _modelopt(quantisation: Mapping[str, Any]) -> float | None:
-    """Bits by the name of the algorithm."""
+    """Bits per weight of a ModelOpt algorithm; None for an unknown one."""
     algorithm = str(quantisation.get("quant_algo") or "FP8").upper()
     return {"FP8": 8.0, "MXFP8": 8.25, "NVFP4": 4.5, "W4A16_AWQ": 4.125}.get(algorithm)
 
@@ -205,7 +212,7 @@ _COMPUTES_IN = {
 def _compressed_tensors(
     quantisation: Mapping[str, Any], *, attention: bool
 ) -> WeightFormat:
-    """Read bits, group size and activations from its first config group."""
+    """The format of weights with ``compressed-tensors``, by its first config group."""
     groups = _mapping(quantisation.get("config_groups"))
     if not groups:
         raise ShapeError("compressed-tensors without config_groups: no bits are told")

@@ -156,10 +156,10 @@ def _shape_of(
 
 
 def reads_all(config: Mapping[str, Any]) -> bool:
-    """Whether every step reads all weights and the whole context, by what keys are set.
+    """Whether every step reads all weights and the whole context.
 
-    True if nothing in the configuration, at any depth, mentions experts, windows or
-    differing layers; False for an empty one.
+    True if no key of the configuration, at any depth, means experts, windows or
+    differing layers; False for an empty configuration.
     """
     deeper: list[object] = [config]
     while deeper:
@@ -167,14 +167,14 @@ def reads_all(config: Mapping[str, Any]) -> bool:
         if isinstance(here, list):
             deeper += here
         elif isinstance(here, Mapping):
-            if any(_speaks_of_parts(here, key) for key in here):
+            if any(_means_partial_reads(here, key) for key in here):
                 return False
             deeper += here.values()
     return bool(config)
 
 
-def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
-    """Whether a key means that steps may read only part of the weights or context."""
+def _means_partial_reads(text: Mapping[str, Any], key: str) -> bool:
+    """Whether a key means that a step may read only part of the weights or context."""
     value = text[key]
     if key == "layer_types":
         full = isinstance(value, list) and set(map(str, value)) <= {"full_attention"}
@@ -376,7 +376,7 @@ def _window(
 
 
 def _norms(text: Mapping[str, Any], kind: ModelFamily) -> int:
-    """Norms per layer: Falcon shares one between parallel attention and FFN."""
+    """Norms per layer; Falcon shares one between parallel attention and FFN."""
     if text.get("use_post_norm"):
         return 2 * kind.norms
     if text.get("model_type") == "falcon" and text.get("parallel_attn", True):

@@ -49,7 +49,7 @@ class Parameters:
 
     @property
     def linear_active(self) -> int:
-        """Parameters every token of a step is multiplied with: without the head."""
+        """Parameters that each token of a step is multiplied with: not the head."""
         return self.attention + self.ffn + self.active_experts + self.router
 
 
@@ -103,7 +103,7 @@ def expert_bits(shape: ModelShape) -> float:
 
 
 def _attention(shape: ModelShape) -> int:
-    """Matrices of one layer: query, key, value and output; or those of MLA."""
+    """Number of attention parameters of one layer, without biases and norms."""
     if shape.mla is not None:
         return _latent_attention(shape, shape.mla)
     query = shape.hidden * shape.heads * shape.head_dim
@@ -112,7 +112,7 @@ def _attention(shape: ModelShape) -> int:
 
 
 def _latent_attention(shape: ModelShape, mla: Mla) -> int:
-    """MLA's matrices to and from the latent vectors: arXiv 2405.04434, 2.1.2."""
+    """Number of MLA parameters of one layer: arXiv 2405.04434, 2.1.2."""
     query_out = shape.heads * (mla.nope_dim + mla.rope_dim)
     if mla.query_rank is None:
         query = shape.hidden * query_out
@@ -124,24 +124,24 @@ def _latent_attention(shape: ModelShape, mla: Mla) -> int:
 
 
 def _shared(shape: ModelShape, experts: Experts) -> int:
-    """Shared experts of all layers."""
+    """Number of parameters of shared experts in all layers."""
     matrices = 3 if shape.gated else 2
     return experts.layers * matrices * shape.hidden * experts.shared_ffn
 
 
 def _routed(shape: ModelShape, experts: Experts, count: int) -> int:
-    """``count`` routed experts of every layer with experts."""
+    """Number of parameters of ``count`` routed experts in each layer with experts."""
     matrices = 3 if shape.gated else 2
     return experts.layers * count * matrices * shape.hidden * experts.ffn
 
 
 def _routers(shape: ModelShape, experts: Experts) -> int:
-    """Routers: one row per expert, and one for the gate of shared experts."""
+    """Number of router parameters: a row per expert, and one for a shared gate."""
     return experts.layers * (experts.count + experts.shared_gate) * shape.hidden
 
 
 def _expert_biases(shape: ModelShape, experts: Experts) -> int:
-    """Biases: one number per row of each matrix, where experts have biases."""
+    """Number of experts' biases: one per row of each matrix; 0 without biases."""
     if not experts.bias:
         return 0
     rows = (2 if shape.gated else 1) * experts.ffn + shape.hidden
@@ -149,7 +149,7 @@ def _expert_biases(shape: ModelShape, experts: Experts) -> int:
 
 
 def _norms_and_biases(shape: ModelShape, dense_layers: int) -> int:
-    """Norms and biases, one number per row: negligible except in small models."""
+    """Number of norm and bias parameters; negligible except in small models."""
     experts = shape.experts
     norms = (shape.layers * shape.norms + shape.last_norms) * shape.hidden
     norms *= 2 if shape.norm_bias else 1

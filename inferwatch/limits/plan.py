@@ -88,7 +88,7 @@ class GpuSetup:
 
     @property
     def gpus(self) -> int:
-        """GPUs of one replica."""
+        """Number of GPUs of one replica."""
         return self.tensor_parallel * self.pipeline_parallel
 
 
@@ -136,7 +136,7 @@ class CapacityPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the whole batch fits."""
+        """Whether the whole batch fits into GPU memory."""
         return self.left_bytes >= 0
 
     def cost(self, tokens_per_s: float | None) -> float | None:
@@ -153,7 +153,7 @@ def plan_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> Capaci
 def overhead_estimate(
     shape: ModelShape, workload: Workload, tensor_parallel: int
 ) -> float:
-    """Estimated memory of a GPU besides weights and KV cache.
+    """Estimated bytes of GPU memory used by neither weights nor KV cache.
 
     The process, activations, and logits of the batch; an engine's own profile is exact.
     """
@@ -162,14 +162,14 @@ def overhead_estimate(
 
 
 def logits_bytes(shape: ModelShape) -> int:
-    """Logits of one request in FP32, twice, because samplers copy them."""
+    """Bytes of a request's logits in FP32, twice, because samplers copy them."""
     return shape.vocab * 4 * 2
 
 
 def activation_bytes(
     shape: ModelShape, workload: Workload, tensor_parallel: int
 ) -> float:
-    """Activations of the widest layer in a full step."""
+    """Bytes of the activations of the widest layer in a full step."""
     experts = shape.experts
     ffn = max(shape.ffn, (experts.per_token * experts.ffn) if experts else 0)
     attention = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
@@ -241,7 +241,7 @@ class _Planner:
         )
 
     def decode(self, batch: int) -> StepWork:
-        """The mean decode step; pipeline stages share the batch evenly."""
+        """The work of a mean decode step; pipeline stages share the batch evenly."""
         load, shape = self.workload, self.shape
         sums = StepSums.answering(
             batch / self.stages(batch),
@@ -252,7 +252,7 @@ class _Planner:
         return self.costs.work(sums)
 
     def stages(self, batch: int) -> int:
-        """Busy pipeline stages: each works on different requests."""
+        """Number of pipeline stages at work: each works on different requests."""
         return min(batch, self.machine.pipeline_parallel)
 
     def tpot(self, batch: int) -> float | None:
@@ -260,7 +260,7 @@ class _Planner:
         return floor_s(self.decode(batch), self.bandwidth, self.flops)
 
     def ttft(self) -> float | None:
-        """Floor for a single prompt in one step, with its chunks spread over stages."""
+        """Floor of a single prompt's TTFT; its chunks are spread over all stages."""
         floor = ttft_floor_s(self.costs, [self.prompt], self.bandwidth, self.flops)
         return None if floor is None else floor / self.machine.pipeline_parallel
 
@@ -274,9 +274,10 @@ class _Planner:
         return most / tpot if tpot else None
 
     def served_tokens_per_s(self) -> float | None:
-        """Upper bound with prompts computed while decode reads: the larger sum.
+        """Upper bound of output tokens/s when prompts are computed beside decode.
 
-        Decode depends on its own results, so idle stages do not make it faster.
+        Each token takes at least the larger of compute time and decode time. Decode
+        depends on its own results, so idle stages do not make it faster.
         """
         load, step = self.workload, self.decode(self.workload.batch)
         decode_s = self.tpot(load.batch)

@@ -53,8 +53,8 @@ def compute_bound_batch(
 ) -> int | None:
     """Batch size from which decode is compute-bound; None if it never is.
 
-    ``work`` gives the work of a step for a batch size. Intensity grows with the batch
-    (Pope et al., arXiv 2211.05102, section 2.1) up to that of a single request's
+    ``work`` gives the work of a step for a batch size. FLOP per byte grow with the
+    batch (Pope et al., arXiv 2211.05102, section 2.1) up to that of a single request's
     attention, which batching does not change.
     """
     ridge = ridge_point(flops, bytes_per_s)

@@ -64,7 +64,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """Sums of requests, given as scheduled tokens and tokens computed before."""
+        """Sums over requests, given as tokens scheduled and tokens computed before."""
         tokens = sequences = context = pairs = window_context = window_pairs = 0
         for scheduled, before in requests:
             tokens += scheduled
@@ -86,7 +86,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """Sums of requests that decode one token each after the same context."""
+        """Sums over requests that decode one token each after the same context."""
         one = cls.of_requests([(1, context)], window, chunked=chunked)
         return cls(*(requests * each for each in one))
 
@@ -99,7 +99,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """The mean decode step; ``lengths`` are tokens of prompt and output.
+        """Sums of the mean decode step; ``lengths`` are tokens of prompt and output.
 
         First tokens are left out. A floor is a maximum of two sums that both grow with
         these: that of the mean step is at most the mean of all steps' floors, hence a
@@ -126,7 +126,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """Sums of one prompt, or of a chunk of it after ``before`` computed tokens."""
+        """Sums of a prompt, or of its chunk after ``before`` computed tokens."""
         return cls.of_requests([(tokens, before)], window, chunked=chunked)
 
 
@@ -162,7 +162,7 @@ class StepWork(NamedTuple):
 
     @property
     def intensity(self) -> float | None:
-        """FLOP per byte (Williams et al. 2009)."""
+        """FLOP per byte of memory traffic (Williams et al. 2009)."""
         return self.flops / self.bytes_read if self.bytes_read else None
 
 
@@ -259,7 +259,7 @@ class StepCosts:
         return 1 - float(self.untouched**tokens)
 
     def activation_bytes(self, sums: StepSums) -> float:
-        """Traffic of activations between layers, if all of it went through memory.
+        """Bytes of activations between layers, if all of them went through memory.
 
         As in vLLM's estimate, for attention, FFN and head. Not part of a floor.
         """
@@ -317,7 +317,7 @@ def _pair_flops(shape: ModelShape) -> float:
 
 
 def _activations(shape: ModelShape, tensor_parallel: int) -> float:
-    """Activation traffic per token, read and written, over all layers.
+    """Bytes of activations that a token reads and writes over all layers.
 
     The sums of vLLM's ``v1/metrics/perf.py``: inputs and outputs of each product, and
     of the FFN's activation function.
@@ -362,7 +362,7 @@ def ttft_floor_s(
 
 
 def e2el_s(ttft_s: float, tpot_s: float, output_tokens: int) -> float:
-    """TTFT + (N − 1) · TPOT, as the first token is in TTFT.
+    """End-to-end latency: TTFT + (N − 1) · TPOT, as the first token is in TTFT.
 
     As MLPerf Inference and vLLM's benchmarks define TPOT.
     """

@@ -56,13 +56,16 @@ class ComparedNumber:
 
     @property
     def comparable(self) -> bool:
-        """Whether both are known, and measured in the same place."""
+        """Whether both values are known and were measured in the same place."""
         same = self.vantages[0] == self.vantages[1]
         return same and self.now is not None and self.then is not None
 
     @property
     def ratio(self) -> float | None:
-        """Now / reference; None for a share, or where one is not known."""
+        """The present value / the earlier one.
+
+        None for a share, or where the values cannot be compared.
+        """
         if self.number.unit is Unit.SHARE or not self.comparable:
             return None
         return self.now / self.then if self.now is not None and self.then else None
@@ -102,7 +105,7 @@ class Differences:
         return tuple(each for each in self.numbers if each.side is side and each.large)
 
     def known(self, side: ChangeSide) -> bool:
-        """Return whether at least one number of that side can be compared."""
+        """Return whether at least one number of this side can be compared."""
         return any(each.comparable for each in self.numbers if each.side is side)
 
 
@@ -143,7 +146,7 @@ def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None
 
 
 def _settings(snapshot: Snapshot) -> Iterator[tuple[str, str | None]]:
-    """Yield the settings of engine and server as text; the first of several."""
+    """Yield names and values of settings of the first engine and the first server."""
     for info in (*snapshot.engines[:1], *_servers(snapshot)[:1]):
         fields = msgspec.structs.asdict(info)
         more = fields.pop("settings", {})
@@ -163,7 +166,7 @@ def _servers(snapshot: Snapshot) -> list[ServerInfo]:
 
 
 def _restarted(now: Snapshot, then: Snapshot) -> bool | None:
-    """Return whether the server's process is another one; None where not known."""
+    """Return whether the server has another process now; None where unknown."""
     mine, others = _processes(now), _processes(then)
     return mine != others if mine and others else None
 
@@ -175,7 +178,7 @@ def _processes(snapshot: Snapshot) -> set[object]:
 
 
 def verdict(compared: Differences) -> str:
-    """Return in one sentence which side has changed."""
+    """Return a sentence on whether traffic, server or results have changed."""
     traffic, result = (
         compared.large(ChangeSide.TRAFFIC),
         compared.large(ChangeSide.RESULT),
@@ -212,7 +215,7 @@ def _server(compared: Differences) -> str:
 
 
 def change_text(change: ComparedNumber) -> str:
-    """Return text such as ``prompt ×3.1``; of a share the difference in points.
+    """Return a change as text, such as ``prompt ×3.1``; shares change by points.
 
     >>> number, side = number_of(Flow.arrivals_per_s), ChangeSide.TRAFFIC
     >>> change_text(ComparedNumber(number=number, side=side, now=6.0, then=2.0))

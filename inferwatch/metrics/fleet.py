@@ -63,7 +63,7 @@ class FleetServer:
 
     @property
     def model(self) -> str | None:
-        """Its model; the first one if it has several."""
+        """The server's model; the first one if it serves several."""
         info = self.state.info
         return info.models[0] if info is not None and info.models else None
 
@@ -76,7 +76,7 @@ class FleetServer:
 
     @property
     def ranks_differ(self) -> bool:
-        """Whether its ranks differ noticeably."""
+        """Whether the server's ranks differ noticeably."""
         waiting = [each.waiting or 0 for each in self.ranks]
         usage = [each.kv_usage for each in self.ranks if each.kv_usage is not None]
         if not self.ranks:
@@ -112,7 +112,7 @@ def _on_gpus(server: FleetServer, snapshot: Snapshot) -> FleetServer:
 
 
 def _server(states: Sequence[ServerState], place: int, now_ns: int) -> FleetServer:
-    state = states[0] if len(states) == 1 else _of_ranks(states)
+    state = states[0] if len(states) == 1 else _sum_of_ranks(states)
     age_ns = None if state.last_ns is None else max(now_ns - state.last_ns, 0)
     ago_ns = None if state.restarted_ns is None else now_ns - state.restarted_ns
     recent_ns = ago_ns if ago_ns is not None and ago_ns < RECENT_RESTART_NS else None
@@ -138,8 +138,8 @@ def _trouble(state: ServerState, restarted_ago_ns: int | None) -> Trouble:
     return Trouble.NONE if state.answers else Trouble.ASKED
 
 
-def _of_ranks(ranks: Sequence[ServerState]) -> ServerState:
-    """Return the totals of ranks: sums, mean KV usage, and merged latencies."""
+def _sum_of_ranks(ranks: Sequence[ServerState]) -> ServerState:
+    """Return ranks added up to one server: sums, mean KV usage, merged latencies."""
     first = ranks[0]
     usage = [each.kv_usage for each in ranks if each.kv_usage is not None]
     known_ns = [each.last_ns for each in ranks if each.last_ns is not None]
@@ -166,12 +166,14 @@ def _latencies(ranks: Sequence[ServerState]) -> tuple[Latency, ...]:
     keys = dict.fromkeys(row.metric for rank in ranks for row in rank.latencies)
     rows = {(rank.rank, row.metric): row for rank in ranks for row in rank.latencies}
     return tuple(
-        _together([rows[at] for rank in ranks if (at := (rank.rank, key)) in rows])
+        _merged_latency(
+            [rows[at] for rank in ranks if (at := (rank.rank, key)) in rows]
+        )
         for key in keys
     )
 
 
-def _together(rows: Sequence[Latency]) -> Latency:
+def _merged_latency(rows: Sequence[Latency]) -> Latency:
     """Merge a latency of ranks; n and mean are exact, percentiles are bounds."""
     known = [row for row in rows if row.quantiles.n]
     n = sum(row.quantiles.n for row in known)
@@ -217,7 +219,7 @@ def percentile_of(row: Latency, name: str) -> float | Bracket | None:
 
 
 def latency_of(state: ServerState, metric: str) -> Latency | None:
-    """Return one of a server's latencies; None where it is not known."""
+    """Return a server's latency row for a metric; None where it has none."""
     return next((row for row in state.latencies if row.metric == metric), None)
 
 

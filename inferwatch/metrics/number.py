@@ -183,10 +183,7 @@ def numbers(*fields: object) -> tuple[Number, ...]:
 
 
 def numbers_in(owner: type) -> tuple[Number, ...]:
-    """Return all numbers of a piece in the order of its fields.
-
-    Properties come last.
-    """
+    """Return a piece's numbers in the order of its fields; properties come last."""
     return _OF_PIECES[owner]
 
 

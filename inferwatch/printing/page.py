@@ -131,7 +131,7 @@ def _sign(text: str, about: str = "") -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
-    """A table; without a kind it scrolls if it is wider than the page."""
+    """A table as HTML; without a style class it scrolls if it is too wide."""
     columns = table.columns
     if not table.kind:
         yield '<div class="wide">'

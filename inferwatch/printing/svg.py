@@ -90,7 +90,7 @@ class Figure:
         return f'<span class="keys">{keys}</span>' if keys else ""
 
     def _sides(self) -> str:
-        """The legend of sides: a piece of each line with its dot."""
+        """A legend of A and B: a piece of each side's line, and its name."""
         keys = "".join(
             '<span class="key"><svg class="sample" viewBox="0 0 30 10" '
             f'aria-hidden="true"><path class="line {side}" d="M0 5H30"/>'
@@ -156,7 +156,7 @@ def shift(x: float, to_x: float, y: float) -> str:
 def stretch(
     left: float, right: float, words: str = "", kind: str = "at", height: int = HEIGHT
 ) -> str:
-    """A full-height rectangle; by default invisible, with a tooltip."""
+    """A rectangle as high as the chart, invisible by default, with a tooltip."""
     x, width = left * WIDTH, (right - left) * WIDTH
     return _rectangle(
         kind, f'x="{x:.1f}" y="0" width="{width:.1f}" height="{height}"', words
@@ -207,7 +207,7 @@ def clock(t_s: float) -> str:
 
 
 def tooltip_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
-    """The tooltip of a column: each name with its value."""
+    """The tooltip of a chart column: a value for each name."""
     pairs = zip(names, say(values), strict=True)
     return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in pairs)}"
 
@@ -334,8 +334,8 @@ class ChartCurve:
 def cdf(title: str, curves: Sequence[ChartCurve], say: Callable[[float], str]) -> str:
     """A figure of cumulative distributions, over a logarithmic axis of seconds.
 
-    Values too short for the axis are at its left end, such as chunks that arrived at
-    once.
+    Values too short for the axis, such as gaps between chunks that arrived at once,
+    are drawn at its left end.
     """
     values = [value for curve in curves for value, _ in curve.points]
     high = math.log10(max(values))

@@ -214,6 +214,6 @@ def shortened(text: str, width: int) -> str:
 
 
 def cut(name: str, width: int) -> str:
-    """A name from outside, right-aligned in ``width`` columns after a blank."""
+    """A name shortened to ``width - 1`` columns, right-aligned after a blank."""
     short_name = shortened(name, width - 1)
     return " " * (width - columns_of(short_name)) + short_name

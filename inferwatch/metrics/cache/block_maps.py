@@ -86,7 +86,7 @@ class RankBlocks:
 
     @property
     def known(self) -> bool:
-        """Whether there is a picture that is up to date."""
+        """Whether the contents of the pool's blocks are known and up to date."""
         return self.num_blocks > 0 and not self.doubted
 
     @property
@@ -100,12 +100,12 @@ class RankBlocks:
         return self._standing
 
     def forget(self) -> None:
-        """Drop the picture until a whole map comes."""
+        """Forget what the blocks hold, until the engine sends a whole block map."""
         self._clean(0)
         self._sequence, self._cost_ns, self.doubted = -1, None, False
 
     def take(self, block_map: BlockMap, on_evicted: OnEvicted) -> None:
-        """Apply the next map; one that does not fit drops the picture."""
+        """Apply the next block map; forget the pool if an earlier one was missed."""
         follows = block_map.sequence == self._sequence + 1 and self.num_blocks > 0
         if not block_map.whole and not follows:
             self.forget()
@@ -113,8 +113,8 @@ class RankBlocks:
         try:
             self._check(block_map)
             if block_map.whole:
-                self._begin(block_map, follows=follows)
-            evicted = self._give_up(block_map)
+                self._reset(block_map, follows=follows)
+            evicted = self._uncache(block_map)
             self._apply(block_map)
         except ContradictionError:
             self.forget()
@@ -128,7 +128,7 @@ class RankBlocks:
     def whole_map(self, source: str, rank: int, t_ns: int) -> BlockMap | None:
         """Return the pool as one whole map, to which later maps apply.
 
-        None if unknown.
+        None where the contents of the pool are not known.
         """
         if not self.known:
             return None
@@ -152,7 +152,7 @@ class RankBlocks:
         )
 
     def picture(self, source: str, rank: int) -> BlockPicture:
-        """Return the picture that screens draw; rebuilt only after a change."""
+        """Return the block map as screens draw it; rebuilt only after a change."""
         if self._picture is None:
             refs = self._references
             states = np.where(refs > 1, BlockState.SHARED, BlockState.PRIVATE)
@@ -179,7 +179,7 @@ class RankBlocks:
         return self._lists.keys()
 
     def shares(self) -> tuple[Share, ...]:
-        """Return each holder's blocks and shared blocks.
+        """Return holders, each with its number of blocks and of shared blocks.
 
         Rebuilt only after a change.
         """
@@ -269,8 +269,11 @@ class RankBlocks:
         self._cached = bytearray(num_blocks)
         self._idle_ns = array("q", [UNKNOWN_NS]) * num_blocks
 
-    def _begin(self, block_map: BlockMap, *, follows: bool) -> None:
-        """Reset the pool for a whole map; idle times are kept if no map was missed."""
+    def _reset(self, block_map: BlockMap, *, follows: bool) -> None:
+        """Reset the pool before a whole map is applied.
+
+        Blocks keep their idle times if no map was missed.
+        """
         idle_ns, idle, before = self._idle_ns, self._idle_cached, self.num_blocks
         self._clean(block_map.num_blocks)
         if follows and before == block_map.num_blocks:  # idle blocks stay idle
@@ -294,8 +297,8 @@ class RankBlocks:
             if came and not self._refs[block] and not block_map.whole:
                 self._idle_ns[block] = block_map.t_ns  # used since the map before
 
-    def _give_up(self, block_map: BlockMap) -> Ages:
-        """Uncache blocks, and return the ages of those that were evicted.
+    def _uncache(self, block_map: BlockMap) -> Ages:
+        """Apply the map's evictions, and return the ages of the evicted blocks.
 
         Blocks cleared by an explicit reset do not count as evicted.
         """
@@ -371,7 +374,7 @@ class BlockMaps:
             rank.take(block_map, self._on_evicted)
 
     def doubt(self, source: str) -> None:
-        """Record that messages of a source were lost, perhaps with a map."""
+        """Record that messages were lost, so the source's pools may be outdated."""
         for (each, _), rank in self._ranks.items():
             if source in {"", each}:
                 rank.doubted = True

@@ -308,10 +308,7 @@ class PrefixCaches:
         return len(events.removed)
 
     def _store(self, cache: RankCache, events: KvCacheEvents) -> tuple[int, int]:
-        """Store blocks.
-
-        Return how many were new, and how many had been evicted before.
-        """
+        """Store blocks; return how many were new, and how many were evicted earlier."""
         fresh = again = 0
         for block, parent in zip(events.stored, events.parents, strict=False):
             if block in cache.blocks:
@@ -328,10 +325,7 @@ class PrefixCaches:
         return fresh, again
 
     def shown(self, now_ns: int, window: Window) -> PrefixCache | None:
-        """Return the state of all caches and the window's counts.
-
-        None without events.
-        """
+        """Return the caches' state and the window's counts; None without events."""
         caches = self._ranks.values()
         if not caches:
             return None
@@ -360,10 +354,7 @@ class PrefixCaches:
         )
 
     def saved(self, parts: Parts) -> SavedCaches:
-        """Return the state that checkpoints keep.
-
-        Counters and samples are saved apart.
-        """
+        """Return the state for a checkpoint, without counters and samples."""
         ranks = [
             parts.add(_saved(source, rank, cache), lasts=False)
             for (source, rank), cache in self._ranks.items()

@@ -140,7 +140,7 @@ class RankReuse:
         self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
 
     def see(self, keys: Iterable[int]) -> None:
-        """Remember the hashes; once there is no room, only a share of them."""
+        """Remember block hashes; if there are too many, only a share of them."""
         mask = self.seen_one_in - 1
         self.seen.update(dict.fromkeys(key for key in keys if not key & mask))
         while len(self.seen) > MOST_SEEN:
@@ -182,7 +182,7 @@ class Reuse:
         self, prompt_blocks: PromptBlocks, pool: int | None, prompt_tokens: int | None
     ) -> None:
         """Add a finished request, given its rank's pool size and its prompt length."""
-        if pool is None or not 0 < pool < MOST_POOL or not _plausible(prompt_blocks):
+        if pool is None or not 0 < pool < MOST_POOL or not _is_plausible(prompt_blocks):
             return
         rank = self._rank(prompt_blocks, pool)
         if rank is None:
@@ -214,7 +214,7 @@ class Reuse:
         return self._counts.blocks
 
     def curve(self, pool: int | None) -> tuple[HitPoint, ...]:
-        """Return hit rates by size: the present one first, the unlimited one last."""
+        """Return hit rates by cache size: the present size first, unlimited last."""
         counts = self._counts
         if not counts.blocks:
             return ()
@@ -232,10 +232,7 @@ class Reuse:
         )
 
     def saved(self, parts: Parts) -> SavedReuses:
-        """Return the state that checkpoints keep.
-
-        Old hashes are in parts that do not change.
-        """
+        """Return the state for a checkpoint; old hashes are in lasting ``parts``."""
         ranks = []
         for (source, number), rank in self._ranks.items():
             seen = np.array([*rank.seen], np.uint32)
@@ -274,10 +271,7 @@ class Reuse:
             self._ranks[state.source, state.rank] = rank
 
     def _rank(self, prompt: PromptBlocks, pool: int) -> RankReuse | None:
-        """Return the state of a rank.
-
-        It is reset if its pool or share of hashes changed.
-        """
+        """Return a rank's state, reset if its pool or share of hashes has changed."""
         key = prompt.source, prompt.rank
         rank = self._ranks.get(key)
         if rank is None and len(self._ranks) >= MOST_RANKS:
@@ -320,8 +314,8 @@ class Reuse:
         counts.misses_ever += rank.one_in * rank.seen_one_in * missed
 
 
-def _plausible(prompt: PromptBlocks) -> bool:
-    """Return whether the prompt blocks are consistent."""
+def _is_plausible(prompt: PromptBlocks) -> bool:
+    """Return whether what a probe reports of a prompt's blocks is consistent."""
     hashes, places = prompt.hashes, prompt.places
     whole = prompt.one_in == 1 and not places
     return (
@@ -335,7 +329,7 @@ def _plausible(prompt: PromptBlocks) -> bool:
 
 
 def _findable(prompt: PromptBlocks, prompt_tokens: int | None) -> int:
-    """Return how many blocks can hit; the last prompt token is always computed."""
+    """Return how many blocks can be hits; the last prompt token is always computed."""
     if prompt_tokens is None or prompt.block_tokens is None:
         return prompt.prompt_blocks
     return min(prompt.prompt_blocks, (prompt_tokens - 1) // prompt.block_tokens)

@@ -93,7 +93,7 @@ class MemoryTracker:
     def view(
         self, moment: MemoryMoment, outcomes: Outcomes, *, holders: bool
     ) -> Memory | None:
-        """Return the memory view of a moment; None where no probe reports an engine."""
+        """Return how the KV cache is used; None where no probe reports an engine."""
         if not self._engines.ranks:
             return None
         pools = self._maps.known
@@ -141,9 +141,9 @@ class MemoryTracker:
         return self._reuse.curve(blocks)
 
     def waste_share(self, block_tokens: int | None) -> float | None:
-        """Return unused room in last blocks / room in used blocks, 0-1.
+        """Return the unused share of the room in used KV blocks, 0-1.
 
-        None if unknown.
+        Only the last block of a request has unused room. None if unknown.
         """
         pools = self._maps.known
         waste = self._waste(pools, block_tokens)
@@ -152,10 +152,7 @@ class MemoryTracker:
         return waste / roomy if waste is not None and roomy else None
 
     def saved(self, parts: Parts) -> SavedMemory:
-        """Return the state that checkpoints keep.
-
-        Counters and samples are saved apart.
-        """
+        """Return the state for a checkpoint, without counters and samples."""
         return SavedMemory(
             maps=self._maps.saved(parts),
             reuse=self._reuse.saved(parts),
@@ -178,7 +175,7 @@ class MemoryTracker:
         return ages.p50, ages.max
 
     def _waste(self, pools: Pools, block_tokens: int | None) -> int | None:
-        """Return the unused room in last blocks, in tokens; None if unknown."""
+        """Return unused room in requests' last blocks, in tokens; None if unknown."""
         wasted: list[int | None] = []
         for source, _, rank in pools:
             requests = self._requests.members(source)
@@ -264,9 +261,9 @@ def _full_in_s(kv: KvState, growth: float | None) -> float | None:
 def _per_s(
     count: int | None, since_ns: int | None, moment: MemoryMoment
 ) -> float | None:
-    """Return a rate per second over the window since block maps began.
+    """Return ``count`` per second of the window, as far as block maps cover it.
 
-    None if too short.
+    None if that time is too short.
     """
     if count is None or since_ns is None:
         return None

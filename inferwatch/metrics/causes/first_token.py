@@ -48,7 +48,7 @@ class Wait(msgspec.Struct, array_like=True):
         return cls(added_ns=added_ns, upto_ns=added_ns)
 
     def passed_over(self, account: QueueAccount) -> None:
-        """Record that the first step after it was queued did not schedule it."""
+        """Record that the first step after queueing did not schedule the request."""
         self._spend_until_step(account)
         self.account = account.spent_ns.copy()
 
@@ -91,18 +91,18 @@ class Wait(msgspec.Struct, array_like=True):
 
     @property
     def is_new(self) -> bool:
-        """Whether no step has begun since it was queued."""
+        """Whether no step has begun since the request was queued."""
         return self.step is None and self.account is None
 
     def so_far(self, now_ns: list[int]) -> list[int]:
-        """Return the time spent by cause, given the times of its rank's account."""
+        """Return the time waited by cause; ``now_ns`` is its rank's time by cause."""
         if self.account is None:
             return self.spent_ns
         pairs = zip(self.spent_ns, now_ns, self.account, strict=True)
         return [spent + now - then for spent, now, then in pairs]
 
     def freeze(self, account: QueueAccount | None = None) -> None:
-        """End the attribution; ``account`` is that of its rank, None where unknown."""
+        """End the attribution of time; ``account`` is the rank's, None if unknown."""
         if account is not None and self.account is not None:
             self.spent_ns = self.so_far(account.up_to_now())
             self.upto_ns = self.added_ns + sum(self.spent_ns)
@@ -112,7 +112,7 @@ class Wait(msgspec.Struct, array_like=True):
     def _spend_until_step(self, account: QueueAccount) -> None:
         """Attribute the time up to the latest step to the step that ran until then.
 
-        To an unknown cause where steps were missed.
+        Where steps were missed, the cause of that time is unknown.
         """
         known = account.is_first_after(self.added_ns)
         if known and account.before_ns is not None:
@@ -134,10 +134,11 @@ def ttft_spent(
     first_ns: int | None,
     tokenised_ns: int | None = None,
 ) -> list[int]:
-    """Return a TTFT by place of TTFT_CAUSES; the parts add up to it.
+    """Return a TTFT split by cause, in the order of TTFT_CAUSES.
 
-    An engine takes requests into its queue between two steps: time on the way there
-    during which a step ran counts as the step's, not as the API server's.
+    The parts add up to the TTFT. An engine takes requests into its queue between two
+    steps: time on the way there during which a step ran counts as the step's, not as
+    the API server's.
 
     ``wait`` is None where the engine's reports were lost. ``arrived_ns`` and
     ``ttft_ns`` are the front end's; ``first_ns`` is when the engine made the first

@@ -33,7 +33,7 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @classmethod
     def of(cls, step: Step, gap_ns: int) -> "StepFact":
-        """Return the facts of a step, given ``engines.gap_ns`` before it."""
+        """Return the facts of a step; no step ran for ``gap_ns`` before it."""
         return cls(
             step.end_ns,
             step.duration_ns,
@@ -45,7 +45,7 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def is_prefill(self) -> bool:
-        """Whether at least half of its tokens are prefill."""
+        """Whether at least half of the step's tokens are prefill."""
         return self.prefill_tokens >= max(1, self.decode_tokens)
 
 
@@ -139,7 +139,7 @@ def why_late(
 
 
 def usual_step_ns(recent: Sequence[StepFact]) -> int | None:
-    """Return the median of decode-only steps, or of all if these are too few."""
+    """Return the median duration of decode-only steps; of all if these are too few."""
     decoding = [each.duration_ns for each in recent if not each.prefill_tokens]
     if len(decoding) < LEAST_USUAL:
         decoding = [each.duration_ns for each in recent]

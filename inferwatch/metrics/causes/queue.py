@@ -82,7 +82,7 @@ class QueueAccount(msgspec.Struct, array_like=True):
         return self.before_ns < t_ns
 
     def up_to_now(self) -> list[int]:
-        """Return the time spent up to the end of the latest step."""
+        """Return the time by cause up to the end of the latest step."""
         spent_ns = self.spent_ns.copy()
         if self.start_ns is not None:
             under_way_ns = max(0, self.end_ns - self.start_ns)

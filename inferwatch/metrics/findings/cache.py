@@ -67,10 +67,7 @@ RECOMPUTED = 0.1
 
 
 def recomputed_share(facts: Facts) -> float | None:
-    """Return the share of computed tokens that were recomputed, 0-1.
-
-    None if there are none.
-    """
+    """Return recomputed / computed tokens, 0-1; None if none were computed."""
     again = facts.steps.sums.get("recomputed_tokens", 0)
     done = facts.steps.sums.get("prefill_tokens", 0)
     done += facts.steps.sums.get("output_tokens", 0)

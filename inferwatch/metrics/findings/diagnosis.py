@@ -43,7 +43,7 @@ class Diagnosis(ABC):
 
     @abstractmethod
     def holds(self, facts: Facts) -> FindingCost | None:
-        """Return the cost at present; None where the condition does not hold."""
+        """Return what the problem costs now; None where there is no such problem."""
 
     @abstractmethod
     def sentence(self, facts: Facts) -> str:
@@ -55,7 +55,7 @@ class Diagnosis(ABC):
 
     @abstractmethod
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Return what to do about it; knobs that need no restart come first."""
+        """Return what to do about the problem; what needs no restart comes first."""
 
     def judge(self, facts: Facts) -> FindingCost | None:
         """Return the cost as in ``holds``, scaled by the share of missed objectives."""
@@ -82,12 +82,12 @@ class Diagnosis(ABC):
             cost=min(max(cost.share, 0.0), 1.0),
             cost_text=cost.text,
             evidence=self.evidence(facts),
-            knobs=tuple(sorted(self.knobs(facts), key=_is_no_key_away)),
+            knobs=tuple(sorted(self.knobs(facts), key=_is_not_live)),
         )
 
 
-def _is_no_key_away(knob: Knob) -> bool:
-    """Return False for knobs that can be turned live; they sort first."""
+def _is_not_live(knob: Knob) -> bool:
+    """Return whether a knob cannot be turned live; as a sort key it puts them last."""
     return knob.flag is None or Effort.NOW not in knob.effort
 
 

@@ -153,36 +153,30 @@ class Facts:
         return bool(self.running or self.waiting)
 
     def bound_share(self, *bounds: BoundBy) -> float:
-        """Return the share of the ten seconds in which these limits bound, 0-1."""
+        """Return the share of the last ten seconds in which these limits bound, 0-1."""
         whole_s = self.covered_s * self.ranks
         spent_ns = sum(self.steps.sums.get(f"{each}_ns", 0) for each in bounds)
         return min(spent_ns / NS_PER_S / whole_s, 1.0) if whole_s else 0.0
 
     def busy_share(self) -> float:
-        """Return the share of the ten seconds in which a step ran, 0-1."""
+        """Return the share of the last ten seconds in which a step ran, 0-1."""
         return self.bound_share(*BoundBy)
 
     def ttft_share(self, *causes: Cause) -> float | None:
-        """Return the share of TTFT due to these causes, 0-1.
-
-        None without first tokens.
-        """
+        """Return these causes' share of TTFT, 0-1; None without first tokens."""
         if not self.ttft_ns:
             return None
         return sum(self.spent_ns.get(each, 0) for each in causes) / self.ttft_ns
 
     def ttft_s(self, *causes: Cause) -> float | None:
-        """Return the mean time that these causes add to TTFT.
-
-        None without first tokens.
-        """
+        """Return the mean TTFT due to these causes; None without first tokens."""
         if not self.ttft_n:
             return None
         spent_ns = sum(self.spent_ns.get(each, 0) for each in causes)
         return spent_ns / self.ttft_n / NS_PER_S
 
     def share(self, part: str, of: str) -> float | None:
-        """Return the ratio of two step counters; None where the second is zero."""
+        """Return the ratio of two step counters by name; None where the second is 0."""
         whole = self.steps.sums.get(of, 0)
         return self.steps.sums.get(part, 0) / whole if whole else None
 
@@ -215,10 +209,7 @@ class Facts:
         return tuple(g for g in there if g.info.uuid in uuids) if uuids else there
 
     def setting(self, name: str) -> Setting:
-        """Return a setting as the engine reports it.
-
-        None if unknown or engines differ.
-        """
+        """Return an engine setting; None if unknown, or if engines differ in it."""
         if name in self.settings:
             return self.settings[name]
         place = INFO_FIELDS.get(name)

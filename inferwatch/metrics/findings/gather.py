@@ -123,8 +123,8 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         ttft_ns=ttft_ns,
         spent_ns=spent_ns,
         slowest=slowest,
-        mixed=_mixed(sources.steps, now_ns),
-        behind=_behind(sources.requests),
+        mixed=_mixed_steps(sources.steps, now_ns),
+        behind=_waiting_prompts(sources.requests),
         stalls=sources.stalls.over(now_ns, LONGER),
         waste_share=sources.memory.waste_share(block_tokens) if full else None,
         hit_rate=ratio(minute.sums["prefix_hits"], minute.sums["prefix_queries"]),
@@ -158,7 +158,7 @@ def _covered_s(now_ns: int, began_ns: int | None, span_s: float) -> float:
     return min(max(now_ns - began_ns, 0) / NS_PER_S, span_s)
 
 
-def _mixed(steps: StepCounter, now_ns: int) -> MixedSteps | None:
+def _mixed_steps(steps: StepCounter, now_ns: int) -> MixedSteps | None:
     """Return how prefill in the same step delays decoding requests; None if unknown."""
     rows = steps.counters.rows.later_than(now_ns - TEN_S * NS_PER_S)
     duration_ns: Ints = rows[SPENT].sum(axis=0)
@@ -184,8 +184,8 @@ def _mixed(steps: StepCounter, now_ns: int) -> MixedSteps | None:
     )
 
 
-def _behind(requests: RequestIndex) -> WaitingPrompts | None:
-    """Return the waiting prompts and the longest one in prefill; None without any."""
+def _waiting_prompts(requests: RequestIndex) -> WaitingPrompts | None:
+    """Return the longest prompt in prefill and those behind it; None without any."""
     computed = [
         each
         for each in _some(requests.running)

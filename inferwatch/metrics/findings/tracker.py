@@ -62,7 +62,7 @@ class FindingTracker:
         self._tick_ns: int | None = None
 
     def tick(self, facts: Facts, diagnoses: Iterable[Diagnosis]) -> None:
-        """Judge these diagnoses at a tick, and forget any others."""
+        """Judge these diagnoses by the facts of a tick, and forget all others."""
         now_ns, before_ns = facts.now_ns, self._tick_ns
         if before_ns is not None and now_ns <= before_ns:
             return
@@ -89,10 +89,7 @@ class FindingTracker:
                 del self._watched[diagnosis.NAME]
 
     def all(self) -> tuple[Finding, ...]:
-        """Return the present findings, costliest first.
-
-        Fallbacks only if no others hold.
-        """
+        """Return present findings, costliest first; fallbacks if no others hold."""
         findings = [each.shown for each in self._watched.values() if each.shown]
         fallbacks = {each.NAME for each in DIAGNOSES if each.FALLBACK}
         telling = [each for each in findings if each.name not in fallbacks]

@@ -140,7 +140,7 @@ class FindingWatch:
             self._up_ns = max(info.t_ns, 0)
 
     def totals(self, totals: Totals) -> None:
-        """Record when an engine process sent a message."""
+        """Record when an engine process was last heard of."""
         self._heard_ns = max(self._heard_ns or 0, totals.t_ns)
 
     def note(self, note: Note) -> None:
@@ -185,10 +185,7 @@ class FindingWatch:
     """Facts of the latest tick; not saved."""
 
     def findings(self, servers: Mapping[str, "FindingWatch"]) -> tuple[Finding, ...]:
-        """Return the present findings of all servers, costliest first.
-
-        Equal ones are merged.
-        """
+        """Return present findings, costliest first; equal ones are merged."""
         if not servers:
             return self.tracker.all()
         by_name: dict[str, list[Finding]] = {}
@@ -196,7 +193,7 @@ class FindingWatch:
             for finding in each.findings({}):
                 one = replace(finding, sources=(source,))
                 by_name.setdefault(finding.name, []).append(one)
-        pooled = [_together(each, len(servers)) for each in by_name.values()]
+        pooled = [_merged(each, len(servers)) for each in by_name.values()]
         return ranked([*self.tracker.all(), *pooled])
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
@@ -227,7 +224,7 @@ class FindingWatch:
         return sum(n for t_ns, n in self._dropped if t_ns > now_ns - DROPS_NS)
 
 
-def _together(findings: list[Finding], servers: int) -> Finding:
+def _merged(findings: list[Finding], servers: int) -> Finding:
     """Merge the same finding of several servers, with the sentence of the costliest."""
     worst = ranked(findings)[0]
     names = tuple(sorted(each.sources[0] for each in findings))

@@ -68,7 +68,10 @@ class Budget:
         totals: Mapping[str, CounterTotals],
         steps: CounterTotals,
     ) -> Self:
-        """Return the budget of all ranks; ``needs`` are each rank's, if alike."""
+        """Return the budget of all ranks.
+
+        ``needs`` are the step costs of a rank; None unless all ranks have the same.
+        """
         counters = [totals[each] for each in DECODING]
         members = sum(each.sums["members"] for each in counters)
         context = sum(each.sums["context"] for each in counters)
@@ -93,7 +96,10 @@ class Budget:
         return capacity / each if capacity is not None and each else None
 
     def savings(self, decode: OperatingPoint | None) -> tuple[Saving, ...]:
-        """Return what other formats would free, without those already in use."""
+        """Return the memory that each smaller number format would free.
+
+        Formats that the model already uses are left out.
+        """
         shape = self.needs.shape if self.needs is not None else None
         if shape is None:
             return ()
@@ -116,7 +122,7 @@ class Budget:
     ) -> Saving:
         """Return the saving of one format.
 
-        Freed bytes become KV cache of its own format.
+        Freed memory is taken to become KV cache of that format.
         """
         each = self._request_bytes(smaller)
         floor_s = self._floor_s(smaller, decode)
@@ -131,9 +137,10 @@ class Budget:
     def _helps(
         self, decode: OperatingPoint | None, floor_s: float | None
     ) -> bool | None:
-        """Return whether memory is short, or decode is bandwidth-bound and would gain.
+        """Return whether a smaller format would let the engine serve more or faster.
 
-        None where it is not known.
+        It would where KV memory is short, or where decode is bound by bandwidth and its
+        floor would fall. None where that is not known.
         """
         if self.kv_binds:
             return True
@@ -146,10 +153,7 @@ class Budget:
     def _floor_s(
         self, smaller: ModelShape, decode: OperatingPoint | None
     ) -> float | None:
-        """Return the floor of a decode step with the smaller shape.
-
-        None where unknown.
-        """
+        """Return a decode step's floor with the smaller shape; None if unknown."""
         needs, steps = self.needs, self.decoding
         if needs is None or needs.shape is None or not steps.rows:
             return None
@@ -261,7 +265,7 @@ def _with_driver(
 
 
 def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
-    """Return the shape with fewer bits per weight; None if no weight has more."""
+    """Return the shape with ``bits`` per weight; None if it would be no smaller."""
     experts = shape.expert_bits
     smaller = replace(
         shape,

@@ -121,7 +121,7 @@ class DerivedTraffic:
             request.computed = max(request.computed, event.cached_tokens or 0)
 
     def step(self, step: Step) -> RankTraffic | None:
-        """Return the context of the members of a new step; the next step changes it.
+        """Return the context of a new step's members, valid until the next step.
 
         None where the rank is unknown or the step is incomplete.
         """
@@ -140,7 +140,7 @@ class DerivedTraffic:
             self._engines.pop(each, None)
 
     def saved(self) -> dict[str, EngineTraffic]:
-        """Return the state that checkpoints keep; it has to be written at once."""
+        """Return the state for a checkpoint; encode it before the next reading."""
         return self._engines
 
     def restore(self, saved: dict[str, EngineTraffic]) -> None:
@@ -200,7 +200,10 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
 def _add_up(
     rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
 ) -> None:
-    """Sum up the context of members; ``cached`` is counted as in ``decoding``."""
+    """Sum up the context of a step's members, for the rank's traffic.
+
+    ``cached`` are cached tokens less the steps so far, as in ``decoding``.
+    """
     before, whole = rank.steps - 1, sum(scheduled)
     rank.tokens = whole
     rank.context = rank.pairs = len(cached) * before + sum(cached) + whole
@@ -254,7 +257,7 @@ def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -
 def _stop_decoding(
     engine: EngineTraffic, rank: RankTraffic, ordinal: int, steps: int
 ) -> RequestContext:
-    """Return a request, which no longer counts as decoding."""
+    """Take a request out of those that decode, and return its context."""
     request = _request(engine, ordinal)
     tokens = rank.decoding.pop(ordinal, None)
     if tokens is not None:

@@ -50,10 +50,7 @@ class LimitsMoment:
 def limits_of(
     floors: FloorTracker, engines: Engines, moment: LimitsMoment
 ) -> Limits | None:
-    """Return the limits of the window that ends now.
-
-    None where no engine reports steps.
-    """
+    """Return the limits of the present window; None where no engine reports steps."""
     ranks = {key: each for key, each in sorted(engines.ranks.items()) if each.info}
     if not ranks:
         return None

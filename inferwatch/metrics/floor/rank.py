@@ -54,7 +54,7 @@ class StepNeeds:
 
     @classmethod
     def of_shape(cls, shape: ModelShape, info: EngineInfo, peak: EnginePeak) -> Self:
-        """Return the costs of a rank whose model shape is known."""
+        """Return the step costs of a rank whose model shape is known."""
         gpus = info.tensor_parallel or 1
         costs = StepCosts.of(shape, gpus)
         loaded, derived = info.weight_bytes, weight_bytes(shape)
@@ -80,7 +80,7 @@ class StepNeeds:
 
     @classmethod
     def of_sizes(cls, info: EngineInfo, peak: EnginePeak) -> Self | None:
-        """Return costs from the sizes of weights and KV alone; None without them.
+        """Return step costs from the sizes of weights and KV alone; None without them.
 
         Only memory bounds the floor. FLOP are those of a dense model without attention.
         """

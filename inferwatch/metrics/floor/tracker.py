@@ -118,7 +118,7 @@ class FloorTracker:
         self._look_at((info.source, info.rank))
 
     def changed(self) -> None:
-        """Recompute the step costs because something else about an engine changed."""
+        """Have all step costs computed anew, as something about an engine changed."""
         self.devices.changes += 1
 
     def lost(self, source: str) -> None:
@@ -176,7 +176,7 @@ class FloorTracker:
         return {kind: each.over(now_ns, window) for kind, each in self.counters.items()}
 
     def impossible(self, now_ns: int, window: Window) -> Impossible | None:
-        """Return the impossible steps of a window; None without any."""
+        """Return the steps of a window that beat their floor; None without any."""
         steps = self.too_fast.over(now_ns, window).rows
         worst = self._worst
         if window.value is not None:
@@ -197,7 +197,7 @@ class FloorTracker:
         return model.shape, model.why
 
     def saved(self) -> SavedFloors:
-        """Return the state that checkpoints keep; counters are saved apart."""
+        """Return the state for a checkpoint, without counters."""
         return SavedFloors(
             earliest_ns=[(*key, r.earliest_ns) for key, r in self._ranks.items()],
             worst=self._worst,
@@ -214,7 +214,7 @@ class FloorTracker:
         self.devices.restore(saved.devices)
 
     def _judge(self, rank: _Rank, step: Step, begin_ns: int, floor_ns: int) -> None:
-        """Record a step that is impossible, beyond the tolerance of clocks."""
+        """Record a step that was faster than its floor by more than clocks may err."""
         if rank.earliest_ns <= step.end_ns + TOLERANCE * floor_ns:
             return
         rank.earliest_ns = step.end_ns
@@ -224,7 +224,7 @@ class FloorTracker:
         self.too_fast.add(step.end_ns, int((ratio - 1) * 1e6), step.index)
 
     def _worst_after(self, t_ns: int) -> Worst | None:
-        """Return the worst impossible step after ``t_ns``; None without any."""
+        """Return the step after ``t_ns`` furthest below its floor; None without any."""
         ends_ns, excess, index = self.too_fast.rows.later_than(t_ns)
         if not excess.size:
             return None

@@ -94,7 +94,7 @@ class TrafficTracker:
     def over(
         self, end_ns: int, window: Window, covered_ns: int
     ) -> tuple[float | None, float | None]:
-        """Return bytes per second and their share of weights; None where unknown."""
+        """Return bytes per second, and the weights' share of them; None if unknown."""
         if not self._end_ns:
             return None, None
         sums = self._spans.over(end_ns, window)
@@ -103,7 +103,7 @@ class TrafficTracker:
         return rate, float(sums[0]) / total if total else None
 
     def saved(self, parts: Parts) -> SavedTraffic:
-        """Return the state that checkpoints keep; it has to be written at once."""
+        """Return the state for a checkpoint; encode it before the next reading."""
         return SavedTraffic(
             self._derived.saved(),
             self._gathered,

@@ -233,9 +233,9 @@ class Gpu:
         longest_ns = max(HELD_NS, sample.span_ns or 0)
         for name in MOMENTS:
             if name in values:
-                yield self._since(name, t_ns, longest_ns), name, values[name]
+                yield self._covered_from_ns(name, t_ns, longest_ns), name, values[name]
         if sample.energy_mj is not None:
-            for since_ns, rise in self._risen(ENERGY, t_ns, sample.energy_mj):
+            for since_ns, rise in self._increase(ENERGY, t_ns, sample.energy_mj):
                 yield since_ns, ENERGY, rise / 1_000 / (t_ns - since_ns) * NS_PER_S
         yield from self._throttled(sample, longest_ns)
 
@@ -246,21 +246,21 @@ class Gpu:
         t_ns, bits = sample.t_ns, sample.throttle_reasons
         counted = [name for name in THROTTLES if name in sample.throttled_ns]
         for name in counted:
-            for since_ns, rise in self._risen(name, t_ns, sample.throttled_ns[name]):
+            for since_ns, rise in self._increase(name, t_ns, sample.throttled_ns[name]):
                 yield since_ns, name, min(rise / (t_ns - since_ns), 1.0)
         if bits is not None:
-            since_ns = self._since("throttle_reasons", t_ns, longest_ns)
+            since_ns = self._covered_from_ns("throttle_reasons", t_ns, longest_ns)
             seen = {name: bits & bit for bit, name in BITS.items()}
             for name in seen.keys() - self._counted.keys():
                 yield since_ns, name, float(bool(seen[name]))
 
-    def _since(self, name: str, t_ns: int, longest_ns: int) -> int:
+    def _covered_from_ns(self, name: str, t_ns: int, longest_ns: int) -> int:
         """Return the start of the time that a value covers."""
         before_ns = self._read_ns.get(name, t_ns - 1)
         self._read_ns[name] = max(before_ns, t_ns)
         return max(before_ns, t_ns - longest_ns)
 
-    def _risen(self, name: str, t_ns: int, count: int) -> Iterable[tuple[int, int]]:
+    def _increase(self, name: str, t_ns: int, count: int) -> Iterable[tuple[int, int]]:
         """Yield the start and the increase of a counter; nothing if it was reset."""
         before = self._counted.get(name)
         if before is None or t_ns > before[0]:
@@ -286,7 +286,7 @@ class GpuTracker:
                 self.absent_because = info.absent_because
             return
         self.absent_because = None
-        info = _believed(info)
+        info = _without_impossible_peaks(info)
         gpu = self._gpu(info.uuid or "", info)
         if gpu is not None:
             gpu.describe(info)
@@ -335,7 +335,7 @@ class GpuTracker:
         return (whole.host or "", number, part)
 
 
-def _believed(info: GpuInfo) -> GpuInfo:
+def _without_impossible_peaks(info: GpuInfo) -> GpuInfo:
     """Return the info without peaks that are impossible."""
     peaks = {name: getattr(info, name) for name in PEAKS}
     wrong = [name for name, peak in peaks.items() if peak and not 0 < peak < ABSURD]

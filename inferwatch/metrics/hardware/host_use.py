@@ -42,7 +42,7 @@ class RecentUse:
         return self.samples[-1] if self.samples else None
 
     def use(self, span_ns: int) -> HostUse:
-        """Return the use over ``span_ns``, or over as much of it as is known."""
+        """Return the CPU use of the last ``span_ns``, or of as much as is known."""
         if len(self.samples) < 2:
             return HostUse()
         first, last = self._before(span_ns), self.samples[-1]
@@ -56,7 +56,7 @@ class RecentUse:
         return self.use(span_ns).by_role
 
     def by_process(self, span_ns: int) -> dict[int, tuple[float, float | None]]:
-        """Return the share of one core, and of throttled time, by pid."""
+        """Return by pid the share of one core, and of time that it was throttled."""
         if len(self.samples) < 2:
             return {}
         first, last = self._before(span_ns), self.samples[-1]
@@ -84,7 +84,7 @@ def busy_between(first: HostSample, last: HostSample) -> float | None:
 
 
 def shares_between(first: HostSample, last: HostSample) -> Shares:
-    """Return shares of one core, of processes that are in both samples."""
+    """Return processes that are in both samples, each with its share of one core."""
     before = {each.pid: each.cpu_s for each in first.processes}
     elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
     return [

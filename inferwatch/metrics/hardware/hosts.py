@@ -214,7 +214,7 @@ class Host:
         if sample.loop_lag_s is not None:
             self._own_lag.add(begin_ns, t_ns, np.array([sample.loop_lag_s]))
         if before is not None:
-            self.spans.add(begin_ns, t_ns, _used(before, sample))
+            self.spans.add(begin_ns, t_ns, _usage_row(before, sample))
 
     @property
     def pids(self) -> dict[int, str]:
@@ -247,7 +247,7 @@ class Host:
         return self.info.cores if self.info else None
 
     def busy(self, window: Window, grid: Grid) -> Floats:
-        """Return the share of all cores, by bin."""
+        """Return the busy share of all cores, by bin."""
         rows = self.spans.columns(window, grid)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares: Floats = rows[:, 0] / rows[:, 1]
@@ -354,7 +354,7 @@ class HostTracker:
 
     @property
     def seen_ns(self) -> int | None:
-        """When the first host other than ours was seen."""
+        """When a host other than inferwatch's own was first seen; None if never."""
         others = [each for each in self._hosts.values() if each.source]
         return min((each.info.t_ns for each in others if each.info), default=None)
 
@@ -369,10 +369,7 @@ class HostTracker:
         servers: dict[str, set[int]],
         grid: Grid | None,
     ) -> tuple[HostState, ...]:
-        """Return the state of each host.
-
-        ``servers`` maps the servers shown to their pids.
-        """
+        """Return each host's state; ``servers`` are the servers shown, with pids."""
         return tuple(
             host.state(now_ns, window, self._lags_on(host, servers), grid)
             for host in self.hosts
@@ -420,7 +417,7 @@ def _believed(sample: HostSample) -> bool:
     return all(abs(each) < ABSURD for each in values)
 
 
-def _used(before: HostSample, sample: HostSample) -> Floats:
+def _usage_row(before: HostSample, sample: HostSample) -> Floats:
     """Return a row of the CPU that was used between two samples."""
     row = np.zeros(WIDTH)
     busy = busy_between(before, sample)

@@ -106,7 +106,7 @@ class CostTracker:
         self._hosts.add(sample)
 
     def totals(self, totals: Totals) -> None:
-        """Set the totals of a probe, without front ends, which report no steps."""
+        """Set a probe's totals; a front end's, without steps, are ignored."""
         if totals.steps:
             self._totals[totals.source, totals.rank] = totals
 

@@ -394,7 +394,7 @@ class GpuState:
 
     @property
     def is_simulated(self) -> bool:
-        """Whether it is simulated, according to its driver."""
+        """Whether the GPU is simulated, according to its driver."""
         return "simulated" in (self.info.driver or "").lower()
 
 

@@ -105,7 +105,10 @@ class LoadBook:
 
     @property
     def sample(self) -> ClientSample | None:
-        """The client's own measurements over the run, else the worst of its seconds."""
+        """The client's measurements of the whole run.
+
+        Without them, those of its seconds added up; None if there are none either.
+        """
         final = next((each for each in self._samples if each.final), None)
         return final or (together(self._samples) if self._samples else None)
 
@@ -205,7 +208,10 @@ class LoadBook:
         return times.gaps_ns if times else []
 
     def send_lags_ns(self) -> Ints:
-        """Return send lags that only the client caused, in nanoseconds."""
+        """Return how late requests were sent, in nanoseconds.
+
+        Requests that the cap on requests in flight held back are left out.
+        """
         delayed = self.held_back()
         lags = (
             each.sent_ns - each.intended_ns

@@ -55,7 +55,10 @@ class CanaryTracker:
     def view(
         self, now_ns: int, window: Window, source: str | None = None
     ) -> Canary | None:
-        """Return the results for one server or all; None before the first request."""
+        """Return the results of canary requests to one server, or to all.
+
+        None before the first such request.
+        """
         every = [each for each in self._requests if source in {None, each.source}]
         if not every:
             return None

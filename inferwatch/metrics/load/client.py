@@ -104,7 +104,7 @@ class LoadClient:
             run.tokens(times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView | None:
-        """Return the view of the latest run, with the others; None without any."""
+        """Return the latest run's view, with those of other runs; None without any."""
         if not self._runs:
             return None
         views = [each.view(now_ns, window, grid) for each in self._runs.values()]
@@ -128,7 +128,7 @@ class LoadClient:
         }
 
     def saved(self, parts: Parts) -> SavedLoadClient:
-        """Return the state that checkpoints keep; rows of samples are saved apart."""
+        """Return the state for a checkpoint, without rows of samples."""
         return SavedLoadClient(
             began_ns=self.began_ns,
             begun=self._begun,

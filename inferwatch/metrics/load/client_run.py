@@ -298,7 +298,7 @@ class ClientRun:
         self._target.set_value(event.t_ns, self.progress.rate_per_s)
 
     def sample(self, sample: ClientSample, host: HostUse) -> None:
-        """Fold one second of the generator's own measurements, with its host's use."""
+        """Fold a second of the generator's measurements, with its host's CPU use."""
         self._began(sample.t_ns - sample.span_ns)
         self.progress.judge.sample(sample, self.samples["itl_s"], host)
         second = self.progress.sample(sample)
@@ -320,10 +320,7 @@ class ClientRun:
         self._pair(times.external_id, times)
 
     def view(self, now_ns: int, window: Window, grid: Grid) -> ClientView:
-        """Return the view of the whole run.
-
-        While it runs, charts use the window's bins.
-        """
+        """Return the whole run's view; during the run, charts use the window's bins."""
         over_ns = self.progress.over_ns
         if over_ns is not None and over_ns <= now_ns:
             now_ns, window = over_ns, Window.SESSION
@@ -351,7 +348,7 @@ class ClientRun:
         )
 
     def saved(self) -> SavedClientRun:
-        """Return the state that checkpoints keep; rows of samples are saved apart."""
+        """Return the state for a checkpoint, without rows of samples."""
         return SavedClientRun(
             number=self.number,
             elsewhere=self.elsewhere,

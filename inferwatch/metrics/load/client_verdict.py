@@ -54,7 +54,7 @@ WORDS: dict[str, str] = {
 
 
 def client_words(verdict: str) -> str:
-    """Return the words for a verdict shown without other mention of the client."""
+    """Return a verdict in words that name the client, for use on its own."""
     return WORDS[verdict]
 
 
@@ -88,7 +88,7 @@ class ClientEvidence:
 
 
 def lags_estimate(lags_ns: Ints) -> Estimate:
-    """Return quantiles of lags, in order of time, without intervals."""
+    """Return quantiles of lags without intervals; ``lags_ns`` are in order of time."""
     ones = np.ones(len(lags_ns), np.int64)
     return Estimate(
         quantiles=of_weighted(lags_ns, ones, NS_PER_S),
@@ -103,10 +103,7 @@ def worst(verdicts: Iterable[ClientVerdict]) -> ClientVerdict:
 
 
 def host_text(host: HostUse, client: float | None) -> str | None:
-    """Return ``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``.
-
-    None if unknown.
-    """
+    """Return ``this host: 1.9 of 2 cores busy, engine 1.8, client 0.1``, if known."""
     roles = host.by_role
     engine = [roles[role] for role in ENGINE_ROLES if role in roles]
     used = {
@@ -127,11 +124,15 @@ def host_text(host: HostUse, client: float | None) -> str | None:
         return None
     else:
         parts[0] += " cores"
-    few = ": too few cores for the engine and its client" if _short(host) else ""
+    few = (
+        ": too few cores for the engine and its client"
+        if _is_short_of_cores(host)
+        else ""
+    )
     return f"this host: {', '.join(parts)}{few}"
 
 
-def _short(host: HostUse) -> bool:
+def _is_short_of_cores(host: HostUse) -> bool:
     """Return whether the engine's threads leave no core for a client."""
     busy = sum(round(host.by_role.get(role, 0.0)) for role in ENGINE_ROLES)
     return host.cores is not None and busy > 0 and host.cores < busy + 1
@@ -140,7 +141,11 @@ def _short(host: HostUse) -> bool:
 def judge(evidence: ClientEvidence) -> ClientVerdict:
     if evidence.sample is None or not evidence.send_lag.quantiles.n:
         return ClientVerdict()
-    texts = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
+    texts = (
+        _send_lag_fault(evidence),
+        _receive_lag_fault(evidence),
+        _working(evidence.sample),
+    )
     reasons = tuple(reason for reason in texts if reason)
     state = ClientState.CLIENT_BOUND if reasons else ClientState.OK
     return ClientVerdict(state=state, reasons=reasons)
@@ -162,11 +167,11 @@ def merged_share(sample: ClientSample) -> float | None:
     return sample.merged_reads / sample.reads if sample.reads else None
 
 
-def _sending(evidence: ClientEvidence) -> str:
+def _send_lag_fault(evidence: ClientEvidence) -> str:
     """Return what is wrong with send lag p99; empty if nothing.
 
-    With few sends, one hiccup of the machine is the p99, so a lower bound is used. With
-    a thousand, these sends also make up the TTFT p99.
+    With few sends, one short disturbance is the p99, so a lower bound is used. With a
+    thousand, the sends that it delayed also make up the TTFT p99.
     """
     lag_s, more = evidence.send_lag.quantiles.p99, ""
     if "p99" in evidence.send_lag.quantiles.weak:
@@ -178,12 +183,12 @@ def _sending(evidence: ClientEvidence) -> str:
     return f"{text}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
 
 
-def _receiving(evidence: ClientEvidence) -> str:
+def _receive_lag_fault(evidence: ClientEvidence) -> str:
     """Return what is wrong with receive lag p99; empty if nothing.
 
     The kernel stamps a single chunk on arrival, however late it is read, so only merged
-    reads can be wrong. A server may send two at once: it did if, by the kernel's
-    stamps, reads were not late.
+    reads can be wrong. If by these stamps they were not late, the server sent several
+    chunks at once.
     """
     sample, itl_s = evidence.sample, evidence.itl_p50_s
     merged = (sample and merged_share(sample)) or 0.0
@@ -332,22 +337,27 @@ class ClientJudge:
             )
 
     def sample(self, sample: ClientSample, gaps: Samples, host: HostUse) -> None:
-        """Add a second of the client, or its whole run, and judge.
+        """Add the client's sample of one second, and judge the latest seconds.
 
+        The last sample of a run is of the whole run, which ``quality`` then judges.
         ``gaps`` are those between chunks.
         """
         whole = self._whole
         if sample.final:
-            self._keep(sample.in_flight)
+            self._add_to_run(sample.in_flight)
             whole.sample = sample
             return
         whole.sample = together([whole.sample, sample]) if whole.sample else sample
         self._samples.append(sample)
-        self._keep(sample.in_flight)
+        self._add_to_run(sample.in_flight)
         begin_ns = sample.t_ns - SECONDS * NS_PER_S
         while self._records and (self._records[0].sent_ns or 0) <= begin_ns:
             self._records.popleft()
-        self._say(sample.t_ns, self._in_time(gaps) or self._now(gaps), host)
+        self._say(
+            sample.t_ns,
+            self._evidence_if_in_time(gaps) or self._evidence_now(gaps),
+            host,
+        )
 
     def saved(self) -> SavedSeconds:
         return SavedSeconds(
@@ -370,17 +380,14 @@ class ClientJudge:
         return judge
 
     def quality(self, gaps: Samples, *, ended: bool) -> ClientQuality:
-        """Return the quality as of the last sample.
-
-        Once ended, with the run's verdict.
-        """
+        """Return the latest quality; for an ``ended`` run, with its verdict."""
         if not self._samples:
-            return ClientQuality(verdict=self._over_all(gaps))
-        measured = self._now(gaps)
+            return ClientQuality(verdict=self._verdict_on_run(gaps))
+        measured = self._evidence_now(gaps)
         sample, whole = together(list(self._samples)), self._whole.sample
         over = ended or (whole is not None and whole.final)
         return ClientQuality(
-            verdict=self._over_all(gaps) if over else self._at_present(),
+            verdict=self._verdict_on_run(gaps) if over else self._at_present(),
             send_lag_p99_s=measured.send_lag.quantiles.p99,
             recv_lag_p99_s=recv_lag_p99_s(sample),
             merged_share=merged_share(sample),
@@ -410,7 +417,7 @@ class ClientJudge:
         cause = latest.cause if bound else None
         return ClientVerdict(state=latest.state, reasons=latest.reasons, cause=cause)
 
-    def _over_all(self, gaps: Samples) -> ClientVerdict:
+    def _verdict_on_run(self, gaps: Samples) -> ClientVerdict:
         """Return the verdict on the whole run, with the latest known cause."""
         whole = self._whole
         if whole.sample is None:
@@ -426,7 +433,7 @@ class ClientJudge:
         )
         return replace(verdict, cause=self._latest.cause if verdict.reasons else None)
 
-    def _now(self, gaps: Samples) -> ClientEvidence:
+    def _evidence_now(self, gaps: Samples) -> ClientEvidence:
         """Return the measurements of the last ten seconds."""
         sample = together(list(self._samples))
         begin_ns = sample.t_ns - SECONDS * NS_PER_S
@@ -439,10 +446,11 @@ class ClientJudge:
             itl_p50_s=self._itl_p50_s(sample, gaps),
         )
 
-    def _in_time(self, gaps: Samples) -> ClientEvidence | None:
-        """Return these measurements if no lag was too long, else None; a fast path.
+    def _evidence_if_in_time(self, gaps: Samples) -> ClientEvidence | None:
+        """Return the last ten seconds' measurements if no lag was too long, else None.
 
-        The median of all waits is at least the smallest median of any second.
+        This is the fast path: the median of all waits is at least the smallest median
+        of any second.
         """
         seconds = [each for each in self._seconds if each.sent]
         if not seconds:
@@ -460,13 +468,13 @@ class ClientJudge:
 
     @staticmethod
     def _itl_p50_s(sample: ClientSample, gaps: Samples) -> float | None:
-        """Return ITL p50; None if no reads were merged, when it is not needed."""
+        """Return ITL p50; None if no reads were merged, as it is not needed then."""
         if (merged_share(sample) or 0.0) <= MERGED_SHARE:
             return None
         return gaps.quantiles(sample.t_ns, Window.TEN_SECONDS).p50
 
-    def _keep(self, in_flight: int) -> None:
-        """Add the requests that ended since the last sample to the whole run."""
+    def _add_to_run(self, in_flight: int) -> None:
+        """Add lags and waits of the requests ended lately to those of the run."""
         fresh = list(
             islice(self._records, max(len(self._records) - self._fresh, 0), None)
         )
@@ -494,8 +502,8 @@ class ClientJudge:
     ) -> tuple[list[int], list[int]]:
         """Return send lags that only the client caused, and waits for first tokens.
 
-        Requests in flight may have been so all the time: too little evidence is better
-        than false evidence.
+        Requests in flight count against the cap as if they had been sent before all
+        others: a lag is rather left out than wrongly blamed on the client.
         """
         waits = [
             each.first_token_ns - each.sent_ns

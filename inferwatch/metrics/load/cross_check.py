@@ -63,7 +63,7 @@ class CrossCheck:
 
 
 def doubt(part_s: float, whole_s: float, what: str) -> tuple[str, ...]:
-    """Return a sentence for a part of more than 2% of the whole; else nothing."""
+    """Return a sentence if the part is over 2% of the whole; else nothing."""
     if not whole_s or abs(part_s) <= DISAGREE * whole_s:
         return ()
     return (f"{part_s * 1000:.3g} ms ({abs(part_s) / whole_s:.0%}) {what}",)
@@ -82,7 +82,10 @@ def delta(
 def mean(
     before: Mapping[str, float], after: Mapping[str, float], name: str
 ) -> float | None:
-    """Return the mean of a vLLM histogram between two scrapes; None without any."""
+    """Return the mean of what a vLLM histogram counted between two scrapes.
+
+    None if it counted nothing.
+    """
     total = delta(before, after, f"{name}_sum")
     count = delta(before, after, f"{name}_count")
     return total / count if total is not None and count else None
@@ -137,7 +140,7 @@ class ServerBook:
             request.moments.setdefault(name, reading.t_ns)
 
     def moments(self) -> dict[str, dict[str, int]]:
-        """Return the times of each request, by the client's id."""
+        """Return when each request reached its stages, by the client's request id."""
         return {
             request.external_id: request.moments
             for request in self._requests.values()
@@ -151,18 +154,18 @@ def cross_check(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> CrossCheck | None:
-    """Compare client and server by the best source; None without any."""
+    """Compare times of client and server by the best source; None without any."""
     seen = check_requests(book, server) or check_answers(book, before, after)
     return seen or check_means(book, before, after)
 
 
 def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
-    """Compare request by request; None if the probe reported none of them."""
+    """Compare client and probe request by request; None if it reported none of them."""
     moments = server.moments()
     ways = [
         way
         for record in book.records
-        if (way := _way(record, moments.get(record.external_id, {})))
+        if (way := _stage_times(record, moments.get(record.external_id, {})))
     ]
     if not ways:
         return None
@@ -185,7 +188,7 @@ def check_requests(book: LoadBook, server: ServerBook) -> CrossCheck | None:
 def check_means(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Compare by vLLM's counters, read before and after; None without them."""
+    """Compare client and server by vLLM's counters of the run; None without them."""
     count = delta(before, after, "time_to_first_token_seconds_count")
     all_records = [*book.warmup, *book.records]
     seen = [each for each in all_records if each.first_token_ns is not None]
@@ -218,8 +221,8 @@ def check_means(
     )
 
 
-def _way(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
-    """Return the times of a request in order; empty where one is missing."""
+def _stage_times(record: RequestRecord, there: Mapping[str, int]) -> list[int]:
+    """Return when a request reached each stage; empty where one is unknown."""
     names = ("arrived", "added", "scheduled", "first_token")
     way = [record.intended_ns, record.sent_ns, *map(there.get, names)]
     moments = [moment for moment in (*way, record.first_token_ns) if moment is not None]
@@ -233,7 +236,10 @@ def _counts_disagree(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> tuple[str, ...]:
-    """Return why the server's means are of other requests; empty if they are not."""
+    """Return sentences if the server served requests that are not the client's.
+
+    Its means are then not comparable.
+    """
     if abs(count - seen) > DISAGREE * seen:
         text = f"the server counts {count:,.0f} first tokens, the client {seen:,}"
         return (f"{text}: it had other traffic, or requests were cut off",)
@@ -265,13 +271,16 @@ class _AnswerMeans(NamedTuple):
 def check_answers(
     book: LoadBook, before: Mapping[str, float], after: Mapping[str, float]
 ) -> CrossCheck | None:
-    """Compare by the timings in answers; None without any."""
+    """Compare the client's times with timings that the server put in its answers.
+
+    None if no answer has timings.
+    """
     records = [each for each in (*book.warmup, *book.records) if _has_timings(each)]
     if not records:
         return None
     means = _means(records)
     engine_s = means.queue_s + means.prefill_s
-    server_s = _server_s(len(records), before, after)
+    server_s = _server_ttft_s(len(records), before, after)
     client_s = mean_s(records, "sent_ns", "first_token_ns") or 0.0
     left_s = client_s - (engine_s if server_s is None else server_s)
     whose = "engine" if server_s is None else "server"
@@ -312,10 +321,10 @@ def _means(records: Sequence[RequestRecord]) -> _AnswerMeans:
     return _AnswerMeans(queue_s or 0.0, prefill_s or 0.0, of("server_decode_ns"))
 
 
-def _server_s(
+def _server_ttft_s(
     count: int, before: Mapping[str, float], after: Mapping[str, float]
 ) -> float | None:
-    """Return the API server's mean TTFT, if over as many requests; else None."""
+    """Return the server's mean TTFT; None unless it is of ``count`` requests."""
     if delta(before, after, "time_to_first_token_seconds_count") != count:
         return None
     return mean(before, after, "time_to_first_token_seconds")

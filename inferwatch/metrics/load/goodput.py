@@ -49,9 +49,9 @@ class Goodput:
         return self.good / self.n if self.n else None
 
     def holds(self, share: float) -> bool | None:
-        """Return whether the share of good requests is reached.
+        """Return whether at least ``share`` of the requests are good.
 
-        None if that depends on untold requests.
+        None if that depends on requests that cannot be judged.
         """
         ended = self.n + self.untold
         if not ended or (self.good + self.untold) / ended < share:

@@ -32,7 +32,7 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def closed(self) -> bool:
-        """Whether it is a closed loop: users send again once they are answered."""
+        """Whether the load is a closed loop: users send again after an answer."""
         return self.arrivals == "closed"
 
     @property

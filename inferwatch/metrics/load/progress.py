@@ -251,7 +251,7 @@ class RunProgress:
         self.judge.record(record)
 
     def sample(self, sample: ClientSample) -> tuple[int, int, int] | None:
-        """Fold a second; return its start, its end, and how many requests it sent.
+        """Fold a sample of one second; return its start, end, and requests sent.
 
         Sent is the increase of requests ended or in flight. None if some of these are
         the warm-up's, or if sending is over.
@@ -262,7 +262,7 @@ class RunProgress:
             since_ns, before = earlier.t_ns, ended + earlier.in_flight
         self._moments.heard_ns = sample.t_ns
         warming_up = self._moments.sending_ns is None and self._warms_up
-        self._hold(sample, warming_up=warming_up)
+        self._count_held_back(sample, warming_up=warming_up)
         tally = self._counts.tally(sample.in_flight, warming_up=warming_up)
         self._last_sample = sample, tally, self._counts.flown
         began_ns = self._moments.sending_ns
@@ -276,7 +276,10 @@ class RunProgress:
 
     @property
     def over_ns(self) -> int | None:
-        """When the run ended, or counts as silent; None before any report."""
+        """When the run ended; if no end was reported, when it had been silent too long.
+
+        None before any report.
+        """
         moments = self._moments
         if moments.ended_ns is not None or moments.heard_ns is None:
             return moments.ended_ns
@@ -326,7 +329,7 @@ class RunProgress:
             said=self._message,
         )
 
-    def _hold(self, sample: ClientSample, *, warming_up: bool) -> None:
+    def _count_held_back(self, sample: ClientSample, *, warming_up: bool) -> None:
         """Count requests that the cap on requests in flight held back.
 
         Those of the warm-up are not counted.
@@ -340,7 +343,8 @@ class RunProgress:
     def _span_s(self) -> float | None:
         """Return the time that rates are over: first intended send to last end.
 
-        While it sends, until the generator's last report, of which the counts are, too.
+        During sending it ends with the generator's last report, which has the counts.
+        None if unknown.
         """
         first_ns, last_ns = self._counts.first_due_ns, self._counts.last_end_ns
         going_on = self._moments.draining_ns is None and not self.ended

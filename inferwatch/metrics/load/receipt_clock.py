@@ -48,7 +48,7 @@ class ReceiptClock:
         """Moment of the last reading; None before the first."""
 
     def after(self, reading: AnyReading) -> int:
-        """Return the moment that a next reading would have."""
+        """Return the moment that this reading would get if it came next."""
         if type(reading) is Step:
             happened_ns = reading.end_ns
         else:
@@ -59,6 +59,6 @@ class ReceiptClock:
         return self.latest_ns + 1
 
     def take(self, reading: AnyReading) -> int:
-        """Return the moment of the next reading, and advance to it."""
+        """Return the moment of a reading, and advance the clock to it."""
         self.latest_ns = self.after(reading)
         return self.latest_ns

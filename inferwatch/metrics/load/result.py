@@ -244,7 +244,7 @@ def _per_s(moments_ns: Iterable[int]) -> float | None:
 def by_class(
     book: LoadBook, slo: Slo | None, classes: Mapping[str, Slo]
 ) -> dict[str, LoadGroup]:
-    """Return the result of each class, most frequent first; empty without a mix."""
+    """Return each class's result, most frequent first; empty for a single class."""
     groups: dict[str, list[RequestRecord]] = {}
     for record in book.records:
         if record.class_name is not None:

@@ -116,7 +116,7 @@ class HardwareTracker:
         if not gpus and not hosts:
             return HardwareView(hardware=self._together(snapshot, [], ()), columns={})
         own = self._engines_gpus(snapshot)
-        chosen = _once(gpus, own)
+        chosen = _counted_gpus(gpus, own)
         states = tuple(
             replace(
                 gpu.state(
@@ -179,12 +179,12 @@ class HardwareTracker:
     def _pids(self, snapshot: Snapshot) -> dict[str, set[int]]:
         """Return the processes of the engines shown that may use a GPU, by host.
 
-        For one server among several, those of its host, if its address tells which that
-        is; all engine processes there if it is the host's only server.
+        If one server among several is shown, they are those of its host, where that is
+        known by its address; all engine processes there if no other server runs on it.
         """
         cores = {info.pid for info in snapshot.engines}
         alone = snapshot.shown_source is not None and len(snapshot.sources) > 1
-        places = self._places(snapshot) if alone else {}
+        places = self._hosts_of_servers(snapshot) if alone else {}
         place = places.get(snapshot.shown_source or "")
         shared = place is None or list(places.values()).count(place) > 1
         return {
@@ -197,8 +197,8 @@ class HardwareTracker:
             if place in {None, host.source}
         }
 
-    def _places(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the host of each server whose address or name matches one."""
+    def _hosts_of_servers(self, snapshot: Snapshot) -> dict[str, str]:
+        """Return the host of each server, for servers whose host is known."""
         hosts = [each.source for each in self.hosts.hosts if each.source]
         found: dict[str, str] = {}
         for server in snapshot.servers:
@@ -212,15 +212,17 @@ class HardwareTracker:
     def _columns(
         self, window: Window, chosen: Sequence[Gpu], grid: Grid
     ) -> MeasuredColumns:
-        """Return the columns of the engine's GPUs and hosts."""
+        """Return what GPUs and hosts of the engine measured, by chart column."""
         columns: MeasuredColumns = {}
         if chosen:
             each = [channel_means(gpu.spans.columns(window, grid)) for gpu in chosen]
             columns = {
-                "hbm_bytes_per_s": _added([one["hbm_bytes_per_s"] for one in each]),
+                "hbm_bytes_per_s": _column_sums(
+                    [one["hbm_bytes_per_s"] for one in each]
+                ),
                 "hbm_share": _averaged([one["hbm_share"] for one in each]),
                 "sm_active": _averaged([one["sm_active"] for one in each]),
-                "power_w": _added([power(one) for one in each]),
+                "power_w": _column_sums([power(one) for one in each]),
                 "throttled": told_of(np.fmax.reduce([throttled(one) for one in each])),
             }
         hosts = self.hosts.hosts
@@ -233,7 +235,7 @@ class HardwareTracker:
     def _together(
         self, snapshot: Snapshot, chosen: Sequence[Gpu], states: Sequence[GpuState]
     ) -> Hardware:
-        there = [each for each in states if _answers(each, snapshot.now_ns)]
+        there = [each for each in states if _is_read(each, snapshot.now_ns)]
         lately = [each for each in states if each.info.lost_because is None] or states
         joules = _joules_per_token(snapshot, chosen)
         return replace(
@@ -257,7 +259,7 @@ class HardwareTracker:
         )
 
 
-def _once(gpus: Sequence[Gpu], own: set[str] | None) -> list[Gpu]:
+def _counted_gpus(gpus: Sequence[Gpu], own: set[str] | None) -> list[Gpu]:
     """Return the GPUs to count, each once: a MIG slice only without its parent GPU.
 
     Where the engine's GPUs are unknown, all whole GPUs count.
@@ -274,7 +276,7 @@ def _uuids(gpus: Iterable[Gpu]) -> set[str | None]:
     return {gpu.info.uuid for gpu in gpus}
 
 
-def _answers(gpu: GpuState, now_ns: int) -> bool:
+def _is_read(gpu: GpuState, now_ns: int) -> bool:
     """Return whether a GPU is present and was read recently."""
     if gpu.info.lost_because is not None or gpu.last_ns is None:
         return False
@@ -324,7 +326,7 @@ def _tokens(snapshot: Snapshot) -> tuple[Grid, Floats]:
     return grid, found
 
 
-def _added(columns: Sequence[Floats]) -> tuple[float | None, ...]:
+def _column_sums(columns: Sequence[Floats]) -> tuple[float | None, ...]:
     """Return the sums of columns; None where any is unknown."""
     added: Floats = np.sum(columns, axis=0)
     return told_of(added)
@@ -385,7 +387,7 @@ def around_of(
     client: LoadClient,
     engines: Iterable[Any],
 ) -> Around:
-    """Return the facts of the session at a tick; cheap where there are none."""
+    """Return the state of GPUs, hosts and client, which diagnoses look at as well."""
     pids: dict[str, set[int]] = {}
     for each in engines:
         pids.setdefault(each.source, set()).add(each.pid)

@@ -318,10 +318,7 @@ class Model:
 
     @property
     def slo_missed_since_ns(self) -> int | None:
-        """When the share of good requests fell below the target.
-
-        None while it is met.
-        """
+        """When the share of good requests fell below the target; None if met."""
         return self._slo.missed_since_ns
 
     @property
@@ -348,7 +345,10 @@ class Model:
         )
 
     def saved_in(self, parts: Parts) -> SavedState:
-        """Return the state without blocks of rows, some of it in parts."""
+        """Return the state for a checkpoint; large pieces of it are added to ``parts``.
+
+        Rows of samples and counters are saved separately.
+        """
         samples, counters = self._samples(), self._counters()
         rows = {name: each.rows for name, each in (samples | counters).items()}
         models = self._models.by_source
@@ -453,7 +453,12 @@ class Model:
         model.watch.restore(saved.findings)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
-            (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
+            (
+                source,
+                cls._restored(
+                    each, written, *_of_server(source, blocks_of, deferred_of)
+                ),
+            )
             for source, each in saved.models.items()
         )
         model._models.restore(saved.servers, models)
@@ -592,10 +597,7 @@ class Model:
         return self._beside_servers(shown, scraped, source)
 
     def _alone(self, source: str | None) -> "Model | None":
-        """Return the Model of one server.
-
-        None where this Model is of that server alone.
-        """
+        """Return the Model of one server; None if this one has only that server."""
         models = self._models.by_source
         found = models.get(source or "")
         others = bool(models) or self._models.only not in {None, source}
@@ -623,7 +625,7 @@ class Model:
     def _beside_servers(
         self, snapshot: Snapshot, scraped: ScrapedWindow | None, source: str | None
     ) -> Snapshot:
-        """Add the canary and all servers of the session to a snapshot."""
+        """Add the canary's results and the list of all servers to a snapshot."""
         canary = self._canaries.view(snapshot.now_ns, snapshot.window, source)
         if canary is not None:
             snapshot = replace(snapshot, canary=canary)
@@ -649,7 +651,7 @@ class Model:
         return self._slo.state(now_ns, window, covered_ns, source)
 
     def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
-        """Return the state with the numbers of this Model, which is of one server."""
+        """Return the server's state with the exact numbers of this Model."""
         latencies = self.exact(now_ns, window)
         totals = self._window_totals(now_ns, window, latencies)
         work = self._work_now(now_ns)
@@ -790,7 +792,7 @@ class Model:
         return self._tracker.slow.of(now_ns, window, ttft)
 
     def _work_now(self, now_ns: int) -> SchedulerState:
-        """Return the present work, with a rate after the first second."""
+        """Return running and waiting requests, with the token rate once it is known."""
         work = scheduler_state(now_ns, self._engines, self._requests)
         lately = self._steps.counters.after(now_ns - LATELY_NS)
         covered_ns = self._covered_ns(now_ns, LATELY_NS)
@@ -958,7 +960,7 @@ class Model:
             self._slo.classed(request)
 
     def clocks_dropped(self, uuid: str, span: tuple[int, int]) -> None:
-        """Record that the clocks of a GPU were throttled, used by an engine or not."""
+        """Record that the clocks of a GPU, used by an engine or not, were throttled."""
         known = self._engines.infos
         sources = {each.source for each in known if not each.gpus or uuid in each.gpus}
         self._tracker.clocks_dropped(sources, span)
@@ -992,10 +994,10 @@ def _named(source: str, rows: str) -> str:
     return f"{source}: {rows}"
 
 
-def _of(
+def _of_server(
     source: str, blocks_of: BlocksOf, deferred_of: DeferredOf
 ) -> tuple[BlocksOf, DeferredOf]:
-    """Return finders for the rows of one server."""
+    """Return functions that fetch one server's saved rows and deferred counts."""
 
     def blocks(name: str, rows: SavedRows) -> Sequence[Block]:
         return blocks_of(_named(source, name), rows)

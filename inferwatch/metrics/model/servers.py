@@ -135,7 +135,7 @@ class ServerModels(Generic[AnyModel]):
                 model.fold(note)
 
     def saved(self) -> SavedServers:
-        """Return the state that checkpoints keep; the Models are saved apart."""
+        """Return the state for a checkpoint, without the Models."""
         return SavedServers(only=self.only, gone=sorted(self._gone))
 
     def restore(
@@ -165,7 +165,7 @@ class ServerModel(Protocol):
         ...
 
     def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
-        """Return the server as a row among others."""
+        """Return the server's state with the exact numbers of this Model."""
         ...
 
     def steady(self, now_ns: int, window: Window) -> Steady:
@@ -186,7 +186,7 @@ class Servers:
     def scraped(
         self, now_ns: int, window: Window, source: str | None
     ) -> ScrapedWindow | None:
-        """Return the scrapes of the selected servers; None where probes tell all."""
+        """Return the scrapes of the selected servers; None where all have a probe."""
         asked = self._scraped.named(source)
         heard = [each for each in asked if each.answers is not False]
         probed = self._engines.alive if heard else self._engines.sources
@@ -195,7 +195,7 @@ class Servers:
         return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
 
     def best(self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
-        """Return what scrapes show, made exact if traces cover the same requests."""
+        """Return scraped numbers, with exact latencies if traces cover all requests."""
         probed = self._engines.alive
         counted = _as_counted(exact, scraped, grid, probed)
         exact_of_all = self._traces.tell_all(
@@ -223,20 +223,20 @@ class Servers:
         if better:
             ranks = Counter(each.source for each in states)
             states = tuple(
-                self._exactly(
+                self._with_exact_numbers(
                     replace(each, via=better[each.source]),
                     model_of(each.source),
                     snapshot,
                     steady,
                 )
                 if each.source in better and ranks[each.source] == 1
-                else _of_ranks(each, snapshot, better)
+                else _with_best_source(each, snapshot, better)
                 for each in states
             )
         states = tuple(_as_of_now(each, better.get(each.source)) for each in states)
         return with_remarks(states, steady)
 
-    def _exactly(
+    def _with_exact_numbers(
         self,
         state: ServerState,
         model: ServerModel | None,
@@ -255,10 +255,10 @@ class Servers:
         return replace(state, latencies=tuple(best_of(exact, state.latencies)))
 
 
-def _of_ranks(
+def _with_best_source(
     state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
 ) -> ServerState:
-    """Return a server's state; where it is shown alone, with its best source."""
+    """Return the state; its source is the best one where one server is shown alone."""
     alone = snapshot.shown_source or snapshot.server
     via = better.get(state.source) if alone else None
     return replace(state, via=via) if via else state

@@ -91,7 +91,10 @@ def _joules(line: Timeline) -> tuple[float | None, float | None]:
 
 
 def _split(line: Timeline) -> Iterator[tuple[float, float, int, int]]:
-    """Yield power, share of prefill, and tokens of each bin that has them all."""
+    """Yield power, prefill share, prefill tokens and decode tokens of each bin.
+
+    Bins in which one of these is unknown are left out.
+    """
     if not line.power_w or not line.prefill_share:
         return
     for power_w, share, prefilled, decoded in zip(

@@ -127,9 +127,9 @@ class SloTracker:
     # Readings.
 
     def take(self, slo: WatchedSlo) -> bool:
-        """Set the objectives.
+        """Set objectives that a source reports, unless the user has given some.
 
-        Return whether they apply, as the viewer's take precedence.
+        Return whether they apply.
         """
         if self._chosen is None:
             self._hold(slo)
@@ -163,13 +163,13 @@ class SloTracker:
         return self._requests.tellers.get(request.source, ())
 
     def give_up(self, source: str) -> None:
-        """Judge ended requests by what is known, as nothing more is reported."""
+        """Judge ended requests by what is known, as no more will be reported."""
         for request in [*self._waiting]:
             if source in {"", request.source}:
                 self._judge(request)
 
     def classed(self, request: Request) -> None:
-        """Judge a request again if its class changed its clause."""
+        """Judge a request again if, by its class, other objectives apply to it."""
         if not request.judged:
             return
         clause = self._clause(request)
@@ -204,10 +204,7 @@ class SloTracker:
                 self._judge(request)
 
     def _met_lately(self, t_ns: int) -> bool | None:
-        """Return whether objectives were met recently.
-
-        None if too few requests ended.
-        """
+        """Return whether objectives were met lately; None if too few requests ended."""
         for span_ns in SPANS_NS:
             sums = self.totals.after(t_ns - span_ns).sums
             if sums["judged"] >= LEAST_JUDGED:
@@ -275,7 +272,7 @@ class SloTracker:
 
     @property
     def said(self) -> tuple[WatchedSlo, ...]:
-        """All objectives in force, for the Model of one server."""
+        """All objectives in force, to be passed to the Model of one server."""
         return tuple(self._by_source.values())
 
     def state(
@@ -300,9 +297,9 @@ class SloTracker:
             undetermined=sums["undetermined"],
             goodput_per_s=rate,
             missed={name: sums[name] for name in MISSES if sums[name]},
-            burn=self._burn(judged_n, good),
-            burn_long=self._burn(*self._hour(now_ns)),
-            budget_left=_left(self._burn(whole["judged"], whole["good"])),
+            burn=self._burn_rate(judged_n, good),
+            burn_long=self._burn_rate(*self._last_hour(now_ns)),
+            budget_left=_left(self._burn_rate(whole["judged"], whole["good"])),
             missed_since_ns=self.missed_since_ns,
             classes=tuple(self._classes(objectives, now_ns, window)),
         )
@@ -327,13 +324,13 @@ class SloTracker:
                     name=name, slo=str(slo), judged=sums["judged"], good=sums["good"]
                 )
 
-    def _hour(self, now_ns: int) -> tuple[int, int]:
+    def _last_hour(self, now_ns: int) -> tuple[int, int]:
         """Return judged and good requests of the last hour, to the minute."""
         since = now_ns // MINUTE_NS - HOUR_MINUTES
         counts = [each for minute, each in self._minutes.items() if minute > since]
         return sum(each[0] for each in counts), sum(each[1] for each in counts)
 
-    def _burn(self, judged_n: int, good: int) -> float | None:
+    def _burn_rate(self, judged_n: int, good: int) -> float | None:
         """Return the share of bad requests / the share allowed; None without any."""
         if not judged_n:
             return None
@@ -347,7 +344,7 @@ class SloTracker:
         return {"slo": self.totals, **each}
 
     def saved(self) -> SavedSlo:
-        """Return the state that checkpoints keep; counters are saved apart."""
+        """Return the state for a checkpoint, without counters."""
         return SavedSlo(
             said=[*self._by_source.values()],
             classes=[*self.classes],
@@ -374,7 +371,7 @@ class SloTracker:
 
 
 def _names(request: Request) -> tuple[str | None, ...]:
-    """Return the names of a request's class; the first that a clause names counts."""
+    """Return names that objectives may be set for; the first match counts."""
     priority = None if request.priority is None else str(request.priority)
     return request.class_name, request.header, request.lora, priority
 

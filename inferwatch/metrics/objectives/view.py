@@ -197,6 +197,9 @@ class SloState:
 
     @property
     def met(self) -> bool | None:
-        """Whether the share reaches the target; None before any was judged."""
+        """Whether the share of good requests reaches the target.
+
+        None before any request was judged.
+        """
         share = self.share
         return None if share is None else share >= self.target

@@ -69,7 +69,7 @@ class RankTimes:
         """
 
     def take(self, step: Step, gap_ns: int) -> None:
-        """Add a step before its members; no step ran for ``gap_ns`` before it."""
+        """Add a step; its members follow. No step ran for ``gap_ns`` before it."""
         self.account.take(step)
         if self.new:
             self._pass_over(step.start_ns)
@@ -94,7 +94,7 @@ class RankTimes:
         return self._why[key]
 
     def saved(self) -> SavedRankTimes:
-        """Return the state that checkpoints keep; requests are saved apart."""
+        """Return the state for a checkpoint, without requests."""
         return SavedRankTimes(
             self.account, list(self._recent), self.spike_ns, self._steps
         )
@@ -135,7 +135,7 @@ class Attribution:
         """
 
     def step(self, step: Step, gap_ns: int) -> RankTimes:
-        """Add a step before its members."""
+        """Add a step, before what it did to its members is recorded."""
         rank = self._rank(step.source, step.rank)
         rank.take(step, gap_ns)
         return rank
@@ -203,7 +203,7 @@ class Attribution:
                 yield source, ordinal, span[1] - span[0]
 
     def refresh(self, live: Iterable[Request]) -> None:
-        """Update what queued requests wait for, by the latest step of their rank."""
+        """Update the cause for which each queued request has waited longest."""
         now: dict[Key, tuple[list[int], int]] = {}
         for request in live:
             wait = request.wait
@@ -236,7 +236,7 @@ class Attribution:
             del self._ranks[key]
 
     def saved(self) -> SavedAttribution:
-        """Return the state that checkpoints keep; requests are saved apart."""
+        """Return the state for a checkpoint, without requests."""
         return SavedAttribution(
             ranks=[(*key, rank.saved()) for key, rank in self._ranks.items()],
             drops=list(self._drops),

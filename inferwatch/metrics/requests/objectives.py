@@ -45,10 +45,7 @@ class Objectives:
         return "; ".join([*([str(self.every)] if self.every else []), *named])
 
     def __str__(self) -> str:
-        """Return the objectives in the syntax of ``--slo``.
-
-        The default target is left out.
-        """
+        """Return the objectives as in ``--slo``, without the default target."""
         if self.target == DEFAULT_SHARE:
             return self.limits
         return f"{self.limits}; {TARGET}{self.target:g}"

@@ -50,7 +50,7 @@ class Outcomes:
         """Number of older ids that were forgotten."""
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Return how many arrived, finished, failed or were aborted in a window."""
+        """Return how many requests of a window arrived, finished, failed or aborted."""
         return self.counters.over(now_ns, window)
 
     def arrived(self, request: Request, t_ns: int) -> None:
@@ -63,10 +63,7 @@ class Outcomes:
             self.prompts.add(t_ns, request.prompt_tokens)
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """Count a request that ended.
-
-        A later report of another end replaces the first.
-        """
+        """Count a request's end; a later report of another end replaces it."""
         if request.counted_as is state:
             return
         if request.counted_as is not None:
@@ -87,10 +84,7 @@ class Outcomes:
             self._count(RequestState.FAILED, t_ns, 1)
 
     def saved(self, parts: Parts) -> SavedFailures:
-        """Return the ids that checkpoints keep.
-
-        Old ones are in parts that do not change.
-        """
+        """Return the ids for a checkpoint; old ones are in lasting ``parts``."""
         numbers = parts.add_queue(list(self._failed), self._forgotten, IDS_A_PART)
         return SavedFailures(parts=numbers, gone=self._forgotten)
 

@@ -261,7 +261,7 @@ class Request:
 
     @property
     def sequence(self) -> int | None:
-        """Its number among the sequences of one request; None if it is the only one."""
+        """The sequence's number in its API request; None if it is the only one."""
         return sequence_of(self.request_id or "", self.external_id)
 
     def advance(self, stage: RequestState) -> None:
@@ -270,10 +270,7 @@ class Request:
             self.stage = stage
 
     def joined_late(self) -> None:
-        """Record that an earlier step was missed.
-
-        The next token may not be the first.
-        """
+        """Record that a step was missed, so the next token may not be the first."""
         self.awaits_first = False
         self.trusted = False
 
@@ -286,7 +283,7 @@ class Request:
         self.await_nobody()
 
     def await_nobody(self) -> None:
-        """Stop waiting for reports of the other process, which may be lost."""
+        """Wait no longer for reports of front end or engine, as they may be lost."""
         self.awaited = False
         self.row = None
 
@@ -296,7 +293,7 @@ class Request:
         return f"{self.source}/{self.request_id}"
 
     def beside_api(self, spent_ns: list[int]) -> list[int]:
-        """Return time by cause, including the time before the engine where known."""
+        """Return ``spent_ns`` plus the time before the engine, where that is known."""
         spent_ns = spent_ns.copy()
         if self.wait is not None and self.arrived_ns is not None:
             held_ns = wait_ns(self.wait, self.tokenised_ns)
@@ -313,7 +310,7 @@ class Request:
 
     @property
     def spent_ns(self) -> list[int] | None:
-        """Its TTFT by cause as far as reported; None before its first token."""
+        """The request's TTFT by cause as far as reported; None before a token."""
         if self.ttft_spent_ns is not None:
             return self.ttft_spent_ns
         if self.ttft_ns is None or self.arrived_ns is None:
@@ -328,7 +325,7 @@ class Request:
 
     @property
     def waited_for(self) -> Cause | None:
-        """The cause it has waited for longest, until its TTFT is known."""
+        """What the request has waited for longest, until its TTFT is known."""
         wait = self.wait
         if wait is None:
             return None if self.arrived_ns is None else Cause.API
@@ -385,7 +382,7 @@ class Request:
         return RequestState.DECODE if self.first_sent else self.stage
 
     def must_wait(self, tellers: Collection[Vantage]) -> bool:
-        """Return whether one process reported the end and the other has not yet."""
+        """Return whether only one of front end and engine has reported the end."""
         if not self.awaited:
             return False
         if Vantage.FRONTEND in tellers and not self.front_ended:
@@ -394,20 +391,14 @@ class Request:
         return proper and Vantage.ENGINE in tellers and not self._engine_reported_all
 
     def _tokens_of_row(self, state: RequestState, *, by_engine: bool) -> int | None:
-        """Return the output tokens that fit the state.
-
-        None where they are not counted.
-        """
+        """Return output tokens as of the state; None where they are not counted."""
         if not state.live:
             return max(self.output_tokens, self.reported_tokens or 0)
         counted = by_engine and (self.trusted or self.output_tokens > 0)
         return self.output_tokens if counted else None
 
     def as_row(self, tellers: Collection[Vantage]) -> RequestRow:
-        """Return the row for screens, given who reports.
-
-        Rebuilt only after a change.
-        """
+        """Return the row for screens, given who reports; cached until a change."""
         self.catch_up()
         if self.row is None:
             self.row = self._make_row(tellers)
@@ -455,7 +446,7 @@ class Request:
         )
 
     def _cause(self, *, reported: bool) -> tuple[Cause | None, Parts]:
-        """Return the largest part of its TTFT, or of its wait so far, and all parts.
+        """Return the main cause of the TTFT, or of the wait so far, and all parts.
 
         TTFT is split only where both front end and engine report.
         """

@@ -136,7 +136,7 @@ def group_of(row: RequestRow, by: GroupBy, models: Models) -> str | None:
 def group_requests(
     rows: Iterable[RequestRow], by: GroupBy, models: Models | None = None
 ) -> tuple[RequestGroup, ...]:
-    """Return all groups: lengths in order, others with the largest first.
+    """Return all groups: prompt lengths in order, other groups by their size.
 
     Requests whose property is unknown are left out.
     """

@@ -152,8 +152,8 @@ class RequestIndex:
     def end(self, request: Request) -> None:
         """Mark a request as ended.
 
-        The latest to end have rows; older ones are forgotten once front end and engine
-        both ended them.
+        Only the latest ended requests have rows. Others are forgotten once front end
+        and engine both reported their end.
         """
         self._leave(request)
         request.ended = True
@@ -230,10 +230,7 @@ class RequestIndex:
         return (*self.live, *self._ended, *self._remembered)
 
     def saved(self, parts: Parts) -> SavedIndex:
-        """Return the state that checkpoints keep.
-
-        Old requests are in parts that do not change.
-        """
+        """Return the state for a checkpoint; old requests are in lasting ``parts``."""
         every = self.every()
         place = {request: number for number, request in enumerate(every)}
         ended = list(map(as_saved, self._ended))

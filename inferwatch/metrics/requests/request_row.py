@@ -33,7 +33,7 @@ def sent_id(request_id: str, external_id: str | None) -> str:
 
 
 def request_name(request_id: str, external_id: str | None) -> str:
-    """Return the client's id, with the number of the sequence.
+    """Return the client's request id, with the sequence's number if it is of several.
 
     >>> request_name("2_cmpl-7f3a-0-9b1c", "cmpl-7f3a-0"), request_name("r7", None)
     ('cmpl-7f3a-0[2]', 'r7')
@@ -344,7 +344,7 @@ class RequestRow:
 
     @property
     def name(self) -> str:
-        """The client's id, with the number of the sequence."""
+        """The client's request id, with the sequence's number if there are several."""
         return request_name(self.request_id, self.external_id)
 
     @property

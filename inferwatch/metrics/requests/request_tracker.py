@@ -95,7 +95,7 @@ class JudgeSink(Protocol):
     """Receives ended requests, to judge them once everything is reported."""
 
     def ended(self, request: Request) -> None:
-        """Receive a request that ended, or of which more is known since."""
+        """Receive a request that ended, again if more is reported about it later."""
 
     def give_up(self, source: str) -> None:
         """Stop waiting for reports on ended requests of a source."""
@@ -148,7 +148,7 @@ class RequestTracker:
     def step(self, step: Step, idle_ns: int = 0) -> None:
         """Add the tokens of a step to its requests, and count the gaps before them.
 
-        For ``idle_ns`` before the step none ran, though there was work.
+        No step ran for ``idle_ns`` before this one, though there was work.
         """
         requests = self._requests.members(step.source)
         rank = self.causes.step(step, idle_ns)
@@ -391,7 +391,10 @@ class RequestTracker:
         self._requests.wait(request, step.start_ns)
 
     def _finish_late(self, step: Step) -> None:
-        """Finish requests that waited for this step, and drop those that are gone."""
+        """Finish requests that ended before this step was reported.
+
+        Those that must have ended unnoticed are forgotten.
+        """
         while self._ended_early:
             request = self._ended_early.pop()
             self._count_tpot(request)
@@ -420,6 +423,6 @@ class RequestTracker:
             self._judge.ended(request)
 
     def _give_up(self, source: str) -> None:
-        """Judge ended requests by what is known."""
+        """Judge ended requests of a source by what is known so far."""
         if self._judge is not None:
             self._judge.give_up(source)

@@ -129,10 +129,7 @@ class SlowLog:
         return Spent(len(requests), sum(totals), by_cause, worst)
 
     def saved(self, parts: Parts) -> SavedSlowLog:
-        """Return the parts that checkpoints keep.
-
-        Past seconds are in parts that do not change.
-        """
+        """Return the state for a checkpoint; past seconds are in lasting ``parts``."""
         lately = (slow for kept in self._lately.values() for slow in kept)
         return SavedSlowLog(
             lately=_saved(lately, SECONDS_A_PART, parts),
@@ -160,7 +157,10 @@ class SlowLog:
                     yield slow
 
     def _new_second(self, second: int) -> list[Slow]:
-        """Return the list of a new second, and move seconds out of every window."""
+        """Return the list of a new second.
+
+        Seconds that are too old for any window but the session's are merged.
+        """
         self._latest = max(self._latest, second)
         oldest = self._latest - KEPT_S
         for old in [each for each in self._lately if each < oldest]:
@@ -178,7 +178,7 @@ def _keep(slowest: list[Slow], slow: Slow, most: int) -> None:
 
 
 def _grouped(rows: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
-    """Return the time of these requests by cause, and the one delayed most by each."""
+    """Return these requests' time by cause, with the request that each delayed most."""
     totals_ns = [sum(each) for each in zip(*(s.spent_ns for s in rows), strict=True)]
     whole_ns = sum(totals_ns)
     firsts = [largest(slow.spent_ns) for slow in rows]

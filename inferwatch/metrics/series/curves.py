@@ -54,7 +54,7 @@ class RateCurve(msgspec.Struct, array_like=True):
     """Time, count so far, and time covered so far."""
 
     def add(self, from_ns: int, to_ns: int, count: int) -> None:
-        """Add ``count`` between two moments, in order of time."""
+        """Count ``count`` events between two moments; calls are in order of time."""
         if not self.points:
             self.points.append((from_ns, 0, 0))
         at_ns, counted, covered_ns = self.points[-1]
@@ -97,22 +97,19 @@ class LevelCurve(msgspec.Struct, array_like=True):
     changes: list[tuple[int, float | None]] = []
 
     def set_value(self, t_ns: int, value: float | None) -> None:
-        """Set the value from ``t_ns`` on, in order of time."""
+        """Set the value from ``t_ns`` on; calls are in order of time."""
         self.changes.append((t_ns, value))
         thin(self.changes)
 
     def columns(self, grid: Grid, now_ns: int) -> Column:
-        """Return the value at the end of each bin; of the present bin, now."""
+        """Return the value at the end of each bin, or now in the latest bin."""
         times = np.array([t_ns for t_ns, _ in self.changes], np.int64)
         ends = np.minimum(grid.edges_ns()[1:] - 1, now_ns)
         after = np.searchsorted(times, ends, side="right").tolist()
         return tuple(self.changes[i - 1][1] if i else None for i in after)
 
     def mean(self, now_ns: int) -> float | None:
-        """Return the mean over the time in which there was a value.
-
-        None without any.
-        """
+        """Return the mean over the time with a value; None without any."""
         times = [t_ns for t_ns, _ in self.changes]
         spans = [
             (value, max(end_ns - t_ns, 0))

@@ -71,10 +71,7 @@ class Pool:
         )
 
     def share_within(self, limit: float) -> tuple[float, float] | None:
-        """Return the least and greatest share of values up to ``limit``.
-
-        None without any.
-        """
+        """Return the least and greatest share of values up to ``limit``, if any."""
         if not self.n:
             return None
         place = int(np.searchsorted(self._bounds, limit, "right"))
@@ -85,7 +82,7 @@ class Pool:
         return float(least / self.n), float(most / self.n)
 
     def _bracket(self, low: int, high: int) -> Bracket:
-        """Return the bracket between two bounds, given by their place."""
+        """Return the bracket from the bound before ``low`` to the bound at ``high``."""
         bounds = self._bounds
         first = min(float(bounds[0]), 0.0) if len(bounds) else 0.0
         return Bracket(
@@ -96,7 +93,7 @@ class Pool:
     def _interpolated(self) -> dict[str, float]:
         """Return percentiles as Grafana shows them.
 
-        None for histograms of unequal bounds.
+        Empty where several histograms with different bounds are pooled.
         """
         if len(self._parts) != 1:
             return {}
@@ -152,7 +149,7 @@ def _known(parts: Sequence[Buckets]) -> tuple[Floats, Floats, Floats]:
 
 
 def is_sound(bounds: Sequence[float], counts: Sequence[float]) -> bool:
-    """Return whether bounds rise, counts do not fall, and there is one count more."""
+    """Return whether bounds rise, counts do not fall, and counts are one more."""
     return (
         len(counts) == len(bounds) + 1
         and all(low < high for low, high in pairwise(bounds))

@@ -92,7 +92,7 @@ class Bin(msgspec.Struct, array_like=True):
         spread[2] = max(spread[2], value_ns)
 
     def merge(self, other: "Bin") -> None:
-        """Add another part of this bin's time."""
+        """Add the numbers of another part of this bin's time."""
         self.steps += other.steps
         self.duration_ns += other.duration_ns
         self.prefill_requests += other.prefill_requests
@@ -157,7 +157,7 @@ class RollingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that overlaps only one bin."""
+        """Add ``part`` to the bin in which ``t_ns`` lies."""
         index = t_ns // self.bin_ns
         if index not in self.bins:
             self._make_room(index)
@@ -177,7 +177,7 @@ class GrowingBins:
         self.bins: dict[int, Bin] = {}
 
     def merge(self, t_ns: int, part: Bin) -> None:
-        """Add a part that overlaps only one bin."""
+        """Add ``part`` to the bin in which ``t_ns`` lies."""
         self.bins.setdefault(t_ns // self.bin_ns, Bin()).merge(part)
         while max(self.bins) - min(self.bins) >= MOST_COLUMNS:
             self.bin_ns *= 2
@@ -236,7 +236,7 @@ class History:
         """
         self._close()
         if window.value is None:
-            bins, bin_ns, first = self._session(now_ns, since_ns)
+            bins, bin_ns, first = self._session_bins(now_ns, since_ns)
         else:
             level = self._rolling[window]
             bins, bin_ns = level.bins, level.bin_ns
@@ -245,10 +245,7 @@ class History:
         return first * bin_ns, bin_ns, window_bins
 
     def saved(self, parts: Parts) -> SavedHistory:
-        """Return the state that checkpoints keep.
-
-        Full bins are in parts that do not change.
-        """
+        """Return the state for a checkpoint; full bins are in lasting ``parts``."""
         self._close()
         return SavedHistory(
             rolling=[_saved(level.bins, parts) for level in self._rolling.values()],
@@ -262,7 +259,7 @@ class History:
         self._whole.bins = _restored(saved.whole, parts)
         self._whole.bin_ns = saved.whole_bin_ns
 
-    def _session(
+    def _session_bins(
         self, now_ns: int, since_ns: int | None
     ) -> tuple[dict[int, Bin], int, int]:
         """Return the session's bins, wide enough to reach from its start to now."""
@@ -309,7 +306,7 @@ def _restored(numbers: list[int], parts: WrittenParts) -> dict[int, Bin]:
 
 
 def doubled(bins: dict[int, Bin]) -> dict[int, Bin]:
-    """Return the bins merged in pairs."""
+    """Return bins of twice the width, merged in pairs."""
     wide: dict[int, Bin] = {}
     for index, column in bins.items():
         wide.setdefault(index // 2, Bin()).merge(column)
@@ -351,7 +348,7 @@ def bound_share(cause: BoundBy) -> Column:
 
 
 def heat_of(column: Bin) -> Heat:
-    """Return how many steps are in each cell of durations."""
+    """Return the cells of durations, each with its number of steps."""
     return tuple(sorted(column.heat.items()))
 
 

@@ -52,10 +52,7 @@ _SMALL_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 
 
 def intervals(values: Numbers) -> dict[str, Interval]:
-    """Return the intervals of the mean and of each of PERCENTS.
-
-    ``values`` are in order of time.
-    """
+    """Return intervals of mean and PERCENTS; ``values`` are in order of time."""
     if len(values) == 0:
         return {}
     ordered = np.sort(values)
@@ -79,10 +76,11 @@ def mean_interval(values: Numbers) -> Interval:
 
 
 def certain_of(good: Numbers, series: Iterable[Numbers] = ()) -> float:
-    """Return how many independent values say as much about the share of ones.
+    """Return the effective number of independent values for a share of ones.
 
-    ``good`` are zeros and ones in order of time; 0 where nothing can be said. Few ones
-    do not show how long the memory is; the latencies behind them (``series``) may.
+    ``good`` are zeros and ones in order of time. Few ones do not show for how long
+    values depend on each other; the latencies behind them (``series``) may. 0 where
+    that is not known.
     """
     long_enough = [each for each in series if len(each) >= FEWEST]
     worth = [effective_size(each) for each in (good, *long_enough)]
@@ -135,7 +133,7 @@ def effective_size(values: Numbers) -> EffectiveSize | None:
 
 
 def memory(values: Numbers) -> float:
-    """Return how many consecutive values say as much as one independent value."""
+    """Return the autocorrelation time: how many values count as one independent one."""
     n = len(values)
     if float(np.ptp(values)) == 0:
         return 1.0
@@ -152,7 +150,7 @@ def autocovariance(values: Numbers) -> Numbers:
 
 
 def _by_sequence(covariance: Numbers) -> float:
-    """Return the memory by Geyer's sequence, at most half of the series."""
+    """Return the autocorrelation time by Geyer's sequence, at most half the series."""
     n = len(covariance)
     seen = 1 - np.arange(n) / n
     length = 1.0
@@ -168,7 +166,10 @@ def _by_sequence(covariance: Numbers) -> float:
 
 
 def _by_neighbours(r: float, n: int) -> float:
-    """Return the memory of a first-order autoregression, at its coefficient's bound."""
+    """Return the autocorrelation time of a first-order autoregression.
+
+    The upper bound of its coefficient is used.
+    """
     raised = min(r + (1 + 4 * max(r, 0.0)) / n, 0.9999)
     bound = math.tanh(math.atanh(raised) + ONE_SIDED_Z / math.sqrt(n - 3))
     bound = min(max(bound, 0.0), 0.9999)
@@ -236,8 +237,8 @@ def _percentile_interval(
 ) -> Interval:
     """Return the interval of a percentile.
 
-    The effective number of values is the smaller of two: of the values, and of being
-    below the percentile.
+    The effective number of values is the smaller of that of the values themselves and
+    that of zeros and ones that say whether they are below the percentile.
     """
     n = len(values)
     below = effective_size((values <= ordered[math.ceil(n * share) - 1]).astype(float))

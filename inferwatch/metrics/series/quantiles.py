@@ -34,14 +34,11 @@ def weak_percentiles(n: int) -> tuple[str, ...]:
 
 
 def of_weighted(values: Ints, weights: Ints, unit: int) -> Quantiles:
-    """Return the quantiles of values with weights.
-
-    ``unit`` of the values' units make one of the result's.
-    """
+    """Return the quantiles of values with weights, divided by ``unit``."""
     n = int(weights.sum())
     if n == 0:
         return Quantiles()
-    picked = [*_at(values, weights, ranks(n)), int(values.max())]
+    picked = [*_values_at(values, weights, ranks(n)), int(values.max())]
     return describe(n, int(values @ weights), picked, unit)
 
 
@@ -60,12 +57,12 @@ def describe(n: int, total: int, picked: Sequence[int], unit: int) -> Quantiles:
     )
 
 
-def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
+def _values_at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
     """Return the values at these ranks, without sorting them all.
 
     A double's bits grow with its value, so their upper part defines narrow cells, finer
-    for small values. Only the cells that hold a wanted rank are sorted. Values of one
-    are alone in their cell: between the bits of zero and one lie a million cells.
+    for small values. Only the cells that hold a wanted rank are sorted. Zeros are in
+    the cell of 1, which has no other values.
     """
     cells = np.maximum(values, 1).astype(np.float64).view(np.int64) >> CELL_SHIFT
     cells -= cells.min()
@@ -169,14 +166,11 @@ class CountTable:
             self._add_tail(cells[~small], weights[~small])
 
     def quantiles(self, unit: int) -> Quantiles:
-        """Return the quantiles of all values.
-
-        A percentile is the lower edge of its cell.
-        """
+        """Return the quantiles of all values, each the lower edge of its cell."""
         self._fetch()
         if self.n == 0:
             return Quantiles()
-        picked = [self._at(rank) * self._cell for rank in ranks(self.n)]
+        picked = [self._cell_at(rank) * self._cell for rank in ranks(self.n)]
         return describe(self.n, self._sum, [*picked, self._max], unit)
 
     def up_to(self, most: int) -> int:
@@ -192,7 +186,7 @@ class CountTable:
                 self.add_counts(counts)
             self._deferred = None
 
-    def _at(self, rank: int) -> int:
+    def _cell_at(self, rank: int) -> int:
         """Return the cell of the value at a rank."""
         before = np.cumsum(self._blocks)
         block = int(np.searchsorted(before, rank))

@@ -45,12 +45,12 @@ class Block(Protocol):
 
     @property
     def sums(self) -> Ints:
-        """Sums of all columns but the time, as are the maxima."""
+        """The sum of each column except the time."""
         ...
 
     @property
     def maxima(self) -> Ints:
-        """The largest value of each column, at least 0."""
+        """The largest value of each column except the time, at least 0."""
         ...
 
 
@@ -221,7 +221,6 @@ class Samples:
         self._rows = RecentRows(3, self._count, cell)
 
     def add(self, t_ns: int, value: int, weight: int = 1) -> None:
-        """Add ``weight`` samples of ``value`` at a moment."""
         self._rows.add((t_ns, value, weight))
 
     def add_many(self, times_ns: Ints, values: Ints) -> None:
@@ -310,7 +309,7 @@ class Counters:
         return self._rows
 
     def saved(self) -> SavedCounters:
-        """Return the state that checkpoints keep; rows are saved apart."""
+        """Return the state for a checkpoint, without rows."""
         return SavedCounters(self._count, self._sums.tolist(), self._maxima.tolist())
 
     def restore(

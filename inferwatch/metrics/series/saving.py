@@ -44,10 +44,10 @@ class Parts:
         return len(parts) - 1 if lasts else -len(parts)
 
     def add_queue(self, content: Sequence[object], gone: int, chunk: int) -> list[int]:
-        """Add the parts of a queue; those with a whole chunk are lasting.
+        """Add a queue as parts of ``chunk`` items; full ones do not change any more.
 
-        ``gone`` is the number of items that left the queue before, so that chunks begin
-        at equal places.
+        ``gone`` is the number of items that left the queue before, so that chunks
+        always begin at the same items.
         """
         cuts = [0, *range(chunk - gone % chunk, len(content), chunk), len(content)]
         return [

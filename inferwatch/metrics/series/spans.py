@@ -105,7 +105,7 @@ class Spans:
                 self._put(rows, values, lengths[:, None])
 
     def over(self, now_ns: int, window: Window) -> Floats:
-        """Return the reduction of all bins in the window that ends now."""
+        """Return the bins of the window that ends now, reduced to one row."""
         level = self._levels[window]
         if window.value is None:
             return self._together(level.rows[: level.count])
@@ -143,10 +143,7 @@ class Spans:
         return level.first * level.bin_ns if level.count else None
 
     def saved(self, parts: Parts) -> SavedSpans:
-        """Return the state that checkpoints keep.
-
-        Full chunks are in parts that do not change.
-        """
+        """Return the state for a checkpoint; full chunks are in lasting ``parts``."""
         return SavedSpans(
             [
                 (each.bin_ns, each.first, each.count, _chunks(each, parts))

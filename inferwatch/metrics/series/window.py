@@ -16,7 +16,7 @@ class Window(Enum):
 
     @property
     def label(self) -> str:
-        """The label on screens."""
+        """The window's name on screens, such as ``60 s``."""
         return {
             Window.TEN_SECONDS: "10 s",
             Window.MINUTE: "60 s",
@@ -55,7 +55,7 @@ class Bracket:
 
     @property
     def coarse(self) -> bool:
-        """Whether it is wider than a factor of two, so finer buckets would help."""
+        """Whether it spans more than a factor of two, so finer buckets would help."""
         return self.high is None or self.high > 2 * self.low
 
 

@@ -97,10 +97,7 @@ class SessionMoments:
         return self._held.rows
 
     def append(self, row: Floats) -> None:
-        """Add a row.
-
-        It replaces the latest one if that is too close to the one before.
-        """
+        """Add a row, merged with the latest if that is close to its predecessor."""
         rows = self._held.rows
         if len(rows) > 1 and row[TIME] - rows[-2][TIME] < self._apart_ns:
             rows[-1] = _joined(rows[-1], row)
@@ -118,10 +115,7 @@ class SessionMoments:
             self.append(row)
 
     def saved(self, parts: Parts) -> tuple[float, list[int]]:
-        """Return the state that checkpoints keep.
-
-        Full chunks are in parts that do not change.
-        """
+        """Return the state for a checkpoint; full chunks are in lasting ``parts``."""
         done = (len(self.rows) - 1) // CHUNK
         for at in range(len(self._packed) * CHUNK, done * CHUNK, CHUNK):
             self._packed.append(_packed(self.rows[at : at + CHUNK]))
@@ -227,10 +221,7 @@ class Counted:
         self._missed = True
 
     def take(self, sample: EngineSample) -> bool:
-        """Add a sample, and return whether the server restarted.
-
-        Older ones are ignored.
-        """
+        """Add a sample unless it is old; return whether the server restarted."""
         before_ns = self.last_ns
         if before_ns is not None and sample.t_ns <= before_ns:
             return False
@@ -251,7 +242,7 @@ class Counted:
         return restarted
 
     def _before(self, now: Floats, seen: Floats, newborn: Bools) -> Floats:
-        """Return the values to compare with where a column is new.
+        """Return the earlier totals; for columns that are new, those to compare with.
 
         A server that had counted nothing counts from zero, and so does a finish reason
         not seen before; for other columns the increase is unknown.
@@ -393,10 +384,7 @@ class Counted:
         return latest[1]
 
     def _first_within(self, now_ns: int, span_ns: int) -> int:
-        """Return the first row inside the window.
-
-        The number of rows if fewer than two.
-        """
+        """Return the first row in the window; the number of rows if under two."""
         rows = self._moments.rows
         if len(rows) < 2:
             return len(rows)
@@ -413,7 +401,7 @@ class Counted:
         return Increase(self, begin, (latest, rows[-1]))
 
     def _totals(self, row: int) -> Floats:
-        """Return the totals of a row of moments."""
+        """Return the totals at one of the kept rows, unpacked if need be."""
         number, place = divmod(row, CHUNK)
         if number == len(self._sealed):
             return self._open[place]
@@ -451,10 +439,7 @@ class Counted:
     # Checkpoints.
 
     def saved(self, parts: Parts) -> SavedCounted:
-        """Return the state that checkpoints keep.
-
-        Full chunks are in parts that do not change.
-        """
+        """Return the state for a checkpoint; full chunks are in lasting ``parts``."""
         rows = self._moments.rows
         return SavedCounted(
             names=self._names,
@@ -544,10 +529,7 @@ class Increase:
         return round(float(self._gained[column]))
 
     def count(self, key: str) -> int | None:
-        """Return the number of new values in a histogram.
-
-        None where the server lacks it.
-        """
+        """Return how many values a histogram gained; None if the server lacks it."""
         if key not in self._counted.keys:
             return None
         return sum(each.n for each in self.histograms(key))

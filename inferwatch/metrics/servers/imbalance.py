@@ -99,7 +99,10 @@ def _remarks(
 def _compared(
     values: Sequence[float | None], remark_on: Callable[[float, float], str]
 ) -> Iterable[str]:
-    """Yield a remark on each value far from the median; of two, from the other."""
+    """Yield a remark on each value that is far from the median; else an empty one.
+
+    Two values are compared with each other.
+    """
     known = [each for each in values if each is not None]
     usual = median(known) if known else 0
     for value in values:

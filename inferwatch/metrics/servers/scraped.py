@@ -73,7 +73,7 @@ class ScrapedRank:
 
 
 def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
-    """Return the gauges of a sample, given the ones before."""
+    """Return the gauges of a sample; ``before`` are those of the previous one."""
     t_ns = sample.t_ns
     now = Gauges(
         t_ns=t_ns,
@@ -121,7 +121,7 @@ class ScrapedServer:
 
     @property
     def answers(self) -> bool | None:
-        """Whether it answers; None before the first scrape."""
+        """Whether the server answers; None before the first scrape."""
         if self.contact is not None:
             return self.contact.answers
         return True if self.ranks else None
@@ -134,7 +134,7 @@ class ScrapedServer:
 
     @property
     def gauges(self) -> list[Gauges]:
-        """The latest gauges of its ranks."""
+        """The latest gauges of the server's ranks."""
         every = (rank.gauges for rank in self.ranks.values())
         return [gauges for gauges in every if gauges is not None]
 
@@ -144,7 +144,7 @@ class ScrapedServer:
 
     @property
     def via(self) -> Via:
-        """The way in which its samples are obtained."""
+        """How the server's samples are obtained: by scrapes or from Prometheus."""
         ours = any(not each.by_prometheus for each in self.gauges)
         return Via.SCRAPE if ours or not self.gauges else Via.PROMETHEUS
 
@@ -251,7 +251,7 @@ class ScrapedServers:
 
     @property
     def limits(self) -> Mapping[str, Limit]:
-        """Limits by latency."""
+        """The limits that latencies are judged by, by metric."""
         return self._limits
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:

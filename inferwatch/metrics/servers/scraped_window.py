@@ -106,7 +106,7 @@ class ScrapedCharts:
         return _floats(means * self._followed)
 
     def timeline(self, lost_ns: int | None, restarts_ns: Iterable[int]) -> Timeline:
-        """Return the timeline; what only steps show is a gap."""
+        """Return the timeline; numbers that only a probe's steps show are gaps."""
         grid = self.grid
         end_ns = grid.start_ns + grid.bin_ns * grid.count
         running, waiting, usage = self._gauges.T
@@ -211,10 +211,7 @@ class Gained:
         """The longest time that one of them was watched."""
 
     def of(self, name: str) -> int | None:
-        """Return the increase of a counter over all ranks.
-
-        None where no rank has it.
-        """
+        """Return a counter's increase over all ranks; None where none has it."""
         return known_sum(each.of(name) for each in self.increases)
 
     def per_s(self, count: Callable[[Increase], float | None]) -> float | None:
@@ -483,7 +480,7 @@ class ScrapedWindow:
         name: str,
         ranks: Sequence[tuple[ScrapedRank, Increase | None]],
     ) -> ServerState:
-        """Return a rank's state.
+        """Return the state of these ranks as one row.
 
         Rebuilt only after a change, as there can be hundreds.
         """

@@ -137,7 +137,7 @@ class Traces:
         return bool(some) and not few and not silent
 
     def saved(self) -> SavedTraces:
-        """Return the state that checkpoints keep; requests are saved apart."""
+        """Return the state for a checkpoint, without requests."""
         return SavedTraces(last_ns=self._last_ns, told=self._count)
 
     def restore(self, saved: SavedTraces) -> None:
@@ -152,7 +152,7 @@ def advice_left(advice: Iterable[str], via: Via | None) -> list[str]:
 
 
 def _most(rows: Iterable[Latency]) -> int:
-    """Return the largest number of requests; ITL is left out, as it counts gaps."""
+    """Return the largest request count of all rows but ITL, which counts gaps."""
     return max((row.quantiles.n for row in rows if row.metric != "itl_s"), default=0)
 
 

@@ -44,7 +44,10 @@ def kind_of(graph: int, prefill_requests: int) -> int:
 
 
 def table_of(rows: BatchRows) -> Ints:
-    """Return steps, nanoseconds and tokens by line: batches, mixed steps, graphs."""
+    """Return steps, nanoseconds and output tokens, a line for each kind of step.
+
+    The lines are decode steps by batch size, mixed steps, and steps by graph mode.
+    """
     line = np.searchsorted(_STARTS, np.maximum(rows.batch, 1), "right") - 1
     line[rows.kind & 1 == 1] = MIXED
     graph = np.minimum(rows.kind >> 1, GRAPHS - 1) + MIXED + 1
@@ -59,7 +62,7 @@ def table_of(rows: BatchRows) -> Ints:
 
 
 def curve_of(table: Ints, now_batch: float | None) -> BatchCurve | None:
-    """Return the curve that screens show; None without steps."""
+    """Return mean step time and token rate by batch size; None without steps."""
     if not table[: MIXED + 1, 0].any():
         return None
     points = [

@@ -204,7 +204,7 @@ class StepCounters(Counters):
         """Tables of sealed blocks, which never change, by id."""
 
     def table_over(self, now_ns: int, window: Window) -> Ints:
-        """Return the table of a window that ends now."""
+        """Return the counts of ``batches.table_of`` for a window that ends now."""
         if window.value is None:
             self.rows.flush()
             return self.table
@@ -292,11 +292,11 @@ class StepCounter:
 
     @property
     def graphs(self) -> list[str]:
-        """Graph modes in the order of their lines."""
+        """Graph modes in the order of their lines in ``batches.table_of``."""
         return [name for name in self._graphs if name is not None]
 
     def saved(self) -> SavedSteps:
-        """Return the state that checkpoints keep; rows must be saved before."""
+        """Return the state for a checkpoint; its rows must be saved before."""
         return SavedSteps(self.graphs, self.counters.table.tolist())
 
     def restore(self, saved: SavedSteps) -> None:
@@ -307,7 +307,7 @@ class StepCounter:
         self._graphs |= {name: i for i, name in enumerate(saved.graphs, 1)}
 
     def _learn(self, mode: str | None) -> int:
-        """Return the number of a new mode; the last number stands for all others."""
+        """Return a number for a new graph mode; the last one is for all others."""
         number = min(len(self._graphs), GRAPHS - 1)
         if len(self._graphs) < GRAPHS:
             self._graphs[mode] = number

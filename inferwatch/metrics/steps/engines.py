@@ -68,7 +68,7 @@ class Rank(msgspec.Struct, array_like=True):
     def token_budget(self, step: Step) -> int | None:
         """Return the token budget of a step; None where unknown.
 
-        A step that must serve more requests than that has a larger one.
+        A step that must serve more requests than that has a larger budget.
         """
         limits = self.limits
         if limits is not None and step.start_ns < limits.t_ns:
@@ -132,9 +132,9 @@ class Rank(msgspec.Struct, array_like=True):
             self.waiting_since_ns, self.calm_since_ns = None, t_ns
 
     def _kv_after(self, used: int) -> KvBlocks:
-        """Return KV blocks, given the used ones.
+        """Return the rank's KV blocks when ``used`` are in use.
 
-        After a change the split of idle ones is unknown.
+        If that number has changed, how many of the others are cached is unknown.
         """
         return self.kv if used == self.kv[0] else (used, None, None)
 
@@ -176,10 +176,7 @@ class Engines:
         self.rank(info.source, info.rank).take_info(info)
 
     def take_config(self, config: ModelConfig) -> None:
-        """Set a rank's model configuration.
-
-        One from the probe, with a dtype, is kept.
-        """
+        """Set a rank's model configuration; only a probe's replaces an earlier one."""
         key = (config.source, config.rank)
         if config.dtype is not None or key not in self.configs:
             self.configs[key] = config
@@ -350,7 +347,7 @@ def gap_ns(before: Step | None, step: Step) -> int:
 
 
 def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
-    """Return the info with data_parallel; ranks of a dense model each report 1."""
+    """Return the info with all ranks counted; those of a dense model report 1."""
     if (info.data_parallel or 1) >= ranks:
         return info
     return msgspec.structs.replace(info, data_parallel=ranks)

@@ -439,7 +439,7 @@ class SchedulerState:
 def scheduler_state(
     now_ns: int, engines: Engines, requests: RequestIndex
 ) -> SchedulerState:
-    """Return the present work, from what engines and requests reported last.
+    """Return running and waiting requests as engines and requests reported last.
 
     An engine reports when a step ends, and is right about that moment even after
     losses. Requests report at once, also while a step runs, and while they wait and no
@@ -459,7 +459,7 @@ def scheduler_state(
 
 
 def _running(rank: Rank, requests: RequestIndex, source: str) -> int:
-    """Return the requests of the latest step that are still running."""
+    """Return how many requests of the latest step are still running."""
     if rank.at_rest is not None:
         return rank.at_rest.running or 0
     if rank.step is None:

@@ -36,7 +36,7 @@ class Verdict:
 
     @property
     def headline(self) -> str:
-        """The first line of the sentence, without the log."""
+        """The first line of the verdict's sentence, without log lines."""
         return self.sentence.partition("\n")[0]
 
 
@@ -104,10 +104,7 @@ class HealthTracker:
         return None if self._lost is None else self._lost.t_ns
 
     def saved(self) -> SavedHealth:
-        """Return the state that checkpoints keep.
-
-        Engines and requests are saved apart.
-        """
+        """Return the state for a checkpoint, without engines and requests."""
         return SavedHealth(
             stage=self._stage,
             lost=self._lost,
@@ -300,7 +297,7 @@ class CatchUp(msgspec.Struct, array_like=True):
             self.goes_on, self.late_ns = True, self.tick_ns
 
     def tick(self, now_ns: int) -> None:
-        """End catching up once a second brought readings, and none was late."""
+        """Stop catching up after a second with readings, none of which was late."""
         before_ns, self.tick_ns = self.tick_ns, now_ns
         if before_ns is None or self.late_ns is None:
             return

@@ -63,9 +63,9 @@ def in_place(limits: LiveLimits | None) -> dict[str, int]:
 
 
 def limits_at(limits: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
-    """Return the limits in force at a moment; before the first known ones, these.
+    """Return the limits in force at a moment, or the first known ones before these.
 
-    ``limits`` are of one rank, by time.
+    ``limits`` are of one rank, by time. None where there are none.
     """
     earlier = [each for each in limits if each.t_ns <= t_ns]
     return earlier[-1] if earlier else next(iter(limits), None)

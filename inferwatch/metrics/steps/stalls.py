@@ -90,7 +90,7 @@ class Starved:
             self._report(self._queued(event.source, ordinal, gone, event.t_ns))
 
     def step(self, rank: StarvedRank, step: Step, before: Step | None) -> None:
-        """Check a step with fewer requests than are running, or the step after one."""
+        """Track decoding requests that steps leave out; report each once it is back."""
         absent, now = rank.absent, set(step.members)
         for ordinal in list(absent):
             absence = absent[ordinal]
@@ -301,7 +301,7 @@ class StallFinder:
                 pace.starved = StarvedRank()
 
     def lost(self, source: str) -> None:
-        """Forget the usual pace of a lost engine."""
+        """Forget how fast the steps of a lost engine usually were."""
         self.forget(source)
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]
@@ -329,7 +329,7 @@ class StallFinder:
             yield from self._starved.going_on(pace.starved, source)
 
     def _close(self, pace: Pace) -> None:
-        """End a slice, and check whether it is slower than usual."""
+        """End a slice of time, and check whether decode was slower in it than usual."""
         now = pace.now
         if not now.steps:
             return

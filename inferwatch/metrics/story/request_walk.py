@@ -63,7 +63,7 @@ class MemberFinder:
         self._places: dict[int, int | None] = {}
 
     def own(self, place: int, step: Step) -> OwnStep | None:
-        """Return the request's part of a step; None where it is not in it."""
+        """Return the request's part of a step; None where it has none."""
         members = step.members
         at = self._places.get(id(members), -1)
         if at == -1:

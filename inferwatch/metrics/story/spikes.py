@@ -99,7 +99,7 @@ def _late_token(
 
 
 def _scheduled(walked: RequestWalk, after: int, up_to: int) -> int:
-    """Return the request's scheduled tokens in the steps between two places."""
+    """Return the tokens scheduled for the request in the steps between two places."""
     place = attrgetter("place")
     first = bisect_right(walked.own, after, key=place)
     end = bisect_right(walked.own, up_to, key=place)
@@ -132,10 +132,7 @@ def prefilling(step: Step) -> list[tuple[int, int]]:
 def _largest_prefill(
     steps: Sequence[Step], ordinal: int | None
 ) -> tuple[int, int] | None:
-    """Return the other request with most prompt tokens in these steps.
-
-    None without any.
-    """
+    """Return the other request with most prompt tokens in these steps, if any."""
     tokens: dict[int, int] = {}
     for step in steps:
         for member, scheduled in prefilling(step):
@@ -209,7 +206,7 @@ def _evidence(why: Lateness, since: Sequence[Step], own: OwnStep, tokens: int) -
 
 
 def named(late: LateToken, name: Name | None) -> Spike:
-    """Return the spike with the name of the request it waited for."""
+    """Return the late token's spike with the name of the request that delayed it."""
     key, whose = name or (None, "others")
     evidence = late.spike.evidence.replace(WHOSE, whose, 1)
     return replace(late.spike, evidence=evidence, blamed=key)

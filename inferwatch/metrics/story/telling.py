@@ -212,10 +212,7 @@ Names = Callable[[Collection[int]], dict[int, Name]]
 
 
 def tell(lookup: ReadingLookup, key: str, now_ns: int) -> RequestStory | None:
-    """Return the story of a request as of a moment.
-
-    None where nothing is known of it.
-    """
+    """Return a request's story as of a moment; None where nothing is known of it."""
     readings = gather(lookup, key, now_ns)
     if readings is None:
         return None
@@ -229,8 +226,8 @@ def tell(lookup: ReadingLookup, key: str, now_ns: int) -> RequestStory | None:
 def story_of(readings: RequestReadings, names: Names) -> RequestStory:
     """Return the story of these readings; ``names`` looks up other requests."""
     prompt, cached = (
-        _known(readings, "prompt_tokens"),
-        _known(readings, "cached_tokens"),
+        _first_value(readings, "prompt_tokens"),
+        _first_value(readings, "cached_tokens"),
     )
     walked = walk(readings.steps, readings.ordinal, prompt, cached or 0)
     late, companions = (
@@ -273,8 +270,8 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
     )
 
 
-def _known(readings: RequestReadings, name: str) -> int | None:
-    """Return the first value reported, before any later prefix cache lookup."""
+def _first_value(readings: RequestReadings, name: str) -> int | None:
+    """Return the first value that events give for a field; None without any."""
     values = (getattr(each, name) for each in readings.events)
     return next((each for each in values if each is not None), None)
 
@@ -344,7 +341,7 @@ def _follow(
         if request is not None and here is not None and place not in put_back:
             _decode(request, here)
             continue
-        tracker.step(_alone(step, ordinal, here, put_back=place in put_back))
+        tracker.step(_without_others(step, ordinal, here, put_back=place in put_back))
         request = index.members(readings.source).get(ordinal)
         if request is not None and not request.steady:
             request = None
@@ -353,8 +350,10 @@ def _follow(
     tracker.causes.refresh(index.live)
 
 
-def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:
-    """Return the step without other members."""
+def _without_others(
+    step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool
+) -> Step:
+    """Return the step with this request as its only member."""
     return msgspec.structs.replace(
         step,
         members=[] if own is None else [ordinal],
@@ -409,7 +408,10 @@ def _quantile(ordered: Sequence[int], share: float) -> int | None:
 
 
 def _companions(walked: RequestWalk, ordinal: int | None) -> list[tuple[int, int, int]]:
-    """Return requests in prefill in steps of this one: ordinal, tokens, steps."""
+    """Return other requests whose prefill shared steps with this one.
+
+    Each as ordinal, prompt tokens and number of shared steps.
+    """
     tokens: dict[int, int] = {}
     steps: dict[int, int] = {}
     for own in walked.own:

@@ -113,7 +113,10 @@ def _rows(model: Model, recording: Recording) -> dict[str, RequestRow]:
 
 
 def _row(row: RequestRow) -> tuple[Any, ...]:
-    """Parts are 0 if the TTFT is fully explained without them, else None."""
+    """A request's facts, the parts of its TTFT by cause, and its longest gap.
+
+    A cause that took no time is 0, or None if the TTFT was not split.
+    """
     parts = dict(row.ttft_parts)
     nothing = 0.0 if parts else None
     return (
@@ -185,7 +188,7 @@ def tables(
 ) -> list[ExportTable]:
     """The tables of a part of the session.
 
-    Of the request tables only those with rows.
+    Request tables without rows are left out, unless all are empty.
     """
     result = [_table(recording, name, span) for name in _names(recording, what)]
     if what is SessionPart.REQUESTS:  # from a probe or from traces
@@ -193,7 +196,7 @@ def tables(
     for table, unpacked in _unpacked():
         is_wanted = token_times or not unpacked.on_request
         if is_wanted and what in {SessionPart.ALL, table.part}:
-            result.append(_taken_apart(recording, table, unpacked, span))
+            result.append(_table_in_blobs(recording, table, unpacked, span))
     if what in {SessionPart.ALL, SessionPart.CLIENT}:
         result.append(_load_runs(recording))
     if what in {SessionPart.ALL, SessionPart.CAUSES}:
@@ -257,7 +260,7 @@ def _load_readings(recording: Recording) -> Iterator[AnyReading]:
 
 
 def _unpacked() -> list[tuple[ReadingTable[Any], ExportedRows]]:
-    """Tables with blobs, starting with those that are always exported."""
+    """Tables whose rows hold blobs to be exported as rows; optional ones come last."""
     pairs = [(table, table.unpacked) for table in every_table() if table.unpacked]
     return sorted(pairs, key=lambda each: each[1].on_request)
 
@@ -281,7 +284,10 @@ def _names(recording: Recording, what: SessionPart) -> list[str]:
 
 
 def _part(name: str) -> SessionPart:
-    """The table's part; unknown tables of later versions may be of GPUs."""
+    """The session part that a table belongs to.
+
+    A table of a later version is of GPUs if its name says so, else of all parts.
+    """
     return _parts().get(
         name, SessionPart.GPU if name.startswith("gpu") else SessionPart.ALL
     )
@@ -356,13 +362,13 @@ def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Ro
     return lambda row: (*row[:place], sources[row[place]], *row[place + 1 :])
 
 
-def _taken_apart(
+def _table_in_blobs(
     recording: Recording,
     table: ReadingTable[Any],
     unpacked: ExportedRows,
     span: TimeRange,
 ) -> ExportTable:
-    """A table of rows that another table stores in blobs."""
+    """The table of the rows that ``table`` stores in blobs."""
 
     def rows() -> Iterator[Row]:
         expected = _expected(recording, unpacked.name)

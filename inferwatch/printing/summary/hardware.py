@@ -47,7 +47,7 @@ def hardware_rows(snapshot: Snapshot) -> Summary:
 
 
 def hardware_lines(summary: Summary) -> list[str]:
-    """Lines on the use of the engine's GPUs, else on what its steps imply."""
+    """Lines on the engine's GPUs; without GPUs, on what its steps say of their use."""
     hardware, gpus = summary["hardware"], summary["gpus"]
     if not hardware["gpus"]:
         return _derived(hardware)

@@ -448,7 +448,7 @@ NAME_CELLS = 13
 
 
 def parts_table(head: str, parts: Parts) -> list[str]:
-    """A heading and one line for each part; empty if there are none."""
+    """A heading and one line for each part of a run; empty if there are none."""
     if not parts:
         return []
     heads = _line(head, ("", *HEADS))

@@ -44,7 +44,7 @@ class MeasuredTimes:
     tokens_per_s: float | None = None
 
     def checks(self, plan: CapacityPlan) -> Iterator[tuple[str, float, float | None]]:
-        """Name, measured time and floor of each value."""
+        """Each measured time with its name and the lowest time possible."""
         if self.tpot_s is not None:
             yield "TPOT", self.tpot_s, plan.tpot_floor_s
         if self.ttft_s is not None:
@@ -54,7 +54,7 @@ class MeasuredTimes:
             yield "tokens/s", step_s, plan.tpot_floor_s
 
     def beaten(self, plan: CapacityPlan) -> bool:
-        """Whether any value is faster than possible."""
+        """Whether any measured time is shorter than possible."""
         checks = self.checks(plan)
         return any(is_possible(time, floor) is False for _, time, floor in checks)
 

@@ -148,7 +148,7 @@ def limits_rows(snapshot: Snapshot) -> Summary:
 
 
 def limits_lines(summary: Summary) -> list[str]:
-    """Lines on step times, their floors, and whether they are possible."""
+    """Lines on step times, their floors, and steps faster than their floor."""
     limits = summary["limits"]
     if limits is None:
         return []
@@ -571,7 +571,7 @@ def _counted(number: int | None, noun: str) -> str:
 
 
 def _as_sent(requests: Summary) -> str:
-    """The number of requests sent, if it differs from that of finished sequences."""
+    """Text with the number of requests sent; empty if each gave one sequence."""
     sent = requests["finished_as_sent"]
     if sent is None or sent == requests["finished"]:
         return ""

@@ -195,7 +195,7 @@ def waterfall_lines(story: RequestStory) -> Iterator[str]:
     if not spans:
         return
     start_ns, end_ns = spans[0].start_ns, spans[-1].end_ns
-    lines = _alike(spans) if len(spans) > MOST_LINES else [(each,) for each in spans]
+    lines = _grouped(spans) if len(spans) > MOST_LINES else [(each,) for each in spans]
     top = lines[:MOST_LINES]
     unit = shared_unit([(end_ns - start_ns) / NS_PER_S])
     yield f"      at  {'':24}{'took':>10}"
@@ -236,8 +236,11 @@ def _bar(start: int, end: int, whole: int) -> str:
     return (" " * first + "█" * (last - first)).ljust(BAR)[:BAR]
 
 
-def _alike(spans: Sequence[StorySpan]) -> list[tuple[StorySpan, ...]]:
-    """Merge prefill chunks, and the pauses between them."""
+def _grouped(spans: Sequence[StorySpan]) -> list[tuple[StorySpan, ...]]:
+    """Group the spans to be shown on one line.
+
+    Consecutive prefill chunks are one group, and the pauses between them another.
+    """
     prefill = {SpanKind.CHUNK, SpanKind.LEFT_OUT}
     groups: list[tuple[StorySpan, ...]] = []
     for together, group in groupby(spans, key=lambda each: each.kind in prefill):

@@ -186,7 +186,7 @@ class Comparison:
 
     @property
     def inconclusive(self) -> bool:
-        """Whether no condition failed, but an open one counts as a failure."""
+        """Whether a condition that must be decided is undecided, and none failed."""
         opens = [e for e in self._checks if e.outcome is ConditionOutcome.OPEN]
         return any(each.open_fails for each in opens) and not self.failed
 
@@ -216,7 +216,10 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
 
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
-    """The pair with the places of its changes, and of unclear ones for a time."""
+    """The pair, with where each metric changed: in which requests, or when.
+
+    Of inconclusive metrics, only changes limited to some of the time are added.
+    """
     if pair.void or not rules.places:
         return pair
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
@@ -247,7 +250,7 @@ class _Drawing:
         return self._drawn[metric.key]
 
     def drawn_with(self, metric: JudgedMetric, place: int, long: float) -> Resampled:
-        """The metric resampled with the same blocks as the side at ``place``."""
+        """The metric resampled with the same blocks as the side at index ``place``."""
         blocks = place, blocks_for(long, MEMORIES_MADE_UP_FOR)
         if blocks not in self._draws:
             seed = (self._rules.seed, *blocks)
@@ -304,7 +307,7 @@ class _Pairing:
             values = ([run.value_of(metric) or 0.0 for run in side] for side in runs)
             return RunDifference(*values)
         if self._too_few(metric):
-            return self._far_apart(metric) or self._between(metric, metric)
+            return self._tail_difference(metric) or self._between(metric, metric)
         return self._between(metric, metric)
 
     def _between(self, of_a: JudgedMetric, of_b: JudgedMetric) -> Difference:
@@ -317,8 +320,11 @@ class _Pairing:
             paired=True,
         )
 
-    def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
-        """The difference of two p99, one from too few values, if it is significant."""
+    def _tail_difference(self, metric: JudgedMetric) -> TailDifference | None:
+        """The difference of two p99s that is significant though one has too few values.
+
+        None for other metrics, or if it is not significant.
+        """
         a, b = self._a.value_of(metric), self._b.value_of(metric)
         nearer = nearer_than(metric)
         if self._repeated or nearer is None or a is None or b is None:
@@ -330,7 +336,10 @@ class _Pairing:
         return tails if tails.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:
-        """Length of the shorter session, or of paired ratios, in memories."""
+        """Length of the shorter session in autocorrelation times of the metric.
+
+        If requests are paired, the autocorrelation is that of their ratios.
+        """
         if metric.key not in self._long:
             self._long[metric.key] = self._measured_memories(metric)
         return self._long[metric.key]
@@ -370,7 +379,7 @@ class _Pairing:
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"
         few = self._too_few(metric)
-        return few if few and self._far_apart(metric) is None else None
+        return few if few and self._tail_difference(metric) is None else None
 
     def _too_few(self, metric: JudgedMetric) -> str | None:
         for each in (self._a, self._b):
@@ -437,7 +446,7 @@ class _Pairing:
             times = min(coarse, max(uncertainty(difference), 1.1))
             if isinstance(difference, RunDifference):
                 return replace(result, more_runs=difference.more_runs(times), why=why)
-            more = self._more(max(short, times**2))
+            more = self._more_requests(max(short, times**2))
             return replace(result, more_requests=more, why=why)
         return replace(result, verdict=MetricVerdict.SAME)
 
@@ -447,14 +456,14 @@ class _Pairing:
         return too_short(self._memories(metric), metric.share)
 
     def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
-        """How many more requests would give enough values for the percentile."""
+        """How many more requests would give the percentile enough values, if known."""
         n = min(self._a.n_of(metric), self._b.n_of(metric))
         if not n:
             return None
-        return self._more(max(metric.least_n / n, self._too_short(metric)))
+        return self._more_requests(max(metric.least_n / n, self._too_short(metric)))
 
-    def _more(self, times: float) -> int | None:
-        """How many more requests make ``times`` as many; None if that is too many."""
+    def _more_requests(self, times: float) -> int | None:
+        """How many more requests are needed for ``times`` as many; None if too many."""
         if times > MOST_TIMES:
             return None
         return _round_up(self._requests * (times - 1))

@@ -60,12 +60,12 @@ class JudgedMetric:
 
     @property
     def weight(self) -> float:
-        """Weight among all metrics; headline metrics are easier to show."""
+        """The metric's weight among all metrics; higher for headline metrics."""
         return HEADLINE_WEIGHT if self.key.removeprefix("client.") in HEADLINE else 1.0
 
     @property
     def needs_length(self) -> bool:
-        """Whether short sessions have unreliable intervals of it, as for a p99."""
+        """Whether its intervals are unreliable in short sessions, as a p99's are."""
         return self.share is not None and self.share > 0.95
 
     @property

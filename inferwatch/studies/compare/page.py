@@ -283,7 +283,7 @@ def _item(
 
 
 def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
-    """The rows that show something first; the inconclusive ones folded below."""
+    """The metrics with a verdict first; the inconclusive ones folded below."""
     by_verdict = in_order(pair)
     still_open = by_verdict.pop(MetricVerdict.OPEN, [])
     changed = [each for results in by_verdict.values() for each in results]

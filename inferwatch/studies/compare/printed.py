@@ -182,7 +182,7 @@ def _groups(
 
 
 def _rows(pair: SessionPair, results: Results, matters: float) -> Iterator[PrintedRow]:
-    """The rows; notes shared by several rows follow the last of them."""
+    """Table rows; notes that apply to several rows follow the last of them."""
     for notes, alike in groupby(results, lambda e: list(_notes(e, pair, matters))):
         *others, last = alike
         yield from (PrintedRow(cells=_cells(each)) for each in others)
@@ -227,7 +227,7 @@ def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
 
 
 def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
-    """Changes limited to a time, which explain why the whole is inconclusive."""
+    """Sentences on changes limited to some of the time, for inconclusive metrics."""
     places = {each.metric.key: each for each in pair.places}
     names: set[str] = set()
     for each in sorted(results, key=lambda e: -e.metric.weight):

@@ -37,7 +37,10 @@ class QualityCheck:
 def judged(
     subject: str, doubts: Sequence[str], good: str | None, *, void: bool = False
 ) -> QualityCheck:
-    """The check's result: its doubts if any, else ``good``, else unknown."""
+    """The check's result: doubtful or void if there are doubts, else ``good``.
+
+    Unknown if ``good`` is None.
+    """
     if doubts:
         quality = Quality.VOID if void else Quality.DOUBTFUL
         sentence = " ".join(dict.fromkeys(doubts))
@@ -49,7 +52,7 @@ def judged(
 
 
 def doubts(checks: Iterable[QualityCheck]) -> list[QualityCheck]:
-    """The doubts, with those that make the comparison void first."""
+    """The checks that found a doubt; those that make the comparison void come first."""
     checks_in_doubt = [
         each for each in checks if each.quality in {Quality.VOID, Quality.DOUBTFUL}
     ]

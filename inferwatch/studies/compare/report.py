@@ -110,7 +110,7 @@ def _one_sided(span: Interval) -> str | None:
 
 
 def verdict_text(result: MetricResult) -> str:
-    """The verdict, and how much more data would settle it; MORE explains that."""
+    """The verdict, and how much more data would settle it, such as ``+400 req``."""
     if result.client_alone:
         return f"{result.verdict}: client"
     if result.verdict is MetricVerdict.OPEN and result.more_runs:
@@ -301,7 +301,7 @@ def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
 
 
 def too_small(result: MetricResult, matters: float) -> str | None:
-    """Why a wide interval, or one that excludes zero, still shows no difference."""
+    """Why a metric counts as unchanged though its interval is wide or excludes 1."""
     seconds, ratios = result.difference_span, result.ratio_span
     if result.verdict is not MetricVerdict.SAME or not seconds or not ratios:
         return None
@@ -333,11 +333,11 @@ def check_text(check: ConditionCheck) -> str:
     if check.span is None:
         why = f": {check.why}" if check.why else ""
         return f"--fail-if {check.condition.text!r}: {text}{why}{_status(check)}"
-    spread = _spread(check.span, check.condition)
+    spread = _interval_text(check.span, check.condition)
     return f"--fail-if {check.condition.text!r}: {text} ({spread}){_status(check)}"
 
 
-def _spread(span: Interval, condition: Condition) -> str:
+def _interval_text(span: Interval, condition: Condition) -> str:
     """The interval as ratios or in the metric's unit; its upper end may be open."""
     if condition.relative:
         return span_text(span)

@@ -150,8 +150,8 @@ async def ask_answers(
         model=model,
         asked=_number(sha256(repr((ANSWER_TOKENS, by_tokens, prompts)).encode())),
         by_tokens=by_tokens,
-        alone=[_chain(each, by_tokens=by_tokens) for each in one_by_one],
-        together=[_chain(each, by_tokens=by_tokens) for each in together],
+        alone=[_prefix_hashes(each, by_tokens=by_tokens) for each in one_by_one],
+        together=[_prefix_hashes(each, by_tokens=by_tokens) for each in together],
     )
 
 
@@ -185,7 +185,7 @@ async def _ask(client: httpx.AsyncClient, model: str, prompt: object) -> _Choice
     return completion.choices[0] if completion.choices else _Choice()
 
 
-def _chain(answer: _Choice, *, by_tokens: bool) -> list[int]:
+def _prefix_hashes(answer: _Choice, *, by_tokens: bool) -> list[int]:
     """One hash for each prefix of an answer."""
     pieces: Iterable[Any] = (
         (answer.token_ids or ()) if by_tokens else re.findall(r"\S+\s*", answer.text)
@@ -265,9 +265,9 @@ class AnswerComparison:
                 f"; {difference.differ} of {counted(difference.prompts, 'prompt')} "
                 f"{verb}, first at {noun} {difference.first}"
             )
-        return f"{text}; {self._yardstick()}"
+        return f"{text}; {self._own_differences()}"
 
-    def _yardstick(self) -> str:
+    def _own_differences(self) -> str:
         """How far answers of the present setting differ from each other, in words."""
         ways = (("asked again", self.again), ("asked all at once", self.at_once))
         texts = [

@@ -67,7 +67,7 @@ class TuneEnded(Protocol):
 
     @property
     def outcome(self) -> str:
-        """How it ended: ``done``, ``out of time``, ``interrupted`` or ``failed``."""
+        """``done``, ``out of time``, ``interrupted`` or ``failed``."""
         ...
 
 

@@ -24,7 +24,7 @@ class Variable:
 
     @property
     def is_live(self) -> bool:
-        """Whether it can be changed while the engine runs."""
+        """Whether the flag's value can be changed while the engine runs."""
         return self.flag in LIVE_FLAGS
 
 
@@ -64,7 +64,7 @@ class Space:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Each combination once, the present one first."""
+        """Each combination of values once, the present setting first."""
         names = [each.flag for each in self.variables]
         combined = product(*(each.values for each in self.variables))
         points = (

@@ -56,7 +56,7 @@ class PastRequest:
 
     @property
     def arrived_ns(self) -> int:
-        """When it arrived at the front end; if unknown, when the engine added it."""
+        """When the request reached the front end, or the engine if that is unknown."""
         return self.due_ns - self.api_ns if self.by_front_end else self.added_ns
 
 
@@ -90,7 +90,7 @@ def output_spans(flat: FlatMembers, end_ns: Ints) -> dict[int, OutputSpan]:
 
 
 def transit_ns(mine: Mapping[int, ObservedRequest], steps: RecordedSteps) -> int:
-    """Median time from front end to engine, for requests that found it idle."""
+    """Median time from front end to engine, of requests that found the engine idle."""
     idle = steps.gap_ns < 0
     since, until = steps.end_ns[idle], np.append(steps.start_ns[1:], 1 << 62)[idle]
     times_ns = []

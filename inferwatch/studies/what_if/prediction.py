@@ -170,7 +170,7 @@ class ReplayedStepDurations:
 def _machine_pauses(
     steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats
 ) -> MachinePauses:
-    """The time that steps and gaps took beyond the bounds, as pauses."""
+    """The extra time of steps and gaps, as pauses at the moments when they occurred."""
     first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
     usual_ns = steps.took_ns - more_ns
     middles = (steps.start_ns - first_ns + usual_ns / 2).astype(np.int64)
@@ -361,7 +361,7 @@ class WhatIf:
     notes: tuple[str, ...] = ()
 
     def is_near(self, figure: QuantileCheck) -> bool:
-        """Whether both queue times are shorter than ``near_s``, which is no error."""
+        """Whether queue times are so short that their difference is no error."""
         longest_s = max(figure.measured_s, figure.simulated_s)
         return figure.metric == "queue_s" and longest_s < self.near_s
 
@@ -432,7 +432,7 @@ class _Simulator:
         variation: MachineVariation,
         longer: float = 1.0,
     ) -> tuple[SimulationResult, int]:
-        """The result, and the time in steps larger than any recorded step."""
+        """The result, and the time it spent in steps larger than any recorded one."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
         start_ns = int(self.run.steps.start_ns.min())
         costs = ReplayedStepDurations(self.cost, variation, start_ns, setting.rate)
@@ -491,7 +491,7 @@ def _predict(
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
     result, beyond_ns = simulator.simulate(setting, variation)
-    cannot = _beyond(result, beyond_ns, cost)
+    cannot = _why_beyond(result, beyond_ns, cost)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
     if result.too_big:
@@ -507,14 +507,14 @@ def _predict(
     return Prediction(
         setting=setting,
         outcome=outcome,
-        unsure=_unsure(outcome, slower, cost),
+        unsure=_sensitive(outcome, slower, cost),
         notes=tuple(_doubts(run, setting)),
         waiting_at_end=_waiting_at_end(result),
     )
 
 
-def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
-    """Numbers that slightly slower steps would change by much more.
+def _sensitive(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
+    """Results that would change by much more if steps were slightly slower.
 
     Near an engine's capacity, queues grow with step times.
     """
@@ -539,8 +539,11 @@ def _refused(run: RecordedRun, change: SettingChange) -> str | None:
     return None
 
 
-def _beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str | None:
-    """The reason if the result depends on steps larger than any recorded step."""
+def _why_beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str | None:
+    """Why the result is no prediction: it has steps larger than any recorded step.
+
+    None if these are rare.
+    """
     if beyond_ns <= MOST_BEYOND * result.busy_ns:
         return None
     if result.most_members > cost.most_members:
@@ -580,6 +583,6 @@ def _doubts(run: RecordedRun, setting: SchedulerSetting) -> list[str]:
 
 
 def _waiting_at_end(result: SimulationResult) -> int:
-    """The number of requests without a token when the last one arrived."""
+    """The number of requests without a token when the last request arrived."""
     last_ns = max((request.due_ns for request in result.ended), default=0)
     return sum(request.started_ns > last_ns for request in result.ended)

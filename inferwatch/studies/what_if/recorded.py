@@ -101,7 +101,7 @@ def limit_stretch(
     *,
     latest: bool,
 ) -> LimitStretch:
-    """The stretch in which most requests arrived and ended, or the latest.
+    """The part under constant limits in which most requests ended, or the latest part.
 
     Raises:
         CannotTellError: there are too few steps to learn their cost.

@@ -162,7 +162,7 @@ def _gaps(steps: Sequence[Step], start_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def _goes_on(step: Step, after: Step) -> bool:
-    """Whether a request is in both; the first members are oldest, so likeliest."""
+    """Whether a request is in both steps; the oldest are tried first."""
     if step.members is after.members or not step.members:
         return bool(step.members)
     present = set(after.members)

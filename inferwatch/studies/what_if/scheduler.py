@@ -109,11 +109,11 @@ class FreeBlocks:
             self._found_again[request] = full
 
     def left(self, request: SimulatedRequest) -> int:
-        """The number of free blocks that still cache a preempted request."""
+        """The number of free blocks that still hold a preempted request's cache."""
         return self._found_again.get(request, 0)
 
     def reuse(self, request: SimulatedRequest, blocks: int) -> None:
-        """Allocate its own cached blocks, then those that were used most recently."""
+        """Allocate the request's own cached blocks, then those used most recently."""
         own = min(self._found_again.pop(request, 0), blocks)
         self.count -= blocks
         self._drop(blocks - own, last=True)
@@ -374,7 +374,7 @@ class Scheduler:
         return [r for r in self._running if r.decodes and id(r) not in scheduled]
 
     def _restore(self, victim: SimulatedRequest, load: StepLoad) -> int:
-        """Undo the victim's part of this step; returns its tokens."""
+        """Take the victim out of this step, and return the tokens it had been given."""
         if victim.decodes:
             after = self._blocks_for(victim, self._computed(victim) + 1)
             self._free.give(victim, after - self._blocks(victim))
@@ -449,7 +449,7 @@ class Scheduler:
         self._arrivals.ended(request.spec, now_ns)
 
     def _cached_tokens(self, request: SimulatedRequest) -> int:
-        """The number of its tokens that are in the prefix cache."""
+        """The number of the request's tokens that are in the prefix cache."""
         if not self.setting.prefix_caching:
             return 0
         size, most = self.setting.block_tokens, request.known - 1
@@ -554,7 +554,7 @@ class Scheduler:
     # Blocks, and the progress of decoding requests.
 
     def _give_back(self, request: SimulatedRequest) -> None:
-        """Free its blocks; the full ones stay cached until they are reused."""
+        """Free the request's blocks; full ones stay cached until they are reused."""
         full = (
             request.computed // self.setting.block_tokens - request.spec.shared_blocks
         )

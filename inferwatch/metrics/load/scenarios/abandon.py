@@ -55,12 +55,12 @@ class _Ends:
 
     @property
     def known(self) -> int:
-        """Number of requests known to be aborted or to have run on."""
+        """Number of requests known to have been aborted or to have run to their end."""
         return self.freed.n + self.ran_on.n
 
 
 def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
-    """Return what hung-up requests cost, and how the other requests fared."""
+    """Return what requests cost whose client hung up, and how the others fared."""
     book = evidence.book
     hung = [each for each in book.records if each.failure == HUNG_UP]
     numbers: dict[str, Any] = {"hung_up": len(hung), **_stayed(book)}
@@ -168,13 +168,15 @@ def _wasted_share(
     if made is None or not whole:
         return None
     records = [*book.warmup, *book.records]
-    read = sum(_read(each, book) for each in records)
-    unread = len(hung) * sum(whole) / len(whole) - sum(_read(e, book) for e in hung)
+    read = sum(_received_tokens(each, book) for each in records)
+    unread = len(hung) * sum(whole) / len(whole) - sum(
+        _received_tokens(e, book) for e in hung
+    )
     return max(made - read, 0.0) / unread if unread > 0 else None
 
 
-def _read(record: RequestRecord, book: LoadBook) -> int:
-    """Return the tokens that reached the client; of a cut-off answer, its chunks."""
+def _received_tokens(record: RequestRecord, book: LoadBook) -> int:
+    """Return the tokens that reached the client; of an aborted answer, its chunks."""
     if record.output_tokens is not None:
         return record.output_tokens
     return 0 if record.first_token_ns is None else 1 + len(book.gaps_of(record))

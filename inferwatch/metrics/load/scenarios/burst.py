@@ -55,7 +55,7 @@ def tell_burst(evidence: ScenarioEvidence) -> ScenarioFinding:
     inside = estimate(
         known_ns(ttft_ns, [r for group in groups.values() for r in group])
     )
-    outside = estimate(known_ns(ttft_ns, _outside(book, bursts)))
+    outside = estimate(known_ns(ttft_ns, _outside_bursts(book, bursts)))
     sizes = [each.size for each in bursts]
     numbers = {
         "bursts": len(bursts),
@@ -121,14 +121,17 @@ def _over_ns(records: Sequence[RequestRecord], trail: EngineTrail | None) -> int
             e.added_ns for e in requests if e is not None and e.added_ns is not None
         ]
         if len(added) == len(records):
-            return _empty_ns(trail, max(added))
+            return _queue_empty_ns(trail, max(added))
     firsts = [each.first_token_ns for each in records]
     known = [each for each in firsts if each is not None]
     return max(known) if len(known) == len(firsts) else None
 
 
-def _empty_ns(trail: EngineTrail, since_ns: int) -> int | None:
-    """Return the start of the first step since then that left no request waiting."""
+def _queue_empty_ns(trail: EngineTrail, since_ns: int) -> int | None:
+    """Return the start of the first step from ``since_ns`` on that left none waiting.
+
+    None if there was no such step.
+    """
     starts = trail.step_starts_ns
     for place in range(bisect_left(starts, since_ns), len(starts)):
         if not trail.waiting[place]:
@@ -136,7 +139,7 @@ def _empty_ns(trail: EngineTrail, since_ns: int) -> int | None:
     return None
 
 
-def _outside(book: LoadBook, bursts: Sequence[_Burst]) -> list[RequestRecord]:
+def _outside_bursts(book: LoadBook, bursts: Sequence[_Burst]) -> list[RequestRecord]:
     """Return requests that were due outside of bursts."""
     following = [*(each.start_ns for each in bursts[1:]), None]
     spans = [

@@ -69,10 +69,10 @@ Pair = tuple[RequestRecord, RequestRecord]
 
 
 def _pairs(records: Sequence[RequestRecord]) -> list[Pair]:
-    """Return each prompt's first and second request.
+    """Return pairs of requests with the same prompt: the first, and its repetition.
 
-    Both are in the order in which they were made: the n-th warm request repeats the
-    n-th cold one that is repeated, which is at most every other one.
+    Plans send a new prompt and a repeated one in turn; a repetition comes a fixed
+    number of requests after the first.
     """
     made = sorted(
         (each for each in records if each.phase is Phase.STEADY),

@@ -68,7 +68,7 @@ def tell_interference(evidence: ScenarioEvidence) -> ScenarioFinding:
     beside = _overlap(gaps.starts_ns, gaps.ends_ns, prefills)
     if min(int(beside.sum()), int((~beside).sum())) < FEWEST_GAPS:
         return _cannot(_why_not(beside, book))
-    costs = _costs(gaps, beside, prefills)
+    costs = _prefill_costs(gaps, beside, prefills)
     by = "engine" if evidence.trail is not None else "client"
     tokens = [each.prompt_tokens for each in longs if each.prompt_tokens is not None]
     numbers = {
@@ -78,7 +78,7 @@ def tell_interference(evidence: ScenarioEvidence) -> ScenarioFinding:
         "prefill": event_mean([each.end_ns - each.start_ns for each in prefills]),
         "cost_per_chat": costs,
         "itl": _two(gaps.lengths_ns, beside),
-        **_of_requests(chats, prefills),
+        **_ttft_and_tpot(chats, prefills),
     }
     return ScenarioFinding(
         name=NAME, sentence=_sentence(numbers, costs), numbers=_plain(numbers)
@@ -175,7 +175,7 @@ def _overlap(
     return np.asarray(last_ends > starts_ns)
 
 
-def _costs(
+def _prefill_costs(
     gaps: _Gaps,
     beside: "np.ndarray[Any, np.dtype[np.bool_]]",
     prefills: Sequence[_Span],
@@ -195,7 +195,7 @@ def _costs(
     return event_mean(costs_ns, signed=True)
 
 
-def _of_requests(
+def _ttft_and_tpot(
     chats: Sequence[RequestRecord], prefills: Sequence[_Span]
 ) -> dict[str, Any]:
     """Return TTFT and TPOT of chats beside a long prompt, and of the other chats."""

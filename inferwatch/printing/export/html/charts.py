@@ -40,7 +40,7 @@ GIGA = 1e9
 
 
 def time_charts(data: PageData) -> list[str]:
-    """Charts over the whole session, of the engine or else of the client."""
+    """Charts over the whole session, of the engine if known, else of the client."""
     line = data.snapshot.timeline
     bin_ns, rows = line.bin_ns, _hardware(line)
     if any(each is not None for each in line.running_max):

@@ -143,7 +143,11 @@ class ClientColumns:
     def _match(
         self, external_id: str, half: TokenTimes | RequestRecord
     ) -> TokenTimes | RequestRecord | None:
-        """Return the counterpart if it came before, else keep this one, given room."""
+        """Return a request's record, given its chunk times, or the other way round.
+
+        If it has not come yet, keep this half until then and return None. At most
+        MOST_WAITING halves are kept.
+        """
         other = self._waiting.pop(external_id, None)
         if other is None:
             self._waiting[external_id] = half
@@ -167,7 +171,7 @@ class ClientColumns:
                 self.of[metric].add(value_ns)
 
     def columns(self) -> tuple[int, dict[str, Column]]:
-        """The length of a column in ns, and each series' values; None is a gap."""
+        """A column's length in ns, and the values of each series; None is a gap."""
         count = max([*self.ttft, *self.itl, *self.tokens], default=-1) + 1
         places = range(count)
         per_s = NS_PER_S / self.bin_ns

@@ -136,7 +136,7 @@ class HostTracks:
             self._names.setdefault(info.source, f"host {info.name}")
 
     def sample(self, sample: HostSample) -> None:
-        """Write usage since the previous sample by process role, and current values."""
+        """Write a host's CPU use since the previous sample, run queue and memory."""
         pid = self._host(sample.source)
         before = self._before.get(sample.source)
         self._before[sample.source] = sample

@@ -28,7 +28,7 @@ class TracedRequest:
     ended: set[Vantage] = field(default_factory=set)
 
     def enter(self, phase: str | None, t_ns: int) -> None:
-        """End the current phase and begin another, or none."""
+        """End the current phase and begin another, or none if ``phase`` is None."""
         if self.phase is not None:
             name, since_ns = self.phase
             t_ns = max(t_ns, since_ns)
@@ -90,10 +90,10 @@ class RequestTracks:
         self._move(request, event)
         if request.ended >= request.seen:
             heapq.heappush(self._ended, (request.last_ns, key))
-        self._settle(event.t_ns - LINGER_NS)
+        self._write_ended(event.t_ns - LINGER_NS)
 
     def step(self, step: Step) -> None:
-        """Handle a step that produced tokens or preempted requests."""
+        """Update the phases of a step's members and of the requests it preempted."""
         for ordinal in step.preempted:
             request = self._members.get((step.source, ordinal))
             if request is not None and request.phase is not None:
@@ -121,12 +121,13 @@ class RequestTracks:
                 request.facts["unfinished"] = True
                 request.ended |= request.seen
                 heapq.heappush(self._ended, (request.last_ns, key))
-        self._settle(None)
+        self._write_ended(None)
 
-    def _settle(self, until_ns: int | None) -> None:
-        """Write the requests that ended up to ``until_ns``, or all, by their end.
+    def _write_ended(self, until_ns: int | None) -> None:
+        """Write the requests that ended by ``until_ns``, in order of their end.
 
-        A request that ended later than first reported goes back into the heap.
+        Without ``until_ns``, all ended ones. A request that ended later than first
+        reported goes back into the heap.
         """
         while self._ended and (until_ns is None or self._ended[0][0] <= until_ns):
             ended_ns, key = heapq.heappop(self._ended)

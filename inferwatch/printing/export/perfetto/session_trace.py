@@ -219,7 +219,7 @@ class EngineTracks:
         rank.tokens["prefill"] += step.prefill_tokens
 
     def _write_rate(self, rank: RankTracks) -> None:
-        """Write the token rate of the past second, then zero."""
+        """Write the token rate of a second at its start, and zero at its end."""
         if rank.second is not None:
             start_ns = rank.second * RATE_NS
             nothing = {"output": 0, "prefill": 0}

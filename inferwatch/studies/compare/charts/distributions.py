@@ -94,7 +94,7 @@ class _Durations:
         return cls(low - spare, high + spare)
 
     def x(self, value_s: float) -> float:
-        """Horizontal position, 0 to 1 from the left; shorter values are cut to 0."""
+        """Horizontal position, 0 to 1 from the left; 0 if too short for the axis."""
         if value_s <= 0:
             return 0.0
         return min(max((math.log10(value_s) - self.low) / (self.high - self.low), 0), 1)
@@ -175,7 +175,7 @@ def _quantiles(values: CountedValues, shares: Sequence[float]) -> Floats:
     return np.asarray(values.values_s[np.searchsorted(upto, ranks)], np.float64)
 
 
-def _together(runs: Sequence[Floats]) -> Floats:
+def _mean_over_runs(runs: Sequence[Floats]) -> Floats:
     """The geometric mean over runs of each quantile, as in the table."""
     if len(runs) == 1:
         return runs[0]
@@ -191,7 +191,7 @@ def _lines(
             for run in runs:
                 yield line(zip(map(across.x, run), ys, strict=True), f"{side} thin")
         if runs:
-            whole = _together(runs)
+            whole = _mean_over_runs(runs)
             yield line(zip(map(across.x, whole), ys, strict=True), side)
 
 
@@ -225,7 +225,7 @@ def _hovered(
     ys = [shares.y(each) for each in levels]
     ends = [1.0, *((above + below) / 2 for below, above in pairwise(ys)), 0.0]
     columns = [
-        _together([_quantiles(run, levels) for run in runs]) if runs else None
+        _mean_over_runs([_quantiles(run, levels) for run in runs]) if runs else None
         for runs in runs_of_sides
     ]
     for place, level in enumerate(levels):

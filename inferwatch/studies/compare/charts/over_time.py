@@ -84,7 +84,7 @@ class _Grid:
 
 
 def over_time(pair: SessionPair) -> list[str]:
-    """Charts of throughput, TTFT and other request latencies that changed."""
+    """Charts of throughput, of TTFT, and of other request latencies if they changed."""
     runs = [run for side in (pair.a, pair.b) for run in side.runs]
     grid = _Grid(max((run.span.to_s for run in runs), default=0.0))
     if grid.end_s <= 0:

@@ -97,7 +97,7 @@ def _matters(trend: Trend) -> bool:
 
 
 def _with_load(run: SessionNumbers) -> str:
-    """A remark if the arrival rate drifted as well, which would explain the latency."""
+    """A remark if the arrival rate drifted as well, which would explain the drift."""
     arrivals = _arrivals(run)
     trend = trend_of(arrivals, np.ones(BINS)) if arrivals.any() else None
     if trend is None or trend.p_value > ALPHA or not _matters(trend):

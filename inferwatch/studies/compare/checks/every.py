@@ -81,11 +81,11 @@ def check_model(a: ComparedSide, b: ComparedSide) -> QualityCheck:
             "model's, and a token need not be the same of both."
         )
     doubts += _tokenizer(a, b)
-    return judged("model", doubts, _both("served", models, MODEL, a, b))
+    return judged("model", doubts, _both_sides("served", models, MODEL, a, b))
 
 
 def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
-    """A doubt if the same plan gave prompts of other lengths: the tokenizer differs.
+    """Warn if the same plan gave prompts of other lengths: the tokenizer differs.
 
     The tokenizer is not recorded, but the same plan and seed send the same text.
     """
@@ -108,9 +108,9 @@ def _differ(before: float, after: float) -> bool:
 
 
 def check_engine(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Name vLLM's versions; a difference is no doubt, as it may be what is compared."""
+    """Name the versions of vLLM; they may differ, as that may be what is compared."""
     versions = _values(VERSIONS[0], a, b)
-    good = _both("ran on vLLM", versions, VERSIONS[0], a, b)
+    good = _both_sides("ran on vLLM", versions, VERSIONS[0], a, b)
     if len(versions) > 1:
         good = f"vLLM differs ({', '.join(versions)}): part of what is compared."
     return judged("engine", [], good)
@@ -132,14 +132,17 @@ def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     if differences:
         doubts = [f"{'. '.join(differences)}: what changed may be the hardware's."]
     gpus, devices = _values(GPU, a, b), _values(DEVICE, a, b)
-    good = _both("ran on", gpus, GPU, a, b)
+    good = _both_sides("ran on", gpus, GPU, a, b)
     if not gpus and devices == ["cpu"]:
         good = "Both ran on the processor, without a GPU."
     return judged("gpu", doubts, good)
 
 
 def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Name differing engine settings; no doubt, as they may be what is compared."""
+    """Name the engine settings that differ between A and B: what is compared.
+
+    Only settings that differ between runs of one side cast doubt on the comparison.
+    """
     both = [run.configuration for run in (*a.runs, *b.runs)]
     if not all(any(each.values()) for each in both):
         return judged("settings", [], None)
@@ -171,10 +174,10 @@ def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
     return list(dict.fromkeys(each for each in every if each is not None))
 
 
-def _both(
+def _both_sides(
     verb: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
 ) -> str | None:
-    """A sentence on the value in all runs; None if it is unknown for any run."""
+    """A sentence ``Both <verb> <values>.``; None if a run's value is unknown."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
     return f"Both {verb} {', '.join(values)}." if None not in set(every) else None
 

@@ -74,7 +74,7 @@ def _throttling(
     b: ComparedSide,
     after: Sequence[GpuClocks],
 ) -> Iterator[str]:
-    """Doubts about a side throttled more than the other, or by heat or power."""
+    """Warn of a side whose GPUs were throttled more than the other's, or by heat."""
     for side, gpus, others in ((a, before, after), (b, after, before)):
         why, share = _most_throttled(gpus)
         difference = share - _most_throttled(others)[1]
@@ -123,7 +123,7 @@ def _of(run: SessionNumbers) -> str:
 
 
 def _others(runs: Sequence[SessionNumbers]) -> Iterator[str]:
-    """Doubts about other work, by the busiest host of each run."""
+    """Warn of runs in which other processes used much of a host's CPU."""
     busiest = [max(map(_busy, run.conditions.hosts), default=0.0) for run in runs]
     figures = [
         f"{share:.0%} in {run.name}"

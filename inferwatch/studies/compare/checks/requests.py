@@ -16,7 +16,10 @@ FAILED_MOST = 0.5
 
 
 def check_requests(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Check failures; void if most requests failed, as latencies omit those."""
+    """Check how many requests failed.
+
+    Nothing can be compared if most failed, as latencies leave out failed requests.
+    """
     if reasons := [why for side in (a, b) if (why := _void(side))]:
         return judged("requests", reasons, None, void=True)
     shares = [_failed_share(each.load) for each in (a, b)]
@@ -65,7 +68,10 @@ def _unended(run: SessionNumbers) -> str:
 
 
 def check_client(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Check that the load generators kept up; latencies of slow ones are not judged."""
+    """Check that the load generators were fast enough.
+
+    If one was not, its latencies are not judged.
+    """
     runs = (*a.runs, *b.runs)
     states = {run.client.state for run in runs}
     doubts = [_too_slow(r) for r in runs if r.client.state is ClientState.CLIENT_BOUND]
@@ -77,7 +83,7 @@ def check_client(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def _in_bursts(run: SessionNumbers) -> str | None:
-    """A doubt if the client sent in bursts, which affects the server's numbers too."""
+    """Warn if the client sent in bursts, which affects the server's numbers too."""
     planned, sent = run.load.burstiness, run.load.sent_burstiness
     if planned is None or sent is None or sent - planned <= BURSTINESS_TOLERANCE:
         return None

@@ -290,7 +290,7 @@ def _gaps(
 def _steps(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> Iterator[float]:
-    """Clock steps in the span; an anchor is recorded anew only after a step."""
+    """Steps of the wall clock in the span, found where its anchor was recorded anew."""
     rows = connection.execute(
         "SELECT source, boot_id, t_ns, wall_ns FROM clock_anchors "
         "WHERE session = ? ORDER BY source, boot_id, t_ns",

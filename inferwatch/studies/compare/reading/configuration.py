@@ -117,7 +117,7 @@ def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None
 
 
 def _ranks(connection: sqlite3.Connection, session: int) -> int:
-    """The number of data-parallel ranks; independent ranks each report 1."""
+    """The number of data-parallel ranks seen; the size they report may be 1 each."""
     (highest,) = connection.execute(
         "SELECT max(rank) FROM engines WHERE session = ?", (session,)
     ).fetchone()

@@ -37,7 +37,7 @@ def server_goodput(
     objectives: Objectives,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """Goodput by front end and engine; ``tokens`` must have read all gaps."""
+    """Goodput measured by the server; ``tokens`` must have read all gaps."""
     columns, n = requests.columns, len(requests)
     longest_ns, seen = tokens.longest()
     measured = {
@@ -135,6 +135,6 @@ def _classes_and_gaps(
 
 
 def _longest_ns(blob: bytes | None) -> list[int]:
-    """The longest gap only, if any, as the limit is on that."""
+    """A list with the longest gap, which decides if the limit is met, or empty."""
     gaps_ns = msgspec.json.decode(zlib.decompress(blob)) if blob else []
     return [max(gaps_ns)] if gaps_ns else []

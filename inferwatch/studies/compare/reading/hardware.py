@@ -68,9 +68,11 @@ def gpu_sums(
     if ours - samples.keys():
         return {}
     every = bool(ours)  # a GPU without an engine may lack samples
-    bytes_moved = _together([_averages(rows, HBM, span) for rows in known], every=every)
-    active = _together([_averages(rows, SM, span) for rows in known], every=every)
-    energy = _together([_energy(rows, span) for rows in known], every=every)
+    bytes_moved = _sum_over_gpus(
+        [_averages(rows, HBM, span) for rows in known], every=every
+    )
+    active = _sum_over_gpus([_averages(rows, SM, span) for rows in known], every=every)
+    energy = _sum_over_gpus([_energy(rows, span) for rows in known], every=every)
     found: dict[str, RatioSums] = {}
     if bytes_moved:
         found["hbm_gbps_mean"] = _mean(bytes_moved, 1e-9)
@@ -162,10 +164,10 @@ def _scraped(
         np.array([row[3:] for row in of_one], np.float64)
         for _, of_one in groupby(rows, itemgetter(0, 1, 2))
     ]
-    return _together([_risen(each, span) for each in counters], every=False)
+    return _sum_over_gpus([_increases(each, span) for each in counters], every=False)
 
 
-def _risen(counted: Floats, span: ComparedSpan) -> _BinnedAmounts:
+def _increases(counted: Floats, span: ComparedSpan) -> _BinnedAmounts:
     """Increases of a counter, spread over bins; restarts of the counter are skipped."""
     starts, ends, rise = counted[:-1, 0], counted[1:, 0], np.diff(counted[:, 1])
     goes_on = (rise >= 0) & (ends > starts)
@@ -173,7 +175,9 @@ def _risen(counted: Floats, span: ComparedSpan) -> _BinnedAmounts:
     return _spread(starts, ends, rise / (ends - starts) * NS_PER_S, span)
 
 
-def _together(gpus: Sequence[_BinnedAmounts], *, every: bool) -> _BinnedAmounts | None:
+def _sum_over_gpus(
+    gpus: Sequence[_BinnedAmounts], *, every: bool
+) -> _BinnedAmounts | None:
     """The sum over GPUs, for the time in which each of them was measured.
 
     None if there is no such time, or if ``every`` GPU is needed and one was not
@@ -194,7 +198,7 @@ def _together(gpus: Sequence[_BinnedAmounts], *, every: bool) -> _BinnedAmounts 
 
 
 def _averages(rows: Floats, column: int, span: ComparedSpan) -> _BinnedAmounts:
-    """Averages, each spread over the time that its sample covers."""
+    """A column of a GPU's samples, each value spread over the time it covers."""
     known = rows[np.isfinite(rows[:, column]) & (rows[:, SPAN] > 0)]
     ends = known[:, T]
     starts = ends - known[:, SPAN]
@@ -206,7 +210,7 @@ def _energy(rows: Floats, span: ComparedSpan) -> _BinnedAmounts:
     """Joules, from the energy counter if there is one, else from the power readings."""
     counted = rows[np.isfinite(rows[:, ENERGY])][:, [T, ENERGY]]
     if len(counted):
-        return _risen(counted / (1.0, 1e3), span)
+        return _increases(counted / (1.0, 1e3), span)
     known_rows = rows[np.isfinite(rows[:, POWER])]
     starts, ends = known_rows[:-1, T], known_rows[1:, T]
     near = (ends > starts) & (ends - starts <= LONGEST_NS)

@@ -77,14 +77,14 @@ class SharedSchedule:
 
 
 def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None:
-    """The common requests; None if sessions were sent others or at other times."""
+    """The requests that all sessions were sent at the same times; None without any."""
     known = [each for each in schedules if each is not None]
     if len(known) < len(schedules) or len(known) < 2:
         return None
     first, late_ns = known[0], [0]
     rows = [np.arange(len(first.due_ns))]
     for each in known[1:]:
-        late_ns.append(_late(first, each))
+        late_ns.append(_delay_ns(first, each))
         rows.append(_same_moments(first, each, late_ns[-1]))
     in_all = np.logical_and.reduce([row >= 0 for row in rows])
     rows = [row[in_all] for row in rows]
@@ -103,8 +103,8 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
     )
 
 
-def _late(first: PlannedRequests, other: PlannedRequests) -> int:
-    """The likeliest delay of the other's schedule, if both are the same.
+def _delay_ns(first: PlannedRequests, other: PlannedRequests) -> int:
+    """How much later the other session was sent the same requests, most likely.
 
     Either may begin with requests that the other lacks: a load that repeats a session
     does not know requests that were never answered.

@@ -107,7 +107,7 @@ class KindCounts:
     """Class names by label; label 0 is for requests without a class."""
 
     def in_blocks(self, block_of: Ints) -> "KindCounts":
-        """Regroup the counts by block; pieces whose block is -1 are dropped."""
+        """Regroup the counts by block; pieces of time whose block is -1 are dropped."""
         blocks = block_of[self.pieces]
         kept = blocks >= 0
         return KindCounts(
@@ -139,7 +139,7 @@ class Kinds:
         return [self.classes[label] for label in labels.tolist()]
 
     def counted(self, place: Ints, timed: TimedValues) -> KindCounts:
-        """Count the values by kind, size and the bin in which their request arrived."""
+        """Count values by kind of request, histogram cell and time of arrival."""
         inside = (place >= 0) & (place < BINS)
         piece = place[inside] // (BINS // PIECES)
         cell = cells_of(timed.values_ns[inside]) // FINER

@@ -248,7 +248,7 @@ class ComparedSide:
         return sum(counts) if all(counts) else 0
 
     def value_of(self, metric: JudgedMetric) -> float | None:
-        """The geometric mean over several runs, as comparisons are of ratios."""
+        """The metric's value: of several runs their geometric mean; None if unknown."""
         values = [run.value_of(metric) for run in self.runs]
         known = [each for each in values if each is not None]
         if len(known) < len(values):

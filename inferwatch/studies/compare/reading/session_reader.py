@@ -227,7 +227,7 @@ class _SessionReader:
         }
 
     def _sums(self, tokens: TokenGaps, span: ComparedSpan) -> dict[str, RatioSums]:
-        """Client throughput and goodput; what cannot be determined is left out."""
+        """Client throughput and goodput; those that are unknown are left out."""
         found: dict[str, RatioSums | None] = {}
         objectives = self._ask.objectives or {}
         if len(self._client):
@@ -262,7 +262,7 @@ class _SessionReader:
 def survey(
     connection: sqlite3.Connection, row: SessionRow, choice: SpanChoice
 ) -> Survey:
-    """The part that would be compared, and the planned requests.
+    """The part of the session that would be compared, and its planned requests.
 
     Raises:
         UsageError: the session has no requests to compare.
@@ -423,9 +423,9 @@ def throughput(
     client: ClientRequests,
     span: ComparedSpan,
 ) -> Throughput | None:
-    """Output tokens per second since the origin, by the engine, else the client.
+    """Output tokens per second from the origin on, by the engine's count.
 
-    None if the client does not know the number of tokens.
+    By the client's if no engine reports steps; None if it does not know its tokens.
     """
     length_ns = max(span.end_ns - span.origin_ns, 1)
     tokens = tokens_over(connection, session, span.origin_ns, length_ns)

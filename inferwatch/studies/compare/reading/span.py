@@ -56,7 +56,7 @@ class ComparedSpan:
 
     @property
     def to_s(self) -> float:
-        """End of the span in seconds since the origin; by default the last send."""
+        """End of the span in seconds since the origin."""
         return (self.end_ns - self.origin_ns) / NS_PER_S
 
     @property
@@ -182,7 +182,7 @@ def settled_ns(series: Iterable[TimedValues], start_ns: int) -> int | None:
 
 
 def mser5(values: Floats) -> int | None:
-    """How many batches of five to cut; None if the series never becomes steady."""
+    """How many batches of five values to cut as warm-up; None if never steady."""
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
     count = len(values) // BATCH
     means = ranks[: count * BATCH].reshape(count, BATCH).mean(axis=1)

@@ -37,7 +37,7 @@ class Matched:
 
 
 def matched(sides: Sequence[Sequence[SurveyedRun]]) -> Matched:
-    """Pair each side with the first if all of their runs were sent the same.
+    """Pair each side with the first side if all their runs were sent the same requests.
 
     All paired sides use one part of the schedule and the same requests.
     """

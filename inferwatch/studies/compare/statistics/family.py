@@ -65,15 +65,15 @@ def adjusted(members: Sequence[FamilyMember], seed: int) -> list[float]:
 def _chances(members: Sequence[FamilyMember], seed: int) -> "list[Floats]":
     """Draws of p-values under the null hypothesis, correlated like the rows."""
     random = np.random.default_rng((seed, len(members)))
-    spreads, axes = np.linalg.eigh(_together(members))
+    spreads, axes = np.linalg.eigh(_correlations(members))
     mixing = (axes * np.sqrt(np.maximum(spreads, 0.0))).T
     return [
-        _beyond(random.standard_normal((CHUNK, len(members))) @ mixing)
+        _tail_probabilities(random.standard_normal((CHUNK, len(members))) @ mixing)
         for _ in range(DRAWS // CHUNK)
     ]
 
 
-def _together(members: Sequence[FamilyMember]) -> Floats:
+def _correlations(members: Sequence[FamilyMember]) -> Floats:
     """Correlations between rows, shrunk to allow for the few blocks.
 
     Twenty blocks give unrelated rows a correlation of about 0.2 by chance, which would
@@ -99,7 +99,7 @@ _BEYOND = np.array(
 )
 
 
-def _beyond(deviates: Floats) -> Floats:
+def _tail_probabilities(deviates: Floats) -> Floats:
     """Two-sided normal tail probabilities, from a fine table."""
     near = np.minimum(np.abs(deviates), _FARTHEST) / _STEP
     return np.asarray(_BEYOND[np.rint(near).astype(np.intp)], np.float64)

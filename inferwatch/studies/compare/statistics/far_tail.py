@@ -49,7 +49,7 @@ class TailDifference:
 
     @property
     def p_value(self) -> float:
-        """The p-value of the difference between the one's p99 and the other's p90."""
+        """The p-value of the higher side's p90 against the other's p99."""
         return self._apart.p_value
 
     @property

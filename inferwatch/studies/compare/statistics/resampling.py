@@ -78,8 +78,8 @@ def too_short(long: float, share: float | None) -> float:
 def left_over(long: float, blocks: int) -> float:
     """Factor by which correlated blocks understate the standard error.
 
-    For a first-order process the variance of a block's mean is too small by memory / 2
-    block lengths.
+    For a first-order process the variance of a block's mean is too small by a share of
+    half an autocorrelation time / the length of a block.
     """
     return float(1 / np.sqrt(1 - min(blocks / long / 2, 0.75)))
 
@@ -264,7 +264,7 @@ class Draws:
 
     @classmethod
     def each_left_out(cls, blocks: int) -> "Draws":
-        """Leave out one block at a time (jackknife)."""
+        """Draws that each leave out one block (jackknife)."""
         return cls(np.ones((blocks, blocks)) - np.eye(blocks))
 
     def ratios(self, above: Floats, below: Floats) -> Floats:

@@ -105,12 +105,12 @@ class Difference:
         return self.b / self.a if self.a else None
 
     def span(self, alpha: float = ALPHA) -> Interval:
-        """The interval of the difference, consistent with the ratio's about zero.
+        """The interval of the difference; excludes 0 only if the ratio's excludes 1.
 
         Beyond the draws, both continue as normal distributions, each on its own scale,
         and could disagree about the sign. There the ratio's interval decides.
         """
-        low, high = self._between(self._differences, self.difference, alpha)
+        low, high = self._quantile_interval(self._differences, self.difference, alpha)
         ratios = self.ratio_span(alpha)
         if ratios is not None and (low > 0) != (ratios[0] > 1):
             low = self.a * (ratios[0] - 1)
@@ -122,13 +122,18 @@ class Difference:
         if self._ratios is None:
             return None
         if not self._logs:
-            return self._between(self._ratios, self.b / self.a, alpha)
-        log_span = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
+            return self._quantile_interval(self._ratios, self.b / self.a, alpha)
+        log_span = self._quantile_interval(
+            np.log(self._ratios), math.log(self.b / self.a), alpha
+        )
         low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in log_span)
         return low, high
 
-    def _between(self, draws: Floats, value: float, alpha: float) -> Interval:
-        """The interval from draws; each side uses its own draws' spread."""
+    def _quantile_interval(self, draws: Floats, value: float, alpha: float) -> Interval:
+        """The interval of ``value`` by the quantiles of its draws.
+
+        Beyond the draws, each end continues with the spread of the draws on its side.
+        """
         deviate = t_beyond(alpha, int(self._freedom)) * self._widening
         tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(draws)
         low, high = map(
@@ -236,7 +241,7 @@ def freedom_of(variances: Interval, blocks: tuple[float, float]) -> float:
 
 
 def widening(variances: Interval, blocks: tuple[float, float]) -> float:
-    """Correct for resampling b blocks giving only 1 - 1/b of the variance."""
+    """Factor to widen intervals by: b blocks show only 1 - 1/b of the variance."""
     together = sum(variances)
     if together <= 0:
         return 1.0

@@ -45,7 +45,7 @@ class Groups:
 def groups_of(
     cut: Cut, a: Sequence[KindCounts], b: Sequence[KindCounts]
 ) -> "Groups | None":
-    """The groups; None if fewer than two are large enough."""
+    """Groups of requests by ``cut``; None if fewer than two are large enough."""
     if cut is Cut.CLASS:
         return _classes(a, b)
     n_a, n_b = _numbers(cut, a), _numbers(cut, b)

@@ -51,7 +51,7 @@ class Onset:
 
 
 def leanings(rows: Floats, measure: Measure) -> Floats:
-    """How far each piece is above the overall level; the values add up to 0.
+    """How far each piece of time is above the overall level; the values add up to 0.
 
     For a quantile: how many values are beyond it, compared with the expected number.
     This works even where a piece is too short for a quantile of its own, and a side
@@ -77,12 +77,12 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
         log_ratios: Log ratios of the sides' means per bin; NaN if unknown.
         seed: The seed of the random orders of blocks.
     """
-    long = memories(_levelled(log_ratios, *_first(log_ratios)))
+    long = memories(_levelled(log_ratios, *_first_estimate(log_ratios)))
     blocks = blocks_for(long)
     if blocks < 2 * LEAST_BLOCKS + 1:
         return None
     each = PIECES // blocks
-    begin, end = _best(leaning, LEAST_BLOCKS * each, max(PIECES / long, 1.0))
+    begin, end = _best_period(leaning, LEAST_BLOCKS * each, max(PIECES / long, 1.0))
     together = leaning.reshape(blocks, each).sum(axis=1)
     random = np.random.default_rng((seed, blocks))
     reached = _most(together[None, :])[0] * (1 - 1e-9)
@@ -95,14 +95,14 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
     return Onset(begin, end, blocks, (beyond + 1) / (tries + 1))
 
 
-def _first(log_ratios: Floats) -> tuple[int, int]:
+def _first_estimate(log_ratios: Floats) -> tuple[int, int]:
     """A first estimate of the period, for measuring the autocorrelation time."""
     known = np.isfinite(log_ratios)
     if not known.any():
         return 0, FIRST_LEAST
     level = log_ratios[known].mean()
     deviations = np.where(known, log_ratios - level, 0.0)
-    return _best(deviations.reshape(PIECES, -1).sum(axis=1), FIRST_LEAST, 1.0)
+    return _best_period(deviations.reshape(PIECES, -1).sum(axis=1), FIRST_LEAST, 1.0)
 
 
 def _levelled(log_ratios: Floats, begin: int, end: int) -> Floats:
@@ -123,7 +123,7 @@ def _stretches(length: int, least: int) -> tuple[Ints, Ints]:
     return begin[fits], end[fits]
 
 
-def _standing(upto: Floats, begin: Ints, end: Ints, length: int) -> Floats:
+def _distances(upto: Floats, begin: Ints, end: Ints, length: int) -> Floats:
     """How far the sum of each period is from its expectation."""
     size = end - begin
     deviation = upto[..., end] - upto[..., begin] - upto[..., -1:] * (size / length)
@@ -138,14 +138,18 @@ def _upto(values: Floats) -> Floats:
 def _most(orders: Floats) -> Floats:
     length = orders.shape[-1]
     begin, end = _stretches(length, LEAST_BLOCKS)
-    return np.asarray(_standing(_upto(orders), begin, end, length).max(axis=-1))
+    return np.asarray(_distances(_upto(orders), begin, end, length).max(axis=-1))
 
 
-def _best(leaning: Floats, least: int, memory: float) -> tuple[int, int]:
-    """The best period; one with two ends only if it is far better than with one."""
+def _best_period(leaning: Floats, least: int, memory: float) -> tuple[int, int]:
+    """The period that stands out most.
+
+    One with both ends inside the span is taken only if it stands out much more than
+    one that begins or ends with the span.
+    """
     length = len(leaning)
     begin, end = _stretches(length, least)
-    distances = _standing(_upto(leaning), begin, end, length)
+    distances = _distances(_upto(leaning), begin, end, length)
     one_end = (begin == 0) | (end == length)
     best = int(np.argmax(distances))
     edge = int(np.argmax(np.where(one_end, distances, -1.0)))

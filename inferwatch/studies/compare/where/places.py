@@ -71,14 +71,14 @@ class CommonTime:
 
     @classmethod
     def of(cls, runs: Sequence[SessionNumbers]) -> "CommonTime | None":
-        """The shared time; None if it is too short."""
+        """The time that all runs cover; None if it is too short."""
         spans = [run.span for run in runs]
         common = cls(max(s.from_s for s in spans), min(s.to_s for s in spans))
         longest = max(s.length_s for s in spans)
         return common if common.to_s - common.from_s >= LEAST_SHARED * longest else None
 
     def name_of(self, inside: Truths) -> str:
-        """The name of a time, such as ``between 00:20 and 00:40``."""
+        """The time ``inside`` as text, such as ``between 00:20 and 00:40``."""
         turns = np.flatnonzero(np.diff(inside.astype(int))) + 1
         moments = [self._clock(int(piece)) for piece in turns]
         if len(moments) == 1:
@@ -101,7 +101,7 @@ class CommonTime:
         return np.where(places >= 0, block[places], -1)
 
     def _places(self, span: ComparedSpan, parts: int) -> "list[int]":
-        """The common part in which each of a run's parts lies; -1 for none."""
+        """The part of the common time in which each part of a run lies; -1 for none."""
         middles = span.from_s + span.length_s * (np.arange(parts) + 0.5) / parts
         share = (middles - self.from_s) / (self.to_s - self.from_s)
         place = np.floor(share * parts).astype(int)
@@ -169,7 +169,7 @@ class TimedRows:
         time: CommonTime,
         sides: tuple[Sequence[SessionNumbers], Sequence[SessionNumbers]],
     ) -> "TimedRows | None":
-        """The rows; None if any run lacks this distribution or rate."""
+        """A distribution or rate over time, as rows; None if any run lacks it."""
         runs = [run for side in sides for run in side]
         is_rate = all(name in run.sums for run in runs)
         if not is_rate and not all(name in run.counted for run in runs):
@@ -193,7 +193,10 @@ class TimedRows:
 def in_blocks(
     rows: TimedRows, own: Measure, inside: Truths, blocks: int
 ) -> tuple[Split, tuple[int, int]]:
-    """Split into ``inside`` and the rest, with the number of blocks of each."""
+    """Split rows into those ``inside`` a time and the rest, summed by block.
+
+    Also returns the number of blocks of each.
+    """
     rows_in_blocks, numbers = [], []
     for these in (inside, ~inside):
         many = max(round(int(these.sum()) * blocks / PIECES), LEAST_BLOCKS)
@@ -256,7 +259,11 @@ class KindTable:
     def split(
         self, metric: JudgedMetric, groups: Groups, part: KindPart, share: float
     ) -> Split | None:
-        """Split by the metric's statistic, or by one that needs fewer values."""
+        """Split the counts into those of a part and the rest.
+
+        The statistic is the metric's, or one that needs fewer values; None if all
+        need more.
+        """
         sides = self._counted(groups)
         inside = np.isin(np.arange(groups.count), part.groups)
         part_a, rest_a, part_b, rest_b = rows = [
@@ -439,7 +446,7 @@ class PlaceFinder:
         if table is None or not table.groups:
             return None
         parts = sum(len(each.parts) for each in table.groups)
-        best_parts = [self._best(metric, table, groups) for groups in table.groups]
+        best_parts = [self._best_part(metric, table, groups) for groups in table.groups]
         ranked = [each for each in best_parts if each is not None]
         ranked.sort(key=lambda each: each[0], reverse=True)
         for _, groups, part, split in ranked:
@@ -449,10 +456,10 @@ class PlaceFinder:
                 return place_of(metric, groups.cut, part.name, judged)
         return None
 
-    def _best(
+    def _best_part(
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, KindPart, Split] | None:
-        """The most distinct part of those that explain the change."""
+        """The part most different from the rest, of those that explain the change."""
         splits = table.explaining(metric, groups, MOST)
         if not splits:
             return None
@@ -501,7 +508,10 @@ class PlaceFinder:
         return KindTable(kinds, len(self._a), stretch.blocks, long)
 
     def _memories(self, of: str) -> float:
-        """Length in autocorrelation times; of the ratio, if requests are paired."""
+        """Length of the shortest session in autocorrelation times of a latency.
+
+        If requests are paired, the autocorrelation is that of their ratios.
+        """
         means = [[run.counted[of].means for run in runs] for runs in (self._a, self._b)]
         if not self._paired:
             return min(memories(each) for side in means for each in side)

@@ -97,7 +97,7 @@ NEXT_TO_NOTHING = 0.05
 def across(
     split: Split, draws: tuple[Draws, Draws], long: float, *, paired: bool
 ) -> Judged:
-    """Judge a part that has the same times as the rest: both share their draws."""
+    """Judge a part and a rest at the same times: both use the same draws."""
     measure, (draws_a, draws_b) = split.measure, draws
     draws_of = [
         measure.drawn(rows, each)
@@ -128,7 +128,7 @@ def across(
 def in_turn(
     split: Split, draws: tuple[tuple[Draws, Draws], ...], *, paired: bool
 ) -> Judged:
-    """Judge a part and a rest at different times: each has draws of its own."""
+    """Judge a part and a rest at different times: each uses draws of its own."""
     measure = split.measure
     (part_draws_a, part_draws_b), (rest_draws_a, rest_draws_b) = draws
     part_a, part_b, rest_a, rest_b = (
@@ -185,7 +185,7 @@ LEAST_SPREAD = 1e-4
 
 
 def standing_out(changes: Sequence[GroupChange], part: Sequence[int]) -> float:
-    """How much of the variation between groups this part against the rest explains."""
+    """How much of the groups' variation is between the part and the rest."""
     inside = [changes[each] for each in part]
     outside = [each for place, each in enumerate(changes) if place not in part]
     means, weights = [], []

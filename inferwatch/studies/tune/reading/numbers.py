@@ -169,7 +169,7 @@ def doubts_of(
         *_clocks(conditions.gpus),
         *(each for host in conditions.hosts for each in _host(host, on_cpu=on_cpu)),
         *_missing(conditions.gaps),
-        *_turned(limits),
+        *_changed_limits(limits),
         *_queue_grew(book),
         *_drift(book, span),
     ]
@@ -206,15 +206,15 @@ def _missing(gaps: RecordingGaps) -> Iterator[str]:
         yield f"the clock stepped by {stepped_s:+.1f} s"
 
 
-def _turned(limits: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """A doubt if the limits were changed during the measurement."""
+def _changed_limits(limits: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Warn if the limits were changed during the measurement."""
     if len(limits) > 1:
         moved = (f"{name} {limit_text(limits, name)}" for name in LIMITS)
         yield f"limits were changed while it was measured ({', '.join(moved)})"
 
 
 def _queue_grew(book: LoadBook) -> Iterator[str]:
-    """A doubt if TTFT rises throughout, as the load then exceeds the capacity."""
+    """Warn if TTFT rises throughout, as the load then exceeds the capacity."""
     known = np.array([ns for each in book.records if (ns := ttft_ns(each))], float)
     if len(known) < FEWEST:
         return
@@ -227,7 +227,7 @@ def _queue_grew(book: LoadBook) -> Iterator[str]:
 
 
 def _drift(book: LoadBook, span: ComparedSpan) -> Iterator[str]:
-    """A doubt if TPOT drifts, which depends least on how requests arrive."""
+    """Warn if TPOT drifts; of all latencies it depends least on how requests arrive."""
     known = [(each.intended_ns, ns) for each in book.records if (ns := tpot_ns(each))]
     if not known:
         return
@@ -292,7 +292,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
                     run.result,
                     span,
                     conditions(connection, session, span),
-                    limits_held(connection, session, _answered(run.book, span)),
+                    limits_held(connection, session, _from_first_token(run.book, span)),
                     on_cpu=engine.device == "cpu",
                 ),
                 *([UNENDED] if search and search.next_rate() is not None else ()),
@@ -376,9 +376,9 @@ def _search(runs: Sequence[_LoadRun]) -> RateSearch:
 
 
 def _representative(runs: Sequence[_LoadRun], knee: float | None) -> _LoadRun:
-    """The run of a rate search that represents it: the last run at the knee.
+    """The run that stands for a rate search: the last one at the knee.
 
-    If no rate met the objectives, the run with the lowest rate.
+    If no rate met the objectives, the one with the lowest rate.
     """
     at_knee = [run for run in runs if run.plan.rate_per_s == knee]
     if knee is not None and at_knee:
@@ -399,8 +399,8 @@ def _span_of(book: LoadBook) -> ComparedSpan:
     )
 
 
-def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
-    """The span from the first token on, as limits set before are reported by then."""
+def _from_first_token(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
+    """The span from the first token on; changed limits are reported by then."""
     firsts = [e.first_token_ns for e in book.records if e.first_token_ns is not None]
     start_ns = min(firsts, default=span.start_ns)
     return replace(span, start_ns=start_ns)
@@ -421,12 +421,11 @@ def _cost(
 def _good_tokens(
     record: RequestRecord, book: LoadBook, slos: PlanObjectives
 ) -> int | None:
-    """The tokens if the request is good, else 0; None if either is unknown."""
+    """A request's output tokens if it is good, else 0; None if that is unknown."""
     slo = slos.classes.get(record.class_name or "", slos.slo or Slo(()))
     missed = missed_by(record, book.gaps_of(record), slo)
     return 0 if missed else None if missed is None else record.output_tokens
 
 
 def _has_objectives(slos: PlanObjectives) -> bool:
-    """Whether any objectives were given."""
     return bool((slos.slo and slos.slo.limits) or slos.classes)

@@ -66,7 +66,7 @@ class PlotPoint:
 
 
 def latencies_of(slo: str | None) -> tuple[PlotLatency, ...]:
-    """TTFT, and TPOT if there is an objective for it."""
+    """The latencies to plot: TTFT, and TPOT if there is an objective for it."""
     has_tpot = slo is not None and "tpot_s" in slo
     return (PlotLatency.TTFT, *([PlotLatency.TPOT] if has_tpot else []))
 

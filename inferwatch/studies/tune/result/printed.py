@@ -150,8 +150,8 @@ ABOUT = (
 )
 
 
-def _follows(result: TuneResult) -> Iterator[str]:
-    """What limits the best setting, and what it costs elsewhere."""
+def _limits_and_costs(result: TuneResult) -> Iterator[str]:
+    """What limits the best setting, and which other numbers it makes worse."""
     if result.binds:
         yield f"At the best setting {result.binds}."
     if result.costs:
@@ -162,7 +162,7 @@ def _follows(result: TuneResult) -> Iterator[str]:
 
 
 def shows_no_cost(result: TuneResult) -> bool:
-    """Whether a cost would be known, as both settings were measured repeatedly."""
+    """Whether best and present setting were measured often enough to compare."""
     best, present = result.best, result.present
     return (
         best is not None
@@ -204,7 +204,7 @@ def tune_text(
         [Sentence(text=ANSWERS), FactList(pairs=table.answers)]
         if table.answers
         else [],
-        [Sentence(text=each) for each in _follows(result)],
+        [Sentence(text=each) for each in _limits_and_costs(result)],
         _pasted(result, plan, room),
     ]
     return document_text(sections, room, paint)
@@ -268,7 +268,7 @@ def _style(sign: str) -> PlotStyle:
 
 
 def _others(table: ResultTable) -> Iterator[Block]:
-    """Settings without a number and why; those not measured in one sentence."""
+    """Settings without a score, and why; those not measured in one sentence."""
     for name, outcome, why in table.others:
         if why:
             yield Sentence(text=f"{name}: {outcome}: {why}")
@@ -319,7 +319,7 @@ def tune_markdown(result: TuneResult, plan: TunePlan) -> str:
             Sentence(text=f"{result.verdict}.", is_lead=True),
             *_summary_table(table),
             Items(items=[*_notes(table, "answers of ")]),
-            Items(items=[Item(text=each) for each in _follows(result)]),
+            Items(items=[Item(text=each) for each in _limits_and_costs(result)]),
             *([Code(text="\n".join(commands), language="sh")] if commands else []),
             *(
                 Folded(
@@ -388,7 +388,7 @@ def _page(
     yield Sentence(text=f"{result.verdict}.", is_lead=True)
     for line in _commands(result, plan):
         yield Code(text=line, kind="command")
-    if items := [Item(text=each) for each in _follows(result)]:
+    if items := [Item(text=each) for each in _limits_and_costs(result)]:
         yield Items(items=items, kind="follows")
     figures = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
     yield from headed_charts("Throughput against p99", figures, ABOUT)

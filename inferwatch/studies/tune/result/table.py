@@ -95,7 +95,7 @@ def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
 
 
 def _signs(result: TuneResult, each: PointResult) -> str:
-    """Signs of a setting; "like the best" only once something was measured twice."""
+    """The setting's signs: best, or not told apart from the best, and present."""
     best = result.best is not None and each.point == result.best.point
     present = result.present is not None and each.point == result.present.point
     has_interval = result.best is not None and result.best.span is not None
@@ -121,7 +121,7 @@ def _kinds(doubts: Sequence[str]) -> Iterator[str]:
 
 
 def _merged(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
-    """Merge settings for which the same is said."""
+    """Merge settings that have the same text."""
     by_sentence: dict[str, list[Point]] = {}
     for point, sentence in each:
         by_sentence.setdefault(sentence, []).append(point)

@@ -348,7 +348,7 @@ class _Beside:
         trials: Sequence[Trial],
         found: Sequence[PointStanding],
     ) -> "_Beside":
-        """Compute the standings; ``found`` are those of the goal itself."""
+        """Compute standings by every quantity; ``found`` are those by the goal."""
 
         def by(goal: Goal) -> Sequence[PointStanding]:
             same = goal is rules.goal

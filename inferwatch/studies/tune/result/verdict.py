@@ -89,7 +89,7 @@ def verdict_of(
     ranking: Sequence[PointStanding],
     plan: TunePlan | None = None,
 ) -> str:
-    """One sentence without a period.
+    """The verdict in one sentence without a period.
 
     For example ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5
     repeats) in goodput at 20 requests/s; not told apart from max-num-seqs 48``.
@@ -111,7 +111,7 @@ def _unsure(
     ranking: Sequence[PointStanding],
     rules: SearchRules,
 ) -> Iterator[str]:
-    """The settings that it cannot be distinguished from, and doubts about it."""
+    """The settings that cannot be told apart from the best, and doubts about it."""
     others = [each for each in ranking if each.score is not None and each != best]
     like = [each for each in others if each.like_best]
     if (
@@ -169,7 +169,10 @@ def _against_present(
 
 
 def _how_much(best: PointStanding, present: PointStanding, of: str, goal: Goal) -> str:
-    """The gain without an interval; both scores if a ratio does not exist."""
+    """How much better the best setting is, without an interval.
+
+    Both scores if their ratio does not exist.
+    """
     if best.ratio_to_present is not None:
         return f"{_change(_gain(best.ratio_to_present, goal))} than {of}"
     own, others = (score_sentence(goal, each.score) for each in (best, present))

@@ -99,7 +99,7 @@ class TunedEngines(Protocol):
         ...
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """Bring an engine to a point, by a restart if live limits do not suffice.
+        """Give an engine this setting, by a restart if live limits do not suffice.
 
         No requests are in flight afterwards.
 
@@ -114,7 +114,7 @@ class TunedEngines(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop own engines; restore the limits of others."""
+        """Stop engines that the tune started; restore the limits of an attached one."""
         ...
 
 
@@ -169,7 +169,7 @@ class LimitTurner:
             await self._control.reset()
 
     async def close(self) -> None:
-        """Restore the start values, unless somebody else has changed them."""
+        """Restore the limits' start values, unless somebody else has changed them."""
         with suppress(CollectorError):
             if (await self._look()).in_force:
                 await self._control.reset()
@@ -218,16 +218,16 @@ class OwnEngines:
         return self._life
 
     async def present(self, space: Space) -> Point:
-        """The present setting: from user, flags, or an engine started for that."""
+        """The present setting: as the user gave it, else as an engine starts."""
         values = dict(space.present.flags)
         base = self._config(Point(flags=())).flags
         _, chosen = split_present(base, space.variables)
         values = {**dict(chosen), **values}
         if any(each.is_live and each.flag not in values for each in space.variables):
-            await self._ask(space, values)
+            await self._learn_defaults(space, values)
         return _point(space.variables, values)
 
-    async def _ask(self, space: Space, values: dict[str, str]) -> None:
+    async def _learn_defaults(self, space: Space, values: dict[str, str]) -> None:
         """Start an engine with the present flags to learn its default limits."""
         try:
             await self._begin(_point(space.variables, values))
@@ -245,9 +245,9 @@ class OwnEngines:
         )
 
     async def reach(self, point: Point, start: Point) -> Reached:
-        """Reach the point by changing limits if possible, else by a restart."""
+        """Give an engine this setting, by live limits or else by a restart."""
         if not await self._turned(point):
-            await self._started(point, start)
+            await self._start_for(point, start)
         if self._engine is None or self._life is None:
             raise SourceError("the engine is gone")
         target = _target(self._engine)
@@ -286,8 +286,11 @@ class OwnEngines:
             return True
         return False
 
-    async def _started(self, point: Point, start: Point) -> None:
-        """Start with the larger setting if possible, as it serves others, too."""
+    async def _start_for(self, point: Point, start: Point) -> None:
+        """Start an engine that can serve this setting.
+
+        It starts with ``start`` if possible, a larger setting that others can use, too.
+        """
         if start != point and not self._is_fixed:
             await self._begin(start)
             if await self._turned(point):
@@ -400,7 +403,7 @@ class AttachedEngine:
         return present
 
     async def reach(self, point: Point, start: Point) -> Reached:  # noqa: ARG002
-        """Reach the point by changing limits; fails if it exceeds the start values."""
+        """Change the limits to this setting; it may not exceed the start values."""
         self._news.stage(TuneStage.TURNING)
         await self._until_idle()
         turner = await self._opened()
@@ -421,7 +424,7 @@ class AttachedEngine:
         """Do nothing, as the engine is not ours to restart."""
 
     async def close(self) -> None:
-        """Restore the start values."""
+        """Restore the limits' start values."""
         if self._turner is not None:
             await self._turner.close()
             self._turner = None

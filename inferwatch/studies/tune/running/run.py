@@ -339,20 +339,20 @@ class TuneRun:
     async def _work(self, stop: asyncio.Event) -> None:
         await asyncio.to_thread(self._journal.begin, self._plan)
         await asyncio.to_thread(self._journal.put_away_the_unfinished)
-        await self._take_up()
+        await self._load_earlier()
         present = await _unless(stop, self._engines.present(self._state.space))
         self._state.space = space_of(self._state.space.variables, present)
         self._plan = msgspec.structs.replace(self._plan, present=present.flags)
         await asyncio.to_thread(self._journal.begin, self._plan)
         while (planned := await self._next_worthwhile()) is not None:
             self._state.now = planned
-            await self._try(planned, stop)
+            await self._measure_point(planned, stop)
             self._state.now = None
             await self._judge()
         more = await self._next(replace(self._rules, left_s=None))
         self.outcome = "done" if more is None else "out of time"
 
-    async def _take_up(self) -> None:
+    async def _load_earlier(self) -> None:
         """Load earlier trials whose sessions can still be read."""
         for record in self._earlier:
             numbers = None
@@ -430,7 +430,7 @@ class TuneRun:
         )
         return point if start in self._never_start else start
 
-    async def _try(self, planned: NextTrial, stop: asyncio.Event) -> None:
+    async def _measure_point(self, planned: NextTrial, stop: asyncio.Event) -> None:
         """Measure a point once and store the outcome, even if that fails."""
         began_s = monotonic()
         numbers, record = await self._outcome(planned, stop)
@@ -473,7 +473,7 @@ class TuneRun:
         return None, record
 
     async def _reach(self, point: Point, stop: asyncio.Event) -> Reached:
-        """Bring an engine to the point.
+        """Give an engine this setting.
 
         Raises:
             PointRefusedError: this point, or a larger one, did not start.
@@ -519,7 +519,10 @@ class TuneRun:
         self._enter(TuneStage.CHECKING)
 
     def _asks(self, record: TrialRecord) -> bool:
-        """Whether to send fixed prompts: once per setting, twice for the present."""
+        """Whether to send fixed prompts in this trial, to compare the answers.
+
+        They are sent once per setting, twice for the present one.
+        """
         times = ASKED_TIMES if record.point == self._state.space.present else 1
         return bool(self._plan.answers) and record.repeat < times
 

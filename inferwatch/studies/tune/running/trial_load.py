@@ -104,7 +104,7 @@ async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
     failure: str | None = None
     async with session.opened():
         try:
-            failure = await _unless_it_dies(_all(session, task, stop), task.at)
+            failure = await _unless_it_dies(_load_and_ask(session, task, stop), task.at)
         except SourceError as error:
             failure = str(error)
     if failure is not None:
@@ -129,10 +129,13 @@ async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | 
         await asyncio.gather(load, death, return_exceptions=True)
 
 
-async def _all(
+async def _load_and_ask(
     session: LoadSession, task: TrialTask, stop: asyncio.Event
 ) -> str | None:
-    """Apply the load, then send the fixed prompts if wanted."""
+    """Apply the load, then send the fixed prompts if wanted.
+
+    Returns why nothing was measured, or None.
+    """
     failure = await _load(session, task, stop)
     if failure is None and task.ask_answers is not None and not stop.is_set():
         task.ask_answers()
@@ -160,7 +163,10 @@ async def _load(
 async def _find_knee(
     session: LoadSession, task: TrialTask, stop: asyncio.Event
 ) -> str | None:
-    """Search the highest rate that meets the objectives, all within one session."""
+    """Search the highest rate that meets the objectives, all within one session.
+
+    Returns why nothing was measured, or None.
+    """
     load = task.load
     search = RateSearch(load.rate_per_s or 1.0, DEFAULT_SHARE)
     while (rate := search.next_rate()) is not None and not stop.is_set():

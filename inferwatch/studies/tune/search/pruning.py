@@ -232,9 +232,10 @@ class _Judge:
     def _of_goodput(
         self, limit: Limit, outcome: Outcome, predicted: Prediction
     ) -> str | None:
-        """The bound from a median: if it violates a limit, at most half are good.
+        """Why the point cannot win by goodput; None if it may, or if that is unknown.
 
-        A client waits at least as long as the engine, so the bound holds for it, too.
+        If a predicted median misses its limit, at most half of the requests are good.
+        A client waits at least as long as the engine, so this holds for it, too.
         """
         if limit.metric == "itl_s":
             return None  # The limit is for a request's longest gap; these are all gaps.
@@ -272,7 +273,10 @@ class _Judge:
         return max(score, self._best.span[1]) if self._best.span else score
 
     def _rate_error(self) -> float | None:
-        """Three times the self-check's error; None if the model proves wrong."""
+        """The relative error to allow a predicted rate: three times the self-check's.
+
+        None if the self-check is so far off that the model must be wrong.
+        """
         measured = self._what_if.measured.output_tokens_per_s
         ratio = _ratio(self._what_if.simulated.output_tokens_per_s, measured)
         if ratio is None or abs(ratio - 1) > MOST_RATE_ERROR:

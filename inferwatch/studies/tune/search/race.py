@@ -39,7 +39,7 @@ class EngineLife:
     """As in :attr:`TrialRecord.life`; None means that of the latest trial."""
 
     def reaches(self, point: Point) -> bool:
-        """Whether the point needs no restart."""
+        """Whether the engine can be given this setting without a restart."""
         return _covers(self.start, point)
 
 
@@ -50,7 +50,7 @@ def life_for(
 
     Live limits can only be lowered, so it has the largest values of all points that may
     still be measured and need no other flags. If an engine that large failed to start,
-    a smaller setting that still reaches most of them.
+    it is a smaller one that still reaches most of them.
     """
     failed = [
         each.point for each in trials if each.record.outcome is TrialOutcome.NOT_STARTED
@@ -201,7 +201,7 @@ class _Race:
             return self._next_trial(self._present, f"the present setting {why}")
         if not wanted:
             return None
-        point = min(here or self._while_here() or wanted, key=self._order)
+        point = min(here or self._repeats_here() or wanted, key=self._order)
         return self._next_trial(point, self._why(point)) if self._pays(point) else None
 
     def left(self) -> tuple[int, int]:
@@ -219,7 +219,7 @@ class _Race:
         return self._within_time(trials, self._starts_of(racing, rounds))
 
     def _starts_of(self, racing: Sequence[Point], rounds: Sequence[int]) -> int:
-        """Estimated starts: each round visits the engines of the remaining points."""
+        """Estimated engine starts, one for each set of restart flags in each round."""
         groups = {point.restart_flags for point in racing}
         runs = self._life is not None and self._life.start.restart_flags in groups
         if len(groups) < SEVERAL:
@@ -253,7 +253,7 @@ class _Race:
     def _contenders(self, ahead: int = 1) -> list[Point]:
         """The points still in the race that have the fewest trials.
 
-        ``ahead`` - 1 is how many more trials than the fewest are allowed.
+        Points with up to ``ahead`` - 1 more trials are included.
         """
         if self._best is None:
             return []
@@ -299,7 +299,7 @@ class _Race:
         return abs(log(each.ratio_to_best)) * HOPE < reach
 
     def _leaders(self) -> list[Point]:
-        """The first two points and the present one, to measure when time is short."""
+        """The two leading points and the present one, to measure when time is short."""
         first = [*self._ranked()[:2], self._present]
         able = {
             point
@@ -323,7 +323,7 @@ class _Race:
         if self._reaches(self._present):
             return self._why_in_between(wanted)
         # No engine is stopped for it; it comes between two engine starts.
-        if here or not wanted or not self._has_cost_enough():
+        if here or not wanted or not self._present_is_due():
             return None
         return "again, in an engine of its own: has the machine drifted?"
 
@@ -337,8 +337,12 @@ class _Race:
             return "again: has the machine drifted?"
         return None
 
-    def _has_cost_enough(self) -> bool:
-        """Whether trials since its last one cost as much as an engine only for it."""
+    def _present_is_due(self) -> bool:
+        """Whether it is time to measure the present setting again.
+
+        It is once the trials since its last one took ``EVERY`` times as long as another
+        trial of it, with an engine start, would take.
+        """
         since = self._since_present()
         starts = len({each.record.life for each in since})
         spent_s = len(since) * self._rules.trial_s + starts * self._rules.start_s
@@ -369,7 +373,7 @@ class _Race:
         number = self._trials[-1].record.life if number is None else number
         return [each for each in self._trials if each.record.life == number]
 
-    def _while_here(self) -> list[Point]:
+    def _repeats_here(self) -> list[Point]:
         """Points to repeat before the engine ends, if a new start costs more."""
         if self._new():
             return []
@@ -391,7 +395,7 @@ class _Race:
         return self._rules.trial_s + start_s
 
     def _time_is_short(self) -> bool:
-        """Whether another trial would use time reserved for the leaders."""
+        """Whether another trial would use time reserved for the leading points."""
         if self._rules.left_s is None or self._best is None:
             return False
         best_s = self._costs_s(self._best.point)

@@ -177,7 +177,7 @@ def standings(
 def machine_drift(
     space: Space, rules: SearchRules, trials: Sequence[Trial]
 ) -> float | None:
-    """Relative difference between the machine's fastest and slowest times.
+    """Relative difference between the machine at its fastest and at its slowest.
 
     From the scores of all points together; None before anything was measured twice.
     """
@@ -268,7 +268,10 @@ def _own_spread(trial: Trial, goal: Goal) -> float | None:
 
 
 def _unscored(count: _Counted, *, beside: bool = False) -> PointStanding:
-    """The standing without a score; near the best, predictions do not count."""
+    """The standing of a point that has no score.
+
+    With ``beside``, predictions that would drop it are ignored.
+    """
     dropped = count.out or (None if beside else count.left_out)
     return PointStanding(
         point=count.point,
@@ -344,7 +347,9 @@ class _Fit:
         )
         values = np.maximum(values, top - FARTHEST)
         self._far = {
-            place for place in range(len(counts)) if self._worst(values, place, top)
+            place
+            for place in range(len(counts))
+            if self._has_far_worse(values, place, top)
         }
         self._raw = [median(score for _, _, score, _ in e.values) for e in counts]
         self.freedom = len(rows) - len(counts)
@@ -373,7 +378,7 @@ class _Fit:
 
     def _solve(self, values: Floats, noise: Floats, lives: Floats) -> None:
         design = np.eye(len(self.points))[self._whose]
-        drift, starts = _drift(len(values)), _starts(lives)
+        drift, starts = _drift(len(values)), _shared_starts(lives)
         solutions = []
         for of_drift in DRIFTS if self.freedom else DRIFTS[:1]:
             for of_starts in STARTS if starts is not None and self.freedom else (0.0,):
@@ -399,8 +404,8 @@ class _Fit:
         moves = sum(w * move for w, (_, move) in zip(weights, solutions, strict=True))
         self.drift = math.expm1(float(moves))
 
-    def _worst(self, values: Floats, place: int, top: float) -> bool:
-        """Whether a trial of the point is worse than the best by FARTHEST."""
+    def _has_far_worse(self, values: Floats, place: int, top: float) -> bool:
+        """Whether a trial of the point is worse than the best by at least FARTHEST."""
         return bool((values[self._whose == place] <= top - FARTHEST).any())
 
     def score(self, place: int) -> float:
@@ -418,7 +423,7 @@ class _Fit:
         if own is not None:
             error = max(error or 0.0, own)
         reach = t_beyond(ALPHA, self._freedom_of(place))
-        return self._around(float(self.means[place]), error, reach)
+        return self._interval_around(float(self.means[place]), error, reach)
 
     def ratio(self, place: int, other: int) -> float | None:
         if self._far & {place, other}:
@@ -445,7 +450,7 @@ class _Fit:
             if for_all
             else t_beyond(ALPHA, freedom)
         )
-        return self._around(float(away @ self.means), spread_error, reach)
+        return self._interval_around(float(away @ self.means), spread_error, reach)
 
     def visible_ratio_span(self, place: int, other: int) -> Interval | None:
         """The interval to show; None if a point's score is far below the best."""
@@ -457,22 +462,25 @@ class _Fit:
         return span[1] < 1 / times if self.sign > 0 else span[0] > times
 
     def is_surely_worse(self, place: int, other: int) -> bool:
-        """Whether it is surely worse than the other."""
+        """Whether a point is surely worse than the other."""
         span = self.ratio_span(place, other)
         return span is not None and self.is_worse(span)
 
     def is_within(self, place: int, other: int, share: float) -> bool:
-        """Whether both are surely within ``share`` of each other."""
+        """Whether two points' scores are surely within ``share`` of each other."""
         span = self.ratio_span(place, other)
         return span is not None and all(abs(math.log(end)) < share for end in span)
 
     def _own_of_both(self, place: int, other: int) -> float | None:
-        """Standard error from the trials' own errors, if nothing was measured twice."""
+        """Standard error of a difference of two points, by their trials' own errors.
+
+        None if a trial gives no error. It is used where nothing was measured twice.
+        """
         own = self._own[place], self._own[other]
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
     def _freedom_of(self, place: int, other: int | None = None) -> float:
-        """Degrees of freedom of a level, or of a difference (Welch)."""
+        """Degrees of freedom of a point's mean, or of a difference of two (Welch)."""
         if not self.freedom:
             return FARTHEST_FREEDOM
         freedom = own = float(self._freedoms[place])
@@ -486,8 +494,10 @@ class _Fit:
         steps = STEPS_OF_FREEDOM
         return max(math.floor(freedom * steps) / steps, LEAST_FREEDOM)
 
-    def _around(self, at: float, error: float | None, reach: float) -> Interval | None:
-        """The interval of ``reach`` standard errors on either side."""
+    def _interval_around(
+        self, at: float, error: float | None, reach: float
+    ) -> Interval | None:
+        """The interval ``reach`` standard errors around ``at``; None without these."""
         if error is None:
             return None
         away = reach * error
@@ -572,8 +582,8 @@ def _drift(count: int) -> Floats:
     return np.asarray(walk / max(float(np.trace(walk)) / count, 1e-9), np.float64)
 
 
-def _starts(lives: Floats) -> Floats | None:
-    """Which trials share an engine start; None if all do, or no two."""
+def _shared_starts(lives: Floats) -> Floats | None:
+    """A matrix of which trials share an engine start; None if all do, or no two."""
     same = lives[:, None] == lives
     if same.all() or same.sum() == len(lives):
         return None
