@@ -180,7 +180,7 @@ def cpu_defaults(flags: Sequence[str]) -> tuple[dict[str, str], str | None]:
 
 
 def lays_out(flags: Sequence[str]) -> bool:
-    """Whether the flags choose the number of processes."""
+    """Whether one of the flags decides how many processes the engine has."""
     return any(flag.partition("=")[0] in LAYOUT_FLAGS for flag in flags)
 
 

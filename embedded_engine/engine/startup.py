@@ -76,7 +76,7 @@ class StartupProgress:
                 self._on_stage(stage(text))
 
     async def listen(self) -> None:
-        """Follow the probes; lost processes are noticed elsewhere."""
+        """Follow the probes, which report when the KV cache is ready."""
         with suppress(CollectorError):
             async for batch in self.stream.batches():
                 infos = [r for r in batch if isinstance(r, EngineInfo)]
@@ -102,7 +102,7 @@ async def follow(
 
 
 async def model_of(config: EngineConfig) -> str:
-    """The model to serve, created first if it is the tiny one.
+    """The model to serve; the tiny model is created first.
 
     Raises:
         ModelNotFoundError: it is a path without a model.
@@ -136,7 +136,7 @@ def checked_model(name: str) -> str:
 
 
 def _is_path(name: str) -> bool:
-    """Whether it is a path, not the name of a remote model such as ``org/name``."""
+    """Whether a model's name is a path, not a remote name such as ``org/name``."""
     if "://" in name:
         return False
     if name.startswith(("/", "./", "../", "~")) or Path(name).exists():

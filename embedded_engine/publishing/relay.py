@@ -98,7 +98,7 @@ class Relay:
         )
 
     def start(self) -> None:
-        """Start; if the address would be open to anybody, report why it does not."""
+        """Start to listen, or report why not if anybody could reach the address."""
         if why := refused(self.address, self._key_file):
             self._report(f"{self._who} does not listen: {why}")
         else:
@@ -196,7 +196,7 @@ class Relay:
         return {each for each, _ in poller.poll(wait_ms)}
 
     def _take(self, probes: zmq.Socket[bytes]) -> None:
-        """Forward messages; the slowest viewer loses its oldest if too many wait."""
+        """Forward messages; if too many wait, the slowest viewer loses its oldest."""
         with suppress(zmq.Again):
             for _ in range(AT_ONCE):
                 message: Any = probes.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -260,7 +260,7 @@ class Relay:
                 self._ask_no_more(viewer, topic, probes)
 
     def _ask(self, probes: zmq.Socket[bytes]) -> None:
-        """Forward the first request whose reply there is room for."""
+        """Forward the first request for a hello or ring whose reply has room."""
         now_s = time.monotonic()
         if not self._questions or now_s - self._answered_s <= QUIET_S:
             return

@@ -71,7 +71,7 @@ class LoopLag:
     """Measures the lag of the event loop it is started in."""
 
     def __init__(self, rests: Callable[[], bool], stops: Callable[[], bool]) -> None:
-        """``rests``: no request is running. ``stops``: measuring should end."""
+        """``rests`` tells whether no request is running, ``stops`` whether to end."""
         self._rests, self._stops = rests, stops
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due_ns = 0
