@@ -106,7 +106,7 @@ class EnvelopePacker:
 
 
 def emptied(message: bytes, places: Collection[int]) -> bytes:
-    """The message without the readings at some positions; its counts stay the same."""
+    """The message without the readings at some positions, with the same counts."""
     envelope = _envelopes.decode(message)
     left = [
         NOTHING if at in places else reading

@@ -184,7 +184,7 @@ class NvmlSource:
             self._shut_down()
 
     def _shut_down(self) -> None:
-        """Shut NVML down as often as it was initialised; the rest is left for later."""
+        """Shut NVML down as often as it was initialised, or until that fails."""
         try:
             while self._opened:
                 pynvml.nvmlShutdown()
@@ -199,7 +199,7 @@ class NvmlSource:
         return [*self._gpus.values(), *slices]
 
     def _reads(self, gpu: NvmlGpu) -> bool:
-        """Whether the GPU or slice is still read, and was not lost in this sweep."""
+        """Whether the GPU or slice is still to be read, and was not just lost."""
         whole = self._gpus if gpu.place is None else self._slices.get(_whole(gpu), {})
         return whole.get(gpu.uuid) is gpu
 
@@ -415,7 +415,7 @@ class NvmlSource:
         return [*self._admit(gpu), *readings]
 
     def _admit(self, gpu: NvmlGpu) -> list[AnyReading]:
-        """Report a GPU that returned."""
+        """Report a lost GPU that returned."""
         if not self._selection.takes(gpu.info):
             self._drop(gpu.uuid)
             return []
@@ -424,7 +424,7 @@ class NvmlSource:
         return [self._note(text, gpu.uuid), gpu.info, *self._scan(gpu)]
 
     def _heed(self, gpu: NvmlGpu) -> None:
-        """React to the NVML errors of the last read."""
+        """Stop using what caused the NVML errors of the GPU's last read."""
         codes = gpu.codes()
         self._moved |= INVALID_ARGUMENT in codes and gpu.place is not None
         if IN_USE in codes and self._options.gpm is not Gpm.FORCE:
@@ -471,7 +471,7 @@ class NvmlSource:
         return [*removed, *(now[name].info for name in now if name not in before)]
 
     def _harms(self, info: GpuInfo) -> bool:
-        """Whether GPM makes other readings of slices fail with this driver."""
+        """Whether GPM makes other readings of MIG slices fail with this driver."""
         major = (info.driver or "").partition(".")[0]
         old = major.isdecimal() and int(major) < COUNTERS_NEED_DRIVER
         return old and self._options.gpm is not Gpm.FORCE

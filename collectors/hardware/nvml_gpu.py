@@ -146,12 +146,12 @@ class NvmlGpu:
 
     @property
     def address(self) -> int | None:
-        """Address the handle points to."""
+        """Memory address that the driver's handle points to."""
         return _address(self.handle)
 
     @property
     def counters_run(self) -> bool:
-        """Whether GPM is in use."""
+        """Whether GPM's performance counters are in use."""
         return self._gpm is not None
 
     def codes(self) -> set[int]:

@@ -187,7 +187,7 @@ class LimitControl:
             raise SourceLostError(GONE) if self._came else NoControlError(NO_CONTROL)
 
     async def _back(self, told: Mapping[Path, LiveLimits]) -> None:
-        """Roll back a change, at once where a reset restores the old values.
+        """Roll back a change: reset all ranks, then restore their earlier limits.
 
         A rank whose connection broke may have applied the change, so it is reset as
         well.
@@ -237,7 +237,7 @@ class _Rank:
 
     @classmethod
     async def met(cls, path: Path) -> Self:
-        """Connect.
+        """Connect to the control socket of a rank.
 
         Raises:
             CollectorError: the socket is unreachable.
@@ -348,7 +348,7 @@ def _of_rank(error: BaseException, rank: _Rank, ranks: int) -> BaseException:
 
 
 def _shown(text: str) -> str:
-    """A foreign text as one line of limited length."""
+    """Text that others wrote, as one line of limited length."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return plain if len(plain) <= MOST_SHOWN * 3 else plain[: MOST_SHOWN * 3] + "…"
 

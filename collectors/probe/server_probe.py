@@ -206,7 +206,7 @@ class ServerProbe:
         return [self._note(NoteKind.LOST, "its processes were started anew", since_ns)]
 
     def _mark(self, batch: Sequence[AnyReading], came_ns: int) -> list[AnyReading]:
-        """A note, once, of how long the probe's backlog is."""
+        """A note, once, of how far back the readings stored in the probe go."""
         oldest_ns = next((s.start_ns for s in batch if isinstance(s, Step)), None)
         if self._marked or oldest_ns is None:
             return []

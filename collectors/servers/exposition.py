@@ -191,7 +191,7 @@ class Exposition:
         return series
 
     def _without(self, why: str) -> ExposedSeries:
-        """A placeholder series that reports the reason whenever it is seen."""
+        """A placeholder for a series that is left out, which reports the reason."""
         return self._left_out.setdefault(why, ExposedSeries())
 
     def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
@@ -203,7 +203,7 @@ class Exposition:
     def _settle(
         self, places: Sequence[_Place], labels: Mapping[str, str]
     ) -> ExposedSeries | None:
-        """Add a new series to its rank."""
+        """Add a new series to its rank; None if it has nothing but labels."""
         if places[0].part == "started":
             return self._started
         if places[0].part == "info":
@@ -281,14 +281,14 @@ class Exposition:
         return {name: value for name, value in fields.items() if value not in _EMPTY}
 
     def _kv_usage(self, rank: _Rank) -> float | None:
-        """KV cache usage; None as well while another pool may be the fullest."""
+        """KV cache usage; None also while another pool that shares it is in use."""
         pools = self.family.other_pools
         if any(self._first(rank, "highest", name, (name,)) for name in pools):
             return None
         return self._first(rank, "highest", "kv_usage", self.family.kv_usage)
 
     def _first(self, rank: _Rank, part: str, name: str, choices: Names) -> float | None:
-        """Value of the newest metric name that is present."""
+        """Value of the newest of several metric names that is present; None without."""
         for choice in range(len(choices)):
             for series in rank.get(_Place(part, name, choice), {}).values():
                 value = self._together(series, highest=part == "highest")
@@ -308,7 +308,7 @@ class Exposition:
         return (max if highest else sum)(numbers) if numbers else None
 
     def _parted(self, place: _Place, parts: _Parts, name: str) -> dict[str, float]:
-        """Values by label value, in braces after the name."""
+        """Values of a metric by label value, with keys such as ``name{value}``."""
         highest = place.part == "others" and place.choice == 0
         return {
             (f"{name}{{{part}}}" if part else name) if name else str(part): value
@@ -365,7 +365,7 @@ def read_labels(head: str) -> Mapping[str, str] | None:
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Merge two mappings; on conflict the second wins, nested mappings are merged."""
+    """Merge two mappings, and those nested in them; on conflict the second wins."""
     both = one | other
     for name in one.keys() & other.keys():
         if isinstance(one[name], dict):

@@ -298,7 +298,7 @@ class ServerScraper:
         return [*contact, *scraped.samples]
 
     def _is_another(self, began: str | None) -> bool:
-        """Whether this is an earlier server at this address, so both are alive."""
+        """Whether an earlier server answered, so that several share this address."""
         if began == self._life.began:
             self._turns = max(self._turns - 1, 0)
             self._strange = 0
