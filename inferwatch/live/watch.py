@@ -62,7 +62,7 @@ class Watch(ABC):
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set when rates are known as well, as far as they ever will be."""
+        """Set when rates are known as well, or it is certain that they will not be."""
         return self.begun
 
     @property
@@ -98,7 +98,7 @@ class Watch(ABC):
     @property
     @abstractmethod
     def farewell(self) -> str:
-        """What to print when leaving what runs on."""
+        """What to print when leaving a session while the engine runs on."""
 
     @property
     @abstractmethod
@@ -111,7 +111,7 @@ class Watch(ABC):
 
     @abstractmethod
     def _canary_targets(self) -> dict[str, LoadTarget]:
-        """Return how to send requests to each server that answers, by its source."""
+        """Return how to send requests to each server that answers, by source."""
 
     @abstractmethod
     def _work(self) -> list[Coroutine[Any, Any, None]]:
@@ -154,7 +154,7 @@ class Watch(ABC):
 
     @property
     def no_log(self) -> str:
-        """Why the log is empty when it is."""
+        """Why there is no log, or none yet."""
         return "nothing is logged yet"
 
     def log_tail(self, lines: int) -> list[str]:
@@ -196,7 +196,7 @@ class Watch(ABC):
         self._session.first.append(WatchedSlo(t_ns=self.clock.start_ns, slo=slo))
 
     def pay(self, prices: Prices) -> None:
-        """Set what time or energy costs; call it before the watch begins."""
+        """Set what time or energy costs; call this before the watch begins."""
         dated = msgspec.structs.replace(prices, t_ns=self.clock.start_ns)
         self._session.first.append(dated)
 

@@ -59,7 +59,7 @@ class Alert:
         }
 
     def json(self) -> bytes:
-        """Return it as one line of JSON, for the command's standard input."""
+        """Return the alert as one line of JSON, for the command's standard input."""
         return msgspec.json.encode(asdict(self)) + b"\n"
 
 
@@ -302,7 +302,7 @@ class Alarms:
     async def _tell(
         self, on_alert: OnAlert, rule: str, sentence: str, now_ns: int
     ) -> None:
-        """Run the command, once the session that is being recorded has its id."""
+        """Run the alert command, once a session that is being recorded has its id."""
         session, into_ns = await self._session_id(), now_ns
         flight = self.recorder
         if flight is not None and flight.recording:

@@ -262,7 +262,7 @@ class AttachedSession(Watch):
         return self._looked_at or only
 
     def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Return the snapshot shown; the load desk aims at the viewed server."""
+        """Return the snapshot to show, and aim the load desk at the viewed server."""
         if query.source != self._looked_at:
             self._looked_at = query.source
             self._aim()
@@ -329,7 +329,7 @@ class AttachedSession(Watch):
         self._desk.hear(reading)
 
     def _read(self, sample: EngineSample) -> None:
-        """Count a source as rated on its second sample: two samples make a rate."""
+        """Note that a server's rates are known once it was sampled twice."""
         if self._settled.is_set():
             return  # called for each sample, hundreds a second
         if self._first_ns.setdefault(sample.source, sample.t_ns) != sample.t_ns:
@@ -353,7 +353,7 @@ class AttachedSession(Watch):
         self._settled.set()
 
     def _contact(self, contact: Contact) -> None:
-        """Keep the contact, and note each change so that the record shows it."""
+        """Keep a server's latest contact, and note in the record if it changed."""
         before = self._contacts.get(contact.source)
         self._contacts[contact.source] = contact
         self._came_up = self._came_up or contact.answers

@@ -33,11 +33,11 @@ class EngineUser(Protocol):
     """A user of the engine, such as a load, which also takes its probe's readings."""
 
     async def engine_up(self, engine: LiveEngine) -> None:
-        """Start to use the engine: it answers."""
+        """Start to use the engine, which answers now."""
         ...
 
     async def engine_down(self) -> None:
-        """Stop using the engine: it is lost or about to be stopped."""
+        """Stop using the engine, which is lost or about to be stopped."""
         ...
 
     def hear(self, reading: AnyReading) -> None:
@@ -266,7 +266,7 @@ class EngineSession(Watch):
         return [engine.endpoint] if engine and self.live.is_set() else []
 
     def _limit_target(self) -> LimitTarget | str:
-        """Return the engine; while none answers, why its limits cannot be set."""
+        """Return the engine, or why its limits cannot be set while none answers."""
         engine = self._supervisor.engine
         if engine is None or not self.live.is_set():
             return NO_ENGINE

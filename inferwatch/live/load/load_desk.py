@@ -82,7 +82,7 @@ class ForeignTraffic:
         self._our_runs.add(run_id)
 
     def hear(self, reading: AnyReading) -> None:
-        """Take a reading of the engine's probe, in session time."""
+        """Track from the probe's readings whose requests the engine works on."""
         if not isinstance(reading, RequestEvent):
             return
         arrived = reading.kind is EventKind.ARRIVED

@@ -67,7 +67,7 @@ class GpuNumbers:
         self.ecc = MonotonicCounters()
 
     def describe(self, info: GpuInfo) -> None:
-        """Take the GPU's description; a lost GPU has no gauges."""
+        """Take the GPU's description; a GPU that is lost has no gauges."""
         self.info = info
         if info.lost_because is not None:
             self.gauges.clear()

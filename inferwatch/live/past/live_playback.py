@@ -32,7 +32,7 @@ class PausedMoment:
 
     @classmethod
     def of(cls, pipeline: Pipeline, t_ns: int, sources: Iterable[str | None]) -> Self:
-        """Take the snapshots of the present: later only a record could give them."""
+        """Take snapshots of now, which later only a record could provide."""
         return cls(
             t_ns,
             {
@@ -146,7 +146,7 @@ class RecordOpener:
 
 
 def _flight_text(flight: FlightState) -> str:
-    """Say why nothing can be rewound while readings are only kept in memory."""
+    """Say why the past cannot be shown while readings are only kept in memory."""
     if not flight.sessions:
         return "what is kept in memory can be gone through once a rule has held"
     latest = flight.sessions[-1]
@@ -154,7 +154,7 @@ def _flight_text(flight: FlightState) -> str:
 
 
 def _close(opening: asyncio.Future[Player]) -> None:
-    """Close a player whose opening ended when it was no longer wanted."""
+    """Close a player that was no longer wanted when it had opened."""
     if opening.exception() is None:
         opening.result().close()
 
