@@ -174,7 +174,7 @@ def _without_wording(code: bytes) -> bytes:
 
 
 def _closing(code: bytes, at: int) -> int:
-    """Return where the bracket is closed that was opened before this place."""
+    """Return where the bracket that was opened just before a position is closed."""
     depth = 1
     for bracket in BRACKET.finditer(code, at):
         depth += (bracket[0] == b"(") - (bracket[0] == b")")

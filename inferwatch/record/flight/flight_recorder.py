@@ -41,7 +41,7 @@ class BackfilledQueue(ReadingQueue):
         self._readings = enumerate(readings, 1)
 
     def __len__(self) -> int:
-        """Number of waiting readings, kept ones included."""
+        """Number of waiting readings, including those that were kept in memory."""
         return self._kept + super().__len__()
 
     def take(self, limit: int) -> list[Queued]:
@@ -128,7 +128,7 @@ class FlightRecorder:
             self._recorder.put(next(self._numbers), reading)
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Discard a checkpoint; see ``keeps``."""
+        """Discard a checkpoint, as the Model includes what preceded the session."""
 
     def begin(self, name: str, because: str, now_ns: int) -> None:
         """Start a session with everything kept; never blocks.

@@ -75,7 +75,7 @@ class StandingReadings:
         self._pools: dict[tuple[str, int], RankBlocks] = {}
 
     def take(self, reading: AnyReading) -> None:
-        """Take the next discarded reading, in order of receipt."""
+        """Take the next reading that was discarded, and keep it if it stays valid."""
         self._count += 1
         if isinstance(reading, RequestEvent):
             self._request(reading)
@@ -91,7 +91,7 @@ class StandingReadings:
             self._hold((type(reading), reading.source, *parts), reading)
 
     def as_of(self, t_ns: int) -> list[AnyReading]:
-        """Return the valid readings in order of receipt; facts get ``t_ns``."""
+        """Return the readings that are valid at ``t_ns``, in order of receipt."""
         readings = sorted(
             chain(self._facts.values(), *self._requests.values()),
             key=lambda each: each[0],
@@ -111,7 +111,7 @@ class StandingReadings:
             self._facts.popitem(last=False)
 
     def _load(self, event: LoadEvent) -> None:
-        """Keep the last event of each kind, until the run stops."""
+        """Keep the last event of each kind of a load run, until the run stops."""
         if event.kind is LoadKind.STOPPED:
             for key in [key for key in self._facts if key[1] == event.source]:
                 if key[0] in {LoadEvent, LoadPlanned}:

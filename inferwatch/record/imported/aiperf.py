@@ -52,7 +52,7 @@ def records_beside(summary: Path) -> Path:
 
 
 def read_aiperf(records: Path, lines: Sequence[str]) -> list[ImportedRun]:
-    """Read the only run; model and load are in the summary, if it is there.
+    """Read the file's only run; its model and load are known if there is a summary.
 
     Raises:
         UnreadableResultError: a line is no request.
@@ -153,7 +153,7 @@ def _model(config: Mapping[str, Any]) -> str | None:
 
 
 def _shape(config: Mapping[str, Any]) -> LoadShape | None:
-    """The load of aiperf's profiling phase; None if ours has no such kind of load."""
+    """The load of aiperf's profiling phase; None if a LoadPlan has no such load."""
     phases = [p for p in config.get("phases") or [] if p.get("kind") == "profiling"]
     if len(phases) != 1:
         return None

@@ -221,7 +221,7 @@ class RecordLookup:
     def client(
         self, external_ids: Collection[str]
     ) -> tuple[RequestRecord | None, TokenTimes | None]:
-        """A request as seen by our own client."""
+        """The load generator's record and token times of a request, if any."""
         record = self._called(
             PlainTable("client_requests", RequestRecord, renamed={"index": "number"}),
             external_ids,
@@ -322,7 +322,7 @@ class RecordLookup:
         return begun, self._halved(table, begun, last + 1, end_ns + LATEST_NS)
 
     def _halved(self, table: Table, low: int, high: int, t_ns: int) -> int:
-        """The first row later than a time, by bisection."""
+        """Ordinal of the first row later than a time, found by bisection."""
         following = (
             f"SELECT ordinal, {table[1]} FROM {table[0]} "  # noqa: S608  our own names
             "WHERE session = ? AND ordinal >= ? ORDER BY ordinal LIMIT 1"
@@ -372,7 +372,7 @@ class RecordLookup:
 def _with_any(
     blobs: Iterator[tuple[int, bytes]], ordinals: Sequence[int]
 ) -> Iterator[bytes]:
-    """The blobs that contain any of these steps."""
+    """The blobs of step members that contain any of these steps."""
     here = next(blobs, None)
     while here is not None:
         following = next(blobs, None)
@@ -386,7 +386,7 @@ def _with_any(
 
 
 def _decoded(raw: msgspec.Raw, cache: dict[bytes, list[int]]) -> list[int]:
-    """Decode a list of numbers; cached, as most steps repeat that of the last."""
+    """Decode a list of numbers; cached, as most steps repeat the previous list."""
     text = bytes(raw)
     numbers = cache.get(text)
     if numbers is None:

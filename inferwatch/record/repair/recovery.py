@@ -60,7 +60,7 @@ COLUMNS = (
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the header marks it as ours, or it contains our schema."""
+    """Whether a file's header marks it as a recording, or it contains our schema."""
     tail = b""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
@@ -75,7 +75,7 @@ def is_ours(path: Path) -> bool:
 
 
 def fix_header(path: Path) -> None:
-    """Make the header match the file's actual size."""
+    """Make the header of an SQLite file match the file's actual size."""
     size_bytes = path.stat().st_size
     with path.open("r+b") as file:
         header = bytearray(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
@@ -94,7 +94,7 @@ def fix_header(path: Path) -> None:
 
 
 def _page_bytes(header: bytes) -> int | None:
-    """The page size in the header; None if it is invalid."""
+    """The page size in an SQLite header; None if it is invalid."""
     (size,) = struct.unpack_from(">H", header, 16)
     size = 65536 if size == 1 else size
     possible = size >= 512 and size & (size - 1) == 0
@@ -102,7 +102,7 @@ def _page_bytes(header: bytes) -> int | None:
 
 
 def _new_header() -> bytearray:
-    """The header SQLite writes into a file of ours."""
+    """The header that SQLite writes into a recording."""
     header = bytearray(HEADER_BYTES)
     header[: len(MAGIC)] = MAGIC
     struct.pack_into(">HBBBBBB", header, 16, PAGE_BYTES, 1, 1, 0, 64, 32, 32)
@@ -114,7 +114,7 @@ def _new_header() -> bytearray:
 
 
 def has_whole_schema(copy: Path) -> bool:
-    """Whether the schema is readable and has all columns of its version."""
+    """Whether the schema is readable and has all columns of the file's version."""
     version = _version(copy) or 1  # with an unknown version, the first tables suffice
     columns = _columns(_fresh(copy, min(version, SCHEMA_VERSION)))
     return columns is not None and columns <= (_columns(copy) or set())
@@ -150,7 +150,7 @@ def _columns(path: Path) -> set[tuple[str, str]] | None:
 
 
 def _fresh(copy: Path, version: int) -> Path:
-    """An empty file of a schema version."""
+    """Create an empty recording of a schema version, unless it exists."""
     path = copy.with_suffix(f".schema{version}")
     if path.exists():
         return path
@@ -163,7 +163,7 @@ def _fresh(copy: Path, version: int) -> Path:
 
 
 def _transplant(fresh: Path, copy: Path) -> None:
-    """Copy the first page, and append the pages it points to."""
+    """Copy the first page of a fresh file, and append the pages it points to."""
     pages = fresh.read_bytes()
     first = bytearray(pages[:PAGE_BYTES])
     if first[HEADER_BYTES] == INTERIOR:
@@ -181,7 +181,7 @@ def _transplant(fresh: Path, copy: Path) -> None:
 
 
 def _children(first: bytes) -> list[int]:
-    """Offsets of page numbers in the first page."""
+    """Offsets, in a file's first page, of the numbers of the pages it points to."""
     (count,) = struct.unpack_from(">H", first, HEADER_BYTES + CELL_COUNT_AT)
     cells = struct.unpack_from(f">{count}H", first, HEADER_BYTES + CELLS_AT)
     return [*cells, HEADER_BYTES + LAST_CHILD_AT]
@@ -307,7 +307,7 @@ def _salvage(path: Path, into: Path) -> Damage:
 
 @contextmanager
 def _made_whole(into: Path) -> Iterator[None]:
-    """Remove the file on failure: a partial one could pass for a complete one."""
+    """Remove the new file on failure: a partial one could pass for a complete one."""
     try:
         yield
     except BaseException:
@@ -340,7 +340,7 @@ def _copied(
 
 
 def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator[int]:
-    """Numbers of sessions that may exist."""
+    """Numbers of the sessions that the damaged file may contain."""
     (highest,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
     last = max(highest or 0, SESSIONS_LOOKED_FOR)
     with suppress(sqlite3.DatabaseError):

@@ -302,7 +302,7 @@ class Player:
 
     @property
     def record(self) -> RecordState:
-        """The record that is replayed; its message says what of it cannot be read."""
+        """State of the record that is replayed, with what of it cannot be read."""
         session = self._seekable.session
         return RecordState(
             session_id=session.id,

@@ -62,7 +62,7 @@ class CheckpointLookup:
         """Whether the checkpoints were found unusable."""
 
     def towards(self, target: SeekTarget, state: ReplayState) -> ReplayState:
-        """Return the nearest start: the given state, a checkpoint, the beginning."""
+        """Return the state to fold from: the given one, a checkpoint or the start."""
         here = self._overrides.beginning() if target.is_behind(state) else state
         try:
             return self._nearest(target, here) or here
@@ -71,7 +71,7 @@ class CheckpointLookup:
             return here
 
     def refuse(self) -> None:
-        """Use these checkpoints no more: they are not from this program's version."""
+        """Use these checkpoints no more: this program's version cannot read them."""
         self.refused = True
         self.close()
 
@@ -240,7 +240,7 @@ class SeekableSession:
         return False
 
     def _arrive(self, target: SeekTarget) -> None:
-        """Take the requested snapshot in this thread, not in the one that draws."""
+        """Take the requested snapshot here, so that the thread that draws need not."""
         query = self._query
         t_ns = self._state.t_ns if target.t_ns is None else target.t_ns
         self.position_ns = max(t_ns or 0, 0)
@@ -250,8 +250,7 @@ class SeekableSession:
     def _mistrusted(self) -> bool:
         """Drop the checkpoints, which turned out bad, and start from the beginning.
 
-        Return False if that was done before: then the readings themselves are the
-        cause.
+        Return False if they were dropped before: then the readings themselves are bad.
         """
         if self._lookup.refused:
             return False
@@ -261,7 +260,7 @@ class SeekableSession:
         return True
 
     def _say(self, error: Exception) -> None:
-        """Keep the present snapshot and the error: another try would fail likewise."""
+        """Stay at the present snapshot and keep the error: a retry would fail, too."""
         self.arrived = True
         self.unshown = (
             f"this time cannot be shown, please report this: {error!r}; "

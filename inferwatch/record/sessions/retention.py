@@ -114,10 +114,7 @@ def _may_go(row: SessionRow) -> bool:
 
 
 def _too_old(row: SessionRow, limits: RetentionLimits, now_ns: int) -> str | None:
-    """Why a session is too old, judging by its end.
-
-    The time of a salvaged session may be unknown.
-    """
+    """``age`` if a session ended too long ago; None if not, or if that is unknown."""
     if limits.older_than_s is None or row.started_ns <= 0:
         return None
     ended_ns = row.ended_ns
@@ -127,7 +124,7 @@ def _too_old(row: SessionRow, limits: RetentionLimits, now_ns: int) -> str | Non
 
 
 def to_go(path: Path, limits: RetentionLimits) -> list[SessionToPrune]:
-    """The sessions of a file that are over the limits.
+    """The sessions of a file to be pruned under these limits.
 
     Raises:
         StorageError: the file cannot be read.
@@ -156,7 +153,7 @@ def set_limits() -> RetentionLimits | None:
 
 
 def prune_beside(path: Path, limits: RetentionLimits) -> Thread:
-    """Prune in a background thread; what it does not finish, the next one will."""
+    """Prune in a background thread; what remains is left to the next start."""
     thread = Thread(target=_prune, args=(path, limits), name="pruning", daemon=True)
     thread.start()
     return thread

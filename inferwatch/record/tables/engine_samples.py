@@ -115,7 +115,7 @@ def _zeros(layout: Layout) -> Groups:
 
 
 def _as_they_are(number: int) -> int:
-    """How many numbers at the start of a group are stored as they are."""
+    """How many numbers at a group's start are stored as values, not as changes."""
     return (0, LARGEST, 1)[min(number, 2)]
 
 
@@ -222,7 +222,7 @@ class EngineSampleTable(ReadingTable[EngineSample]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Readings, each rebuilt from the rows of its chain."""
+        """Samples, each rebuilt from its row and the rows it builds on."""
         layouts: dict[int, Layout | None] = {}
         chains: dict[Of, SampleChain] = {}
         base = None
@@ -251,7 +251,7 @@ class EngineSampleTable(ReadingTable[EngineSample]):
 
     @staticmethod
     def _values(sample: EngineSample) -> Iterator[Row]:
-        """Rows to export of values without a column: histograms, finish reasons."""
+        """Export rows of values without a column of their own, such as histograms."""
         about = (sample.t_ns, sample.rank)
         for way, count in sample.finished.items():
             yield *about, f"finished {way}", count, None, None
@@ -295,7 +295,7 @@ def _read_layout(
 
 
 def _stored_fields(layout: Layout, groups: Groups) -> dict[str, Any]:
-    """The fields stored in groups."""
+    """The fields of an EngineSample that are stored in groups of numbers."""
     model, finished, others, histograms = layout
     ended, family, *numbers = groups
     return {

@@ -356,7 +356,7 @@ def _summed(gaps: list[Any]) -> list[Any]:
 
 
 def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.Struct]:
-    """A Struct of some fields of a reading, to validate a blob that may be damaged."""
+    """A Struct of a reading's list fields, to validate a blob that may be damaged."""
     by_name = {field.name: field for field in msgspec.structs.fields(kind)}
     fields: list[Any] = [
         (name, by_name[name].type, msgspec.field(default_factory=list))
@@ -366,7 +366,7 @@ def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.S
 
 
 def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
-    """Blocks stored, each with its parent, and blocks removed."""
+    """Export rows: blocks stored, each with its parent, and blocks removed."""
     about = (events.t_ns, events.rank)
     for block in events.removed:
         yield *about, "removed", block, None
@@ -375,7 +375,7 @@ def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
 
 
 def _map_changes(blocks: BlockMap) -> Iterator[Row]:
-    """Content lost, requests gone, changed lists, content gained.
+    """Export rows: content lost, requests gone, changed lists, content gained.
 
     A list starts with the number of its blocks that are kept, followed by the new ones.
     """
