@@ -97,7 +97,7 @@ class HttpResponse:
         return b""
 
     def _one_chunk(self, data: bytes, at_ns: int) -> bool:
-        """Consume the bytes if they are exactly one chunk, as most are."""
+        """Consume the bytes if they are exactly one HTTP chunk, as most are."""
         start = data.find(b"\r\n") + 2
         if start == 1 or not (size := _size(data[: start - 2])):
             return False
@@ -107,7 +107,7 @@ class HttpResponse:
         return whole
 
     def _go_on(self, data: bytes, pieces: list[bytes]) -> int:
-        """Consume the rest of a chunk with its line end; returns its length."""
+        """Consume more of a begun HTTP chunk; returns how many bytes it took."""
         pieces.append(data[: max(self._left - 2, 0)])
         used = min(self._left, len(data))
         self._left -= used
@@ -179,7 +179,7 @@ def _decimal(text: bytes) -> int:
 
 
 def _size(line: bytes) -> int:
-    """The size of a chunk; extensions are ignored."""
+    """The size in the first line of an HTTP chunk; extensions are ignored."""
     try:
         size = int(line, 16)
     except ValueError:

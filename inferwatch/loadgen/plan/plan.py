@@ -235,7 +235,7 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
 
 
 def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
-    """Fields that do not apply to the plan's arrival process and would be ignored."""
+    """Conflicts of fields with an arrival process that would ignore them."""
     for field in FIELDS:
         is_set = getattr(plan, field.name) != field.default
         means = plan.arrivals in field.option.of

@@ -71,7 +71,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return periods * segments.total + segments.passed(into_s)
 
     def moments(self, arrivals: Floats) -> Floats:
-        """Times of ascending arrivals in seconds; those never due are cut off.
+        """Times in seconds of ascending arrival numbers; those never due are cut off.
 
         An arrival number is the integral of the rate and may be fractional.
         """

@@ -118,7 +118,7 @@ class Prompts:
         return self._heard(prompt, _PHASES[phase], number)
 
     def _repeated(self, phase: Phase, number: int) -> Prompt:
-        """With ``ask_again_after``, every other request repeats an earlier prompt."""
+        """A request's prompt; with ``ask_again_after``, every other one is a repeat."""
         after = self._plan.ask_again_after
         if not after or phase is not Phase.STEADY:
             return self._made(phase, number)
@@ -130,7 +130,7 @@ class Prompts:
         return prompt._replace(class_name=WARM if warm else COLD)
 
     def _heard(self, prompt: Prompt, kind: int, number: int) -> Prompt:
-        """The prompt, marked if its client is to hang up."""
+        """The prompt, marked if by chance its client is to hang up."""
         if not self._plan.hang_up:
             return prompt
         rng = np.random.default_rng([self._plan.seed, _HANG_UPS, kind, number])
@@ -165,7 +165,7 @@ class Prompts:
         return (self.make(phase, number) for number in count())
 
     def seen(self, row: TraceRow, number: int) -> Prompt:
-        """A prompt of a trace's request, with the same length and shared blocks."""
+        """A prompt for a trace's request, with the same length and shared blocks."""
         rng = np.random.default_rng([self._plan.seed, _TRACE, number])
         shared = [self._block(name) for name in row.blocks]
         ids = np.concatenate(shared) if shared else np.empty(0, np.int64)
@@ -248,7 +248,7 @@ class DatasetPrompts(Prompts):
         )
 
     def texts(self) -> Iterator[str]:
-        """Texts whose length should be known, in the order they are needed."""
+        """Texts whose length in tokens should be known, in the order of their use."""
         for number in range(len(self._rows)):
             row = self._row(Phase.STEADY, number)
             if not row.said and self._plan.endpoint is Api.COMPLETIONS:
@@ -257,13 +257,13 @@ class DatasetPrompts(Prompts):
                 yield from filter(None, row.answers)
 
     def _counted(self, row: DatasetRow) -> int | None:
-        """Tokens of the question; None for chats, whose template adds some."""
+        """Tokens of a row's question; None for chats, whose template adds some."""
         if self._plan.endpoint is Api.CHAT or row.said:
             return None
         return self._lengths.exact(row.questions[0])
 
     def _most(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
-        """The most tokens to generate for a question."""
+        """The most output tokens to request for one of a row's questions."""
         drawn = self._plan.output_tokens.draw(rng)
         if self._plan_decides:
             return drawn

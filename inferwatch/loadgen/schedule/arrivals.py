@@ -77,10 +77,9 @@ class ArrivalPace:
 def arrival_numbers(
     arrivals: Arrivals, *, seed: int, burstiness: float = 1.0
 ) -> Iterator[Floats]:
-    """Numbers of a process's arrivals at a rate of one, in blocks, without end.
+    """Arrivals of a process in units of its mean gap, in blocks, without end.
 
-    Gaps are drawn in units of the mean gap, so the rate stretches a seed's pattern
-    without changing it.
+    So the rate stretches a seed's pattern without changing it.
     """
     rng = np.random.default_rng([seed, 0])
     reached = 0.0
@@ -93,7 +92,7 @@ def arrival_numbers(
 def counted_numbers(
     arrivals: Arrivals, count: int, *, seed: int, burstiness: float = 1.0
 ) -> Floats:
-    """Exactly ``count`` arrivals, which take exactly their mean time.
+    """Exactly ``count`` arrivals in units of the mean gap, spread over ``count`` units.
 
     The gaps of a seed are scaled by a few percent to correct their total, so that
     number and duration are both as requested.
@@ -138,7 +137,7 @@ def burst_times(every_s: float) -> Iterator[int]:
 
 
 def _gaps(arrivals: Arrivals, rng: np.random.Generator, burstiness: float) -> Floats:
-    """Gaps with a mean of one."""
+    """Random gaps between arrivals, with a mean of one."""
     if arrivals is Arrivals.CONSTANT:
         return np.ones(BLOCK)
     if arrivals is Arrivals.GAMMA:

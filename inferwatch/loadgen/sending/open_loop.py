@@ -170,7 +170,7 @@ class OpenLoop:
         self._timer.wake()
 
     async def _slot(self, exchange: Exchange) -> None:
-        """Wait while too many are in flight; requests due meanwhile are held back."""
+        """Wait while too many are in flight, and count the requests this delays."""
         is_held_back = exchange.call.intended_ns < self._held_until_ns
         if self._slots.locked():
             await self._slots.acquire()

@@ -142,14 +142,14 @@ class OpenRun:
         return f"{_given(self._plan).rate_at(0):.2f}"
 
     def _when(self, now_ns: int) -> str:
-        """When a change takes effect: never during the warm-up."""
+        """Text that says when a change takes effect: not before the warm-up's end."""
         begun = self._loop is not None
         if begun and now_ns - self._start_ns >= warmup_of(self._plan):
             return ""
         return ", from the end of the warm-up" if self._plan.warmup_s else ""
 
     async def _rates(self, prompts: Prompts) -> RateSeries:
-        """The given rates, else a fraction of the rate measured by the warm-up."""
+        """The plan's rates, else a fraction of the rate measured by the warm-up."""
         plan, context = self._plan, self._context
         if not plan.measures_rate:
             return _given(plan)
@@ -191,7 +191,7 @@ class OpenRun:
 
 
 def _given(plan: LoadPlan) -> RateSeries:
-    """The rate of a plan that does not measure it."""
+    """The rates of a plan that gives them, so that they need not be measured."""
     return plan.rates or flat(plan.rate_per_s or _mean_rate(plan))
 
 
@@ -244,7 +244,7 @@ class ClosedRun:
 async def _or_until(
     users: asyncio.Task[None], begin_ns: int, duration_s: float | None
 ) -> None:
-    """Wait for the users to end, or for the end of their time."""
+    """Wait until all users have ended or the duration is over."""
     if duration_s is None:
         await asyncio.wait([users])
         return
@@ -310,7 +310,7 @@ class LoadRunner:
         return plan.request_timeout_s + 1 if plan.drain_s is None else plan.drain_s
 
     async def _set_out(self) -> Prompts:
-        """Do everything that can be done before the first request."""
+        """Prepare prompts and transport, and start sampling; no request is sent."""
         plan, context = self._plan, self._context
         prompts, form = await prompts_of(plan)
         kind = context.transport.kind

@@ -158,7 +158,7 @@ class TruthServer:
             self._next(connection)
 
     def _next(self, connection: TruthConnection) -> None:
-        """Start the next request if it has arrived."""
+        """Respond to the connection's next request, if it has arrived."""
         request = connection.request()
         if request is None:
             return
@@ -273,7 +273,7 @@ class TruthServer:
         self._go_on(connection, alive=connection.flush())
 
     def _go_on(self, connection: TruthConnection, *, alive: bool) -> None:
-        """After a send: close if disconnected, wait if the client is slow."""
+        """After a send: close a lost connection, or wait until a slow client reads."""
         if not alive:
             self._close(connection)
         elif connection.going:
