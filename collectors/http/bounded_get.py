@@ -155,7 +155,7 @@ async def _follow(
 
 
 def _redirect(url: httpx.URL, location: str) -> str:
-    """The path to request next.
+    """The path to request after a redirect.
 
     Raises:
         NoAnswerError: it leads to another host, port or scheme.

@@ -136,7 +136,7 @@ class ServerProbe:
             await stream.close()
 
     async def _connected(self) -> ProbeStream:
-        """A stream of the probe.
+        """A stream connected to the server's probe.
 
         Raises:
             SourceNeverCameError: there is none yet.

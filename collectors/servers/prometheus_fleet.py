@@ -233,7 +233,7 @@ class Fleet:
                             scrape.append((one, number))
 
     def readings(self, now: ServerTime, clock: SessionClock) -> list[AnyReading]:
-        """Readings of this look, oldest first."""
+        """Readings from the latest queries, oldest first."""
         readings = [
             reading
             for engine in self.engines.values()
@@ -248,7 +248,7 @@ class Fleet:
                 yield Contact(source=engine.source, t_ns=t_ns, answers=False, why=why)
 
     def _meet(self, series: Sequence[ScrapedSeries]) -> None:
-        """Find the owners of new series."""
+        """Find the engine that each new series belongs to."""
         unknown = [each for each in series if each.key not in self._owners]
         if not unknown:
             return

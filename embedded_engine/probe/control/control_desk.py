@@ -137,7 +137,7 @@ class ControlDesk:
 
 
 def _requested_limits(request: LimitRequest, now: LiveLimits) -> tuple[int, int]:
-    """The requested limits; those not given stay the same."""
+    """The limits a request asks for; those it does not mention stay as they are."""
     seqs, tokens = request.max_num_seqs, request.max_num_batched_tokens
     return (
         now.max_num_seqs if seqs is None else seqs,

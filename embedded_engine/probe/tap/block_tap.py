@@ -78,7 +78,7 @@ class BlockTap:
 
     @property
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return self._hooks
 
     def lacks(self, name: str) -> None:
@@ -108,7 +108,7 @@ class BlockTap:
         self.hears_ends = ends
 
     def stop(self) -> None:
-        """Stop recording, at no further cost."""
+        """Stop recording changes, so that the hooks cost nothing."""
         self.due_ns, self.hears_ends = NEVER, False
         for hook in self._hooks.values():
             hook.after = None

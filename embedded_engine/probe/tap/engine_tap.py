@@ -151,12 +151,12 @@ class PrefillTracker:
         self._lost: dict[str, int] = {}
 
     def preempted(self, request_id: str, computed: int) -> None:
-        """A request was preempted and lost its computed tokens."""
+        """Take note of a preempted request, which lost its computed tokens."""
         self.prefilling.discard(request_id)
         self._lost[request_id] = max(computed, self._lost.get(request_id, 0))
 
     def ended(self, request_id: str) -> None:
-        """A request finished."""
+        """Forget a request that finished."""
         self.prefilling.discard(request_id)
         self._lost.pop(request_id, None)
 

@@ -35,7 +35,7 @@ class GroupHeaderHook:
         self._name = header.lower().encode("latin-1")
 
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return {"asked": Hook(before=self._asked)}
 
     def _asked(self, _: Vllm, given: Given, __: int) -> None:
@@ -213,7 +213,7 @@ class FrontTap:
         self._reason = AttributeReader("EngineCoreOutput", names.OUTPUT_REASON, missing)
 
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return {
             "add": Hook(self._added),
             "process": Hook(self._processed),

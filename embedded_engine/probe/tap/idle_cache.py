@@ -30,7 +30,7 @@ class IdleCache:
         """The number, to be capped by the number of free blocks; None when unknown."""
 
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return {
             "last": Hook(after=self._freed_last, before=self._settle),
             "first": Hook(before=self._settle),

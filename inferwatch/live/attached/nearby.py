@@ -37,7 +37,7 @@ class NearbyEngine:
 
     @property
     def place(self) -> str:
-        """The address without ``http://``."""
+        """The engine's address without ``http://``."""
         return self.address.removeprefix("http://")
 
 

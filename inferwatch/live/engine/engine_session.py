@@ -206,7 +206,7 @@ class EngineSession(Watch):
 
     @property
     def came_up(self) -> bool:
-        """Whether an engine has ever answered: else there is nothing to sum up."""
+        """Whether an engine has ever answered; if not, there is nothing to sum up."""
         return self._supervisor.came_up
 
     @property

@@ -144,8 +144,8 @@ class WatchedLoadDesk:
     def must_name_host(self) -> str | None:
         """The host name that the user must type before a load; None when not needed.
 
-        It is needed for a server of somebody else, and for one that we serve if it
-        works or just worked for others.
+        It is needed for a server of somebody else, and for our own while it works, or
+        just worked, for others.
         """
         if self._target is not None and self._target.host is not None:
             return self._target.host

@@ -73,7 +73,7 @@ class GpuNumbers:
             self.gauges.clear()
 
     def sample(self, sample: GpuSample) -> None:
-        """Take the values that a sample has."""
+        """Update the gauges that the sample has values for."""
         for name in GPU_FIELDS:
             value = getattr(sample, name)
             if value is not None and isfinite(value):

@@ -181,11 +181,11 @@ class ErrorResponse:
 
     @property
     def complete(self) -> bool:
-        """Whether the rest need not be read."""
+        """Whether enough of the body was read to find the error message."""
         return len(self._beginning) >= KEPT_BYTES
 
     def read(self, data: bytes) -> None:
-        """Take a piece of the body."""
+        """Take a piece of the response's body."""
         self._beginning += data[: KEPT_BYTES - len(self._beginning)]
 
     def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:

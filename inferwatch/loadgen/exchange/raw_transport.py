@@ -189,7 +189,7 @@ class Connection:
 
 
 def _established(sock: socket.socket) -> bool:
-    """Whether the connection is established, which local ones are immediately."""
+    """Whether a socket is connected, as local ones are at once."""
     try:
         sock.getpeername()
     except OSError:

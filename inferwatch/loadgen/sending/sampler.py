@@ -135,7 +135,7 @@ class Sampler:
             self._whole.count(call)
 
     async def run(self) -> None:
-        """Report each second until cancelled."""
+        """Report a sample each second until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             self._report(final=False)

@@ -215,7 +215,7 @@ class ResponseScript:
     def _raw(
         self, data: bytes, due_ns: int = 0, *, tokens: int = 0
     ) -> Iterator[ScheduledBytes]:
-        """One HTTP chunk, or one per byte."""
+        """Yield data as one HTTP chunk, or as one per byte in the bytewise variant."""
         step = 1 if self._variant == "bytewise" else len(data)
         for start in range(0, len(data), step):
             chunk = _chunk(data[start : start + step])

@@ -189,12 +189,12 @@ class KeptReadings:
 
     @property
     def keep_s(self) -> float:
-        """Wanted time span."""
+        """Time span, in seconds, for which readings should be kept."""
         return self._keep_ns / NS_PER_S
 
     @property
     def covered_s(self) -> float:
-        """Time span actually kept."""
+        """Time span, in seconds, of the readings that are kept."""
         return (self.latest_ns - self.since_ns) / NS_PER_S
 
     def contents(self, as_of_ns: int) -> tuple[int, Iterator[AnyReading]]:

@@ -27,12 +27,12 @@ RECORDS = "profile_export.jsonl"
 
 
 def is_aiperf_record(document: object) -> bool:
-    """Whether this is a line of aiperf's requests."""
+    """Whether a document is a request in aiperf's list of requests."""
     return isinstance(document, dict) and {"metadata", "metrics"} <= document.keys()
 
 
 def is_aiperf_summary(document: object) -> bool:
-    """Whether this is aiperf's summary, a file in the folder of the requests."""
+    """Whether a document is aiperf's summary, whose folder also holds the requests."""
     return isinstance(document, dict) and "aiperf_version" in document
 
 

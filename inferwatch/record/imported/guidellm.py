@@ -25,7 +25,7 @@ KINDS = {"successful": None, "errored": "error", "incomplete": "aborted"}
 
 
 def is_guidellm(document: object) -> bool:
-    """Whether this is a report of guidellm, of whatever version."""
+    """Whether a document is a report of guidellm, of whatever version."""
     if not isinstance(document, dict) or "benchmarks" not in document:
         return False
     return "guidellm_version" in (document.get("metadata") or {})

@@ -221,7 +221,7 @@ def _note(text: str) -> Note:
 
 
 def _requests(run: ImportedRun, run_id: str) -> Iterator[AnyReading]:
-    """The readings of requests, as they ended: token times, then the record."""
+    """The token times and record of each request, in the order requests ended."""
     start_ns = run.first_ns  # which looks at all of them
     numbered = enumerate(sorted(run.requests, key=lambda request: request.due_ns))
     for index, request in sorted(numbered, key=lambda each: each[1].latest_ns):

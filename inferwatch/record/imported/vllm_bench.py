@@ -27,12 +27,12 @@ OURS = "TTFT: from the due time, as inferwatch counts it, to the first token"
 
 
 def is_vllm_bench(document: object) -> bool:
-    """Whether this is a result of vllm bench, detailed or not."""
+    """Whether a document is a result of vllm bench, detailed or not."""
     return isinstance(document, dict) and {"completed", "model_id"} <= document.keys()
 
 
 def read_vllm_bench(document: Mapping[str, Any]) -> list[ImportedRun]:
-    """The one run of the file.
+    """The file's only run.
 
     Raises:
         UnreadableResultError: it has sums only, or arrays of unequal length.

@@ -85,8 +85,9 @@ def choose(
 ) -> list[SessionToPrune]:
     """The sessions to prune, oldest first.
 
-    Those over age, then the oldest until the rest is small enough, those in the bin
-    first. Sessions that are or may be being recorded, or are tagged ``keep``, stay.
+    Those that are too old; then, until the rest is small enough, those in the bin and
+    after them the oldest. Sessions that are, or may be, being recorded stay, as do
+    those tagged ``keep``.
     """
     may_go = [row for row in rows if _may_go(row)]
     may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns, row.session))
