@@ -116,7 +116,7 @@ class ClockRelation:
 
     @property
     def offset_ns(self) -> int:
-        """Our clock minus theirs; 0 between processes of one host."""
+        """Our clock minus the other host's; 0 between processes of one host."""
         if self._used is not None:
             return self._used
         if self._least is None:

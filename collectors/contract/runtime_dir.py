@@ -95,7 +95,7 @@ def agent_path() -> Path:
 
 
 def hand_over(path: Path) -> None:
-    """Let the owner or group of a socket's directory connect to it."""
+    """Let the owner or group of a socket's directory connect to the socket."""
     place = path.parent.stat()
     with suppress(OSError):  # otherwise only we can connect
         # Someone may have replaced it by a link: only a socket is changed.

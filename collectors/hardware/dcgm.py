@@ -500,7 +500,7 @@ def _sample(gpu: DcgmGpu, followed: _Followed, part: DcgmScope, t_ns: int) -> Gp
 
 
 def _completed(info: GpuInfo, gpu: DcgmGpu, t_ns: int) -> GpuInfo:
-    """NVML's GpuInfo without those missing values that DCGM provides."""
+    """NVML's GpuInfo, with fewer values missing where DCGM provides them."""
     missing = {
         name: why_missing(gpu, name, AVERAGES[name]) if name in AVERAGES else why
         for name, why in info.missing.items()

@@ -252,7 +252,7 @@ class NvmlSource:
         return self.probe()
 
     def _shut(self) -> None:
-        """Close NVML, keeping its GPUs as lost ones."""
+        """Close NVML, and count its GPUs as lost."""
         now_ns = self._now_ns()
         self._lost |= {each.uuid: LostGpu(each.info, now_ns) for each in self._every()}
         self.close()
@@ -379,7 +379,7 @@ class NvmlSource:
         return readings
 
     def _look_for_lost(self) -> list[AnyReading]:
-        """GPUs that answer again, or for the first time."""
+        """Readings of GPUs that answer again, or for the first time."""
         now_ns = self._now_ns()
         readings: list[AnyReading] = []
         for uuid, lost in list(self._lost.items()):

@@ -435,7 +435,7 @@ def _short(text: str) -> str:
 
 
 def _places(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
-    """Every series name of a family, with where its values belong."""
+    """Every series name of a family, with the field that its values belong to."""
     yield STARTED, _Place("started")
     for name in family.info:
         yield name, _Place("info")

@@ -295,7 +295,7 @@ class SenderClock:
         self._least_lag_ns: int | None = None
 
     def hear(self, ended_ns: int, now_ns: int) -> None:
-        """Take the end of a span by its sender's clock, and the time of receipt."""
+        """Compare a span's end, by its sender's clock, with the time of receipt."""
         lag_ns = now_ns - ended_ns
         if self._least_lag_ns is None or lag_ns < self._least_lag_ns:
             self._least_lag_ns = lag_ns

@@ -123,7 +123,7 @@ class ServerScraper:
         self._distant = DistantClock()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Samples, and changes of anything else, until closed.
+        """The samples of each scrape, and changes of anything else, until closed.
 
         Raises:
             CollectorError: no client can be created for the server.
@@ -434,7 +434,7 @@ def _is_page(answer: TimedResponse) -> bool:
 
 
 def _answers(error: NoAnswerError) -> bool:
-    """Whether the server responded, if not usefully."""
+    """Whether the server responded to a request that failed."""
     return error.status is not None and error.status not in NOBODY_BEHIND
 
 

@@ -205,7 +205,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _parent() -> dict[str, str]:
-    """Identify us to the parent watchdog by PID and start time: PIDs are reused."""
+    """Variables by which the parent watchdog knows us: PID and start time."""
     pid = os.getpid()
     return {
         "INFERWATCH_PARENT_PID": str(pid),

@@ -86,7 +86,7 @@ class StartupProgress:
 async def follow(
     pipe: StartupPipe, engine_id: str, client: httpx.AsyncClient, on_stage: OnStage
 ) -> None:
-    """Return once the server is healthy; its death is noticed elsewhere."""
+    """Report the stages of a start, and return once the server is healthy."""
     progress = StartupProgress(pipe, engine_id, on_stage)
     listening = asyncio.create_task(progress.listen())
     try:
@@ -153,7 +153,7 @@ def _if_the_hubs_is_meant(name: str) -> str:
 
 
 def _did_you_mean(path: Path) -> str:
-    """The most similar name in the same directory."""
+    """Text that suggests the most similar name in the directory; empty without one."""
     with suppress(OSError):
         names = sorted(each.name for each in path.parent.iterdir())
         for like in get_close_matches(path.name, names, 1):
@@ -232,7 +232,7 @@ class _Models(msgspec.Struct):
 
 
 def connect(file: EngineFile) -> httpx.AsyncClient:
-    """A client for that server, without proxies."""
+    """An HTTP client for the engine's server, without proxies."""
     own = file.url is not None and file.url.startswith("https:")
     return http_client(
         file.url or "http://localhost",

@@ -154,7 +154,7 @@ class Probe:
         )
 
     def beat(self) -> Iterable[AnyReading]:
-        """Check the fuse and return totals, with an API server's event loop lag."""
+        """Check what the probe costs; return totals, with an API server's loop lag."""
         story, front = self._story, self._front
         if story is not None:
             self.fuse.check(story.steps, story.members)

@@ -78,11 +78,11 @@ class Watch(ABC):
     @property
     @abstractmethod
     def failure(self) -> str | None:
-        """Why nothing answers, fit to show; None while something does."""
+        """Why nothing answers, as text for users; None while something does."""
 
     @property
     def faults(self) -> list[str]:
-        """Faults of inferwatch itself that ended nothing, fit to show."""
+        """Faults of inferwatch that did not end the session, as text for users."""
         return self._session.faults
 
     @property
@@ -115,7 +115,7 @@ class Watch(ABC):
 
     @abstractmethod
     def _work(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the work from start to end besides collectors and ticks."""
+        """Return coroutines to run all the time, besides collectors and ticks."""
 
     @abstractmethod
     async def _wind_down(self) -> None:
@@ -141,16 +141,16 @@ class Watch(ABC):
 
     @property
     def can_stop(self) -> bool:
-        """Whether what is watched is ours to stop."""
+        """Whether we may stop the engine that is watched."""
         return False
 
     @abstractmethod
     async def restart(self) -> None:
-        """Start what is lost again, if we can."""
+        """Start a lost engine again, if we can."""
 
     @abstractmethod
     async def stop_engine(self) -> None:
-        """Stop what is watched, if it is ours."""
+        """Stop the engine that is watched, if we may."""
 
     @property
     def no_log(self) -> str:

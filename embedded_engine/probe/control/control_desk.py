@@ -69,7 +69,7 @@ class ControlDesk:
 
     @property
     def due_in_s(self) -> float | None:
-        """Seconds until ``look`` has to be called; None: not at all."""
+        """Seconds until ``look`` has to be called; None while it need not be."""
         if self._due_ns is None:
             return None
         return max(0, self._due_ns - self._now_ns()) / NS_PER_S

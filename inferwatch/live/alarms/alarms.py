@@ -212,7 +212,7 @@ class WatchedRule:
         self.holds, self._held_count = False, 0
 
     def may_tell(self, now_ns: int, every_ns: int) -> bool:
-        """Return whether an alert is due; if not, count the firing as silent."""
+        """Return whether an alert is due; if not, count it as one that was not sent."""
         if self.last_alert_ns is not None and now_ns - self.last_alert_ns < every_ns:
             self.silent += 1
             return False
@@ -259,7 +259,7 @@ class Alarms:
             await self._on_alert.close()
 
     def look(self, now: Snapshot) -> Recorder | None:
-        """Evaluate all rules and act on them; return a recorder to be closed."""
+        """Evaluate all rules and act on them; return a recorder to close, if any."""
         for each in () if now.catching_up else self.rules:
             judged = each.look(now)
             if judged is not None:

@@ -115,7 +115,7 @@ class EngineSupervisor:
         self.live.set()
 
     async def _await_probe(self) -> None:
-        """Wait for EngineCore's probe before any load, so that none goes unseen."""
+        """Wait for EngineCore's probe before any load, so that it sees all requests."""
         deadline_ns = self._session.now_ns() + PROBE_WAIT_NS
         while not self._session.snapshot().engines:
             if self._session.now_ns() > deadline_ns:
@@ -136,7 +136,7 @@ class EngineSupervisor:
         await pump
 
     async def _pump(self, stream: ProbeStream) -> None:
-        """Take the readings of the probe; the user of the engine hears each first."""
+        """Take the readings of the probe, passing each to the engine's user first."""
         try:
             async for batch in stream.batches():
                 for reading in batch:
@@ -261,7 +261,7 @@ class EngineSession(Watch):
         await self._limit_desk.close()
 
     def _endpoints(self) -> list[Endpoint]:
-        """Return where the engine listens; nothing while none answers."""
+        """Return the engine's endpoint; nothing while no engine answers."""
         engine = self._supervisor.engine
         return [engine.endpoint] if engine and self.live.is_set() else []
 

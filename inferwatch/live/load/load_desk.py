@@ -48,7 +48,7 @@ class LoadTarget:
         return cls(url=endpoint.url, uds=endpoint.uds, model=endpoint.model)
 
     def aimed(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan as that of a new run on this target."""
+        """Return a copy of the plan, for a new run on this target."""
         return msgspec.structs.replace(
             plan,
             run_id=new_run_id(),

@@ -67,7 +67,7 @@ class RecordOpener:
 
     @property
     def unavailable(self) -> str | None:
-        """Why the record cannot be opened, fit to show; None when it can be."""
+        """Why the record cannot be opened, as text for users; None when it can be."""
         record = self._pipeline.record
         if record is None:
             return "this session is not recorded: you can pause here, but not go back"
@@ -294,14 +294,14 @@ class LivePlayback:
             self._record.player.playback.set_speed(self.speed)
 
     async def seek(self, t_ns: int) -> None:
-        """Show a moment of the past; one close to now goes live."""
+        """Show a moment of the past, or go live if it is close to now."""
         if t_ns > self._clock.now_ns() - NEAR_NS:
             self._let_go()
         else:
             await self._go(lambda playback: playback.seek(t_ns))
 
     async def step(self, count: int) -> None:
-        """Pause and move by engine steps, back when negative."""
+        """Pause and move by a number of engine steps, back if it is negative."""
         await self._go(lambda playback: playback.step(count))
 
     async def go_live(self) -> None:
@@ -329,7 +329,7 @@ class LivePlayback:
 
     @property
     def _elsewhere(self) -> Playback | None:
-        """The playback that shows another moment than the paused one."""
+        """The record's playback; None while the paused moment is shown."""
         player = self._record.player
         return player.playback if player is not None and self._moved else None
 

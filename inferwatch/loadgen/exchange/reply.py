@@ -276,7 +276,7 @@ class Reply:
         )
 
     def end(self) -> None:
-        """Finish after the stream ended properly.
+        """Finish decoding, as the stream ended properly.
 
         Raises:
             SseError, NotAnEventError: the stream was malformed.

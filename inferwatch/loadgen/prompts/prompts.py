@@ -223,7 +223,7 @@ class DatasetPrompts(Prompts):
         self._plan_decides = plan.output_tokens != OUTPUT_TOKENS
 
     def _made(self, phase: Phase, number: int) -> Prompt:
-        """The prompt of request ``number``; the warm-up starts at the other end."""
+        """The prompt of request ``number``; the warm-up takes rows in reverse order."""
         row = self._row(phase, number)
         warm = phase is Phase.WARMUP
         rng = np.random.default_rng([self._plan.seed, _LENGTHS, warm, number])

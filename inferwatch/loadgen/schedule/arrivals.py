@@ -64,7 +64,7 @@ class ArrivalPace:
         return np.rint(np.concatenate(moments) * NS_PER_S).astype(np.int64)
 
     def _shares(self, arrivals: Floats) -> list[tuple[_Piece, Floats]]:
-        """Assign arrivals to pieces, leaving out pieces without any."""
+        """Split ascending arrivals by the rate that applies to them."""
         if not len(arrivals):
             return []
         starts = [piece.passed for piece in self._pieces]
@@ -123,7 +123,7 @@ def counted_times(
     seed: int,
     burstiness: float = 1.0,
 ) -> NDArray[np.int64]:
-    """Exactly ``count`` intended times, which take exactly their mean time."""
+    """Exactly ``count`` intended times in ns, over their mean duration."""
     numbers = counted_numbers(arrivals, count, seed=seed, burstiness=burstiness)
     return ArrivalPace(rates).due_ns(numbers)
 

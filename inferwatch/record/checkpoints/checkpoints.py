@@ -86,7 +86,7 @@ class Checkpoints:
 
     @classmethod
     def open(cls, path: Path, *, to_write: bool) -> Self:
-        """Open the file.
+        """Open a file of checkpoints.
 
         Raises:
             OSError, sqlite3.Error: there is none, or it cannot be opened.

@@ -140,7 +140,7 @@ def _arithmetic() -> str:
 
 
 def digest_of(*sources: Traversable) -> str:
-    """Digest of all modules except the wording: changes with the arithmetic."""
+    """Digest of modules without their wording: it changes with the arithmetic only."""
     digest = blake2b(digest_size=8)
     for source in sources:
         for module in _modules(source):

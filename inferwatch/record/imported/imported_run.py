@@ -72,7 +72,7 @@ class LoadShape:
 
     @property
     def text(self) -> str:
-        """The shape in a few words, fit to show."""
+        """The shape in a few words, as text for users."""
         if self.arrivals is Arrivals.CLOSED:
             return f"{self.concurrency} at once"
         return f"{self.rate_per_s:g} requests/s, {self.arrivals}"

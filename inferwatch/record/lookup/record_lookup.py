@@ -140,7 +140,7 @@ class RecordLookup:
         return self._steps_of(parameters)
 
     def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
-        """The latest steps that ended up to a time, by their end."""
+        """The latest steps that ended up to a time, in order of their end."""
         if source not in self._numbers:
             return []
         _, last = self._ordinals(IN_STEPS, t_ns, t_ns)

@@ -156,7 +156,7 @@ class SeekableSession:
             self._connection.close()
 
     def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Return the snapshot here; while seeking, the last one that was taken."""
+        """Return the snapshot at the position; while seeking, the last one taken."""
         self._query = query
         if query not in self._snapshots and self._seeking.acquire(blocking=False):
             try:
@@ -175,13 +175,13 @@ class SeekableSession:
         return self._state.model.snapshot(self.position_ns, query)
 
     def seek(self, t_ns: int, overtaken: Callable[[], bool]) -> bool:
-        """Seek to a moment; return False when overtaken."""
+        """Seek to a moment; return False if ``overtaken`` ended that."""
         t_ns = min(max(t_ns, 0), self.end_ns)
         with self._seeking:
             return self._go(SeekTarget(t_ns=t_ns), overtaken)
 
     def step(self, count: int, overtaken: Callable[[], bool]) -> bool:
-        """Move by engine steps; stay where there are no more."""
+        """Move by a number of engine steps; stay where there are no more."""
         with self._seeking:
             try:
                 ordinal = self._ordinal_of(count)

@@ -212,7 +212,7 @@ class HostSampleTable(ReadingTable[HostSample]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Processes are queried per sample, since samples are a second apart."""
+        """Samples, each with its processes by a query of its own, as they are rare."""
         samples = connection.execute(self.SELECT, (session, after.ordinal))
         for ordinal, source, *values in samples:
             rows = connection.execute(self.SELECT_PROCESSES, (session, ordinal))
@@ -229,7 +229,7 @@ def _gaps(blob: bytes) -> list[int]:
 
 
 def _chunks(times: TokenTimes) -> Iterator[Row]:
-    """Arrival time of each chunk of a client request."""
+    """Export rows: the arrival time of each chunk of a client request."""
     t_ns = times.first_ns
     for chunk, gap_ns in enumerate((0, *times.gaps_ns)):
         t_ns += gap_ns
@@ -395,7 +395,7 @@ def _map_changes(blocks: BlockMap) -> Iterator[Row]:
 
 
 def _content(blocks: PromptBlocks) -> Iterator[Row]:
-    """The hash of each block of a request."""
+    """Export rows: the hash of each block of a request."""
     places = blocks.places or range(len(blocks.hashes))
     for place, content in zip(places, blocks.hashes, strict=False):
         yield blocks.t_ns, blocks.rank, blocks.ordinal, place, content

@@ -92,7 +92,7 @@ def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
 
 
 def _members(step: Step) -> Iterator[Row]:
-    """Members of a step as rows: the engine's token times."""
+    """Export rows: the members of a step, with the engine's token times."""
     about = (step.rank, step.index, step.end_ns)
     preempted = {*step.preempted}
     present = zip(step.members, step.scheduled, step.produced, strict=True)
