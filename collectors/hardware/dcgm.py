@@ -276,7 +276,7 @@ class DcgmScraper:
         self._failures = 0
         half_ns = (answer.began_ns - answer.sent_ns) // 2
         t_ns = answer.sent_ns + half_ns - self._clock.start_ns
-        return [*self._came(gpus, t_ns), *self._news(gpus, t_ns)]
+        return [*self._note_answer(gpus, t_ns), *self._news(gpus, t_ns)]
 
     async def _read(self, answer: TimedResponse) -> list[DcgmGpu]:
         text = answer.text
@@ -315,7 +315,7 @@ class DcgmScraper:
         self._measured.release(sources, self)
         return readings
 
-    def _came(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
+    def _note_answer(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
         """Note once that the exporter answers, and once that its interval is long."""
         notes: list[AnyReading] = []
         if not self._answered or self._told_lost:

@@ -170,7 +170,7 @@ class NvmlSource:
         for gpu in self._every():
             if self._reads(gpu):
                 yield self._read_one(gpu, due)
-                self._heed(gpu)
+                self._handle_errors(gpu)
 
     def close(self) -> None:
         """Free all GPM samples, then shut NVML down; safe to call twice."""
@@ -274,7 +274,7 @@ class NvmlSource:
             return [*readings, *self._none([each.info for each in gpus], count)]
         if self._selection.unclear:
             readings.append(self._note(self._selection.unclear))
-        return [*readings, *self._welcome()]
+        return [*readings, *self._report_gpus()]
 
     def _none(self, infos: list[GpuInfo], count: int) -> list[AnyReading]:
         """Close NVML and report why there is no GPU to read."""
@@ -287,7 +287,7 @@ class NvmlSource:
             because = f"no GPU can be opened: {because}"
         return self._say_absent(because)
 
-    def _welcome(self) -> list[AnyReading]:
+    def _report_gpus(self) -> list[AnyReading]:
         """Report all GPUs read from now on, and those that did not return."""
         readings: list[AnyReading] = [each.info for each in self._gpus.values()]
         if self._absent_because is not None and self._lost:
@@ -423,7 +423,7 @@ class NvmlSource:
         text = f"{_called(gpu.info)} answers again"
         return [self._note(text, gpu.uuid), gpu.info, *self._scan(gpu)]
 
-    def _heed(self, gpu: NvmlGpu) -> None:
+    def _handle_errors(self, gpu: NvmlGpu) -> None:
         """Stop using what caused the NVML errors of the GPU's last read."""
         codes = gpu.codes()
         self._moved |= INVALID_ARGUMENT in codes and gpu.place is not None
@@ -464,13 +464,13 @@ class NvmlSource:
         for each in stale:
             each.close()
         self._slices[gpu.uuid] = now
-        if gpu.has_mig and self._harms(gpu.info):
+        if gpu.has_mig and self._gpm_breaks_slices(gpu.info):
             for each in (gpu, *now.values()):
                 each.stop_counters(COUNTERS_HARM)
         removed = [each.lost(SLICE_GONE) for each in stale if each.uuid not in now]
         return [*removed, *(now[name].info for name in now if name not in before)]
 
-    def _harms(self, info: GpuInfo) -> bool:
+    def _gpm_breaks_slices(self, info: GpuInfo) -> bool:
         """Whether GPM makes other readings of MIG slices fail with this driver."""
         major = (info.driver or "").partition(".")[0]
         old = major.isdecimal() and int(major) < COUNTERS_NEED_DRIVER

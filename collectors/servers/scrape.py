@@ -316,7 +316,7 @@ class ServerScraper:
         last, trip_ns = self._last_contact, min(self._round_trips, default=None)
         if last is not None and not restarted:
             same = (last.answers, last.why) == (answers, why)
-            if same and _alike(last.round_trip_ns, trip_ns):
+            if same and _is_similar(last.round_trip_ns, trip_ns):
                 return []
         if not answers:
             self._life.info_due_ns = 0
@@ -421,7 +421,7 @@ class ServerScraper:
             raise NoAnswerError(why, answer.status) from error
 
 
-def _alike(one: int | None, other: int | None) -> bool:
+def _is_similar(one: int | None, other: int | None) -> bool:
     """Whether two round-trip times are close enough not to be reported again."""
     if one is None or other is None:
         return one is other

@@ -217,7 +217,11 @@ class AttachedSession(Watch):
             if server.slo:
                 slo = WatchedSlo(t_ns=monotonic_ns(), slo=server.slo)
                 self._session.take(slo, source=server.source)
-        return [self._settle(), self._elsewhere.run(), self._look_at_this_host()]
+        return [
+            self._settle_in_time(),
+            self._elsewhere.run(),
+            self._look_at_this_host(),
+        ]
 
     async def _wind_down(self) -> None:
         await self._limit_desk.close()
@@ -317,7 +321,7 @@ class AttachedSession(Watch):
         if isinstance(reading, Contact):
             self._contact(reading)
         elif isinstance(reading, EngineSample):
-            self._read(reading)
+            self._note_sample(reading)
         elif isinstance(reading, ServerInfo) and reading.models:
             self._models[reading.source] = reading.models[0]
             self._aim()
@@ -328,7 +332,7 @@ class AttachedSession(Watch):
         self._session.measured.hear(reading)
         self._desk.hear(reading)
 
-    def _read(self, sample: EngineSample) -> None:
+    def _note_sample(self, sample: EngineSample) -> None:
         """Note that a server's rates are known once it was sampled twice."""
         if self._settled.is_set():
             return  # called for each sample, hundreds a second
@@ -346,7 +350,7 @@ class AttachedSession(Watch):
         ):
             self._settled.set()
 
-    async def _settle(self) -> None:
+    async def _settle_in_time(self) -> None:
         """Set ``settled`` after a while even if some server offers no samples."""
         await self._begun.wait()
         await asyncio.sleep(SETTLES_S)

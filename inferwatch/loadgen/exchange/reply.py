@@ -358,14 +358,14 @@ class Reply:
         elif not chunk.choices and chunk.usage is None:
             self._error = error_message(data) or self._error
         if chunk.usage is not None:
-            brought = self._brought(chunk.usage)
+            brought = self._tokens_in(chunk.usage)
             self._take_usage(chunk, chunk.usage)
         for choice in chunk.choices:
             self._take_choice(choice, at_ns, brought)
             if self._looks:
-                self._look(choice, at_ns)
+                self._note_start(choice, at_ns)
 
-    def _brought(self, usage: Usage) -> int | None:
+    def _tokens_in(self, usage: Usage) -> int | None:
         """Tokens in this chunk, by the server's running count; None in the first."""
         if self.output_tokens is None:
             return None
@@ -392,7 +392,7 @@ class Reply:
         elif brought is None:
             self._blank_ns.append(at_ns)
 
-    def _look(self, choice: Choice, at_ns: int) -> None:
+    def _note_start(self, choice: Choice, at_ns: int) -> None:
         """Note when the response begins after reasoning; keep its text if wanted."""
         if choice.delta is not None and choice.delta.thought:
             self._reasoned = True

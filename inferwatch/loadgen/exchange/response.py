@@ -79,7 +79,7 @@ class HttpResponse:
         data = self._rest + data if self._rest else data
         self._rest = b""
         pieces: list[bytes] = []
-        position = self._go_on(data, pieces) if self._left else 0
+        position = self._continue_chunk(data, pieces) if self._left else 0
         while position < len(data):
             line_end = data.find(b"\r\n", position)
             if line_end < 0:
@@ -106,7 +106,7 @@ class HttpResponse:
             self._take(data[start:-2], at_ns)
         return whole
 
-    def _go_on(self, data: bytes, pieces: list[bytes]) -> int:
+    def _continue_chunk(self, data: bytes, pieces: list[bytes]) -> int:
         """Consume more of a begun HTTP chunk; returns how many bytes it took."""
         pieces.append(data[: max(self._left - 2, 0)])
         used = min(self._left, len(data))

@@ -158,10 +158,10 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 def _first_fault(plan: PlanFields) -> str | None:
     there = (why for broken, why in _faults(plan) if broken)
-    return next(chain(_beyond(plan), _odd_rows(plan.trace), there), None)
+    return next(chain(_out_of_bounds(plan), _odd_rows(plan.trace), there), None)
 
 
-def _beyond(plan: PlanFields) -> Iterator[str]:
+def _out_of_bounds(plan: PlanFields) -> Iterator[str]:
     """A message for each number out of bounds."""
     for name, bounds in BOUNDS.items():
         if not bounds.hold(getattr(plan, name)):

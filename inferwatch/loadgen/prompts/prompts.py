@@ -115,7 +115,7 @@ class Prompts:
         prompt = self._repeated(phase, number)
         if phase is Phase.WARMUP:
             return prompt
-        return self._heard(prompt, _PHASES[phase], number)
+        return self._with_hang_up(prompt, _PHASES[phase], number)
 
     def _repeated(self, phase: Phase, number: int) -> Prompt:
         """A request's prompt; with ``ask_again_after``, every other one is a repeat."""
@@ -129,7 +129,7 @@ class Prompts:
         prompt = self._made(phase, first)
         return prompt._replace(class_name=WARM if warm else COLD)
 
-    def _heard(self, prompt: Prompt, kind: int, number: int) -> Prompt:
+    def _with_hang_up(self, prompt: Prompt, kind: int, number: int) -> Prompt:
         """The prompt, marked if by chance its client is to hang up."""
         if not self._plan.hang_up:
             return prompt
@@ -172,7 +172,7 @@ class Prompts:
         ids = ids[: row.prompt_tokens]
         own = self._draw(rng, self._plan.token_ids, row.prompt_tokens - len(ids))
         prompt = self._say(np.append(ids, own), row.output_tokens, len(own), None)
-        return self._heard(prompt, _TRACE, number)
+        return self._with_hang_up(prompt, _TRACE, number)
 
     def _say(
         self, ids: Ids, max_tokens: int, own: int, class_name: str | None
@@ -229,7 +229,7 @@ class DatasetPrompts(Prompts):
         rng = np.random.default_rng([self._plan.seed, _LENGTHS, warm, number])
         turns = self._plan.turns.draw(rng)
         questions = row.questions[:turns]
-        most = [self._most(row, at, rng) for at in range(len(questions))]
+        most = [self._output_limit(row, at, rng) for at in range(len(questions))]
         later = tuple(
             Turn([], tokens, text)
             for text, tokens in zip(questions[1:], most[1:], strict=True)
@@ -262,7 +262,7 @@ class DatasetPrompts(Prompts):
             return None
         return self._lengths.exact(row.questions[0])
 
-    def _most(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
+    def _output_limit(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
         """The most output tokens to request for one of a row's questions."""
         drawn = self._plan.output_tokens.draw(rng)
         if self._plan_decides:

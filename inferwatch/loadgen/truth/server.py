@@ -266,13 +266,13 @@ class TruthServer:
                 self._start(following, options)
 
     def _say(self, connection: TruthConnection, data: bytes) -> None:
-        self._go_on(connection, alive=connection.say(data))
+        self._after_send(connection, alive=connection.say(data))
 
     def _write(self, connection: TruthConnection) -> None:
         self._selector.modify(connection.peer, selectors.EVENT_READ, connection)
-        self._go_on(connection, alive=connection.flush())
+        self._after_send(connection, alive=connection.flush())
 
-    def _go_on(self, connection: TruthConnection, *, alive: bool) -> None:
+    def _after_send(self, connection: TruthConnection, *, alive: bool) -> None:
         """After a send: close a lost connection, or wait until a slow client reads."""
         if not alive:
             self._close(connection)

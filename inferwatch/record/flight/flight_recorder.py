@@ -144,10 +144,10 @@ class FlightRecorder:
         self._numbers = count(number + 1)
         clock = SessionClock(self._clock.start_ns + self.zero_ns)
         about = NewSession(clock=clock, name=name, command=self._command)
-        self._settle()
+        self._add_up_counts()
         self._latest = self._recorder = Recorder.begin(self.path, about, queue)
 
-    def _settle(self) -> None:
+    def _add_up_counts(self) -> None:
         """Add up the counts of the last session before another one starts."""
         if self._latest is not None:
             self._ended += [self._latest.session_id] if self._latest.session_id else []

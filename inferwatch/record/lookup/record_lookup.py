@@ -318,10 +318,10 @@ class RecordLookup:
         first, last = self._connection.execute(ends, parameters).fetchone()
         if first is None:
             return 0, -1
-        begun = self._halved(table, first, last + 1, start_ns - LATEST_NS)
-        return begun, self._halved(table, begun, last + 1, end_ns + LATEST_NS)
+        begun = self._first_after(table, first, last + 1, start_ns - LATEST_NS)
+        return begun, self._first_after(table, begun, last + 1, end_ns + LATEST_NS)
 
-    def _halved(self, table: Table, low: int, high: int, t_ns: int) -> int:
+    def _first_after(self, table: Table, low: int, high: int, t_ns: int) -> int:
         """Ordinal of the first row later than a time, found by bisection."""
         following = (
             f"SELECT ordinal, {table[1]} FROM {table[0]} "  # noqa: S608  our own names
@@ -350,7 +350,7 @@ class RecordLookup:
         by_ordinal: dict[int, Lists] = {}
         wanted = set(ordinals)
         blobs = self._connection.execute(BLOBS, parameters)
-        for blob in _with_any(blobs, ordinals):
+        for blob in _blobs_with(blobs, ordinals):
             blob_steps = msgspec.json.decode(zlib.decompress(blob), type=HeldSteps)
             every = zip(
                 accumulate(blob_steps.ordinals),
@@ -369,7 +369,7 @@ class RecordLookup:
         return by_ordinal
 
 
-def _with_any(
+def _blobs_with(
     blobs: Iterator[tuple[int, bytes]], ordinals: Sequence[int]
 ) -> Iterator[bytes]:
     """The blobs of step members that contain any of these steps."""

@@ -116,7 +116,7 @@ def _new_header() -> bytearray:
 def has_whole_schema(copy: Path) -> bool:
     """Whether the schema is readable and has all columns of the file's version."""
     version = _version(copy) or 1  # with an unknown version, the first tables suffice
-    columns = _columns(_fresh(copy, min(version, SCHEMA_VERSION)))
+    columns = _columns(_empty_recording(copy, min(version, SCHEMA_VERSION)))
     return columns is not None and columns <= (_columns(copy) or set())
 
 
@@ -126,10 +126,10 @@ def restore_schema(copy: Path) -> None:
     The version is in a table that starts on the same page in all versions. If that is
     lost as well, only tables of the first version can be found.
     """
-    _transplant(_fresh(copy, 1), copy)
+    _transplant(_empty_recording(copy, 1), copy)
     version = _version(copy)
     if version is not None and 1 < version <= SCHEMA_VERSION:
-        _transplant(_fresh(copy, version), copy)
+        _transplant(_empty_recording(copy, version), copy)
 
 
 def _version(path: Path) -> int | None:
@@ -149,7 +149,7 @@ def _columns(path: Path) -> set[tuple[str, str]] | None:
     return None
 
 
-def _fresh(copy: Path, version: int) -> Path:
+def _empty_recording(copy: Path, version: int) -> Path:
     """Create an empty recording of a schema version, unless it exists."""
     path = copy.with_suffix(f".schema{version}")
     if path.exists():
@@ -169,7 +169,7 @@ def _transplant(fresh: Path, copy: Path) -> None:
     if first[HEADER_BYTES] == INTERIOR:
         with copy.open("r+b") as file:
             number = -(-file.seek(0, SEEK_END) // PAGE_BYTES)
-            for place in _children(bytes(first)):
+            for place in _child_offsets(bytes(first)):
                 (child,) = struct.unpack_from(">I", first, place)
                 file.seek(number * PAGE_BYTES)
                 file.write(pages[(child - 1) * PAGE_BYTES : child * PAGE_BYTES])
@@ -180,7 +180,7 @@ def _transplant(fresh: Path, copy: Path) -> None:
     fix_header(copy)
 
 
-def _children(first: bytes) -> list[int]:
+def _child_offsets(first: bytes) -> list[int]:
     """Offsets, in a file's first page, of the numbers of the pages it points to."""
     (count,) = struct.unpack_from(">H", first, HEADER_BYTES + CELL_COUNT_AT)
     cells = struct.unpack_from(f">{count}H", first, HEADER_BYTES + CELLS_AT)
@@ -299,14 +299,14 @@ def _salvage(path: Path, into: Path) -> Damage:
             # allows reading a damaged schema
             damaged.execute("PRAGMA writable_schema = ON")
             make_private(into)
-            with _made_whole(into), closing(connect(into, "rwc")) as sound:
+            with _removed_on_failure(into), closing(connect(into, "rwc")) as sound:
                 return _copied(path, damaged, sound)
     except (sqlite3.Error, OSError) as error:
         raise StorageError(explain(error, path)) from error
 
 
 @contextmanager
-def _made_whole(into: Path) -> Iterator[None]:
+def _removed_on_failure(into: Path) -> Iterator[None]:
     """Remove the new file on failure: a partial one could pass for a complete one."""
     try:
         yield

@@ -163,7 +163,7 @@ class SeekableSession:
                 if self.arrived:
                     self._snapshots[query] = self._take(query)
             except MISTRUSTED as error:
-                if not self._mistrusted():
+                if not self._drop_checkpoints():
                     self._say(error)
             finally:
                 self._seeking.release()
@@ -229,7 +229,7 @@ class SeekableSession:
         try:
             self._arrive(target)
         except MISTRUSTED as error:
-            if self._mistrusted():
+            if self._drop_checkpoints():
                 return self._go(target, overtaken)
             self._say(error)
         return True
@@ -247,7 +247,7 @@ class SeekableSession:
         self._snapshots = {query: self._take(query)}
         self.arrived, self.unshown = True, None
 
-    def _mistrusted(self) -> bool:
+    def _drop_checkpoints(self) -> bool:
         """Drop the checkpoints, which turned out bad, and start from the beginning.
 
         Return False if they were dropped before: then the readings themselves are bad.

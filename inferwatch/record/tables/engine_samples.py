@@ -114,7 +114,7 @@ def _zeros(layout: Layout) -> Groups:
     return [[0] * len(finished), [0.0] * len(others), *zeros]
 
 
-def _as_they_are(number: int) -> int:
+def _count_of_values(number: int) -> int:
     """How many numbers at a group's start are stored as values, not as changes."""
     return (0, LARGEST, 1)[min(number, 2)]
 
@@ -123,7 +123,7 @@ def _changes(before: Groups, now: Groups) -> Groups:
     changes = []
     for number, (old, new) in enumerate(zip(before, now, strict=True)):
         if old != new:
-            whole = _as_they_are(number)
+            whole = _count_of_values(number)
             numbers = [
                 each - was for was, each in zip(old[whole:], new[whole:], strict=True)
             ]
@@ -136,7 +136,7 @@ def _changes(before: Groups, now: Groups) -> Groups:
 def _changed(before: Groups, changes: Groups) -> Groups:
     now = [*before]
     for number, *numbers in changes:
-        whole, old = _as_they_are(number), before[number]
+        whole, old = _count_of_values(number), before[number]
         counts = zip_longest(old[whole:], numbers[whole:], fillvalue=0)
         now[number] = numbers[:whole] + [was + more for was, more in counts]
     return now
