@@ -226,7 +226,7 @@ class AgentStream:
         return [self._note(why), *lost]
 
     def _valid(self, batch: Iterable[AnyReading]) -> Iterator[AnyReading]:
-        """The valid readings of a batch, each with its source: this host or a GPU."""
+        """The valid readings of a batch, with the agent's host or a GPU as source."""
         for reading in batch:
             if reading.source and reading.source in self._ours:
                 continue

@@ -319,7 +319,7 @@ class KvEventStream:
         self._closed = False
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Changes of the cache, until closed."""
+        """Changes of the server's KV cache, until closed."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
             self._looking.add_done_callback(self._ended)

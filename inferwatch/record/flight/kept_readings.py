@@ -91,7 +91,7 @@ class StandingReadings:
             self._hold((type(reading), reading.source, *parts), reading)
 
     def as_of(self, t_ns: int) -> list[AnyReading]:
-        """Return the readings that are valid at ``t_ns``, in order of receipt."""
+        """Return the valid readings in order of receipt; facts are stamped ``t_ns``."""
         readings = sorted(
             chain(self._facts.values(), *self._requests.values()),
             key=lambda each: each[0],
@@ -120,7 +120,7 @@ class StandingReadings:
             self._hold((LoadEvent, event.source, event.kind), event)
 
     def _request(self, event: RequestEvent) -> None:
-        """Keep all events of a request, until it finishes."""
+        """Keep all events of a request until the request finishes."""
         key = event.source, event.request_id
         if event.kind is EventKind.FINISHED:
             self._requests.pop(key, None)

@@ -195,7 +195,7 @@ class RecordLookup:
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """Key and name of requests that are members of steps, as known at that time."""
+        """Key and name of requests by ordinal, as the engine numbered them then."""
         wanted = set(ordinals)
         names: dict[int, Name] = {}
         if not wanted or source not in self._numbers:
