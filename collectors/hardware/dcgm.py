@@ -123,7 +123,7 @@ class GpuSourceArbiter:
 
     @property
     def lacks_averages(self) -> bool:
-        """Whether a DCGM exporter on this host could report more than NVML does."""
+        """Whether NVML lacks the averages of a GPU of this host that DCGM has."""
         here = [each for each in self._nvml.values() if each.host is None]
         return not here or any(map(_lacks_averages, here))
 

@@ -375,9 +375,11 @@ def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
 
 
 def _map_changes(blocks: BlockMap) -> Iterator[Row]:
-    """Export rows: content lost, requests gone, changed lists, content gained.
+    """Yield a row for each change that a block map reports.
 
-    A list starts with the number of its blocks that are kept, followed by the new ones.
+    In this order: blocks whose cached content was evicted, requests that gave up their
+    blocks, changed block lists of requests, blocks with new cached content. A list has a
+    row with the number of its first blocks that are unchanged, and one a block after.
     """
     about = (blocks.t_ns, blocks.rank, blocks.sequence)
     for block in blocks.uncached:
