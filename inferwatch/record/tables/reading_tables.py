@@ -378,8 +378,8 @@ def _map_changes(blocks: BlockMap) -> Iterator[Row]:
     """Yield a row for each change that a block map reports.
 
     In this order: blocks whose cached content was evicted, requests that gave up their
-    blocks, changed block lists of requests, blocks with new cached content. A list has a
-    row with the number of its first blocks that are unchanged, and one a block after.
+    blocks, changed block lists of requests, blocks with new cached content. A list has
+    a row with the number of its unchanged first blocks, and a row for each block after.
     """
     about = (blocks.t_ns, blocks.rank, blocks.sequence)
     for block in blocks.uncached:
