@@ -150,7 +150,7 @@ def products(cores: CoreThreads) -> float:
 def in_torch(
     threads: int, sizes: dict[int, float]
 ) -> tuple[dict[str, float], dict[int, float]]:
-    """FLOP/s by dtype, and bytes/s of reading a matrix as decoding one token does."""
+    """PyTorch's FLOP/s by dtype, and bytes/s by size of a matrix times a vector."""
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(threads)

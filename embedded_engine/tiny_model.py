@@ -97,13 +97,13 @@ def train_tokenizer() -> Tokenizer:
 
 
 def spoken(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Mask of the tokens it may produce: words with a leading space."""
+    """Mask of the tokens the model may produce: words with a leading space."""
     texts = (tokenizer.decode([index]) for index in range(VOCABULARY))
     return np.array([re.fullmatch(" [A-Za-z]+", text) is not None for text in texts])
 
 
 def settings(tokenizer: Tokenizer) -> dict[str, object]:
-    """The JSON files, by name."""
+    """Contents of the model's JSON files, by file name."""
     begin, end = (tokenizer.token_to_id(token) for token in SPECIAL[:2])
     return {
         "config.json": {

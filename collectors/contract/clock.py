@@ -67,7 +67,7 @@ class WallClockAnchors:
         self._anchors = [self.first]
 
     def parted(self) -> ClockAnchor | None:
-        """A new anchor, if the last one has become wrong; otherwise None."""
+        """A new anchor if the clocks have drifted apart since the last; else None."""
         last = self._anchors[-1]
         known_ns = last.wall_ns - last.t_ns
         if abs(wall_offset_ns() - known_ns) < PARTED_NS:
@@ -79,7 +79,7 @@ class WallClockAnchors:
         return fresh
 
     def wall_ns(self, t_ns: int) -> int:
-        """Unix time of a monotonic time, by the last anchor before it."""
+        """Unix time of a monotonic time, by the last anchor taken before that time."""
         at = bisect_right(self._anchors, t_ns, key=lambda each: each.t_ns)
         then = self._anchors[max(at - 1, 0)]
         return then.wall_ns + t_ns - then.t_ns
@@ -102,7 +102,7 @@ class ClockRelation:
         self._used: int | None = None
 
     def answered(self, theirs: ClockAnchor, asked_ns: int, heard_ns: int) -> None:
-        """Narrow the bounds by a clock reading taken between our two times."""
+        """Narrow the bounds by the other host's clock, read between our two times."""
         # it rebooted: its monotonic clock began anew
         if theirs.boot_id != self._boot_id:
             self._boot_id = theirs.boot_id
@@ -116,7 +116,7 @@ class ClockRelation:
 
     @property
     def offset_ns(self) -> int:
-        """Our clock minus theirs; 0 between processes of one host."""
+        """Our clock minus the other host's; 0 between processes of one host."""
         if self._used is not None:
             return self._used
         if self._least is None:
@@ -153,7 +153,7 @@ class DistantClock:
         self._bounds = deque[tuple[int, int]](maxlen=60)
 
     def hear(self, date: str | None, asked_ns: int, answered_ns: int) -> None:
-        """Narrow the bounds by a Date header and our monotonic times."""
+        """Narrow the bounds by a response's Date header and our times around it."""
         try:
             told_ns = int(parsedate_to_datetime(date or "").timestamp()) * NS_PER_S
         except (ValueError, OverflowError):

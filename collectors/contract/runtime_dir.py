@@ -95,7 +95,7 @@ def agent_path() -> Path:
 
 
 def hand_over(path: Path) -> None:
-    """Let the owner or group of a socket's directory connect to it."""
+    """Let the owner or group of a socket's directory connect to the socket."""
     place = path.parent.stat()
     with suppress(OSError):  # otherwise only we can connect
         # Someone may have replaced it by a link: only a socket is changed.
@@ -151,7 +151,7 @@ class _AnsweredSocket:
 
     @property
     def holds(self) -> bool:
-        """Whether its process is alive; if invisible, whether the check is recent.
+        """Whether the process is alive; if invisible, whether it was checked lately.
 
         The wall clock is not used because it may be set in between.
         """
@@ -198,7 +198,7 @@ def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:
 
 
 def _chosen(directory: Path) -> Path:
-    """The chosen directory, or a private one inside if it is world-writable."""
+    """The directory the user chose, or a private one inside if it is world-writable."""
     try:
         place = directory.stat()
     except OSError:
@@ -213,7 +213,7 @@ def _chosen(directory: Path) -> Path:
 
 
 def _is_shared(place: os.stat_result) -> bool:
-    """Whether it is shared on purpose: setgid, or another user's while we are root."""
+    """Whether others share the directory: setgid, or not root's while we are root."""
     if place.st_mode & stat.S_IWOTH:
         return False
     of_another = place.st_uid not in {0, os.geteuid()} and os.geteuid() == 0

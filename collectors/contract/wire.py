@@ -86,11 +86,11 @@ class EnvelopePacker:
         self.dropped = 0
 
     def pack(self, readings: list[AnyReading]) -> bytes:
-        """The next message of the stream."""
+        """Encode readings as the next message of the stream."""
         return self.pack_raw([encode_reading(reading) for reading in readings])
 
     def pack_raw(self, readings: list[msgspec.Raw]) -> bytes:
-        """The next message, from encoded readings."""
+        """Put encoded readings into the next message of the stream."""
         self.emitted += len(readings)
         envelope = Envelope(
             source=self.source,
@@ -106,7 +106,7 @@ class EnvelopePacker:
 
 
 def emptied(message: bytes, places: Collection[int]) -> bytes:
-    """The message without the readings at some positions; its counts stay the same."""
+    """The message without the readings at some positions, with the same counts."""
     envelope = _envelopes.decode(message)
     left = [
         NOTHING if at in places else reading

@@ -96,7 +96,7 @@ class GpuSourceArbiter:
     """
 
     def __init__(self, *, nvml: bool = False) -> None:
-        """With ``nvml`` false, no source waits for NVML's report."""
+        """``nvml``: NVML will report its GPUs, and other sources wait for that."""
         self._nvml: dict[str, GpuInfo] = {}
         """NVML's GpuInfo by UUID, those from agents included."""
         self._slices_of: set[str] = set()
@@ -123,12 +123,12 @@ class GpuSourceArbiter:
 
     @property
     def lacks_averages(self) -> bool:
-        """Whether a local DCGM exporter could report more than NVML does."""
+        """Whether NVML lacks the averages of a GPU of this host that DCGM has."""
         here = [each for each in self._nvml.values() if each.host is None]
         return not here or any(map(_lacks_averages, here))
 
     def part(self, gpu: DcgmGpu, exporter: object) -> DcgmScope:
-        """Which values of a GPU this exporter should report."""
+        """Which values of a GPU this exporter is to report."""
         if self._exporters.setdefault(gpu.source, exporter) is not exporter:
             return DcgmScope.NOTHING
         info = self._nvml.get(gpu.uuid)
@@ -139,7 +139,7 @@ class GpuSourceArbiter:
         return DcgmScope.AVERAGES if _lacks_averages(info) else DcgmScope.NOTHING
 
     def known(self, source: str) -> GpuInfo | None:
-        """NVML's GpuInfo of a GPU, if it has it."""
+        """NVML's GpuInfo of a GPU; None if NVML has not reported one."""
         return self._nvml.get(source)
 
     def release(self, sources: Collection[str], exporter: object) -> None:
@@ -167,7 +167,7 @@ class _Followed:
 
     @property
     def interval_ns(self) -> int | None:
-        """Median time between changes; None before the second change."""
+        """Median time between changes of the GPU's values; None before the second."""
         return round(median(self.gaps)) if self.gaps else None
 
     def news(self, info: GpuInfo) -> list[GpuInfo]:
@@ -200,7 +200,7 @@ class DcgmScraper:
         options: GpuOptions | None = None,
         asked: bool = True,
     ) -> None:
-        """Without ``asked``, look for the exporter silently, and only while useful."""
+        """Unless the user ``asked`` for it, look for the exporter silently."""
         self._clock = clock
         self.server = server
         self._measured = measured or GpuSourceArbiter()
@@ -276,7 +276,7 @@ class DcgmScraper:
         self._failures = 0
         half_ns = (answer.began_ns - answer.sent_ns) // 2
         t_ns = answer.sent_ns + half_ns - self._clock.start_ns
-        return [*self._came(gpus, t_ns), *self._news(gpus, t_ns)]
+        return [*self._note_answer(gpus, t_ns), *self._news(gpus, t_ns)]
 
     async def _read(self, answer: TimedResponse) -> list[DcgmGpu]:
         text = answer.text
@@ -315,8 +315,8 @@ class DcgmScraper:
         self._measured.release(sources, self)
         return readings
 
-    def _came(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
-        """Report that the exporter answers, and a slow interval, once each."""
+    def _note_answer(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
+        """Note once that the exporter answers, and once that its interval is long."""
         notes: list[AnyReading] = []
         if not self._answered or self._told_lost:
             whole = len({gpu.uuid for gpu in gpus})
@@ -369,7 +369,10 @@ class DcgmScraper:
     def _info(
         self, gpu: DcgmGpu, followed: _Followed, t_ns: int, *, sliced: bool
     ) -> GpuInfo:
-        """A GPU's GpuInfo, with the first memory size: sums of rounded parts vary."""
+        """A GPU's GpuInfo, with the memory size that was computed first.
+
+        Later sums can differ a little, because the parts are rounded.
+        """
         if followed.memory_bytes is None:
             followed.memory_bytes = _memory_bytes(gpu)
         labels = gpu.labels
@@ -497,7 +500,7 @@ def _sample(gpu: DcgmGpu, followed: _Followed, part: DcgmScope, t_ns: int) -> Gp
 
 
 def _completed(info: GpuInfo, gpu: DcgmGpu, t_ns: int) -> GpuInfo:
-    """NVML's GpuInfo without those missing values that DCGM provides."""
+    """NVML's GpuInfo, with fewer values missing where DCGM provides them."""
     missing = {
         name: why_missing(gpu, name, AVERAGES[name]) if name in AVERAGES else why
         for name, why in info.missing.items()

@@ -171,11 +171,11 @@ class DcgmGpu:
 
     @property
     def source(self) -> str:
-        """UUID of the GPU, and the slice's id, as its own UUID is not on the page."""
+        """UUID of the GPU, followed by the MIG slice's id if this is a slice."""
         return f"{self.uuid}/GI-{self.instance}" if self.instance else self.uuid
 
     def readings(self, names: Iterator[str]) -> dict[str, float | int]:
-        """The named fields, as ``GpuSample`` has them, where there is a value."""
+        """Values of those named fields that have one, in the types of ``GpuSample``."""
         return {
             name: round(value) if name in _WHOLE_NUMBERS else value
             for name in names

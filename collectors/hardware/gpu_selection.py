@@ -23,7 +23,7 @@ class GpuSelection:
         environment: Mapping[str, str],
         names: Sequence[str],
     ) -> None:
-        """``names`` are all GPUs' models: CUDA's numbering is ambiguous if mixed."""
+        """``names``: models of all GPUs; if mixed, CUDA's numbering is ambiguous."""
         self.unclear: str | None = None
         self._by = "--gpus"
         parts = [part.strip() for each in wanted for part in each.split(",")]

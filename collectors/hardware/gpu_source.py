@@ -96,7 +96,7 @@ class GpuOptions:
 
     @property
     def peak_flops(self) -> float | None:
-        """Peak FLOP/s of one GPU, if the user gave it."""
+        """Peak FLOP/s of one GPU, as given by the user; None if not given."""
         return None if self.peak_tflops is None else self.peak_tflops * TERA
 
 

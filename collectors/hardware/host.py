@@ -176,7 +176,7 @@ class MemoryLimit:
     """Key of the reclaimable file cache within the usage."""
 
     def used_bytes(self) -> int | None:
-        """The group's usage without the reclaimable file cache."""
+        """Memory the group uses, less reclaimable file cache; None if unreadable."""
         with suppress(OSError, ValueError):
             used = int(_read(self.group / self.used))
             stat = _numbers(self.group / "memory.stat")
@@ -234,7 +234,7 @@ class WatchedProcess:
         self.look_up()
 
     def look_up(self) -> None:
-        """Find the control groups that limit it."""
+        """Find the control groups whose CPU quotas limit the process."""
         self.quotas = list(_quotas(self._stat.with_name("cgroup")))
 
     def usage(self, throttled: Mapping[Path, float | None]) -> ProcessUsage | None:

@@ -170,7 +170,7 @@ class NvmlSource:
         for gpu in self._every():
             if self._reads(gpu):
                 yield self._read_one(gpu, due)
-                self._heed(gpu)
+                self._handle_errors(gpu)
 
     def close(self) -> None:
         """Free all GPM samples, then shut NVML down; safe to call twice."""
@@ -184,7 +184,7 @@ class NvmlSource:
             self._shut_down()
 
     def _shut_down(self) -> None:
-        """Shut NVML down as often as it was initialised; the rest is left for later."""
+        """Shut NVML down as often as it was initialised, or until that fails."""
         try:
             while self._opened:
                 pynvml.nvmlShutdown()
@@ -199,7 +199,7 @@ class NvmlSource:
         return [*self._gpus.values(), *slices]
 
     def _reads(self, gpu: NvmlGpu) -> bool:
-        """Whether the GPU or slice is still read, and was not lost in this sweep."""
+        """Whether the GPU or slice is still to be read, and was not just lost."""
         whole = self._gpus if gpu.place is None else self._slices.get(_whole(gpu), {})
         return whole.get(gpu.uuid) is gpu
 
@@ -252,7 +252,7 @@ class NvmlSource:
         return self.probe()
 
     def _shut(self) -> None:
-        """Close NVML, keeping its GPUs as lost ones."""
+        """Close NVML, and count its GPUs as lost."""
         now_ns = self._now_ns()
         self._lost |= {each.uuid: LostGpu(each.info, now_ns) for each in self._every()}
         self.close()
@@ -274,7 +274,7 @@ class NvmlSource:
             return [*readings, *self._none([each.info for each in gpus], count)]
         if self._selection.unclear:
             readings.append(self._note(self._selection.unclear))
-        return [*readings, *self._welcome()]
+        return [*readings, *self._report_gpus()]
 
     def _none(self, infos: list[GpuInfo], count: int) -> list[AnyReading]:
         """Close NVML and report why there is no GPU to read."""
@@ -287,7 +287,7 @@ class NvmlSource:
             because = f"no GPU can be opened: {because}"
         return self._say_absent(because)
 
-    def _welcome(self) -> list[AnyReading]:
+    def _report_gpus(self) -> list[AnyReading]:
         """Report all GPUs read from now on, and those that did not return."""
         readings: list[AnyReading] = [each.info for each in self._gpus.values()]
         if self._absent_because is not None and self._lost:
@@ -379,7 +379,7 @@ class NvmlSource:
         return readings
 
     def _look_for_lost(self) -> list[AnyReading]:
-        """GPUs that answer again, or for the first time."""
+        """Readings of GPUs that answer again, or for the first time."""
         now_ns = self._now_ns()
         readings: list[AnyReading] = []
         for uuid, lost in list(self._lost.items()):
@@ -415,7 +415,7 @@ class NvmlSource:
         return [*self._admit(gpu), *readings]
 
     def _admit(self, gpu: NvmlGpu) -> list[AnyReading]:
-        """Report a GPU that returned."""
+        """Report a lost GPU that returned."""
         if not self._selection.takes(gpu.info):
             self._drop(gpu.uuid)
             return []
@@ -423,8 +423,8 @@ class NvmlSource:
         text = f"{_called(gpu.info)} answers again"
         return [self._note(text, gpu.uuid), gpu.info, *self._scan(gpu)]
 
-    def _heed(self, gpu: NvmlGpu) -> None:
-        """React to the NVML errors of the last read."""
+    def _handle_errors(self, gpu: NvmlGpu) -> None:
+        """Stop using what caused the NVML errors of the GPU's last read."""
         codes = gpu.codes()
         self._moved |= INVALID_ARGUMENT in codes and gpu.place is not None
         if IN_USE in codes and self._options.gpm is not Gpm.FORCE:
@@ -464,14 +464,14 @@ class NvmlSource:
         for each in stale:
             each.close()
         self._slices[gpu.uuid] = now
-        if gpu.has_mig and self._harms(gpu.info):
+        if gpu.has_mig and self._gpm_breaks_slices(gpu.info):
             for each in (gpu, *now.values()):
                 each.stop_counters(COUNTERS_HARM)
         removed = [each.lost(SLICE_GONE) for each in stale if each.uuid not in now]
         return [*removed, *(now[name].info for name in now if name not in before)]
 
-    def _harms(self, info: GpuInfo) -> bool:
-        """Whether GPM makes other readings of slices fail with this driver."""
+    def _gpm_breaks_slices(self, info: GpuInfo) -> bool:
+        """Whether GPM makes other readings of MIG slices fail with this driver."""
         major = (info.driver or "").partition(".")[0]
         old = major.isdecimal() and int(major) < COUNTERS_NEED_DRIVER
         return old and self._options.gpm is not Gpm.FORCE

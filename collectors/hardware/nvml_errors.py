@@ -225,7 +225,7 @@ class ReadingAttempts:
         self._missing[name] = MissingReading(because, again_ns, wait_ns)
 
     def lack(self, name: str, because: str) -> None:
-        """Mark a reading as unavailable for now, without backoff."""
+        """Mark a reading as unavailable for now, without delaying the next attempt."""
         self.changes += 1
         self._missing[name] = MissingReading(because, self._now_ns())
 

@@ -146,12 +146,12 @@ class NvmlGpu:
 
     @property
     def address(self) -> int | None:
-        """Address the handle points to."""
+        """Memory address that the driver's handle points to."""
         return _address(self.handle)
 
     @property
     def counters_run(self) -> bool:
-        """Whether GPM is in use."""
+        """Whether GPM's performance counters are in use."""
         return self._gpm is not None
 
     def codes(self) -> set[int]:
@@ -402,7 +402,7 @@ class NvmlGpu:
                 self._take_field(each, value, now_ns, values)
 
     def _moved_fields(self) -> dict[int, int]:
-        """Field ids that differ in this driver."""
+        """Ids of slowdown times in this driver, by the ids that current drivers use."""
         shift = slowdown_shift(self.info.driver)
         if shift is None:
             names = [each.name for each in FIELDS if each.id in SLOWDOWNS]
@@ -447,7 +447,7 @@ class NvmlGpu:
         return each.instead_of is None or self._attempts.dead(each.instead_of)
 
     def _by_ways(self, name: str, ways: Sequence[Callable[[Any], Any]]) -> Any:
-        """Result of the first call this driver supports."""
+        """Result of the first of several NVML calls that the driver supports."""
         attempts = self._attempts
         if not attempts.due(name):
             return None

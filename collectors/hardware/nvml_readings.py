@@ -38,7 +38,7 @@ class FieldReading(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name under which its failures are tracked."""
+        """Name under which failures of the field are tracked."""
         return f"{self.field} {self.id}"
 
 

@@ -155,7 +155,7 @@ async def _follow(
 
 
 def _redirect(url: httpx.URL, location: str) -> str:
-    """The path to request next.
+    """The path to request after a redirect.
 
     Raises:
         NoAnswerError: it leads to another host, port or scheme.
@@ -190,7 +190,7 @@ def _refusal(response: httpx.Response, message: str) -> str:
 
 
 async def _error_message(response: httpx.Response) -> str:
-    """The error message in the body, if it has the form of OpenAI's API."""
+    """The error message in a response body that has the form of OpenAI's API."""
     body = b""
     try:
         async for chunk in response.aiter_raw():

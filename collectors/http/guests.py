@@ -57,13 +57,13 @@ class ConnectionLimit:
         self._silent[guest] = None
 
     def asked(self, guest: asyncio.StreamWriter) -> None:
-        """Mark a connection as waiting for our response."""
+        """Mark a connection as having sent a request that we have not answered yet."""
         if guest in self._silent:
             del self._silent[guest]
             self._asking[guest] = None
 
     def answered(self, guest: asyncio.StreamWriter) -> None:
-        """Mark a connection as idle again."""
+        """Mark a connection as idle, after our response."""
         if guest in self._asking:
             del self._asking[guest]
             self._silent[guest] = None

@@ -98,7 +98,7 @@ def _here(host: str) -> bool:
 
 
 def _short_form_is_here(host: str) -> bool:
-    """Whether a short form such as ``127.1`` is a loopback address."""
+    """Whether an address in short form, such as ``127.1``, is a loopback address."""
     try:
         return ipaddress.ip_address(socket.inet_aton(host)).is_loopback
     except (OSError, UnicodeError):

@@ -51,7 +51,7 @@ class Server:
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs on this host, judging by its address."""
+        """Whether the server runs on this host, judging by its address."""
         return goes_direct(self.url, self.uds) and not self.ssh
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ class Server:
 
     @property
     def source(self) -> str:
-        """The source of its readings in a session."""
+        """The source, in a session, of the server's readings."""
         if self.name:
             return self.name
         if self.uds:
@@ -104,7 +104,7 @@ class Server:
         return self.shown_url.partition("://")[2]
 
     def client(self, *, timeout_s: float | None) -> httpx.AsyncClient:
-        """An HTTP client for it; requests take paths such as ``/metrics``.
+        """An HTTP client for the server; requests take paths such as ``/metrics``.
 
         Raises:
             ServerError: the certificates cannot be read.

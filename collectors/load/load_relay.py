@@ -44,12 +44,12 @@ class LoadNotice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> str:
-        """Name of the notice's file, built from fields that cannot lead elsewhere."""
+        """File name of the notice, of fields that cannot lead out of its directory."""
         return f"{self.run_id}.{self.pid}.{NOTICE}"
 
     @property
     def relay(self) -> Path:
-        """The socket the run is relayed on."""
+        """Path of the socket on which the run's messages are relayed."""
         name = f"{self.run_id}.{self.pid}.relay"
         return socket_dir(len(os.fsencode(name))) / name
 

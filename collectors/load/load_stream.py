@@ -30,7 +30,7 @@ class LoadStream:
         path: Path | None = None,
         also: Callable[[bytes], None] | None = None,
     ) -> None:
-        """``path`` overrides our own socket; ``also`` receives every raw message."""
+        """``path`` replaces our own socket; ``also`` receives every raw message."""
         path = path or _own_path(run_id)
         self.address = f"ipc://{path}"
         """Address the generator connects to."""

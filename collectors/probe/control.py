@@ -59,5 +59,5 @@ class LimitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def control_path(engine_id: str, pid: int) -> Path:
-    """Path of an EngineCore's control socket; it exists only with control."""
+    """Path of an EngineCore's control socket, which exists if control is enabled."""
     return socket_dir() / f"{engine_id}.{pid}.ctl"

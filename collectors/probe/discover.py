@@ -50,7 +50,7 @@ def probe_at(url: str, uds: str | None = None) -> ProbeSocket | None:
 def listening(
     found: Iterable[ProbeSocket], port: int | None, hosts: set[str], uds: str | None
 ) -> ProbeSocket | None:
-    """The one of these probes whose process listens there.
+    """The one of these probes whose process listens at a port or Unix socket.
 
     Raises:
         AmbiguousProbeError: probes of several servers match.

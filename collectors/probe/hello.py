@@ -70,7 +70,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Engine info, notes and events of running requests, oldest first."""
 
     def before(self, seq: int) -> list[AnyReading]:
-        """Standing readings sent before an envelope."""
+        """Standing readings (repeated in hellos) sent before envelope ``seq``."""
         known = (decode_reading(s.reading) for s in self.standing if s.seq < seq)
         return [reading for reading in known if reading is not None]
 

@@ -36,7 +36,7 @@ class ProbeKeys:
 
     @classmethod
     def read(cls, path: Path) -> "ProbeKeys":
-        """Read the file.
+        """Read a probe's key file.
 
         Raises:
             KeyFileError: it is unusable.
@@ -63,7 +63,7 @@ class ViewerKeys:
 
     @classmethod
     def read(cls, path: Path) -> "ViewerKeys":
-        """Read the file.
+        """Read a viewer's key file.
 
         Raises:
             KeyFileError: it is unusable.
@@ -76,7 +76,7 @@ class ViewerKeys:
 
 
 def add_viewer(directory: Path, name: str) -> tuple[Path, Path]:
-    """Create a viewer's key file and admit it, creating the probe's file if missing.
+    """Create a key file for a viewer and admit it to the probe, whose file may be new.
 
     Returns the probe's file and the viewer's.
 

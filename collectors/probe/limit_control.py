@@ -94,7 +94,7 @@ class LimitControl:
             CollectorError: a rank is unreachable.
         """
         async with self._turn:
-            await self._meet()
+            await self._connect()
             for rank in self._ranks.values():
                 await rank.ask(LimitRequest(action=LimitAction.GET))
             return self.known
@@ -121,7 +121,7 @@ class LimitControl:
             by=self.by,
         )
         async with self._turn:
-            await self._meet()
+            await self._connect()
             told: dict[Path, LiveLimits] = {}
             for path, rank in self._ranks.items():
                 try:
@@ -131,7 +131,7 @@ class LimitControl:
                 except BaseException as error:
                     if isinstance(error, LimitRefusedError):
                         told.pop(path, None)  # unchanged
-                    await asyncio.shield(self._back(told))
+                    await asyncio.shield(self._roll_back(told))
                     raise _of_rank(error, rank, len(self._ranks)) from error
             return self.known
 
@@ -145,7 +145,7 @@ class LimitControl:
         failed: list[CollectorError] = []
         async with self._turn:
             try:
-                await self._meet()
+                await self._connect()
             # the remaining ranks are reset all the same
             except SourceLostError as error:
                 failed.append(error)
@@ -164,7 +164,7 @@ class LimitControl:
             rank.hang_up()
         self._ranks.clear()
 
-    async def _meet(self) -> None:
+    async def _connect(self) -> None:
         """Connect to new ranks and drop lost ones.
 
         Raises:
@@ -179,15 +179,15 @@ class LimitControl:
             if path in self._ranks:
                 continue
             with suppress(_NobodyThereError):
-                self._ranks[path] = await _Rank.met(path)
+                self._ranks[path] = await _Rank.connect(path)
                 self._came = True
         if not self._ranks.keys() >= set(gone):
             raise SourceLostError(GONE)
         if not self._ranks:
             raise SourceLostError(GONE) if self._came else NoControlError(NO_CONTROL)
 
-    async def _back(self, told: Mapping[Path, LiveLimits]) -> None:
-        """Roll back a change, at once where a reset restores the old values.
+    async def _roll_back(self, told: Mapping[Path, LiveLimits]) -> None:
+        """Roll back a change: reset all ranks, then restore their earlier limits.
 
         A rank whose connection broke may have applied the change, so it is reset as
         well.
@@ -195,7 +195,7 @@ class LimitControl:
         for path in told:
             with suppress(CollectorError):
                 if self._ranks[path].is_gone:
-                    self._ranks[path] = await _Rank.met(path)
+                    self._ranks[path] = await _Rank.connect(path)
                 await self._ranks[path].change(self._reset)
         slow = [path for path, before in told.items() if before.in_force]
         if not slow:
@@ -236,8 +236,8 @@ class _Rank:
         """Limits in the last response."""
 
     @classmethod
-    async def met(cls, path: Path) -> Self:
-        """Connect.
+    async def connect(cls, path: Path) -> Self:
+        """Connect to the control socket of a rank.
 
         Raises:
             CollectorError: the socket is unreachable.
@@ -348,7 +348,7 @@ def _of_rank(error: BaseException, rank: _Rank, ranks: int) -> BaseException:
 
 
 def _shown(text: str) -> str:
-    """A foreign text as one line of limited length."""
+    """Text that others wrote, as one line of limited length."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return plain if len(plain) <= MOST_SHOWN * 3 else plain[: MOST_SHOWN * 3] + "…"
 

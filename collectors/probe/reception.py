@@ -46,11 +46,11 @@ class ProbeMessage:
 
     @property
     def size(self) -> int:
-        """Its number of readings."""
+        """Number of readings in the message."""
         return len(self.preface) + len(self.envelope.readings if self.envelope else ())
 
     def readings(self) -> list[AnyReading]:
-        """Its readings, in the sender's monotonic time."""
+        """The message's readings, in the sender's monotonic time."""
         known = known_readings(self.envelope) if self.envelope else []
         return [*self.preface, *known]
 
@@ -69,7 +69,7 @@ class Reception:
         topic: bytes | None = None,
         prefix: bytes = b"",
     ) -> None:
-        """``prefix`` is the prefix of the sender's topics."""
+        """``prefix`` is what the sender's topics begin with."""
         self.hello: Hello | None = None
         self.position = StreamPosition(0, 0)
         """How far the stream has been received."""
@@ -84,9 +84,10 @@ class Reception:
         self._held: list[bytes] = []
 
     def renewed(self, frames: list[bytes]) -> "Reception":
-        """A successor that continues here, if the probe sends another hello.
+        """A reception that continues where this one is, after another hello.
 
-        It does after a connection loss; its ring holds what it sent meanwhile.
+        The probe sends it after a lost connection; its ring holds what it sent
+        meanwhile.
         """
         hello = self.hello
         if (
@@ -159,7 +160,7 @@ class Reception:
         return self._release() if len(self._held) > HELD_LIMIT else []
 
     def _release(self) -> list[ProbeMessage]:
-        """Release live messages: the ring is complete, or its rest counts as lost."""
+        """Release the live messages held back until the ring was complete or lost."""
         self.caught_up = True
         held, self._held = self._held, []
         return [self._take(open_envelope(message)) for message in held]
@@ -185,7 +186,7 @@ class Reception:
 
 
 def answer_topic(*, backfill: bool, prefix: bytes = b"") -> bytes:
-    """A topic with a nonce, so that nobody else receives the reply."""
+    """A topic for a hello or ring, with a nonce so that nobody else gets the reply."""
     return prefix + (RING if backfill else HELLO) + secrets.token_hex(8).encode()
 
 
@@ -208,7 +209,7 @@ class SendingOrder:
     def take(
         self, pid: int, messages: Iterable[ProbeMessage], *, caught_up: bool
     ) -> None:
-        """Add messages of a process; ``caught_up`` if its ring is complete."""
+        """Add messages of a process; ``caught_up``: its ring is complete."""
         self._held.setdefault(pid, deque()).extend(messages)
         if caught_up:
             self.awaited.discard(pid)

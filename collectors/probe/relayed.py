@@ -72,7 +72,7 @@ class ProbeEndpoint:
         )
 
     def means(self, hello: Hello) -> bool:
-        """Whether a probe belongs to the wanted server."""
+        """Whether a probe belongs to the server this endpoint is for."""
         if self.engine_id:
             return hello.source == self.engine_id
         ports = {each.rpartition(":")[2] for each in hello.listens}
@@ -192,7 +192,7 @@ class RelayedStream(ProbeStream):
             await self._pass_on(number, messages, caught_up=reception.caught_up)
 
     def _met(self, topic: bytes) -> Reception:
-        """The reception of a new stream."""
+        """Create the reception of a stream that is new."""
         if not self._receptions:
             self._first_ns = monotonic_ns()
             self._be_patient()
@@ -201,7 +201,7 @@ class RelayedStream(ProbeStream):
         return Reception(backfill=True, positions=positions, topic=topic, prefix=prefix)
 
     async def _look_after(self, asked_ns: int) -> None:
-        """Stop waiting for late processes, and detect silent ones."""
+        """Stop waiting for processes that are late, and detect those gone silent."""
         now_ns = monotonic_ns()
         if not self._heard_ns:
             if now_ns > asked_ns + NEVER_NS:

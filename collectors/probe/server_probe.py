@@ -136,7 +136,7 @@ class ServerProbe:
             await stream.close()
 
     async def _connected(self) -> ProbeStream:
-        """A stream of the probe.
+        """A stream connected to the server's probe.
 
         Raises:
             SourceNeverCameError: there is none yet.
@@ -195,7 +195,7 @@ class ServerProbe:
             self.is_awaited = False
             yield self._new_life(stream, known)
             yield [*self._endpoint(batch), *batch]
-            yield self._mark(batch, came_ns)
+            yield self._backlog_note(batch, came_ns)
 
     def _new_life(self, stream: ProbeStream, known: set[str]) -> list[AnyReading]:
         """A note that the server restarted while its probe was silent."""
@@ -205,8 +205,10 @@ class ServerProbe:
             return []
         return [self._note(NoteKind.LOST, "its processes were started anew", since_ns)]
 
-    def _mark(self, batch: Sequence[AnyReading], came_ns: int) -> list[AnyReading]:
-        """A note, once, of how long the probe's backlog is."""
+    def _backlog_note(
+        self, batch: Sequence[AnyReading], came_ns: int
+    ) -> list[AnyReading]:
+        """A note, once, of how far back the readings stored in the probe go."""
         oldest_ns = next((s.start_ns for s in batch if isinstance(s, Step)), None)
         if self._marked or oldest_ns is None:
             return []

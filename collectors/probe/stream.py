@@ -201,7 +201,7 @@ class ProbeStream:
             await self._queue.put(failure)
 
     async def _stumbled(self, found: ProbeSocket, error: Exception) -> None:
-        """Report an unexpected error, and let the process be read again."""
+        """Report an unexpected error, and wait before the process is read again."""
         self.hellos.pop(found.pid, None)
         self._order.forget(found.pid)
         if self._faults.get(found.pid) != (text := f"{type(error).__name__}: {error}"):
@@ -270,7 +270,7 @@ class ProbeStream:
     def _greeted(
         self, reception: Reception, frames: list[bytes], asked_ns: int
     ) -> list[ProbeMessage]:
-        """Messages of these frames; the first hello relates the two clocks."""
+        """Messages in these frames; a first hello relates its host's clock to ours."""
         met, messages = reception.hello, reception.hear(frames)
         hello = reception.hello
         if hello is None or hello is met:

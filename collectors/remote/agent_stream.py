@@ -97,7 +97,7 @@ class RemoteAgent:
 
     @property
     def path(self) -> Path | None:
-        """Path of its Unix socket; None when it is reached over the network."""
+        """Path of the agent's Unix socket; None when it is reached over the network."""
         if self.address.startswith(TCP):
             return None
         return Path(self.address.removeprefix(UNIX).removeprefix("//"))
@@ -110,7 +110,7 @@ class RemoteAgent:
 
     @property
     def may_be_there(self) -> bool:
-        """False only if its Unix socket is known to be missing."""
+        """False only if the agent's Unix socket is known to be missing."""
         return not self.sought or self.path is None or self.path.is_socket()
 
     @property
@@ -226,7 +226,7 @@ class AgentStream:
         return [self._note(why), *lost]
 
     def _valid(self, batch: Iterable[AnyReading]) -> Iterator[AnyReading]:
-        """The valid readings of a batch, renamed to this host or its GPUs."""
+        """The valid readings of a batch, with the agent's host or a GPU as source."""
         for reading in batch:
             if reading.source and reading.source in self._ours:
                 continue
@@ -251,7 +251,7 @@ class AgentStream:
         return is_near and _is_bounded(msgspec.to_builtins(reading))
 
     def _placed(self, reading: AnyReading) -> AnyReading | None:
-        """The reading with its source set; None beyond MOST_GPUS."""
+        """The reading with its source set; None if the host reports too many GPUs."""
         if not isinstance(reading, OF_A_GPU) or not reading.source:
             placed = replace(reading, source=self.host)
             # a GpuInfo without a source says why there is no GPU

@@ -58,7 +58,7 @@ class ListeningPort:
 
     @property
     def is_engine(self) -> bool:
-        """Whether its command line is that of an inference server."""
+        """Whether the process's command line is that of an inference server."""
         return bool(ENGINES.search(self.command))
 
     @property

@@ -128,7 +128,7 @@ class Exposition:
     def series(self, name: str, labels: Mapping[str, str]) -> ExposedSeries | None:
         """Register a series parsed elsewhere; None if its metric is not kept."""
         places = self._places.get(name)
-        return self._settle(places, labels) if places else None
+        return self._add_series(places, labels) if places else None
 
     def read_values(
         self,
@@ -178,32 +178,32 @@ class Exposition:
         try:
             series = self._series[head]
         except KeyError:
-            series = self._meet(head)
+            series = self._register(head)
         return series, None if series is None else read_number(number)
 
-    def _meet(self, head: str) -> ExposedSeries | None:
+    def _register(self, head: str) -> ExposedSeries | None:
         """Register a new series; None for metrics that are not kept."""
         if len(self._series) >= MOST_SERIES:
-            return self._without(f"more than {MOST_SERIES:,} series")
+            return self._placeholder(f"more than {MOST_SERIES:,} series")
         places = self._places.get(head.partition("{")[0].rstrip())
         series = self._keep(head, places) if places else None
         self._series[head] = series
         return series
 
-    def _without(self, why: str) -> ExposedSeries:
-        """A placeholder series that reports the reason whenever it is seen."""
+    def _placeholder(self, why: str) -> ExposedSeries:
+        """A placeholder for a series that is left out, which reports the reason."""
         return self._left_out.setdefault(why, ExposedSeries())
 
     def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
         labels = read_labels(head)
         if labels is None:
-            return self._without("lines that are not metrics")
-        return self._settle(places, labels)
+            return self._placeholder("lines that are not metrics")
+        return self._add_series(places, labels)
 
-    def _settle(
+    def _add_series(
         self, places: Sequence[_Place], labels: Mapping[str, str]
     ) -> ExposedSeries | None:
-        """Add a new series to its rank."""
+        """Add a new series to its rank; None if it has nothing but labels."""
         if places[0].part == "started":
             return self._started
         if places[0].part == "info":
@@ -211,7 +211,7 @@ class Exposition:
             return None
         rank = self._rank(labels)
         if rank is None:
-            return self._without(f"more than {MOST_RANKS:,} ranks")
+            return self._placeholder(f"more than {MOST_RANKS:,} ranks")
         series = ExposedSeries()
         for place in places:
             parts = rank.setdefault(place, {})
@@ -219,7 +219,9 @@ class Exposition:
             if part in parts or len(parts) < MOST_PARTS:
                 parts.setdefault(part, []).append(series)
             else:
-                series = self._without(f"more than {MOST_PARTS} parts of {place.field}")
+                series = self._placeholder(
+                    f"more than {MOST_PARTS} parts of {place.field}"
+                )
         return series
 
     def _rank(self, labels: Mapping[str, str]) -> _Rank | None:
@@ -269,9 +271,9 @@ class Exposition:
         others: dict[str, float] = {}
         for place, parts in rank.items():
             if place.part == "finished":
-                finished |= self._parted(place, parts, "")
+                finished |= self._by_label(place, parts, "")
             elif place.part == "others":
-                others |= self._parted(place, parts, place.field)
+                others |= self._by_label(place, parts, place.field)
         fields["finished"] = {
             how: number
             for how, value in finished.items()
@@ -281,14 +283,14 @@ class Exposition:
         return {name: value for name, value in fields.items() if value not in _EMPTY}
 
     def _kv_usage(self, rank: _Rank) -> float | None:
-        """KV cache usage; None as well while another pool may be the fullest."""
+        """KV cache usage; None also while another pool that shares it is in use."""
         pools = self.family.other_pools
         if any(self._first(rank, "highest", name, (name,)) for name in pools):
             return None
         return self._first(rank, "highest", "kv_usage", self.family.kv_usage)
 
     def _first(self, rank: _Rank, part: str, name: str, choices: Names) -> float | None:
-        """Value of the newest metric name that is present."""
+        """Value of the newest of several metric names that is present; None without."""
         for choice in range(len(choices)):
             for series in rank.get(_Place(part, name, choice), {}).values():
                 value = self._together(series, highest=part == "highest")
@@ -307,8 +309,8 @@ class Exposition:
             return None
         return (max if highest else sum)(numbers) if numbers else None
 
-    def _parted(self, place: _Place, parts: _Parts, name: str) -> dict[str, float]:
-        """Values by label value, in braces after the name."""
+    def _by_label(self, place: _Place, parts: _Parts, name: str) -> dict[str, float]:
+        """Values of a metric by label value, with keys such as ``name{value}``."""
         highest = place.part == "others" and place.choice == 0
         return {
             (f"{name}{{{part}}}" if part else name) if name else str(part): value
@@ -365,7 +367,7 @@ def read_labels(head: str) -> Mapping[str, str] | None:
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Merge two mappings; on conflict the second wins, nested mappings are merged."""
+    """Merge two mappings, and those nested in them; on conflict the second wins."""
     both = one | other
     for name in one.keys() & other.keys():
         if isinstance(one[name], dict):
@@ -435,7 +437,7 @@ def _short(text: str) -> str:
 
 
 def _places(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
-    """Every series name of a family, with where its values belong."""
+    """Every series name of a family, with the field that its values belong to."""
     yield STARTED, _Place("started")
     for name in family.info:
         yield name, _Place("info")

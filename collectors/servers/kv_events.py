@@ -303,7 +303,7 @@ class KvEventStream:
     def __init__(
         self, clock: SessionClock, server: Server, runs_here: Callable[[], bool]
     ) -> None:
-        """``runs_here`` finds out whether its process is on this host; it may block."""
+        """``runs_here`` tells whether the server is on this host; it may block."""
         self._clock = clock
         self.server = server
         self._runs_here = runs_here
@@ -319,7 +319,7 @@ class KvEventStream:
         self._closed = False
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Changes of the cache, until closed."""
+        """Changes of the server's KV cache, until closed."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
             self._looking.add_done_callback(self._ended)
@@ -346,7 +346,7 @@ class KvEventStream:
             self._queue.put_nowait([])  # wakes batches()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Raise an unexpected error of a task in ``batches``."""
+        """Queue an unexpected error of a task, to be raised in ``batches``."""
         if not task.cancelled() and (error := task.exception()):
             with suppress(asyncio.QueueFull):
                 self._queue.put_nowait(error)
@@ -485,7 +485,7 @@ class KvEventStream:
         """Connect to where the server binds, or bind where it connects.
 
         Raises:
-            Unreachable: the endpoint cannot be used.
+            UnreachableEventsError: the endpoint cannot be used.
         """
         place, bind = reachable(endpoint, self._host, local=self._local, bound=bound)
         try:
@@ -530,7 +530,7 @@ def reachable(
     """Address to use for an endpoint listed by a server at ``host``; True: bind it.
 
     Raises:
-        Unreachable: the endpoint cannot be used.
+        UnreachableEventsError: the endpoint cannot be used.
 
     >>> reachable("tcp://*:5557", "node7", local=False)
     ('tcp://node7:5557', False)

@@ -25,7 +25,7 @@ NOTHING = ...
 
 
 def plain_fields(fields: Mapping[Any, Any], depth: int = DEEPEST) -> dict[str, Any]:
-    """The fields that are kept, with their values filtered likewise."""
+    """The fields without private names and values that are not plain, at any depth."""
     plain = {}
     for name, value in fields.items():
         if not isinstance(name, str) or name.startswith("_"):

@@ -145,7 +145,7 @@ class TracePost:
         """The post's resources and spans, still encoded.
 
         Raises:
-            Refused: it is malformed or too large.
+            PostRefusedError: it is malformed or too large.
         """
         data = await unpacked(self.body, self.headers.get(b"content-encoding", b""))
         if self.kind == JSON and len(data) > MOST_JSON_BYTES:
@@ -195,7 +195,7 @@ class ParsingPauses:
         self._since_ns = monotonic_ns()
 
     async def rest(self) -> None:
-        """Pause if a slice of time is used up."""
+        """Yield to the event loop if a slice of time is used up."""
         if monotonic_ns() - self._since_ns >= SLICE_S * NS_PER_S:
             await asyncio.sleep(REST_S)
             self._since_ns = monotonic_ns()
@@ -205,7 +205,7 @@ async def unpacked(body: bytes, encoding: bytes) -> bytes:
     """Decompress a request body.
 
     Raises:
-        Refused: it is corrupt, too large, or in an unsupported encoding.
+        PostRefusedError: it is corrupt, too large, or in an unsupported encoding.
     """
     if encoding in {b"", b"identity"}:
         return body
@@ -264,7 +264,7 @@ class SpanReceiver:
 
     @property
     def address(self) -> str:
-        """The address it listens on, or will: ``host:port``."""
+        """The address, as ``host:port``, that the receiver listens on or will."""
         port = self._port
         if self._listener is not None and self._listener.sockets:
             port = self._listener.sockets[0].getsockname()[1]
@@ -348,7 +348,7 @@ class SpanReceiver:
         """Turn a post into readings; returns the response message.
 
         Raises:
-            Refused: it is not accepted.
+            PostRefusedError: it is not accepted.
         """
         now_ns = monotonic_ns()
         wall_ns = now_ns + wall_offset_ns()
@@ -399,7 +399,7 @@ class SpanReceiver:
         """Reserve memory for part of a body.
 
         Raises:
-            Refused: there is not enough left.
+            PostRefusedError: there is not enough left.
         """
         if self.held_bytes + size > MOST_HELD_BYTES:
             raise PostRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
@@ -453,7 +453,7 @@ class SpanReceiver:
 
 
 def _runs(parts: Sequence[OtlpPart]) -> Iterator[tuple[bytes, list[bytes]]]:
-    """Groups of encoded spans with their resource, each small enough for one slice."""
+    """Groups of encoded spans with their resource, each parsed in one slice of time."""
     resource, spans, size = b"", list[bytes](), 0
     for part in parts:
         enough = len(spans) >= SPANS_AT_ONCE or size >= MOST_SPAN_BYTES
@@ -570,7 +570,7 @@ def _kind(request: h11.Request) -> str:
     """The encoding of a request's body.
 
     Raises:
-        Refused: it is not a POST of spans.
+        PostRefusedError: it is not a POST of spans.
     """
     if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
         raise PostRefusedError(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")

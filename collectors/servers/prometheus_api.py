@@ -201,7 +201,7 @@ class PrometheusApi:
 
 
 def _query_url(server: Server) -> httpx.URL:
-    """The query URL below the configured address."""
+    """URL for queries, below the configured address of Prometheus."""
     url = httpx.URL(server.url)
     path = url.path.rstrip("/")
     page = next((each for each in PAGES if path.endswith(each)), "")

@@ -64,13 +64,13 @@ class FleetEngine:
     told: ServerInfo | None = None
 
     def keep_enough(self) -> None:
-        """Limit the first look to two scrapes: enough for rates, and fast enough."""
+        """Keep only two scrapes of the first query: enough for rates, and fast."""
         if not self.latest_s:
             latest = sorted(self.scrapes)[-2:]
             self.scrapes = {at_s: self.scrapes[at_s] for at_s in latest}
 
     def readings(self, now: ServerTime, clock: SessionClock) -> Iterator[AnyReading]:
-        """Readings of its new scrapes, and a Contact when it is lost."""
+        """Readings of the engine's new scrapes, and a Contact when it is lost."""
         for at_s in sorted(self.scrapes):
             yield from self._scraped(at_s, now, clock)
         why = self._why_lost(now.unix_s)
@@ -185,14 +185,14 @@ class Fleet:
         return min(stamps, default=None)
 
     def first_names(self) -> list[str]:
-        """Metrics that reveal which engines exist and which scrapes are new."""
+        """Names of metrics that show which engines exist and which scrapes are new."""
         names = {UP: None, TOOK: None}
         for family in FAMILIES:
             names |= dict.fromkeys(series_names(family)["plain"])
         return list(names)
 
     def other_names(self) -> Iterator[list[str]]:
-        """The remaining metrics of the fleet's families, by query."""
+        """Names of the remaining metrics of the fleet's families, by query."""
         queries: dict[str, list[str]] = {}
         for family in self._families.values():
             for part, names in series_names(family).items():
@@ -233,7 +233,7 @@ class Fleet:
                             scrape.append((one, number))
 
     def readings(self, now: ServerTime, clock: SessionClock) -> list[AnyReading]:
-        """Readings of this look, oldest first."""
+        """Readings from the latest queries, oldest first."""
         readings = [
             reading
             for engine in self.engines.values()
@@ -248,7 +248,7 @@ class Fleet:
                 yield Contact(source=engine.source, t_ns=t_ns, answers=False, why=why)
 
     def _meet(self, series: Sequence[ScrapedSeries]) -> None:
-        """Find the owners of new series."""
+        """Find the engine that each new series belongs to."""
         unknown = [each for each in series if each.key not in self._owners]
         if not unknown:
             return
@@ -268,7 +268,7 @@ class Fleet:
                 self._owners[key] = owner
 
     def _learn_labels(self, label_sets: Sequence[Mapping[str, str]]) -> None:
-        """Learn the labels of targets: those of ``up``, which has no others."""
+        """Learn which labels are the target's: those of ``up``, which has no others."""
         targets = [set(each) for each in label_sets if each.get(NAME) == UP]
         running = {
             name: {NAME, family.rank_label, family.model_label}

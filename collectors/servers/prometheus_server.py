@@ -112,7 +112,7 @@ class PrometheusReader:
         return [each.source for each in self._fleet.engines.values()]
 
     def engine_at(self, url: str) -> Mapping[str, str] | None:
-        """Labels of the engine at an address of ours; None if it is ambiguous.
+        """Labels of the engine at an address; None if several or none may be meant.
 
         Prometheus may know it by another host name, so the only engine on that port is
         taken, else the only engine there is.
@@ -218,7 +218,7 @@ class WithPast:
         self._live = live
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """The past, if it arrives in time, then the collector's readings.
+        """The last half hour, if it arrives in time, then the collector's readings.
 
         Raises:
             CollectorError: the collector failed.

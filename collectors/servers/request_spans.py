@@ -54,7 +54,7 @@ class OtlpPart(NamedTuple):
 
 
 def parts_of_protobuf(body: bytes) -> Iterator[OtlpPart | None]:
-    """Resources and spans in order; None marks work done on anything else.
+    """Resources and spans in order; None for other fields, to let callers pause.
 
     Raises:
         NoSpansError: it is not an OTLP message.
@@ -101,7 +101,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Decode a varint; its value, and where it ends."""
+    """Decode a varint; returns its value and the position after it."""
     value = 0
     for place in range(min(VARINT_BYTES, end - at)):
         byte = data[at + place]
@@ -189,7 +189,7 @@ class SpanSender:
 
     @property
     def label(self) -> str:
-        """A name that distinguishes it from others."""
+        """A name of the sender that distinguishes it from others."""
         pid = "" if self.pid is None else f" pid {self.pid}"
         return f"{self.name or 'vllm'} at {self.address}{pid}"
 
@@ -218,7 +218,7 @@ class TracedServers:
         return sender in self._sources
 
     def source(self, sender: SpanSender) -> str | None:
-        """Source of the sender's requests; None if it is no watched server.
+        """Source of the sender's requests; None if the sender is no watched server.
 
         The first time this may query processes and resolve host names, which blocks.
         """
@@ -295,7 +295,7 @@ class SenderClock:
         self._least_lag_ns: int | None = None
 
     def hear(self, ended_ns: int, now_ns: int) -> None:
-        """Take the end of a span by its sender's clock, and the time of receipt."""
+        """Compare a span's end, by its sender's clock, with the time of receipt."""
         lag_ns = now_ns - ended_ns
         if self._least_lag_ns is None or lag_ns < self._least_lag_ns:
             self._least_lag_ns = lag_ns

@@ -123,7 +123,7 @@ class ServerScraper:
         self._distant = DistantClock()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Samples, and changes of anything else, until closed.
+        """The samples of each scrape, and changes of anything else, until closed.
 
         Raises:
             CollectorError: no client can be created for the server.
@@ -298,7 +298,7 @@ class ServerScraper:
         return [*contact, *scraped.samples]
 
     def _is_another(self, began: str | None) -> bool:
-        """Whether this is an earlier server at this address, so both are alive."""
+        """Whether an earlier server answered, so that several share this address."""
         if began == self._life.began:
             self._turns = max(self._turns - 1, 0)
             self._strange = 0
@@ -316,7 +316,7 @@ class ServerScraper:
         last, trip_ns = self._last_contact, min(self._round_trips, default=None)
         if last is not None and not restarted:
             same = (last.answers, last.why) == (answers, why)
-            if same and _alike(last.round_trip_ns, trip_ns):
+            if same and _is_similar(last.round_trip_ns, trip_ns):
                 return []
         if not answers:
             self._life.info_due_ns = 0
@@ -421,7 +421,7 @@ class ServerScraper:
             raise NoAnswerError(why, answer.status) from error
 
 
-def _alike(one: int | None, other: int | None) -> bool:
+def _is_similar(one: int | None, other: int | None) -> bool:
     """Whether two round-trip times are close enough not to be reported again."""
     if one is None or other is None:
         return one is other
@@ -434,7 +434,7 @@ def _is_page(answer: TimedResponse) -> bool:
 
 
 def _answers(error: NoAnswerError) -> bool:
-    """Whether the server responded, if not usefully."""
+    """Whether the server responded to a request that failed."""
     return error.status is not None and error.status not in NOBODY_BEHIND
 
 

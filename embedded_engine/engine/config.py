@@ -180,7 +180,7 @@ def cpu_defaults(flags: Sequence[str]) -> tuple[dict[str, str], str | None]:
 
 
 def lays_out(flags: Sequence[str]) -> bool:
-    """Whether the flags choose the number of processes."""
+    """Whether one of the flags decides how many processes the engine has."""
     return any(flag.partition("=")[0] in LAYOUT_FLAGS for flag in flags)
 
 
@@ -205,7 +205,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _parent() -> dict[str, str]:
-    """Identify us to the parent watchdog by PID and start time: PIDs are reused."""
+    """Variables by which the parent watchdog knows us: PID and start time."""
     pid = os.getpid()
     return {
         "INFERWATCH_PARENT_PID": str(pid),

@@ -50,7 +50,7 @@ class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> bool:
-        """Whether its API server is still running."""
+        """Whether the engine's API server is still running."""
         return self.boot_id == boot_id() and birth(self.pid) == self.birth
 
     @property
@@ -91,10 +91,10 @@ def find_engine(engine_id: str) -> EngineFile:
 
 
 def scratch_dir(engine_id: str) -> Path:
-    """Directory for the sockets of this process's vLLM, so that they can be removed.
+    """Create a locked directory for the sockets of the vLLM in this process.
 
-    It is locked while this process or a child is alive, because other containers may
-    not see our PID.
+    The lock lasts while this process or a child is alive, because other containers may
+    not see our PID. An unlocked directory can be removed.
     """
     scratch = private_dir(
         socket_dir(SCRATCH_NAME_LIMIT) / f"{engine_id}.{os.getpid()}.vllm"
@@ -138,7 +138,7 @@ def _in_use(scratch: Path) -> bool:
 
 
 def _read(path: Path) -> EngineFile | None:
-    """The engine file; None if it is missing, of another version or not this user's.
+    """The engine file; None if missing, of another version or another user's.
 
     A reader may end the process it names, so only this user's files are trusted.
     """

@@ -45,11 +45,11 @@ class EngineProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it is running; a zombie is dead."""
+        """Whether the process is running; a zombie is dead."""
         return birth(self.pid) == self.birth
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, unless it is dead."""
+        """Send the process a signal, unless it is dead."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -91,7 +91,7 @@ class EngineProcesses:
         return living
 
     def _session_is_ours(self, stats: Mapping[int, list[int]]) -> bool:
-        """Whether the session is still the engine's; an empty one's id is reused."""
+        """Whether the Unix session is still the engine's; its id may be reused."""
         root = stats.get(self.root.pid)
         return (root is not None and root[BIRTH] == self.root.birth) or any(
             member.alive and stats[member.pid][SESSION] == self.root.pid
@@ -175,7 +175,9 @@ def _stats() -> Iterable[tuple[int, list[int]]]:
 
 
 def _stat(pid: int) -> list[int] | None:
-    """The fields of /proc/PID/stat from the state on, the state as its letter's code.
+    """The fields of /proc/PID/stat from the state on; None once the process is dead.
+
+    The state is given as the code of its letter.
 
     Raises:
         OSError: out of file descriptors.
@@ -213,7 +215,7 @@ class ProcessDeath:
 
     @property
     def from_outside(self) -> bool:
-        """Whether a signal from outside ended it, so the log cannot explain it."""
+        """Whether a signal from outside ended the process: no log explains that."""
         return self.status is not None and -self.status in OUTSIDE
 
 

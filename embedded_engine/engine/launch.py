@@ -136,7 +136,7 @@ def clear_unix_socket(path: Path) -> None:
 
 
 def _make_way(path: Path) -> bool:
-    """Remove a stale socket; False if the path is anything else."""
+    """Remove a stale socket at a path; False if anything else is there."""
     if os.path.lexists(path):
         if not nobody_listens(path):
             return False
@@ -261,7 +261,7 @@ class Engine:
 
     @property
     def pid(self) -> int:
-        """PID of the API server, or of its supervisor if there are several."""
+        """PID of the API server, or of the supervisor of several API servers."""
         return self.file.pid
 
     @property
@@ -298,26 +298,26 @@ class Engine:
             self.file = msgspec.structs.replace(self.file, model=model)
 
     def processes(self) -> list[tuple[int, str]]:
-        """PID and role of its processes: api, core, worker."""
+        """PID and role (api, core or worker) of the engine's processes."""
         roles = self._processes.roles().items()
         return sorted((member.pid, role) for member, role in roles)
 
     def busy_threads(self) -> int:
-        """Number of threads it keeps busy under load."""
+        """Number of threads the engine keeps busy under load."""
         return self.file.cpu_threads or self._processes.computing()
 
     def log_tail(self, lines: int) -> list[str]:
-        """The last lines of its log, oldest first."""
+        """The last lines of the engine's log, oldest first."""
         return tail(Path(self.file.log_path), lines)
 
     async def wait(self) -> str:
-        """Wait until one of its processes dies, and explain the death from the log."""
+        """Wait until a process of the engine dies, and explain it from the log."""
         death = await first_death(self._processes)
         await self._processes.gone_within(LAST_WORDS_S)
         return account(death, self.log_tail(SEARCHED_LINES))
 
     async def stop(self) -> None:
-        """End it within 5 s, and remove everything but its log."""
+        """End the engine within 5 s, and remove everything but its log."""
         await self._processes.end()
         self._reap()
         self._clear_away()
@@ -365,7 +365,7 @@ def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
 
 
 def account(death: ProcessDeath, log: list[str]) -> str:
-    """A death and its cause in one line, then the end of the log: this is recorded."""
+    """Text about a death to be recorded: its cause in one line, then the log's end."""
     why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)
     lines = [PREFIX.sub("", line, count=1) for line in telling(log)]

@@ -104,7 +104,7 @@ def open_log(path: Path) -> int:
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last lines, oldest first; empty without a log."""
+    """The last lines of a log, oldest first; empty without a log."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))

@@ -76,7 +76,7 @@ class StartupProgress:
                 self._on_stage(stage(text))
 
     async def listen(self) -> None:
-        """Follow the probes; lost processes are noticed elsewhere."""
+        """Follow the probes, which report when the KV cache is ready."""
         with suppress(CollectorError):
             async for batch in self.stream.batches():
                 infos = [r for r in batch if isinstance(r, EngineInfo)]
@@ -86,7 +86,7 @@ class StartupProgress:
 async def follow(
     pipe: StartupPipe, engine_id: str, client: httpx.AsyncClient, on_stage: OnStage
 ) -> None:
-    """Return once the server is healthy; its death is noticed elsewhere."""
+    """Report the stages of a start, and return once the server is healthy."""
     progress = StartupProgress(pipe, engine_id, on_stage)
     listening = asyncio.create_task(progress.listen())
     try:
@@ -102,7 +102,7 @@ async def follow(
 
 
 async def model_of(config: EngineConfig) -> str:
-    """The model to serve, created first if it is the tiny one.
+    """The model to serve; the tiny model is created first.
 
     Raises:
         ModelNotFoundError: it is a path without a model.
@@ -136,7 +136,7 @@ def checked_model(name: str) -> str:
 
 
 def _is_path(name: str) -> bool:
-    """Whether it is a path, not the name of a remote model such as ``org/name``."""
+    """Whether a model's name is a path, not a remote name such as ``org/name``."""
     if "://" in name:
         return False
     if name.startswith(("/", "./", "../", "~")) or Path(name).exists():
@@ -153,7 +153,7 @@ def _if_the_hubs_is_meant(name: str) -> str:
 
 
 def _did_you_mean(path: Path) -> str:
-    """The most similar name in the same directory."""
+    """Text that suggests the most similar name in the directory; empty without one."""
     with suppress(OSError):
         names = sorted(each.name for each in path.parent.iterdir())
         for like in get_close_matches(path.name, names, 1):
@@ -232,7 +232,7 @@ class _Models(msgspec.Struct):
 
 
 def connect(file: EngineFile) -> httpx.AsyncClient:
-    """A client for that server, without proxies."""
+    """An HTTP client for the engine's server, without proxies."""
     own = file.url is not None and file.url.startswith("https:")
     return http_client(
         file.url or "http://localhost",

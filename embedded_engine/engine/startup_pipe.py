@@ -21,12 +21,12 @@ class StartupPipe:
 
     @property
     def up(self) -> bool:
-        """Whether the child is running our code."""
+        """Whether the child has reported that our code runs in it."""
         return UP in self._read()
 
     @property
     def lacks(self) -> str | None:
-        """What the child is missing, as text for users; None if nothing."""
+        """What the child reports as missing, as text for users; None if nothing."""
         _, separator, sentence = self._read().partition(LACKS)
         return sentence.decode("utf-8", "replace").strip() if separator else None
 
@@ -49,17 +49,17 @@ class StartupPipe:
 
 
 def say_up() -> None:
-    """Report from the child process that it runs."""
+    """Report to the parent that this child process runs."""
     _say(UP)
 
 
 def say_lacking(sentence: str) -> None:
-    """Report from the child process why it cannot continue."""
+    """Report to the parent why this child process cannot continue."""
     _say(LACKS + sentence.encode() + b"\n")
 
 
 def _say(words: bytes) -> None:
-    """Write to the pipe; a worker started by hand has none, or its parent is dead."""
+    """Write to the start-up pipe, if there is one and the parent is alive."""
     if descriptor := os.environ.get(VARIABLE):
         with suppress(OSError):
             os.set_inheritable(int(descriptor), False)  # noqa: FBT003 - no keywords

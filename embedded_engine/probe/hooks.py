@@ -45,7 +45,7 @@ class Fuse:
             self._report(why)
 
     def check(self, steps: int, members: int) -> None:
-        """Called once a second with counts so far: blows if the cost is excessive."""
+        """Disable the hooks if they cost too much; takes counts, once a second."""
         before, self._checked = self._checked, (self.cost_ns, steps, members)
         cost_ns, steps, members = (
             now - then for now, then in zip(self._checked, before, strict=True)

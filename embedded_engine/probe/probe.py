@@ -154,7 +154,7 @@ class Probe:
         )
 
     def beat(self) -> Iterable[AnyReading]:
-        """Check the fuse and return totals, with an API server's event loop lag."""
+        """Check what the probe costs; return totals, with an API server's loop lag."""
         story, front = self._story, self._front
         if story is not None:
             self.fuse.check(story.steps, story.members)
@@ -232,7 +232,7 @@ class Probe:
     def _extra_readings(
         self, scheduler: Vllm, rank: int, lacks: Callable[[str], None]
     ) -> Iterable[AnyReading]:
-        """Further readings sent once by an engine; failures are tolerated."""
+        """Yield the worker memory, model and settings, as far as they can be read."""
         model = self.engine.model if self.engine is not None else "?"
         yield from (replace(each, rank=rank) for each in self._size.workers)
         try:
@@ -248,7 +248,7 @@ class Probe:
             self._refused = None
 
     def _now(self) -> tuple[int | None, int | None, int | None]:
-        """Running, waiting and used KV blocks, also valid between steps."""
+        """Requests running, requests waiting and KV blocks used, if known."""
         scheduler = self._scheduler and self._scheduler()
         if scheduler is None or self.engine is None or self._tap is None:
             return None, None, None

@@ -245,7 +245,7 @@ class Channel:
         self.append((self.ticket(), *call))
 
     def put_later(self, *call: Any) -> None:  # noqa: ANN401 - likewise
-        """Add a record from another thread, which must not take tickets.
+        """Add a record from another thread, which must not number records itself.
 
         It is processed after all records that are already waiting.
         """
@@ -358,7 +358,7 @@ class Channel:
             self._publish(readings)
 
     def _make(self, count: int) -> list[AnyReading]:
-        """Turn records into readings; a missing ticket is a dropped record."""
+        """Turn records into readings; a gap in their numbers counts as dropped."""
         readings: list[AnyReading] = []
         ticket = 0
         for _ in range(count):

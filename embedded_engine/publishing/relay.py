@@ -98,7 +98,7 @@ class Relay:
         )
 
     def start(self) -> None:
-        """Start; if the address would be open to anybody, report why it does not."""
+        """Start to listen, or report why not if anybody could reach the address."""
         if why := refused(self.address, self._key_file):
             self._report(f"{self._who} does not listen: {why}")
         else:
@@ -144,7 +144,7 @@ class Relay:
                 self._pass_on(door, probes, lambda one: Viewer(one, context, prepare))
 
     def _opened(self) -> socket.socket | None:
-        """Listen; waits for a port that is in use."""
+        """Open the listening socket, when its port is free; None if stopped before."""
         is_reported = False
         while not self._stopping.is_set():
             try:
@@ -196,7 +196,7 @@ class Relay:
         return {each for each, _ in poller.poll(wait_ms)}
 
     def _take(self, probes: zmq.Socket[bytes]) -> None:
-        """Forward messages; the slowest viewer loses its oldest if too many wait."""
+        """Forward messages; if too many wait, the slowest viewer loses its oldest."""
         with suppress(zmq.Again):
             for _ in range(AT_ONCE):
                 message: Any = probes.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -260,7 +260,7 @@ class Relay:
                 self._ask_no_more(viewer, topic, probes)
 
     def _ask(self, probes: zmq.Socket[bytes]) -> None:
-        """Forward the first request whose reply there is room for."""
+        """Forward the first request for a hello or ring whose reply has room."""
         now_s = time.monotonic()
         if not self._questions or now_s - self._answered_s <= QUIET_S:
             return
@@ -296,19 +296,19 @@ class Relay:
             self._viewers.pop().close()
 
     def _say(self, text: str) -> None:
-        """Report a text once."""
+        """Report a text, unless it was reported before."""
         if text not in self._reports:
             self._reports.add(text)
             self._report(text)
 
     def _for_viewers(self, message: list[Any]) -> list[Any]:
-        """A message as viewers receive it."""
+        """A message with its topic as viewers expect it."""
         if not self._prefix or bytes(message[0]).startswith(AGENT):
             return message
         return [self._prefix + bytes(message[0]), *message[1:]]
 
     def _for_probes(self, request: bytes) -> bytes:
-        """A subscription as probes and agents expect it; empty if it is for neither."""
+        """A subscription with its topic as the sender expects it; empty if unknown."""
         joins, topic = request[:1], request[1:]
         if topic.startswith(self._topics):
             return joins + topic.removeprefix(self._prefix)

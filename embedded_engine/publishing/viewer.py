@@ -55,7 +55,7 @@ class Viewer:
         context: zmq.Context[zmq.Socket[bytes]],
         prepare: Callable[[zmq.Socket[bytes]], None],
     ) -> None:
-        """``prepare`` sets the keys of its ZeroMQ socket.
+        """``prepare`` sets the keys of the viewer's ZeroMQ socket.
 
         Raises:
             OSError, zmq.ZMQError: there are no resources for another viewer.
@@ -122,7 +122,7 @@ class Viewer:
 
     @property
     def waits_for(self) -> Iterator[tuple[Any, int]]:
-        """Sockets to poll, and for which events."""
+        """The viewer's sockets to poll, and for which events."""
         yield self._socket, zmq.POLLIN
         to_viewer, to_socket = bool(self._to_viewer), bool(self._to_socket)
         listens = not to_socket and self._may_say.left >= 1
@@ -134,7 +134,7 @@ class Viewer:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether it does not read, or never subscribed."""
+        """Whether the viewer does not read, or never subscribed."""
         now_ns = monotonic_ns()
         if self._to_viewer:
             return now_ns - self._moving_ns > STALLED_NS
@@ -150,7 +150,7 @@ class Viewer:
                 yield self._socket.recv(zmq.NOBLOCK)
 
     def tell(self, frames: Sequence[Any]) -> None:
-        """Queue a message for it."""
+        """Queue a message for the viewer."""
         size = sum(map(len, frames))
         self._waiting.append((size, frames))
         self.waiting_bytes += size

@@ -28,33 +28,33 @@ class LiveEngine(Protocol):
 
     @property
     def engine_id(self) -> str:
-        """The id that its probes use."""
+        """The id that the engine's probes use."""
         ...
 
     @property
     def url(self) -> str | None:
-        """The URL where it listens; None when it listens on a Unix socket."""
+        """The engine's URL; None when it listens on a Unix socket."""
         ...
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it listens, as a reading taken now."""
+        """The engine's address as a reading, stamped now."""
         ...
 
     def processes(self) -> list[tuple[int, str]]:
-        """Return its living processes as (pid, role)."""
+        """Return the engine's living processes as (pid, role)."""
         ...
 
     def busy_threads(self) -> int:
-        """Return how many threads it keeps busy under load."""
+        """Return how many threads the engine keeps busy under load."""
         ...
 
     async def wait(self) -> str:
-        """Return, once it has died, the reason."""
+        """Wait until the engine has died, and return the reason."""
         ...
 
     async def stop(self) -> None:
-        """End its processes."""
+        """End the engine's processes."""
         ...
 
 
@@ -77,7 +77,7 @@ class EngineSource(Protocol):
         ...
 
     def prepare(self) -> str:
-        """Prepare the next start, and return the engine id that it will have."""
+        """Prepare the next start, and return the engine id of that start."""
         ...
 
     async def open(self, on_stage: OnStage) -> LiveEngine:

@@ -117,7 +117,7 @@ class WatchedLimitDesk:
 
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[tuple[LimitControl, LimitTarget]]:
-        """Yield the engine's control, one change at a time; map its errors to ours."""
+        """Yield the engine's control to one caller at a time; translate errors."""
         async with self._turn:
             target = self._target()
             if isinstance(target, str):
@@ -139,6 +139,6 @@ class WatchedLimitDesk:
 
 
 def _values(limits: Iterable[LiveLimits]) -> tuple[tuple[int, int], ...]:
-    """Return the values that the screen shows, by rank, to be compared."""
+    """Return the values that the screen shows, by rank, to compare them."""
     ranks = sorted(limits, key=lambda each: each.rank)
     return tuple((each.max_num_seqs, each.max_num_batched_tokens) for each in ranks)

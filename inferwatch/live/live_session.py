@@ -172,7 +172,7 @@ class LiveSession:
             self.note(NoteKind.SLO, news)
 
     async def _pump(self, collector: Collector) -> None:
-        """Take what a collector reports; if it fails, the session goes on."""
+        """Take what a collector reports; the session goes on if that fails."""
         try:
             await supervise(collector, self.pipeline.take, self._failed)
         except CollectorError as error:

@@ -26,7 +26,7 @@ Listeners = Mapping[str, set[int]]
 
 
 def look_for(servers: Iterable["LocalServer"]) -> None:
-    """Look for the processes of the servers that have none; may take a while."""
+    """Look for the processes of servers that have none yet; may take a while."""
     missing = [each for each in servers if each.is_missing]
     pids_by_place = listeners() if missing else {}
     for each in missing:
@@ -75,7 +75,7 @@ class LocalServer:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the server runs here but no living process of it is known."""
+        """Whether the server runs here but no living process of the server is known."""
         if self._is_here is None:
             server, host = self._server, urlsplit(self._server.url).hostname or ""
             local = bool(server.uds or addresses_here(host))
@@ -98,7 +98,7 @@ class LocalServer:
             self._log = next(filter(None, files), None)
 
     def runs_python(self) -> bool:
-        """Tell whether its process is Python: a tunnel can look like an engine."""
+        """Tell whether the process is Python: a tunnel can look like an engine."""
         with suppress(psutil.Error):
             if self._processes is not None:
                 program = Path(psutil.Process(self._processes.root.pid).exe())
@@ -106,21 +106,21 @@ class LocalServer:
         return False
 
     def processes(self) -> list[tuple[int, str]]:
-        """Return the living processes as (pid, role), by pid."""
+        """Return the server's living processes as (pid, role), by pid."""
         if self._processes is None:
             return []
         roles = self._processes.roles().items()
         return sorted((member.pid, role) for member, role in roles)
 
     def log_tail(self, lines: int) -> list[str]:
-        """Return the last lines of its log, if that is a file that we may read.
+        """Return the last lines of the server's log, if it is a file that we may read.
 
         A process that has died is included: then its log matters most.
         """
         return tail(self._log, lines) if self._log else []
 
     def _file(self, pid: int, descriptor: int) -> Path | None:
-        """Return the file behind a descriptor; if it is none, keep the reason."""
+        """Return the file behind a descriptor; None, with the reason, if unreadable."""
         try:
             path = Path(f"/proc/{pid}/fd/{descriptor}").readlink()
             kind = path.stat().st_mode

@@ -59,7 +59,7 @@ class Pipeline:
                 self._keep(self._recorder, t_ns)
 
     def _keep(self, recorder: Recorder | FlightRecorder, t_ns: int) -> None:
-        """Keep a checkpoint of the Model, without which a replay is slow."""
+        """Record a checkpoint of the Model, without which a replay is slow."""
         trouble = recorder.keeps_no_more
         if recorder.keeps:
             try:
@@ -93,14 +93,14 @@ class Pipeline:
         self.take([Note(t_ns=now_ns, kind=kind, text=text) for text in texts])
 
     def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
-        """Return a snapshot as of now, of all servers or of one source alone."""
+        """Return a snapshot as of now, of all servers or of one source."""
         record = self.record
         self._model.unrecorded_readings = record.unrecorded if record else 0
         return self._model.snapshot(now_ns, query)
 
     @property
     def slo_missed_since_ns(self) -> int | None:
-        """Since when too few requests are good; None while enough are."""
+        """The time since which too few requests are good; None while enough are."""
         return self._model.slo_missed_since_ns
 
     def slo(self, now_ns: int, window: Window) -> SloState | None:
@@ -130,7 +130,7 @@ class Pipeline:
 
     @property
     def database(self) -> Path | None:
-        """The record's file; None if its times are not those of this session."""
+        """The record's file; None for a flight recorder, whose times are its own."""
         recorder = self._recorder
         return recorder.path if isinstance(recorder, Recorder) else None
 

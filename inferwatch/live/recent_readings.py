@@ -145,7 +145,7 @@ class RecentReadings:
         }
 
     def take(self, reading: AnyReading) -> None:
-        """Keep a reading for a while if steps or requests are told from it."""
+        """Keep a reading for a while if steps or requests can be looked up in it."""
         take = self._takers.get(type(reading))
         if take is not None:
             take(reading)  # type: ignore[operator]  # takes this type
@@ -183,7 +183,7 @@ class ClientHalves(msgspec.Struct):
 
     @property
     def bytes(self) -> int:
-        """An estimate of the memory that both take."""
+        """An estimate of the memory that both readings take."""
         gaps = len(self.times.gaps_ns) if self.times else 0
         return BYTES_A_RECORD + BYTES_A_GAP * gaps
 
@@ -246,7 +246,7 @@ class RecentRequests:
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """Return the names of step members, as the engine numbered them by then."""
+        """Return the names of requests by ordinal, as the engine numbered them then."""
         names: dict[int, Name] = {}
         for ordinal in ordinals:
             had = self._members.get((source, ordinal), ())

@@ -62,7 +62,7 @@ class Watch(ABC):
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set when rates are known as well, as far as they ever will be."""
+        """Set when rates are known as well, or it is certain that they will not be."""
         return self.begun
 
     @property
@@ -78,11 +78,11 @@ class Watch(ABC):
     @property
     @abstractmethod
     def failure(self) -> str | None:
-        """Why nothing answers, fit to show; None while something does."""
+        """Why nothing answers, as text for users; None while something does."""
 
     @property
     def faults(self) -> list[str]:
-        """Faults of inferwatch itself that ended nothing, fit to show."""
+        """Faults of inferwatch that did not end the session, as text for users."""
         return self._session.faults
 
     @property
@@ -98,7 +98,7 @@ class Watch(ABC):
     @property
     @abstractmethod
     def farewell(self) -> str:
-        """What to print when leaving what runs on."""
+        """What to print when leaving a session while the engine runs on."""
 
     @property
     @abstractmethod
@@ -111,11 +111,11 @@ class Watch(ABC):
 
     @abstractmethod
     def _canary_targets(self) -> dict[str, LoadTarget]:
-        """Return how to send requests to each server that answers, by its source."""
+        """Return how to send requests to each server that answers, by source."""
 
     @abstractmethod
     def _work(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the work from start to end besides collectors and ticks."""
+        """Return coroutines to run all the time, besides collectors and ticks."""
 
     @abstractmethod
     async def _wind_down(self) -> None:
@@ -141,20 +141,20 @@ class Watch(ABC):
 
     @property
     def can_stop(self) -> bool:
-        """Whether what is watched is ours to stop."""
+        """Whether we may stop the engine that is watched."""
         return False
 
     @abstractmethod
     async def restart(self) -> None:
-        """Start what is lost again, if we can."""
+        """Start a lost engine again, if we can."""
 
     @abstractmethod
     async def stop_engine(self) -> None:
-        """Stop what is watched, if it is ours."""
+        """Stop the engine that is watched, if we may."""
 
     @property
     def no_log(self) -> str:
-        """Why the log is empty when it is."""
+        """Why there is no log, or none yet."""
         return "nothing is logged yet"
 
     def log_tail(self, lines: int) -> list[str]:
@@ -196,7 +196,7 @@ class Watch(ABC):
         self._session.first.append(WatchedSlo(t_ns=self.clock.start_ns, slo=slo))
 
     def pay(self, prices: Prices) -> None:
-        """Set what time or energy costs; call it before the watch begins."""
+        """Set what time or energy costs; call this before the watch begins."""
         dated = msgspec.structs.replace(prices, t_ns=self.clock.start_ns)
         self._session.first.append(dated)
 

@@ -83,7 +83,7 @@ class LoadProcess:
                 await self._process.wait()
 
     async def _say(self, what: LoadPlan | Change) -> None:
-        """Write a line to its standard input."""
+        """Write a plan or change as a line to the generator's standard input."""
         stdin = self._process.stdin if self._process else None
         if stdin is None:
             return

@@ -71,7 +71,7 @@ class RateSearch:
         self._points[point.rate_per_s] = point
 
     def holds(self, point: RatePoint) -> bool | None:
-        """Whether a rate holds; None while undecided."""
+        """Whether enough requests are good at a rate; None while undecided."""
         lower, upper = share_interval(point.good, point.n)
         if lower >= self._share:
             return True
@@ -81,7 +81,7 @@ class RateSearch:
 
     @property
     def highest_held(self) -> float | None:
-        """The highest rate that holds below the lowest that failed; None if none."""
+        """The highest rate that held and is below all that failed; None if none."""
         fails = self.lowest_failed
         rates = [p.rate_per_s for p in self.points if self.holds(p)]
         return max((r for r in rates if fails is None or r < fails), default=None)

@@ -100,7 +100,7 @@ class TargetServer:
             raise UsageError(str(error)) from error
 
     async def models(self) -> list[str]:
-        """The models it serves; empty if it does not say.
+        """Names of the models that are served; empty if the server does not say.
 
         Raises:
             SourceError: there is no usable response.
@@ -123,7 +123,7 @@ class TargetServer:
         return _names(answer)
 
     async def longest(self, model: str) -> int | None:
-        """Most tokens of prompt and response together; None if it does not say."""
+        """Most tokens of prompt plus response; None if the server does not say."""
         with suppress(NoAnswerError, ValueError, KeyError, TypeError, RecursionError):
             answer = await self._get("/v1/models")
             for each in msgspec.json.decode(answer.body)["data"]:
@@ -132,7 +132,7 @@ class TargetServer:
         return None
 
     async def counters(self) -> dict[str, float]:
-        """The samples of its ``/metrics``, summed over labels; empty without any."""
+        """The server's metrics by name, summed over labels; empty without any."""
         try:
             return sums((await self._get("/metrics")).text)
         except NoAnswerError:

@@ -134,7 +134,7 @@ def settle(path: Path, tidy: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def close_after_writing(connection: sqlite3.Connection) -> None:
-    """Leave one plain file, unless somebody else has it open."""
+    """Close the connection, leaving one plain file unless somebody has it open."""
     with suppress(sqlite3.OperationalError):
         connection.execute("PRAGMA busy_timeout = 100")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -85,7 +85,7 @@ STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.5)
 
 
 def finer_buckets() -> str:
-    """--custom-histogram-buckets with neighbours less than a factor of two apart."""
+    """A --custom-histogram-buckets with bounds less than a factor of two apart."""
     buckets = {
         name: [
             round(step * 10**decade / 1000, 6)

@@ -37,7 +37,7 @@ def listen() -> None:
 
 
 def load_s() -> float | None:
-    """Seconds loading took in this process; None if not logged."""
+    """Seconds that loading the model took in this process; None if not logged."""
     return next((SECONDS[each] for each in names.LOADED if each in SECONDS), None)
 
 
@@ -113,7 +113,7 @@ def memory_of(place: int, answers: Answers) -> WorkerMemory:
 
 
 def together(*questions: Question) -> Question:
-    """A question that combines several; a failing one does not affect the others."""
+    """Combine several questions into one; a failing one does not affect the others."""
 
     def ask(worker: Vllm) -> Answers:
         from contextlib import suppress  # noqa: PLC0415
@@ -128,7 +128,7 @@ def together(*questions: Question) -> Question:
 
 
 def of_weights(model: str, packed: tuple[str, str, str]) -> Question:
-    """Bytes of the worker's part of the model.
+    """A question about the bytes of the worker's part of the model.
 
     On the CPU, vLLM packs the weight of a linear layer into a hidden format and leaves
     an empty one, so the layer's sizes are used.
@@ -149,7 +149,7 @@ def of_weights(model: str, packed: tuple[str, str, str]) -> Question:
 
 
 def of_gpu(device: str) -> Question:
-    """UUID of its GPU or MIG slice."""
+    """A question about the UUID of the worker's GPU or MIG slice."""
 
     def ask(worker: Vllm) -> Answers:
         import os  # noqa: PLC0415
@@ -170,7 +170,7 @@ def of_gpu(device: str) -> Question:
 
 
 def of_numbers(paths: Mapping[str, str]) -> Question:
-    """Numeric attributes, each at the first of its paths that holds one."""
+    """A question about numeric attributes of the worker, found at alternative paths."""
     named = {name: either.split("|") for name, either in paths.items()}
 
     def ask(worker: Vllm) -> Answers:
@@ -189,7 +189,7 @@ def of_numbers(paths: Mapping[str, str]) -> Question:
 
 
 def of_caches(path: str) -> Question:
-    """Bytes of the storages of its KV caches, shared ones counted once."""
+    """A question about the bytes of the worker's KV caches; shared ones count once."""
 
     def ask(worker: Vllm) -> Answers:
         from operator import attrgetter  # noqa: PLC0415
@@ -205,7 +205,7 @@ def of_caches(path: str) -> Question:
 
 
 def of_graphs(module: str, name: str) -> Question:
-    """Whether its activation peak includes CUDA graphs."""
+    """A question about whether the worker's activation peak includes CUDA graphs."""
 
     def ask(_: Vllm) -> Answers:
         import importlib  # noqa: PLC0415
@@ -216,7 +216,7 @@ def of_graphs(module: str, name: str) -> Question:
 
 
 def of_loading(module: str) -> Question:
-    """Time to load its weights."""
+    """A question about the time the worker took to load its weights."""
 
     def ask(_: Vllm) -> Answers:
         import sys  # noqa: PLC0415
@@ -242,7 +242,7 @@ class EngineSize:
         self._page = AttributeReader("KVCacheSpec", names.KV_PAGE, missing)
 
     def learn(self, executor: Vllm, given: Given, *_: Vllm) -> None:
-        """Hook after ``initialize_from_config()``."""
+        """After ``initialize_from_config()``: ask the workers for their memory use."""
         workers, shards, ask = self._workers.read(executor)
         if len(given[0]) == workers:
             in_caches = sum(self._bytes_per_token(config) for config in given[0])

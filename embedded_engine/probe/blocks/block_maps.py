@@ -47,7 +47,7 @@ class InterpreterYield:
         self._until_ns = 0
 
     def __call__(self) -> None:
-        """Sleep when a slice is over; a mere yield would return at once."""
+        """Sleep briefly once a slice of time is used up, to let other threads run."""
         if monotonic_ns() > self._until_ns:
             time.sleep(PAUSE_S)
             self._until_ns = monotonic_ns() + SLICE_NS
@@ -76,7 +76,7 @@ class MapDraft:
         return self.whole or self.cleared or any(changes)
 
     def tell(self, holder: str, group: int, kept: int, blocks: list[int]) -> None:
-        """Add a request's blocks after the unchanged ones."""
+        """Add a request's new blocks, which follow ``kept`` unchanged ones."""
         self.holders.append(holder)
         self.groups.append(group)
         self.kept.append(kept)
@@ -109,7 +109,7 @@ class GroupChanges:
     def since(
         self, draft: MapDraft, lists: dict[str, list[Vllm]], measures: Sequence[Vllm]
     ) -> None:
-        """Add the changes since the previous moment to a draft."""
+        """Add to a draft what changed in this group since the previous snapshot."""
         before, self.held = self.held, {}
         differ = self._longer if self._appends else self._edited
         for (holder, blocks), measure in zip(lists.items(), measures, strict=True):
@@ -124,7 +124,7 @@ class GroupChanges:
         self.left = list(before)
 
     def tell_all(self, draft: MapDraft) -> None:
-        """Add all blocks held as of the last moment to a draft."""
+        """Add to a draft all blocks held at the last snapshot."""
         for holder, holding in self.held.items():
             ids = holding.ids or self._ids(holding.blocks, 0, holding.size)
             draft.tell(holder, self.number, 0, ids)
@@ -170,9 +170,9 @@ class BlockChanges:
         self._cached: set[int] = set()
 
     def scan(self) -> set[int]:
-        """Ids of blocks with cached content, read in slices.
+        """Ids of blocks with cached content, read in slices of time.
 
-        Changes made meanwhile are among those of the next moment.
+        Changes during the scan are among those of the next snapshot.
         """
         ids: set[int] = set()
         blocks = self._all.read(self._pool)
@@ -184,7 +184,7 @@ class BlockChanges:
         return ids
 
     def since(self, moment: PoolSnapshot) -> MapDraft | None:
-        """Changes since the previous moment; None if too many to be known."""
+        """The changes since the previous snapshot; None if too many were made."""
         draft = self._draft(moment)
         for group, (lists, measures) in zip(self._groups, moment.held, strict=True):
             group.since(draft, lists, measures)
@@ -201,10 +201,10 @@ class BlockChanges:
         return draft
 
     def whole(self, moment: PoolSnapshot, scanned: set[int]) -> MapDraft:
-        """A complete map, to be made right after ``since`` for the same moment.
+        """A complete map, to be made right after ``since`` for the same snapshot.
 
-        ``scanned`` was read after the moment before that, so recorded changes are as
-        new or newer.
+        ``scanned`` is what ``scan`` returned; the changes in the snapshot were made
+        since, and are applied to it.
         """
         draft = self._draft(moment)
         draft.whole = True
@@ -226,7 +226,7 @@ class BlockChanges:
         return MapDraft(t_ns=moment.t_ns, num_blocks=blocks, cost_ns=moment.cost_ns)
 
     def _tell_gone(self, draft: MapDraft) -> None:
-        """Report requests as gone if no group has blocks of theirs, else as empty."""
+        """Report requests that left a group: gone if they left all, else empty."""
         gone: set[str] = set()
         for group in self._groups:
             for holder in group.left:
@@ -239,7 +239,11 @@ class BlockChanges:
     def _replayed(
         self, changes: Iterable[Change]
     ) -> tuple[dict[int, bool], set[int], bool]:
-        """Content of changed blocks, blocks that lost some, and whether all did."""
+        """Replay changes of cached content, oldest first.
+
+        Returns whether each changed block has content now, the blocks that lost
+        content, and whether the whole prefix cache was reset.
+        """
         content: dict[int, bool] = {}
         given_up: set[int] = set()
         cleared = False
@@ -277,7 +281,7 @@ HASHED_AT_ONCE = 64
 
 
 def one_in(num_blocks: int) -> int:
-    """The sampling ratio of hashes: a power of two."""
+    """One of how many hashes is reported; a power of two."""
     if num_blocks <= 2 * SAMPLE_BLOCKS:
         return 1
     return 1 << ((num_blocks // SAMPLE_BLOCKS).bit_length() - 1)
@@ -294,7 +298,7 @@ class MapAssembler:
         self._sequence = 0
 
     def map(self, draft: MapDraft) -> list[AnyReading]:
-        """The BlockMap of a draft."""
+        """The BlockMap reading of a draft."""
         holders = [self._holder(each) for each in draft.holders]
         gone = [self._holders.pop(each) for each in draft.gone if each in self._holders]
         if draft.whole:
@@ -325,7 +329,7 @@ class MapAssembler:
         blocks: tuple[int, int, int],
         sample: tuple[list[int], list[int], int],
     ) -> list[AnyReading]:
-        """The PromptBlocks of a request.
+        """The PromptBlocks reading of a request.
 
         ``blocks``: full blocks of the prompt, of the request, and tokens per block.
         ``sample``: hashes, their positions, and the sampling ratio.
@@ -470,7 +474,7 @@ class BlockMapSender:
             tap.take(now_ns)
 
     def _ask(self, changes: BlockChanges, now_ns: int) -> None:
-        """Request a moment after the current step."""
+        """Request a snapshot of the block pool after the current step."""
         if self._wants_whole(now_ns):
             self._served, self._whole_ns = self._channel.newcomers, now_ns
             self._scanned = changes.scan()
@@ -483,7 +487,7 @@ class BlockMapSender:
         return now_ns >= self._whole_ns + patience or not self._whole_ns
 
     def _tell(self, changes: BlockChanges, moment: PoolSnapshot) -> None:
-        """Send the changes, and a whole map if one is due."""
+        """Send the changes in a snapshot, and a whole map if one is due."""
         scanned, self._scanned = self._scanned, None
         self._due_ns, self._next_ns = NEVER, moment.t_ns + EVERY_NS
         draft = changes.since(moment)

@@ -69,7 +69,7 @@ class ControlDesk:
 
     @property
     def due_in_s(self) -> float | None:
-        """Seconds until ``look`` has to be called; None: not at all."""
+        """Seconds until ``look`` has to be called; None while it need not be."""
         if self._due_ns is None:
             return None
         return max(0, self._due_ns - self._now_ns()) / NS_PER_S
@@ -137,7 +137,7 @@ class ControlDesk:
 
 
 def _requested_limits(request: LimitRequest, now: LiveLimits) -> tuple[int, int]:
-    """The requested limits; those not given stay the same."""
+    """The limits a request asks for; those it does not mention stay as they are."""
     seqs, tokens = request.max_num_seqs, request.max_num_batched_tokens
     return (
         now.max_num_seqs if seqs is None else seqs,

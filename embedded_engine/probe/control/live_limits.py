@@ -123,7 +123,7 @@ class SchedulerLimits:
     def end(self, why: str) -> None:
         """Restore the start-up values at once and for good, on any thread.
 
-        Raising them during a step is safe: nothing the step has decided exceeds them.
+        This is safe even during a step, since the start-up values are never lower.
         """
         if self.ended is not None:
             return
@@ -146,7 +146,7 @@ class SchedulerLimits:
         self._tell_later(self._pending)
 
     def _enter(self, scheduler: Vllm, _: Given, entered: int) -> None:
-        """Set the limits before ``schedule()``, and report new ones."""
+        """Before ``schedule()``: set the limits, and report new ones."""
         if scheduler is not self._scheduler():
             return
         if self.ended is not None:
@@ -172,7 +172,7 @@ class SchedulerLimits:
             self._restore()
 
     def _begin(self, scheduler: Vllm, wanted: LiveLimits, entered: int) -> None:
-        """Report the first step under new limits."""
+        """Report new limits as in force from the step that is about to begin."""
         self._applied = wanted
         now = {
             self._seqs: wanted.max_num_seqs,
@@ -199,7 +199,7 @@ class SchedulerLimits:
 
 
 def taken(pending: deque[LiveLimits]) -> Iterator[LiveLimits]:
-    """Yield changes that were not reported yet, and forget them."""
+    """Remove and yield the changes that were not reported yet."""
     with suppress(IndexError):
         while True:
             yield pending.popleft()
@@ -212,7 +212,7 @@ def _name(scheduler: Vllm, flag: str) -> str:
 
 
 def _start(scheduler: Vllm, flag: str) -> int | None:
-    """The start-up value; one that cannot be changed may be in the configuration."""
+    """The start-up value of a limit, be it fixed or not; None if unknown."""
     value = _value(scheduler, _name(scheduler, flag))
     return _value(scheduler, f"scheduler_config.{flag}") if value is None else value
 
@@ -227,7 +227,7 @@ def _value(scheduler: Vllm, path: str) -> int | None:
 
 
 def _fixed(scheduler: Vllm) -> dict[str, str]:
-    """Limits that cannot be changed, with the reason; in doubt they cannot."""
+    """The reason for each limit that cannot, or might not, be changeable."""
     schedule = names.ENGINE_METHODS["schedule"]
     owner, kind = owner_of(schedule), type(scheduler)
     if (

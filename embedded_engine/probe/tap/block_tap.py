@@ -78,7 +78,7 @@ class BlockTap:
 
     @property
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return self._hooks
 
     def lacks(self, name: str) -> None:
@@ -100,7 +100,7 @@ class BlockTap:
         return self._complete and self.pool is not None and bool(self.groups)
 
     def start(self, *, ends: bool) -> None:
-        """Record changes; with ``ends`` also finished requests."""
+        """Record changes of blocks, and with ``ends`` also finished requests."""
         self._changes = deque(maxlen=MOST_CHANGES)
         self._hooks["taken"].after = self._taken
         self._hooks["filled"].after = self._filled
@@ -108,7 +108,7 @@ class BlockTap:
         self.hears_ends = ends
 
     def stop(self) -> None:
-        """Stop recording, at no further cost."""
+        """Stop recording changes, so that the hooks cost nothing."""
         self.due_ns, self.hears_ends = NEVER, False
         for hook in self._hooks.values():
             hook.after = None
@@ -145,12 +145,12 @@ class BlockTap:
             self.fail(error)
 
     def _taken(self, pool: Vllm, _: Given, blocks: Vllm, __: int, ___: int) -> None:
-        """After ``get_new_blocks()``."""
+        """After ``get_new_blocks()``: the blocks lost their cached content."""
         if pool is self.pool:
             self._changes.append((blocks, False, None))
 
     def _filled(self, pool: Vllm, given: Given, _: None, __: int, ___: int) -> None:
-        """After ``cache_full_blocks()``."""
+        """After ``cache_full_blocks()``: the blocks have cached content."""
         if pool is not self.pool:
             return
         try:
@@ -161,6 +161,6 @@ class BlockTap:
             self.fail(error)
 
     def _forgotten(self, pool: Vllm, _: Given, done: object, __: int, ___: int) -> None:
-        """After ``reset_prefix_cache()``."""
+        """After ``reset_prefix_cache()``: no block has cached content any more."""
         if done and pool is self.pool:
             self._changes.append(FORGOTTEN)

@@ -65,7 +65,7 @@ class QueueHeadRule:
         state: tuple[int, Vllm, Vllm, int | None],
         step: tuple[int, int, bool],
     ) -> BoundBy:
-        """The reason, when requests are waiting.
+        """Why the head of the queue was not scheduled, when requests are waiting.
 
         ``state``: number of running requests, the two queues, free blocks. ``step``:
         requests and tokens scheduled, and whether it preempted.
@@ -104,7 +104,7 @@ class QueueHeadRule:
         return BoundBy.DEFERRED if encodes else BoundBy.OTHER
 
     def _head(self, queue: Vllm, deferred: Vllm) -> Vllm | None:
-        """The first request that was not skipped."""
+        """The first waiting request that was not skipped; None if all were."""
         if not queue:
             return None
         first = queue.peek_request()  # iterating over a priority queue is expensive
@@ -120,7 +120,7 @@ class QueueHeadRule:
 
 
 def _left(limits: tuple[Vllm, ...], members: int, tokens: int) -> float:
-    """Tokens the step could still have taken."""
+    """Tokens that the scheduler could still have added to the step."""
     budget, _, batched, _, speculation, _ = limits
     left = float("inf") if budget is None else budget - tokens
     if batched is not None:
@@ -151,12 +151,12 @@ class PrefillTracker:
         self._lost: dict[str, int] = {}
 
     def preempted(self, request_id: str, computed: int) -> None:
-        """A request was preempted and lost its computed tokens."""
+        """Take note of a preempted request, which lost its computed tokens."""
         self.prefilling.discard(request_id)
         self._lost[request_id] = max(computed, self._lost.get(request_id, 0))
 
     def ended(self, request_id: str) -> None:
-        """A request finished."""
+        """Forget a request that finished."""
         self.prefilling.discard(request_id)
         self._lost.pop(request_id, None)
 
@@ -251,7 +251,7 @@ class EngineTap:
     def _scheduled(
         self, scheduler: Vllm, _: Given, output: Vllm, entered: int, __: int
     ) -> None:
-        """After ``schedule()``; a step without tokens is ignored."""
+        """After ``schedule()``: a step begins, unless it has no tokens."""
         members, tokens, new, resumed = self._step.read(output)
         if not tokens:
             return
@@ -298,7 +298,7 @@ class EngineTap:
     def _updated(
         self, _: Vllm, given: Given, outputs: Vllm, entered: int, returned: int
     ) -> None:
-        """After ``update_from_output()``: the end of a step."""
+        """After ``update_from_output()``: a step ended."""
         kv = self._free_blocks.read(self._free), self._idle_cache.cached
         self._append(
             (self._ticket(), self._end, given[0], outputs, (entered, returned), kv)
@@ -307,7 +307,7 @@ class EngineTap:
             self._blocks.take(returned)
 
     def _added(self, _: Vllm, given: Given, __: None, ___: int, returned: int) -> None:
-        """After ``add_request()``."""
+        """After ``add_request()``: a request was queued."""
         request_id, prompt_tokens, max_tokens, params, lora, priority = (
             self._queued.read(given[0])
         )
@@ -318,18 +318,18 @@ class EngineTap:
         self._put(self._story.added, returned, request_id, asked, kind)
 
     def _preempts(self, _: Vllm, given: Given, __: int) -> None:
-        """Before ``_preempt_request()``, which resets the number of computed tokens."""
+        """Before ``_preempt_request()``, which resets the count of computed tokens."""
         request_id, computed = self._computed.read(given[0])
         self._prefills.preempted(request_id, computed)
         self._preempted.append(request_id)
         self._out_of_blocks = True
 
     def _reset(self, *_: Vllm) -> None:
-        """After ``reset_prefix_cache()``, whose preemptions do not lack blocks."""
+        """After ``reset_prefix_cache()``, which preempts even with free KV blocks."""
         self._out_of_blocks = False
 
     def _freed(self, _: Vllm, given: Given, __: Vllm, ___: int, returned: int) -> None:
-        """After ``_free_request()``: finished or aborted."""
+        """After ``_free_request()``: a request finished or was aborted."""
         request_id, tokens, preemptions, reason = self._ended.read(given[0])
         self._prefills.ended(request_id)
         why = str(reason())

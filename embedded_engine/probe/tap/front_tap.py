@@ -35,7 +35,7 @@ class GroupHeaderHook:
         self._name = header.lower().encode("latin-1")
 
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return {"asked": Hook(before=self._asked)}
 
     def _asked(self, _: Vllm, given: Given, __: int) -> None:
@@ -71,7 +71,7 @@ class LoopLag:
     """Measures the lag of the event loop it is started in."""
 
     def __init__(self, rests: Callable[[], bool], stops: Callable[[], bool]) -> None:
-        """``rests``: no request is running. ``stops``: measuring should end."""
+        """``rests`` tells whether no request is running, ``stops`` whether to end."""
         self._rests, self._stops = rests, stops
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due_ns = 0
@@ -213,7 +213,7 @@ class FrontTap:
         self._reason = AttributeReader("EngineCoreOutput", names.OUTPUT_REASON, missing)
 
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return {
             "add": Hook(self._added),
             "process": Hook(self._processed),

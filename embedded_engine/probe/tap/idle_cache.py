@@ -30,7 +30,7 @@ class IdleCache:
         """The number, to be capped by the number of free blocks; None when unknown."""
 
     def hooks(self) -> dict[str, Hook]:
-        """Hooks by key of the table of methods."""
+        """Hooks by the key of the vLLM method they are for."""
         return {
             "last": Hook(after=self._freed_last, before=self._settle),
             "first": Hook(before=self._settle),
@@ -52,7 +52,11 @@ class IdleCache:
         self.cached = None if self._queue is None else 0
 
     def _settle(self, queue: Vllm, _: Given, __: int) -> None:
-        """Before blocks are freed: cap the count, as those taken first had no hash."""
+        """Before blocks are freed: cap the cached count at the number of free blocks.
+
+        New blocks come from the front of the free queue, where blocks have no hash, so
+        only this cap shows that cached ones were taken as well.
+        """
         if self.cached is not None and id(queue) == self._queue:
             self.cached = min(self.cached, self._size.read(queue))
 

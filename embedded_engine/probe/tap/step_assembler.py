@@ -60,7 +60,7 @@ class StepOutputs:
     def of(
         self, by_front_end: Mapping[int, Vllm], members: dict[str, int]
     ) -> tuple[list[int], dict[str, Any]]:
-        """Tokens by member, and the fields of a Step from vLLM's statistics."""
+        """Output tokens by member, and the Step's fields from vLLM's statistics."""
         ids: list[str] = []
         tokens: list[int] = []
         stats = None
@@ -72,7 +72,7 @@ class StepOutputs:
         return _in_order(members, ids, tokens), self._statistics(stats)
 
     def _statistics(self, stats: Vllm) -> dict[str, Any]:
-        """Empty with ``--disable-log-stats``."""
+        """The Step's fields from statistics; empty with ``--disable-log-stats``."""
         if stats is None:
             return {}
         queries, hits, graph, drafts = self._stats.read(stats)
@@ -225,8 +225,8 @@ class StepAssembler:
         """A step ended, and with it the requests its tokens finished.
 
         ``outputs`` is what vLLM sends to each front end, ``span`` the time it took to
-        process them, ``kv`` the free blocks and the cached ones, not yet capped by
-        them.
+        process them, ``kv`` the number of free blocks and a count of cached ones, still
+        to be capped by the number of free ones.
         """
         readings: list[AnyReading] = []
         if (begun := self._begun(output)) is not None:
@@ -297,7 +297,10 @@ class StepAssembler:
         )
 
     def _begun(self, output: Vllm) -> Begun | None:
-        """The start of a step; earlier steps that never ended are dropped."""
+        """The start of a step; None if nothing was scheduled in it.
+
+        Earlier steps that never ended are dropped.
+        """
         under_way = self.under_way
         if under_way and under_way[0][0] is output:
             return under_way.popleft()

@@ -59,7 +59,7 @@ class Alert:
         }
 
     def json(self) -> bytes:
-        """Return it as one line of JSON, for the command's standard input."""
+        """Return the alert as one line of JSON, for the command's standard input."""
         return msgspec.json.encode(asdict(self)) + b"\n"
 
 
@@ -212,7 +212,7 @@ class WatchedRule:
         self.holds, self._held_count = False, 0
 
     def may_tell(self, now_ns: int, every_ns: int) -> bool:
-        """Return whether an alert is due; if not, count the firing as silent."""
+        """Return whether an alert is due; if not, count it as one that was not sent."""
         if self.last_alert_ns is not None and now_ns - self.last_alert_ns < every_ns:
             self.silent += 1
             return False
@@ -259,7 +259,7 @@ class Alarms:
             await self._on_alert.close()
 
     def look(self, now: Snapshot) -> Recorder | None:
-        """Evaluate all rules and act on them; return a recorder to be closed."""
+        """Evaluate all rules and act on them; return a recorder to close, if any."""
         for each in () if now.catching_up else self.rules:
             judged = each.look(now)
             if judged is not None:
@@ -302,7 +302,7 @@ class Alarms:
     async def _tell(
         self, on_alert: OnAlert, rule: str, sentence: str, now_ns: int
     ) -> None:
-        """Run the command, once the session that is being recorded has its id."""
+        """Run the alert command, once a session that is being recorded has its id."""
         session, into_ns = await self._session_id(), now_ns
         flight = self.recorder
         if flight is not None and flight.recording:

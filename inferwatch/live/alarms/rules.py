@@ -74,7 +74,7 @@ class PreemptionRule(Rule):
         self._before: tuple[int, int] | None = None
 
     def look(self, now: Snapshot) -> RuleVerdict:
-        """Compare the latest preemption in the timeline; without steps, the count."""
+        """Look for a new preemption in the timeline; without steps, in the count."""
         count, columns = now.flow.preemptions, now.timeline.preemptions
         at = next((at for at in reversed(range(len(columns))) if columns[at]), -1)
         latest_ns = now.timeline.start_ns + at * now.timeline.bin_ns if at >= 0 else -1
@@ -143,7 +143,10 @@ class FindingRule(Rule):
         self._before: set[str] = set()
 
     def look(self, now: Snapshot) -> RuleVerdict:
-        """Compare findings by name; one can return, as only three are in a snapshot."""
+        """Look for findings, by name, that were not in the previous snapshot.
+
+        A finding can come and go, since a snapshot has only three.
+        """
         fresh = [each for each in now.findings if each.name not in self._before]
         self._before = {each.name for each in now.findings}
         if not fresh:
@@ -189,7 +192,7 @@ class LatencyRule(ThresholdRule):
         self._statistic = statistic
 
     def look(self, now: Snapshot) -> RuleVerdict:
-        """Compare the value; for a histogram bucket, the bound that is certain."""
+        """Compare the value with the limit; in a bucket, the bound that is certain."""
         matches = (each for each in now.latencies if each.metric == self._name)
         latency = next(matches, None)
         if latency is None or not latency.quantiles.n:

@@ -148,7 +148,7 @@ class Agent:
         return batch
 
     def totals(self) -> Totals:
-        """Return no counters: those are a probe's."""
+        """Return no counters, which only a probe has."""
         return Totals(t_ns=monotonic_ns())
 
     def beat(self) -> Iterable[AnyReading]:

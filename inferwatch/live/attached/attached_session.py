@@ -217,7 +217,11 @@ class AttachedSession(Watch):
             if server.slo:
                 slo = WatchedSlo(t_ns=monotonic_ns(), slo=server.slo)
                 self._session.take(slo, source=server.source)
-        return [self._settle(), self._elsewhere.run(), self._look_at_this_host()]
+        return [
+            self._settle_in_time(),
+            self._elsewhere.run(),
+            self._look_at_this_host(),
+        ]
 
     async def _wind_down(self) -> None:
         await self._limit_desk.close()
@@ -262,7 +266,7 @@ class AttachedSession(Watch):
         return self._looked_at or only
 
     def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Return the snapshot shown; the load desk aims at the viewed server."""
+        """Return the snapshot to show, and aim the load desk at the viewed server."""
         if query.source != self._looked_at:
             self._looked_at = query.source
             self._aim()
@@ -317,7 +321,7 @@ class AttachedSession(Watch):
         if isinstance(reading, Contact):
             self._contact(reading)
         elif isinstance(reading, EngineSample):
-            self._read(reading)
+            self._note_sample(reading)
         elif isinstance(reading, ServerInfo) and reading.models:
             self._models[reading.source] = reading.models[0]
             self._aim()
@@ -328,8 +332,8 @@ class AttachedSession(Watch):
         self._session.measured.hear(reading)
         self._desk.hear(reading)
 
-    def _read(self, sample: EngineSample) -> None:
-        """Count a source as rated on its second sample: two samples make a rate."""
+    def _note_sample(self, sample: EngineSample) -> None:
+        """Note that a server's rates are known once it was sampled twice."""
         if self._settled.is_set():
             return  # called for each sample, hundreds a second
         if self._first_ns.setdefault(sample.source, sample.t_ns) != sample.t_ns:
@@ -346,14 +350,14 @@ class AttachedSession(Watch):
         ):
             self._settled.set()
 
-    async def _settle(self) -> None:
+    async def _settle_in_time(self) -> None:
         """Set ``settled`` after a while even if some server offers no samples."""
         await self._begun.wait()
         await asyncio.sleep(SETTLES_S)
         self._settled.set()
 
     def _contact(self, contact: Contact) -> None:
-        """Keep the contact, and note each change so that the record shows it."""
+        """Keep a server's latest contact, and note in the record if it changed."""
         before = self._contacts.get(contact.source)
         self._contacts[contact.source] = contact
         self._came_up = self._came_up or contact.answers

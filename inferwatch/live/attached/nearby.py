@@ -37,7 +37,7 @@ class NearbyEngine:
 
     @property
     def place(self) -> str:
-        """The address without ``http://``."""
+        """The engine's address without ``http://``."""
         return self.address.removeprefix("http://")
 
 
@@ -45,7 +45,7 @@ LookAround = Callable[[], Awaitable[Sequence[NearbyEngine]]]
 
 
 async def nearby_engines() -> list[NearbyEngine]:
-    """Return the engines of this node, those served by us last; takes half a second."""
+    """Return the engines of this node, our own ones last; takes half a second."""
     served, servers = await asyncio.gather(
         asyncio.to_thread(served_engines), found_servers()
     )

@@ -33,11 +33,11 @@ class EngineUser(Protocol):
     """A user of the engine, such as a load, which also takes its probe's readings."""
 
     async def engine_up(self, engine: LiveEngine) -> None:
-        """Start to use the engine: it answers."""
+        """Start to use the engine, which answers now."""
         ...
 
     async def engine_down(self) -> None:
-        """Stop using the engine: it is lost or about to be stopped."""
+        """Stop using the engine, which is lost or about to be stopped."""
         ...
 
     def hear(self, reading: AnyReading) -> None:
@@ -115,7 +115,7 @@ class EngineSupervisor:
         self.live.set()
 
     async def _await_probe(self) -> None:
-        """Wait for EngineCore's probe before any load, so that none goes unseen."""
+        """Wait for EngineCore's probe before any load, so that it sees all requests."""
         deadline_ns = self._session.now_ns() + PROBE_WAIT_NS
         while not self._session.snapshot().engines:
             if self._session.now_ns() > deadline_ns:
@@ -136,7 +136,7 @@ class EngineSupervisor:
         await pump
 
     async def _pump(self, stream: ProbeStream) -> None:
-        """Take the readings of the probe; the user of the engine hears each first."""
+        """Take the readings of the probe, passing each to the engine's user first."""
         try:
             async for batch in stream.batches():
                 for reading in batch:
@@ -206,7 +206,7 @@ class EngineSession(Watch):
 
     @property
     def came_up(self) -> bool:
-        """Whether an engine has ever answered: else there is nothing to sum up."""
+        """Whether an engine has ever answered; if not, there is nothing to sum up."""
         return self._supervisor.came_up
 
     @property
@@ -261,12 +261,12 @@ class EngineSession(Watch):
         await self._limit_desk.close()
 
     def _endpoints(self) -> list[Endpoint]:
-        """Return where the engine listens; nothing while none answers."""
+        """Return the engine's endpoint; nothing while no engine answers."""
         engine = self._supervisor.engine
         return [engine.endpoint] if engine and self.live.is_set() else []
 
     def _limit_target(self) -> LimitTarget | str:
-        """Return the engine; while none answers, why its limits cannot be set."""
+        """Return the engine, or why its limits cannot be set while none answers."""
         engine = self._supervisor.engine
         if engine is None or not self.live.is_set():
             return NO_ENGINE

@@ -23,12 +23,12 @@ class ServerAddress(Protocol):
 
     @property
     def url(self) -> str | None:
-        """The URL; None when it listens on a Unix socket."""
+        """The server's URL; None when it listens on a Unix socket."""
         ...
 
     @property
     def uds(self) -> str | None:
-        """The path of its Unix socket; None when it listens at a URL."""
+        """The path of the server's Unix socket; None when it listens at a URL."""
         ...
 
 
@@ -81,7 +81,7 @@ def is_load_on(notice: LoadNotice, endpoint: ServerAddress) -> bool:
 
 
 def _place(url: str) -> tuple[str | None, int | None] | None:
-    """Return host and port; None if it is no URL, as another process wrote it."""
+    """Return a URL's host and port; None if what another process wrote is no URL."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -48,7 +48,7 @@ class LoadTarget:
         return cls(url=endpoint.url, uds=endpoint.uds, model=endpoint.model)
 
     def aimed(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan as that of a new run on this target."""
+        """Return a copy of the plan, for a new run on this target."""
         return msgspec.structs.replace(
             plan,
             run_id=new_run_id(),
@@ -82,7 +82,7 @@ class ForeignTraffic:
         self._our_runs.add(run_id)
 
     def hear(self, reading: AnyReading) -> None:
-        """Take a reading of the engine's probe, in session time."""
+        """Track from the probe's readings whose requests the engine works on."""
         if not isinstance(reading, RequestEvent):
             return
         arrived = reading.kind is EventKind.ARRIVED
@@ -144,8 +144,8 @@ class WatchedLoadDesk:
     def must_name_host(self) -> str | None:
         """The host name that the user must type before a load; None when not needed.
 
-        It is needed for a server of somebody else, and for one that we serve if it
-        works or just worked for others.
+        It is needed for a server of somebody else, and for our own while it works, or
+        just worked, for others.
         """
         if self._target is not None and self._target.host is not None:
             return self._target.host

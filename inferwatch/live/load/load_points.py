@@ -32,7 +32,7 @@ class PointRun:
 
     @property
     def refused(self) -> bool:
-        """Whether every connection was refused: that says nothing of the rate."""
+        """Whether every connection was refused, which says nothing about the rate."""
         return self.result.unanswered and set(self.result.failures) == {"refused"}
 
     def untold(self, share: float) -> str | None:
@@ -43,7 +43,7 @@ class PointRun:
         return untold_text(goodput.untold)
 
     def point(self) -> RatePoint:
-        """Return the run's result for the search: each class has its own objectives."""
+        """Return the run's result for the search, judged by each class's objectives."""
         goodput, rate = self.result.worst, self.plan.rate_per_s
         return RatePoint(
             rate_per_s=rate or 0.0,
@@ -88,7 +88,7 @@ class PointRun:
 
 
 def at_rate(plan: LoadPlan, run_id: str, rate_per_s: float, repeat: int) -> LoadPlan:
-    """Return the plan of the same load at another rate; each repeat has its seed."""
+    """Return the plan at another rate, with a seed of its own for each repeat."""
     return msgspec.structs.replace(
         plan, run_id=run_id, rate_per_s=rate_per_s, seed=plan.seed + repeat
     )
@@ -177,6 +177,6 @@ def _refuse_others(plan: LoadPlan, like: LoadPlan) -> None:
 
 
 def _compared(plan: LoadPlan) -> Mapping[str, Any]:
-    """Return the recorded plan without the fields that may differ."""
+    """Return the recorded plan without the fields in which runs may differ."""
     plain: dict[str, Any] = msgspec.json.decode(public_plan(plan))
     return {name: value for name, value in plain.items() if name not in OWN}

@@ -182,7 +182,7 @@ class LoadSession:
             self._trail.fold(reading)
 
     async def _await_hello(self, stream: ProbeStream) -> None:
-        """Wait for the probe's answer before any load, so that none goes unseen."""
+        """Wait for the probe's answer before any load, so that it sees all requests."""
         try:
             async with asyncio.timeout(PROBE_WAIT_S):
                 while not self.snapshot().engines:  # noqa: ASYNC110 - folds elsewhere

@@ -77,7 +77,7 @@ class HistogramSnapshot:
 
     @property
     def runs(self) -> list[tuple[int, list[int]]]:
-        """Runs of adjacent buckets, as the index of the first and their counts."""
+        """Runs of adjacent buckets: the index of the first bucket, and their counts."""
         runs: list[tuple[int, list[int]]] = []
         for index, count in self.buckets.items():
             if runs and index == runs[-1][0] + len(runs[-1][1]):
@@ -156,7 +156,7 @@ class RecentDurations:
 
 
 def _forget(_: Ints) -> None:
-    """Drop expired rows: the histogram has the whole session."""
+    """Do nothing with expired rows: the histogram covers the whole session."""
 
 
 class ServerLatency:
@@ -209,7 +209,7 @@ class ServerNumbers:
     # Called by the RequestTracker.
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        """Add ``weight`` requests, or gaps between tokens, of one duration."""
+        """Add ``weight`` requests, or gaps between tokens, that took equally long."""
         self._latency(metric).add(t_ns, value_ns, weight)
 
     def _latency(self, metric: str) -> ServerLatency:
@@ -220,14 +220,14 @@ class ServerNumbers:
         return latency
 
     def arrived(self, request: Request, t_ns: int) -> None:
-        """Count a request's arrival once: front end and engine both report it."""
+        """Count a request's arrival, which front end and engine both report, once."""
         del t_ns
         if not request.arrival_counted:
             request.arrival_counted = True
             self.counts["requests"][""] += 1
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """Count a request's end once, by the outcome that is reported first."""
+        """Count a request's end once, by the outcome that was reported first."""
         del t_ns
         if request.counted_as is None:
             request.counted_as = state
@@ -319,7 +319,7 @@ class ServerNumbers:
         self.model = self.model or next(iter(info.models), None)
 
     def contact(self, contact: Contact) -> None:
-        """Take whether the server answers; while it does not, its state is unknown."""
+        """Keep whether the server answers; while it does not, its state is unknown."""
         self.answers = contact.answers
         if not contact.answers:
             self.ranks.clear()

@@ -67,13 +67,13 @@ class GpuNumbers:
         self.ecc = MonotonicCounters()
 
     def describe(self, info: GpuInfo) -> None:
-        """Take the GPU's description; a lost GPU has no gauges."""
+        """Take the GPU's description; a GPU that is lost has no gauges."""
         self.info = info
         if info.lost_because is not None:
             self.gauges.clear()
 
     def sample(self, sample: GpuSample) -> None:
-        """Take the values that a sample has."""
+        """Update the gauges that the sample has values for."""
         for name in GPU_FIELDS:
             value = getattr(sample, name)
             if value is not None and isfinite(value):

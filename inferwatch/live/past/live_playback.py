@@ -32,7 +32,7 @@ class PausedMoment:
 
     @classmethod
     def of(cls, pipeline: Pipeline, t_ns: int, sources: Iterable[str | None]) -> Self:
-        """Take the snapshots of the present: later only a record could give them."""
+        """Take snapshots of now, which later only a record could provide."""
         return cls(
             t_ns,
             {
@@ -67,7 +67,7 @@ class RecordOpener:
 
     @property
     def unavailable(self) -> str | None:
-        """Why the record cannot be opened, fit to show; None when it can be."""
+        """Why the record cannot be opened, as text for users; None when it can be."""
         record = self._pipeline.record
         if record is None:
             return "this session is not recorded: you can pause here, but not go back"
@@ -146,7 +146,7 @@ class RecordOpener:
 
 
 def _flight_text(flight: FlightState) -> str:
-    """Say why nothing can be rewound while readings are only kept in memory."""
+    """Say why the past cannot be shown while readings are only kept in memory."""
     if not flight.sessions:
         return "what is kept in memory can be gone through once a rule has held"
     latest = flight.sessions[-1]
@@ -154,7 +154,7 @@ def _flight_text(flight: FlightState) -> str:
 
 
 def _close(opening: asyncio.Future[Player]) -> None:
-    """Close a player whose opening ended when it was no longer wanted."""
+    """Close a player that was no longer wanted when it had opened."""
     if opening.exception() is None:
         opening.result().close()
 
@@ -294,14 +294,14 @@ class LivePlayback:
             self._record.player.playback.set_speed(self.speed)
 
     async def seek(self, t_ns: int) -> None:
-        """Show a moment of the past; one close to now goes live."""
+        """Show a moment of the past, or go live if it is close to now."""
         if t_ns > self._clock.now_ns() - NEAR_NS:
             self._let_go()
         else:
             await self._go(lambda playback: playback.seek(t_ns))
 
     async def step(self, count: int) -> None:
-        """Pause and move by engine steps, back when negative."""
+        """Pause and move by a number of engine steps, back if it is negative."""
         await self._go(lambda playback: playback.step(count))
 
     async def go_live(self) -> None:
@@ -329,7 +329,7 @@ class LivePlayback:
 
     @property
     def _elsewhere(self) -> Playback | None:
-        """The playback that shows another moment than the paused one."""
+        """The record's playback; None while the paused moment is shown."""
         player = self._record.player
         return player.playback if player is not None and self._moved else None
 

@@ -46,7 +46,7 @@ class RecentLookup:
 
     @property
     def is_enough(self) -> bool:
-        """Whether memory holds all of the request, and the steps before it."""
+        """Whether memory holds all of the request, and enough steps before it."""
         if not self._begun:
             return False
         since_ns = self._steps.since_ns
@@ -58,7 +58,7 @@ class RecentLookup:
 
     @property
     def since_ns(self) -> int | None:
-        """Readings of earlier times are incomplete; None when nothing is missing."""
+        """Session time before which steps are missing; None when nothing is missing."""
         return self._steps.since_ns if self.record is None else None
 
     def events(self, key: str) -> list[RequestEvent]:
@@ -68,7 +68,7 @@ class RecentLookup:
 
     @property
     def _begun(self) -> bool:
-        """Whether the earliest event that is reported of a request is in memory."""
+        """Whether the first event of the request is in memory."""
         return any(each.kind in BEGINNINGS for each in self._events)
 
     def steps(
@@ -83,7 +83,7 @@ class RecentLookup:
         return self.record.steps(start_ns, end_ns, source, room) + latest
 
     def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
-        """Return the latest steps that ended by then, by their end."""
+        """Return the latest steps that ended by a time, in order of their end."""
         since_ns = self._steps.since_ns
         latest = self._steps.between(_EVER_NS, t_ns, source, most)
         room = most - len(latest)
@@ -94,7 +94,7 @@ class RecentLookup:
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """Return the names of step members, as the engine numbered them by then."""
+        """Return the names of requests by ordinal, as the engine numbered them then."""
         names = self._requests.names(source, ordinals, until_ns)
         left = set(ordinals) - set(names)
         if self.record is None or not left:
@@ -126,7 +126,7 @@ class RecentLookup:
         return before + here
 
     def losses(self, source: str) -> list[Note]:
-        """Return notes of lost readings, and of the loss of the engine itself."""
+        """Return notes of lost readings, and of the loss of the engine."""
         return [each for each in self._losses if each.source in {"", source}]
 
 

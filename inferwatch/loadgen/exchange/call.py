@@ -68,7 +68,7 @@ class Call:
 
     @property
     def lag_ns(self) -> int:
-        """Nanoseconds from the intended time to the send; 0 if it was never sent."""
+        """Nanoseconds from the intended time to the send; 0 for a call never sent."""
         return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
 
     def fail(self, failure: Failure, detail: str = "") -> None:
@@ -85,10 +85,7 @@ class Call:
         self.detail = detail or None
 
     def cut(self, failure: Failure, detail: str = "") -> None:
-        """The exchange ended early; the response may have been complete nevertheless.
-
-        A connection that stays open or breaks after ``[DONE]`` does no harm.
-        """
+        """End the call early: a failure, unless ``[DONE]`` had arrived already."""
         if self.failure is None and self.reply.done_ns is not None:
             self.answered = True
         else:
@@ -110,7 +107,7 @@ class Call:
             self.end_ns = monotonic_ns()  # before anybody can see it
 
     def judge(self) -> None:
-        """Decode the ended stream, and decide whether it was a response.
+        """Decode the ended stream, and decide whether it was a complete response.
 
         Deferred until needed, because other requests may be due when a stream ends.
         """
@@ -154,7 +151,7 @@ class Call:
         )
 
     def token_times(self) -> TokenTimes | None:
-        """Arrival times of its chunks; None if none arrived."""
+        """Arrival times of the response's chunks; None if none arrived."""
         self.judge()
         stamps = self.reply.stamps_ns
         if not stamps:
@@ -184,11 +181,11 @@ class ErrorResponse:
 
     @property
     def complete(self) -> bool:
-        """Whether the rest need not be read."""
+        """Whether enough of the body was read to find the error message."""
         return len(self._beginning) >= KEPT_BYTES
 
     def read(self, data: bytes) -> None:
-        """Take a piece of the body."""
+        """Take a piece of the response's body."""
         self._beginning += data[: KEPT_BYTES - len(self._beginning)]
 
     def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:

@@ -189,7 +189,7 @@ class Connection:
 
 
 def _established(sock: socket.socket) -> bool:
-    """Whether the connection is established, which local ones are immediately."""
+    """Whether a socket is connected, as local ones are at once."""
     try:
         sock.getpeername()
     except OSError:
@@ -246,7 +246,7 @@ class RawTransport:
         return RawExchange(self, call, plain_http(self._plan, call))
 
     def ensure(self, connections: int) -> bool:
-        """Connect in advance, so that no request waits for a handshake."""
+        """Open connections in advance; True once all are open or have failed."""
         with suppress(OSError):  # out of sockets: the exchanges that need one report it
             for _ in range(connections - len(self._idle)):
                 self._rest(self._connect())
@@ -354,7 +354,7 @@ class RawExchange:
         self._fail(Failure.TIMEOUT, f"after {after_s:g} s: {self._progress()}")
 
     def end_if_done(self) -> bool:
-        """End it if the response has sent ``[DONE]`` but continues."""
+        """End the exchange if the response continues after ``[DONE]``."""
         done_ns = self.call.reply.done_ns
         if done_ns is not None:
             self.response.reusable = False

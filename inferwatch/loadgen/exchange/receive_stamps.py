@@ -57,7 +57,7 @@ class ReceiveStamps:
         return now_ns - lag_ns
 
     def take_lags(self) -> list[int]:
-        """The lags since the last call."""
+        """Return and forget the lags, from a packet's arrival to our read, in ns."""
         lags, self.lags_ns = self.lags_ns, []
         return lags
 

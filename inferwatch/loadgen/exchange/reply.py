@@ -106,12 +106,12 @@ class Delta(msgspec.Struct, gc=False):
 
     @property
     def thought(self) -> bool:
-        """Whether it contains reasoning."""
+        """Whether the delta contains reasoning."""
         return bool(self.reasoning or self.reasoning_content)
 
     @property
     def said(self) -> bool:
-        """Whether it contains tokens."""
+        """Whether the delta contains tokens, be it text, tool calls or reasoning."""
         return bool(self.content or self.tool_calls) or self.thought
 
 
@@ -126,18 +126,18 @@ class Choice(msgspec.Struct, gc=False):
 
     @property
     def opens(self) -> bool:
-        """Whether it is a chat's first chunk, which has a role and no token."""
+        """Whether this is a chat's first chunk, which has a role and no token."""
         delta = self.delta
         return delta is not None and delta.role is not None and not delta.said
 
     @property
     def said(self) -> bool:
-        """Whether it contains tokens."""
+        """Whether the choice contains tokens."""
         return bool(self.text) or (self.delta is not None and self.delta.said)
 
     @property
     def words(self) -> str:
-        """The text of the response, without its reasoning."""
+        """The choice's text, without its reasoning."""
         return self.text or (self.delta.content if self.delta else None) or ""
 
 
@@ -172,7 +172,7 @@ class Chunk(msgspec.Struct, gc=False):
 
     @property
     def failed(self) -> bool:
-        """Whether it reports an error; some servers send an empty one each time."""
+        """Whether the chunk reports an error; some servers always send an empty one."""
         return bytes(self.error) not in {b"null", b"false", b'""', b"{}"}
 
 
@@ -247,7 +247,7 @@ class Reply:
 
     @property
     def short(self) -> bool:
-        """Whether little enough is undecoded not to be worth a delay."""
+        """Whether so few bytes are undecoded that decoding them takes no time."""
         return self._unread_bytes < SHORT_BYTES
 
     @property
@@ -276,7 +276,7 @@ class Reply:
         )
 
     def end(self) -> None:
-        """Finish after the stream ended properly.
+        """Finish decoding, as the stream ended properly.
 
         Raises:
             SseError, NotAnEventError: the stream was malformed.
@@ -304,7 +304,7 @@ class Reply:
         self._stamps_ns = sorted(self._stamps_ns + self._blank_ns[:left])
 
     def _take_whole(self, body: bytes) -> None:
-        """Handle a body without events: an unterminated last event, or an error."""
+        """Handle a body without a complete event: an unterminated one, or an error."""
         try:
             for event in self._sse.feed(b"\n\n"):
                 self._take(event, 0)
@@ -358,21 +358,21 @@ class Reply:
         elif not chunk.choices and chunk.usage is None:
             self._error = error_message(data) or self._error
         if chunk.usage is not None:
-            brought = self._brought(chunk.usage)
+            brought = self._tokens_in(chunk.usage)
             self._take_usage(chunk, chunk.usage)
         for choice in chunk.choices:
             self._take_choice(choice, at_ns, brought)
             if self._looks:
-                self._look(choice, at_ns)
+                self._note_start(choice, at_ns)
 
-    def _brought(self, usage: Usage) -> int | None:
-        """Tokens in this chunk, where each chunk carries a running count."""
+    def _tokens_in(self, usage: Usage) -> int | None:
+        """Tokens in this chunk, by the server's running count; None in the first."""
         if self.output_tokens is None:
             return None
         return (usage.completion_tokens or 0) - self.output_tokens
 
     def _take_usage(self, chunk: Chunk, usage: Usage) -> None:
-        """Take the final counts, or running ones."""
+        """Take the token counts of a response, be they final or running."""
         self.complete |= not chunk.choices
         self.prompt_tokens = usage.prompt_tokens
         self.output_tokens = usage.completion_tokens
@@ -392,8 +392,8 @@ class Reply:
         elif brought is None:
             self._blank_ns.append(at_ns)
 
-    def _look(self, choice: Choice, at_ns: int) -> None:
-        """Note the start of the response proper, and keep its text if wanted."""
+    def _note_start(self, choice: Choice, at_ns: int) -> None:
+        """Note when the response begins after reasoning; keep its text if wanted."""
         if choice.delta is not None and choice.delta.thought:
             self._reasoned = True
         elif choice.said and not self._answers:

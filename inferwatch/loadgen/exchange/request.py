@@ -30,7 +30,7 @@ def body(plan: LoadPlan, call: Call) -> bytes:
 
 
 def headers(plan: LoadPlan, call: Call) -> dict[str, str]:
-    """The headers; the plan's override ours."""
+    """The headers of a request; those in the plan override ours."""
     return {
         "Content-Type": "application/json",
         "Accept-Encoding": "identity",

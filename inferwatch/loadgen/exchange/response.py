@@ -79,7 +79,7 @@ class HttpResponse:
         data = self._rest + data if self._rest else data
         self._rest = b""
         pieces: list[bytes] = []
-        position = self._go_on(data, pieces) if self._left else 0
+        position = self._continue_chunk(data, pieces) if self._left else 0
         while position < len(data):
             line_end = data.find(b"\r\n", position)
             if line_end < 0:
@@ -97,7 +97,7 @@ class HttpResponse:
         return b""
 
     def _one_chunk(self, data: bytes, at_ns: int) -> bool:
-        """Consume the bytes if they are exactly one chunk, as most are."""
+        """Consume the bytes if they are exactly one HTTP chunk, as most are."""
         start = data.find(b"\r\n") + 2
         if start == 1 or not (size := _size(data[: start - 2])):
             return False
@@ -106,8 +106,8 @@ class HttpResponse:
             self._take(data[start:-2], at_ns)
         return whole
 
-    def _go_on(self, data: bytes, pieces: list[bytes]) -> int:
-        """Consume the rest of a chunk with its line end; returns its length."""
+    def _continue_chunk(self, data: bytes, pieces: list[bytes]) -> int:
+        """Consume more of a begun HTTP chunk; returns how many bytes it took."""
         pieces.append(data[: max(self._left - 2, 0)])
         used = min(self._left, len(data))
         self._left -= used
@@ -179,7 +179,7 @@ def _decimal(text: bytes) -> int:
 
 
 def _size(line: bytes) -> int:
-    """The size of a chunk; extensions are ignored."""
+    """The size in the first line of an HTTP chunk; extensions are ignored."""
     try:
         size = int(line, 16)
     except ValueError:

@@ -75,14 +75,14 @@ class HttpxTransport:
         return HttpxExchange(self, self._plan, call)
 
     def ensure(self, connections: int) -> bool:
-        """Create enough clients; their first requests connect them."""
+        """Create clients for so many requests; their first requests connect them."""
         for _ in range(connections - len(self._idle)):
             self._idle.append(self._new_lane())
         return True
 
     @contextmanager
     def lane(self) -> Iterator[httpx.AsyncClient]:
-        """The client used last, whose connection is most likely alive."""
+        """Lend the client used last, whose connection is most likely alive."""
         lane = self._idle.pop() if self._idle else self._new_lane()
         try:
             yield lane
@@ -192,7 +192,7 @@ class HttpxExchange:
 
 
 def _words(error: httpx.HTTPError) -> str:
-    """The error's message without the bytes some messages repeat."""
+    """The error's message up to a colon, after which received bytes may follow."""
     return str(error).partition(":")[0] or type(error).__name__
 
 
@@ -227,7 +227,7 @@ class Transport(Protocol):
         ...
 
     def prepare(self, call: Call) -> Exchange:
-        """Build a request before it is due."""
+        """Build a call's request before it is due."""
         ...
 
     def ensure(self, connections: int) -> bool:

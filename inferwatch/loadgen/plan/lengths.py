@@ -50,7 +50,7 @@ class LogNormal(
 
     @property
     def mean(self) -> float:
-        """Mean of the distribution, limited to its bounds."""
+        """Mean of the distribution, limited to the range of lengths."""
         whole = self.median * math.exp(self.sigma**2 / 2)
         return min(max(whole, self.low), self.high)
 

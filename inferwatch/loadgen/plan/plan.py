@@ -158,10 +158,10 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 def _first_fault(plan: PlanFields) -> str | None:
     there = (why for broken, why in _faults(plan) if broken)
-    return next(chain(_beyond(plan), _odd_rows(plan.trace), there), None)
+    return next(chain(_out_of_bounds(plan), _odd_rows(plan.trace), there), None)
 
 
-def _beyond(plan: PlanFields) -> Iterator[str]:
+def _out_of_bounds(plan: PlanFields) -> Iterator[str]:
     """A message for each number out of bounds."""
     for name, bounds in BOUNDS.items():
         if not bounds.hold(getattr(plan, name)):
@@ -235,7 +235,7 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
 
 
 def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
-    """Fields that do not apply to the plan's arrival process and would be ignored."""
+    """Conflicts of fields with an arrival process that would ignore them."""
     for field in FIELDS:
         is_set = getattr(plan, field.name) != field.default
         means = plan.arrivals in field.option.of

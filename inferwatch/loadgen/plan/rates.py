@@ -63,7 +63,7 @@ def flat(rate_per_s: float) -> RateSeries:
 
 
 def ramp(begin_per_s: float, end_per_s: float, over_s: float) -> RateSeries:
-    """A linear change from one rate to another, which then continues."""
+    """A rate that changes linearly to another, and then stays."""
     return RateSeries(points=((0.0, begin_per_s), (over_s, end_per_s)))
 
 

@@ -230,7 +230,7 @@ def read_number(
 
 
 def read_rate_row(text: str) -> dict[str, Any]:
-    """Parse the form's rate: a number, or rates over time."""
+    """Parse what the form has as rate: a number, or rates over time."""
     if ":" in text:
         try:
             rates = msgspec.to_builtins(read_rates(text))
@@ -254,7 +254,7 @@ def read_slo(text: str) -> str | None:
 
 
 def read_slo_row(text: str) -> dict[str, Any]:
-    """Parse the form's objectives, validating them at once."""
+    """Parse what the form has as objectives, validating them at once."""
     return {"slo": str(parse_slo(text)) if text else None}
 
 

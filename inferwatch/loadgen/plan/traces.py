@@ -86,7 +86,7 @@ def needed(plan: LoadPlan) -> tuple[TraceRow, ...]:
 
 
 def recorded(requests: Iterable[tuple[int, int, int]]) -> tuple[TraceRow, ...]:
-    """A recorded session as a trace: (arrival in ns, prompt tokens, output tokens).
+    """The trace of recorded requests: (arrival in ns, prompt tokens, output tokens).
 
     Raises:
         TraceError: there is no request with tokens.

@@ -135,7 +135,7 @@ def _parsed(row: _Row, *, turns: bool) -> DatasetRow | None:
 
 
 def _last_question(messages: list[tuple[str, str]]) -> DatasetRow | None:
-    """The last question with everything before it, and its answer if known."""
+    """The last question with everything before it, and the answer if known."""
     places = [at for at, (role, text) in enumerate(messages) if role == USER and text]
     if not places:
         return None

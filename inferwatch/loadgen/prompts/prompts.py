@@ -126,10 +126,10 @@ class Prompts:
         prompt = self._repeated(phase, number)
         if phase is Phase.WARMUP:
             return prompt
-        return self._heard(prompt, _PHASES[phase], number)
+        return self._with_hang_up(prompt, _PHASES[phase], number)
 
     def _repeated(self, phase: Phase, number: int) -> Prompt:
-        """With ``ask_again_after``, every other request repeats an earlier prompt."""
+        """A request's prompt; with ``ask_again_after``, every other one is a repeat."""
         after = self._plan.ask_again_after
         if not after or phase is not Phase.STEADY:
             return self._made(phase, number)
@@ -140,8 +140,8 @@ class Prompts:
         prompt = self._made(phase, first)
         return prompt._replace(class_name=WARM if warm else COLD)
 
-    def _heard(self, prompt: Prompt, kind: int, number: int) -> Prompt:
-        """The prompt, marked if its client is to hang up."""
+    def _with_hang_up(self, prompt: Prompt, kind: int, number: int) -> Prompt:
+        """The prompt, marked if by chance its client is to hang up."""
         if not self._plan.hang_up:
             return prompt
         rng = np.random.default_rng([self._plan.seed, _HANG_UPS, kind, number])
@@ -178,14 +178,14 @@ class Prompts:
         return (self.make(phase, number) for number in count())
 
     def seen(self, row: TraceRow, number: int) -> Prompt:
-        """A prompt of a trace's request, with the same length and shared blocks."""
+        """A prompt for a trace's request, with the same length and shared blocks."""
         rng = np.random.default_rng([self._plan.seed, _TRACE, number])
         shared = [self._block(name) for name in row.blocks]
         ids = np.concatenate(shared) if shared else np.empty(0, np.int64)
         ids = ids[: row.prompt_tokens]
         own = self._draw(rng, self._plan.token_ids, row.prompt_tokens - len(ids))
         prompt = self._say(np.append(ids, own), row.output_tokens, len(own), None)
-        return self._heard(prompt, _TRACE, number)
+        return self._with_hang_up(prompt, _TRACE, number)
 
     def _say(
         self, ids: Ids, max_tokens: int, own: int, class_name: str | None
@@ -236,13 +236,13 @@ class DatasetPrompts(Prompts):
         self._plan_decides = plan.output_tokens != OUTPUT_TOKENS
 
     def _made(self, phase: Phase, number: int) -> Prompt:
-        """The prompt of request ``number``; the warm-up starts at the other end."""
+        """The prompt of request ``number``; the warm-up takes rows in reverse order."""
         row = self._row(phase, number)
         warm = phase is Phase.WARMUP
         rng = np.random.default_rng([self._plan.seed, _LENGTHS, warm, number])
         turns = draw_length(self._plan.turns, rng)
         questions = row.questions[:turns]
-        most = [self._most(row, at, rng) for at in range(len(questions))]
+        most = [self._output_limit(row, at, rng) for at in range(len(questions))]
         later = tuple(
             Turn([], tokens, text)
             for text, tokens in zip(questions[1:], most[1:], strict=True)
@@ -261,7 +261,7 @@ class DatasetPrompts(Prompts):
         )
 
     def texts(self) -> Iterator[str]:
-        """Texts whose length should be known, in the order they are needed."""
+        """Texts whose length in tokens should be known, in the order of their use."""
         for number in range(len(self._rows)):
             row = self._row(Phase.STEADY, number)
             if not row.said and self._plan.endpoint is Api.COMPLETIONS:
@@ -270,13 +270,13 @@ class DatasetPrompts(Prompts):
                 yield from filter(None, row.answers)
 
     def _counted(self, row: DatasetRow) -> int | None:
-        """Tokens of the question; None for chats, whose template adds some."""
+        """Tokens of a row's question; None for chats, whose template adds some."""
         if self._plan.endpoint is Api.CHAT or row.said:
             return None
         return self._lengths.exact(row.questions[0])
 
-    def _most(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
-        """The most tokens to generate for a question."""
+    def _output_limit(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
+        """The most output tokens to request for one of a row's questions."""
         drawn = draw_length(self._plan.output_tokens, rng)
         if self._plan_decides:
             return drawn

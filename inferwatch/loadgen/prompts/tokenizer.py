@@ -53,7 +53,7 @@ class Vocabulary:
         """A text has exactly as many tokens as ids; otherwise that is an estimate."""
 
     def say(self, token_ids: Sequence[int]) -> str:
-        """A text of so many tokens; equal ids give equal words, so prefixes stay."""
+        """A text of that many tokens; equal ids give equal words, so prefixes stay."""
         words, room = self._words, len(token_ids) - self._around
         length = max(round(room / self._tokens_per_word), 1)
         return " ".join(words[each % len(words)] for each in token_ids[:length])

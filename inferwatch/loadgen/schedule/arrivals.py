@@ -65,7 +65,7 @@ class ArrivalPace:
         return np.rint(np.concatenate(moments) * NS_PER_S).astype(np.int64)
 
     def _shares(self, arrivals: Floats) -> list[tuple[_Piece, Floats]]:
-        """Assign arrivals to pieces, leaving out pieces without any."""
+        """Split ascending arrivals by the rate that applies to them."""
         if not len(arrivals):
             return []
         starts = [piece.passed for piece in self._pieces]
@@ -78,10 +78,9 @@ class ArrivalPace:
 def arrival_numbers(
     arrivals: Arrivals, *, seed: int, burstiness: float = 1.0
 ) -> Iterator[Floats]:
-    """Numbers of a process's arrivals at a rate of one, in blocks, without end.
+    """Arrivals of a process in units of its mean gap, in blocks, without end.
 
-    Gaps are drawn in units of the mean gap, so the rate stretches a seed's pattern
-    without changing it.
+    So the rate stretches a seed's pattern without changing it.
     """
     rng = np.random.default_rng([seed, 0])
     reached = 0.0
@@ -94,7 +93,7 @@ def arrival_numbers(
 def counted_numbers(
     arrivals: Arrivals, count: int, *, seed: int, burstiness: float = 1.0
 ) -> Floats:
-    """Exactly ``count`` arrivals, which take exactly their mean time.
+    """Exactly ``count`` arrivals in units of the mean gap, spread over ``count`` units.
 
     The gaps of a seed are scaled by a few percent to correct their total, so that
     number and duration are both as requested.
@@ -125,7 +124,7 @@ def counted_times(
     seed: int,
     burstiness: float = 1.0,
 ) -> NDArray[np.int64]:
-    """Exactly ``count`` intended times, which take exactly their mean time."""
+    """Exactly ``count`` intended times in ns, over their mean duration."""
     numbers = counted_numbers(arrivals, count, seed=seed, burstiness=burstiness)
     return ArrivalPace(rates).due_ns(numbers)
 
@@ -139,7 +138,7 @@ def burst_times(every_s: float) -> Iterator[int]:
 
 
 def _gaps(arrivals: Arrivals, rng: np.random.Generator, burstiness: float) -> Floats:
-    """Gaps with a mean of one."""
+    """Random gaps between arrivals, with a mean of one."""
     if arrivals is Arrivals.CONSTANT:
         return np.ones(BLOCK)
     if arrivals is Arrivals.GAMMA:

@@ -155,7 +155,7 @@ class Schedule:
         return stream.take()
 
     def rate_at(self, at_ns: int) -> float:
-        """Requests per second of the steady part, at a time of the schedule."""
+        """Requests per second of the steady phase, at a time of the schedule."""
         return self._pace.rate_at(self._steady_s(at_ns))
 
     def change(
@@ -178,12 +178,12 @@ class Schedule:
 
 
 def warmup_of(plan: LoadPlan) -> int:
-    """Length of the schedule's own warm-up in ns."""
+    """Length in ns of the warm-up that is part of the schedule."""
     return 0 if plan.measures_rate else int(plan.warmup_s * NS_PER_S)
 
 
 def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> DueStream:
-    """The warm-up, at the initial rate, with its own random numbers."""
+    """The requests of the warm-up, at the initial rate, with its own random numbers."""
     warmup_ns, rate_per_s = warmup_of(plan), rates.rate_at(0)
     if not warmup_ns or not rate_per_s:
         return DueStream()
@@ -216,7 +216,7 @@ def _counted(plan: LoadPlan, requests: int) -> Floats:
 
 
 def _trace(plan: LoadPlan, prompts: Prompts, warmup_ns: int) -> Iterator[DueRequest]:
-    """The requests of the trace at its times; the first ones are warm-up."""
+    """The requests of the trace at their times; the first ones are the warm-up."""
     for number, row in enumerate(plan.trace):
         offset_ns = round(row.offset_s / plan.speed * NS_PER_S)
         phase = Phase.WARMUP if offset_ns < warmup_ns else Phase.STEADY

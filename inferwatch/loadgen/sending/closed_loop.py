@@ -107,7 +107,7 @@ class ClosedLoop:
                 self._users.create_task(self._user(number, phase))
 
     async def _ready_for(self, users: int, phase: Phase) -> None:
-        """Connect and prepare requests, so that a wave waits for neither."""
+        """Connect and prepare requests, so that the first ones wait for neither."""
         await self._connected(users)
         stock = self._stocks[phase]
         for _ in range(users):
@@ -160,9 +160,9 @@ class ClosedLoop:
         return stock.ready.popleft() if stock.ready else stock.make(self._in_flight)
 
     async def _restock(self) -> None:
-        """Keep one request per user ready, yielding after each.
+        """Keep one prepared request per user in stock, yielding after each.
 
-        Also for the next phase, which starts between two requests.
+        The next phase has its own stock, as it starts between two requests.
         """
         while not all(stock.all_made for stock in self._stocks.values()):
             low = next(filter(self._is_low, self._stocks.values()), None)

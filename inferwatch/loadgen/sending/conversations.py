@@ -27,7 +27,7 @@ class Conversations:
         self._in_flight = in_flight
 
     def next_turn(self, call: Call) -> Exchange | None:
-        """The next turn, without its time; None if there is none or the call failed."""
+        """The next turn, to be sent later; None if there is none or the call failed."""
         if not call.prompt.later:
             return None
         call.judge()
@@ -65,7 +65,7 @@ class OpenConversations:
             task.add_done_callback(self._going_on.discard)
 
     async def end(self) -> None:
-        """Wait until all have ended or time is up; requests in flight continue."""
+        """Wait until all conversations ended or time is up; calls in flight go on."""
         while self._going_on and (left_ns := self._end_ns - monotonic_ns()) > 0:
             timeout = None if left_ns == float("inf") else left_ns / NS_PER_S
             await asyncio.wait(self._going_on, timeout=timeout)
@@ -96,7 +96,7 @@ class OpenConversations:
 
 
 def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
-    """The prompt of the turn after a response."""
+    """The prompt of the next turn, which contains the last one and its response."""
     turn, *later = prompt.later
     answer = "".join(reply.words or ())
     text, messages = turn.text, prompt.said
@@ -118,7 +118,7 @@ def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
 
 
 def _ids(prompt: Prompt, reply: Reply) -> list[int]:
-    """The token ids of the response, else as many other ones."""
+    """The token ids of the response; if unknown, as many of the prompt's."""
     if reply.ids or not prompt.token_ids:
         return reply.ids or []
     tokens = reply.output_tokens or len(reply.stamps_ns)

@@ -109,7 +109,7 @@ class InFlight:
         self._sampler.held_back(exchange.call)
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run work in the background; drained or aborted with the calls."""
+        """Run work in the background, to be drained or aborted with the calls."""
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._done_beside)

@@ -152,7 +152,7 @@ class OpenLoop:
                 due, exchange = self._ready.popleft()
                 if due.burst is not None:
                     self._on_burst(due.burst)
-                await self._slot(exchange)
+                await self._wait_for_slot(exchange)
                 ended = self._in_flight.send(exchange)
                 ended.add_done_callback(self._ended)
                 self._conversations.begun(exchange.call, ended)
@@ -169,8 +169,8 @@ class OpenLoop:
         self._changed = True
         self._timer.wake()
 
-    async def _slot(self, exchange: Exchange) -> None:
-        """Wait while too many are in flight; requests due meanwhile are held back."""
+    async def _wait_for_slot(self, exchange: Exchange) -> None:
+        """Wait while too many are in flight, and count the requests this delays."""
         is_held_back = exchange.call.intended_ns < self._held_until_ns
         if self._slots.locked():
             await self._slots.acquire()

@@ -130,7 +130,7 @@ class OpenRun:
         was = self._was(now_ns)
         if self._loop is not None:
             self._loop.change(now_ns, rate)
-        self._tell(rate, f", was {was}{self._when(now_ns)}", changed_ns=now_ns)
+        self._tell(rate, f", was {was}{self._when_text(now_ns)}", changed_ns=now_ns)
 
     def _was(self, now_ns: int) -> str:
         if self._schedule is not None:
@@ -139,20 +139,20 @@ class OpenRun:
             return f"{self._latest_rate:.2f}"
         if self._plan.measures_rate:
             return f"{self._plan.rate_fraction:g} of the rate the warm-up measures"
-        return f"{_given(self._plan).rate_at(0):.2f}"
+        return f"{_given_rates(self._plan).rate_at(0):.2f}"
 
-    def _when(self, now_ns: int) -> str:
-        """When a change takes effect: never during the warm-up."""
+    def _when_text(self, now_ns: int) -> str:
+        """Text that says when a change takes effect: not before the warm-up's end."""
         begun = self._loop is not None
         if begun and now_ns - self._start_ns >= warmup_of(self._plan):
             return ""
         return ", from the end of the warm-up" if self._plan.warmup_s else ""
 
     async def _rates(self, prompts: Prompts) -> RateSeries:
-        """The given rates, else a fraction of the rate measured by the warm-up."""
+        """The plan's rates, else a fraction of the rate measured by the warm-up."""
         plan, context = self._plan, self._context
         if not plan.measures_rate:
-            return _given(plan)
+            return _given_rates(plan)
         tokens_per_s = await CapacityMeasurement(
             plan, context.in_flight, prompts
         ).measure()
@@ -190,8 +190,8 @@ class OpenRun:
         self._context.report(LoadKind.BURST, text)
 
 
-def _given(plan: LoadPlan) -> RateSeries:
-    """The rate of a plan that does not measure it."""
+def _given_rates(plan: LoadPlan) -> RateSeries:
+    """The rates of a plan that gives them, so that they need not be measured."""
     return plan.rates or flat(plan.rate_per_s or _mean_rate(plan))
 
 
@@ -223,7 +223,7 @@ class ClosedRun:
         self._loop = loop = ClosedLoop(in_flight, phases, plan.think_s, conversations)
         users = in_flight.spawn(loop.run(self._users, lambda: _phase_at(begin_ns)))
         try:
-            await _or_until(users, begin_ns, plan.duration_s)
+            await _wait_for_users(users, begin_ns, plan.duration_s)
         finally:
             loop.stop()
 
@@ -241,10 +241,10 @@ class ClosedRun:
         self._context.report(LoadKind.RATE, text, load=load)
 
 
-async def _or_until(
+async def _wait_for_users(
     users: asyncio.Task[None], begin_ns: int, duration_s: float | None
 ) -> None:
-    """Wait for the users to end, or for the end of their time."""
+    """Wait until all users have ended or the duration is over."""
     if duration_s is None:
         await asyncio.wait([users])
         return
@@ -301,7 +301,7 @@ class LoadRunner:
 
     async def _send(self) -> None:
         if self._sending is not None:
-            await self._sending.follow(await self._set_out())
+            await self._sending.follow(await self._prepare())
         self._sending = None
 
     @property
@@ -309,8 +309,8 @@ class LoadRunner:
         plan = self._plan
         return plan.request_timeout_s + 1 if plan.drain_s is None else plan.drain_s
 
-    async def _set_out(self) -> Prompts:
-        """Do everything that can be done before the first request."""
+    async def _prepare(self) -> Prompts:
+        """Prepare prompts and transport, and start sampling; no request is sent."""
         plan, context = self._plan, self._context
         prompts, form = await prompts_of(plan)
         kind = context.transport.kind

@@ -37,7 +37,7 @@ class LagSample:
             self._stride *= 2
 
     def told(self, name: str) -> dict[str, Any]:
-        """The lags as fields of a ClientSample."""
+        """The sample's lags as fields of a ClientSample."""
         p50_ns = p99_ns = None
         if self._kept:
             p50_ns, p99_ns = (int(each) for each in np.percentile(self._kept, (50, 99)))
@@ -117,7 +117,7 @@ class Sampler:
         self._whole, self._second = SampleWindow(sends=begun), SampleWindow()
 
     def begun(self, call: Call) -> None:
-        """Count a call that is sent; those of the warm-up not for the whole run."""
+        """Count a call when it is sent; one of the warm-up only for this second."""
         self._second.sends += 1
         if call.phase is not Phase.WARMUP:
             self._whole.sends += 1
@@ -129,13 +129,13 @@ class Sampler:
             self._whole.held_back += 1
 
     def count(self, call: Call) -> None:
-        """Count a call that has ended; those of the warm-up not for the whole run."""
+        """Count a call when it ended; one of the warm-up only for this second."""
         self._second.count(call)
         if call.phase is not Phase.WARMUP:
             self._whole.count(call)
 
     async def run(self) -> None:
-        """Report each second until cancelled."""
+        """Report a sample each second until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             self._report(final=False)

@@ -204,7 +204,7 @@ def stored(transport: str | None) -> Calibration | None:
 
 
 def beside(measurement: Calibration, result: LoadResult) -> dict[str, Any]:
-    """A calibration as part of a later result, with the ratio of the loads."""
+    """A calibration as part of a later result, with the ratio of their loads."""
     streams = _times(result.streams, measurement.streams)
     tokens = _times(result.tokens_per_s, measurement.tokens_per_s)
     far = max(streams or 0.0, tokens or 0.0)

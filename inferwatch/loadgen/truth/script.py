@@ -75,7 +75,7 @@ class ResponseOptions(NamedTuple):
     slots: int
 
     def thaw(self, t_ns: int) -> int:
-        """A time, moved to the end of the freeze it falls into."""
+        """The same time, or the end of the freeze if it is within one."""
         if not self.every_ns:
             return t_ns
         into_ns = t_ns % self.every_ns
@@ -159,7 +159,7 @@ class ResponseScript:
         return True
 
     def _flood(self, count: int) -> Iterator[ScheduledBytes]:
-        """Tokens as fast as possible: many chunks per send, cached for reuse."""
+        """Yield tokens as fast as possible: many chunks per send, cached for reuse."""
         for first in range(0, count, FLOOD_TOKENS):
             tokens = min(FLOOD_TOKENS, count - first)
             data = _flood(tokens, last=first + tokens == count, chat=self._answer.chat)
@@ -215,7 +215,7 @@ class ResponseScript:
     def _raw(
         self, data: bytes, due_ns: int = 0, *, tokens: int = 0
     ) -> Iterator[ScheduledBytes]:
-        """One HTTP chunk, or one per byte."""
+        """Yield data as one HTTP chunk, or as one per byte in the bytewise variant."""
         step = 1 if self._variant == "bytewise" else len(data)
         for start in range(0, len(data), step):
             chunk = _chunk(data[start : start + step])

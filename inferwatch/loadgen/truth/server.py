@@ -158,7 +158,7 @@ class TruthServer:
             self._next(connection)
 
     def _next(self, connection: TruthConnection) -> None:
-        """Start the next request if it has arrived."""
+        """Respond to the connection's next request, if it has arrived."""
         request = connection.request()
         if request is None:
             return
@@ -266,14 +266,14 @@ class TruthServer:
                 self._start(following, options)
 
     def _say(self, connection: TruthConnection, data: bytes) -> None:
-        self._go_on(connection, alive=connection.say(data))
+        self._after_send(connection, alive=connection.say(data))
 
     def _write(self, connection: TruthConnection) -> None:
         self._selector.modify(connection.peer, selectors.EVENT_READ, connection)
-        self._go_on(connection, alive=connection.flush())
+        self._after_send(connection, alive=connection.flush())
 
-    def _go_on(self, connection: TruthConnection, *, alive: bool) -> None:
-        """After a send: close if disconnected, wait if the client is slow."""
+    def _after_send(self, connection: TruthConnection, *, alive: bool) -> None:
+        """After a send: close a lost connection, or wait until a slow client reads."""
         if not alive:
             self._close(connection)
         elif connection.going:

@@ -299,10 +299,10 @@ class DiscardedResults:
         """Discard a latency."""
 
     def arrived(self, request: Request, t_ns: int) -> None:
-        """Discard an arrival."""
+        """Discard the arrival of a request."""
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """Discard an end."""
+        """Discard the end of a request."""
 
 
 def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:

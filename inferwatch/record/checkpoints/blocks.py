@@ -32,7 +32,7 @@ TIMED = 3
 
 
 def compress(content: bytes) -> bytes:
-    """Compress; an eighth smaller than zlib, and nearly as fast."""
+    """Compress with LZMA if possible: an eighth smaller than zlib, nearly as fast."""
     if not HAS_LZMA:
         return ZLIB + zlib.compress(content, ZLIB_LEVEL)
     data = lzma.compress(content, lzma.FORMAT_RAW, filters=_filters())
@@ -40,7 +40,7 @@ def compress(content: bytes) -> bytes:
 
 
 def decompress(packed: bytes) -> bytes:
-    """Decompress.
+    """Decompress what :func:`compress` returned.
 
     Raises:
         ValueError: the data is corrupt.
@@ -92,7 +92,7 @@ def pack(columns: Ints) -> bytes:
 
 
 def unpack(packed: bytes, width: int) -> Ints:
-    """Decompress columns.
+    """Decompress columns that ``pack`` returned.
 
     Raises:
         ValueError: the data is corrupt.
@@ -178,10 +178,10 @@ class BlockStore:
         return [StoredBlock(self._connection, row) for row in rows]
 
     def needed(self, upto: int, kept: int) -> tuple[int, int]:
-        """Places of the blocks needed to restore the first ``upto`` blocks.
+        """Range of numbers of the blocks needed to restore the first ``upto`` blocks.
 
-        The latest ``kept`` are needed themselves; of the others only those not in a
-        histogram yet.
+        The latest ``kept`` blocks are needed themselves; of the others only those that
+        are not in a histogram yet.
         """
         begin = min(upto - kept, upto // UNIT * UNIT, upto - 1)
         return self._first + max(begin, 0), self._first + upto

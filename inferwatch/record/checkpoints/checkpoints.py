@@ -85,7 +85,7 @@ class Checkpoints:
 
     @classmethod
     def open(cls, path: Path, *, to_write: bool) -> Self:
-        """Open the file.
+        """Open a file of checkpoints.
 
         Raises:
             OSError, sqlite3.Error: there is none, or it cannot be opened.
@@ -100,13 +100,13 @@ class Checkpoints:
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """Ordinal and time of the last checkpoint."""
+        """Ordinal and time of the last checkpoint; None without any."""
         query = "SELECT ordinal, t_ns FROM checkpoints ORDER BY ordinal DESC LIMIT 1"
         row = self._connection.execute(query).fetchone()
         return None if row is None else (row[0], row[1])
 
     def keep(self, checkpoint: Checkpoint, open_requests: Sequence[int]) -> None:
-        """Write a checkpoint, unless it is thinned out; they come in order.
+        """Write a checkpoint, unless it is thinned out; call this in order of time.
 
         Several processes may write the same ones: existing ones are left alone.
 
@@ -158,7 +158,7 @@ class Checkpoints:
     def row_before(
         self, *, t_ns: int | None = None, ordinal: int | None = None
     ) -> Row | None:
-        """The last checkpoint up to a time or a reading."""
+        """The last checkpoint up to a time or an ordinal; None if there is none."""
         query, bound = (BY_TIME, t_ns) if ordinal is None else (BY_ORDINAL, ordinal)
         row: Row | None = self._connection.execute(query, (bound,)).fetchone()
         return row
@@ -167,7 +167,7 @@ class Checkpoints:
         """Restore the Model, and the cursor to continue from.
 
         Raises:
-            REFUSALS: the file is corrupt.
+            Exception: one of REFUSALS, as the file is corrupt.
         """
         ordinal, _, begun, state, parts = row
         numbers = msgspec.msgpack.decode(parts, type=list[int])
@@ -181,7 +181,7 @@ class Checkpoints:
         return model, Cursor(ordinal, open_requests)
 
     def _catch_up(self) -> None:
-        """Read the state left by another writer."""
+        """Continue from the last checkpoint that another writer has added."""
         row = self._connection.execute(SELECT_LAST).fetchone()
         if row is None or row[0] == self._last:
             return

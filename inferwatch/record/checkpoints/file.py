@@ -140,7 +140,7 @@ def _arithmetic() -> str:
 
 
 def digest_of(*sources: Traversable) -> str:
-    """Digest of all modules except the wording: changes with the arithmetic."""
+    """Digest of modules without their wording: it changes with the arithmetic only."""
     digest = blake2b(digest_size=8)
     for source in sources:
         for module in _modules(source):
@@ -174,7 +174,7 @@ def _without_wording(code: bytes) -> bytes:
 
 
 def _closing(code: bytes, at: int) -> int:
-    """Return where the bracket is closed that was opened before this place."""
+    """Return where the bracket that was opened just before a position is closed."""
     depth = 1
     for bracket in BRACKET.finditer(code, at):
         depth += (bracket[0] == b"(") - (bracket[0] == b")")

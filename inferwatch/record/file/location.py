@@ -40,7 +40,7 @@ def db_option(path: Path) -> str:
 
 
 def free_floor_bytes() -> int:
-    """The limit on free space; ``INFERWATCH_MIN_FREE_MB`` overrides it if valid."""
+    """Disk space to leave free; ``INFERWATCH_MIN_FREE_MB`` overrides it if valid."""
     chosen = os.environ.get("INFERWATCH_MIN_FREE_MB", "")
     return int(chosen) * 1_000_000 if chosen.isdecimal() else FREE_FLOOR_BYTES
 

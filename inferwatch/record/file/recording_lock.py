@@ -57,9 +57,10 @@ class RecordingLock:
         return cls(path, descriptor)
 
     def release(self, *, ended: bool) -> None:
-        """Unlock; the file stays if the recording does not say that the session ended.
+        """Unlock; remove the file only if the recording says that the session ended.
 
-        An unlocked file then says that it is not being recorded any more.
+        Otherwise the unlocked file says that the session is not being recorded any
+        more.
         """
         if self._descriptor < 0:
             return
@@ -98,7 +99,7 @@ def forget_lock(database: Path, session: int) -> None:
 
 
 def _lock_and_namespace(path: Path) -> tuple[bool | None, str]:
-    """Whether the lock is held, and the namespace of its PID, as far as known."""
+    """Whether the lock is held, and the namespace of its holder's PID, if known."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)

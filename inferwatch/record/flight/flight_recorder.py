@@ -41,7 +41,7 @@ class BackfilledQueue(ReadingQueue):
         self._readings = enumerate(readings, 1)
 
     def __len__(self) -> int:
-        """Number of waiting readings, kept ones included."""
+        """Number of waiting readings, including those that were kept in memory."""
         return self._kept + super().__len__()
 
     def take(self, limit: int) -> list[Queued]:
@@ -128,7 +128,7 @@ class FlightRecorder:
             self._recorder.put(next(self._numbers), reading)
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Discard a checkpoint; see ``keeps``."""
+        """Discard a checkpoint, as the Model includes what preceded the session."""
 
     def begin(self, name: str, because: str, now_ns: int) -> None:
         """Start a session with everything kept; never blocks.
@@ -144,10 +144,10 @@ class FlightRecorder:
         self._numbers = count(number + 1)
         clock = SessionClock(self._clock.start_ns + self.zero_ns)
         about = NewSession(clock=clock, name=name, command=self._command)
-        self._settle()
+        self._add_up_counts()
         self._latest = self._recorder = Recorder.begin(self.path, about, queue)
 
-    def _settle(self) -> None:
+    def _add_up_counts(self) -> None:
         """Add up the counts of the last session before another one starts."""
         if self._latest is not None:
             self._ended += [self._latest.session_id] if self._latest.session_id else []

@@ -75,7 +75,7 @@ class StandingReadings:
         self._pools: dict[tuple[str, int], RankBlocks] = {}
 
     def take(self, reading: AnyReading) -> None:
-        """Take the next discarded reading, in order of receipt."""
+        """Take the next reading that was discarded, and keep it if it stays valid."""
         self._count += 1
         if isinstance(reading, RequestEvent):
             self._request(reading)
@@ -91,7 +91,7 @@ class StandingReadings:
             self._hold((type(reading), reading.source, *parts), reading)
 
     def as_of(self, t_ns: int) -> list[AnyReading]:
-        """Return the valid readings in order of receipt; facts get ``t_ns``."""
+        """Return the valid readings in order of receipt; facts are stamped ``t_ns``."""
         readings = sorted(
             chain(self._facts.values(), *self._requests.values()),
             key=lambda each: each[0],
@@ -111,7 +111,7 @@ class StandingReadings:
             self._facts.popitem(last=False)
 
     def _load(self, event: LoadEvent) -> None:
-        """Keep the last event of each kind, until the run stops."""
+        """Keep the last event of each kind of a load run, until the run stops."""
         if event.kind is LoadKind.STOPPED:
             for key in [key for key in self._facts if key[1] == event.source]:
                 if key[0] in {LoadEvent, LoadPlanned}:
@@ -120,7 +120,7 @@ class StandingReadings:
             self._hold((LoadEvent, event.source, event.kind), event)
 
     def _request(self, event: RequestEvent) -> None:
-        """Keep all events of a request, until it finishes."""
+        """Keep all events of a request until the request finishes."""
         key = event.source, event.request_id
         if event.kind is EventKind.FINISHED:
             self._requests.pop(key, None)
@@ -189,12 +189,12 @@ class KeptReadings:
 
     @property
     def keep_s(self) -> float:
-        """Wanted time span."""
+        """Time span, in seconds, for which readings should be kept."""
         return self._keep_ns / NS_PER_S
 
     @property
     def covered_s(self) -> float:
-        """Time span actually kept."""
+        """Time span, in seconds, of the readings that are kept."""
         return (self.latest_ns - self.since_ns) / NS_PER_S
 
     def contents(self, as_of_ns: int) -> tuple[int, Iterator[AnyReading]]:

@@ -27,12 +27,12 @@ RECORDS = "profile_export.jsonl"
 
 
 def is_aiperf_record(document: object) -> bool:
-    """Whether this is a line of aiperf's requests."""
+    """Whether a document is a request in aiperf's list of requests."""
     return isinstance(document, dict) and {"metadata", "metrics"} <= document.keys()
 
 
 def is_aiperf_summary(document: object) -> bool:
-    """Whether this is aiperf's summary, a file in the folder of the requests."""
+    """Whether a document is aiperf's summary, whose folder also holds the requests."""
     return isinstance(document, dict) and "aiperf_version" in document
 
 
@@ -52,7 +52,7 @@ def records_beside(summary: Path) -> Path:
 
 
 def read_aiperf(records: Path, lines: Sequence[str]) -> list[ImportedRun]:
-    """Read the only run; model and load are in the summary, if it is there.
+    """Read the file's only run; its model and load are known if there is a summary.
 
     Raises:
         UnreadableResultError: a line is not a request.
@@ -153,7 +153,7 @@ def _model(config: Mapping[str, Any]) -> str | None:
 
 
 def _shape(config: Mapping[str, Any]) -> LoadShape | None:
-    """The load of aiperf's profiling phase; None if ours has no such kind of load."""
+    """The load of aiperf's profiling phase; None if a LoadPlan has no such load."""
     phases = [p for p in config.get("phases") or [] if p.get("kind") == "profiling"]
     if len(phases) != 1:
         return None

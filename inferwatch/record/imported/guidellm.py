@@ -25,14 +25,14 @@ KINDS = {"successful": None, "errored": "error", "incomplete": "aborted"}
 
 
 def is_guidellm(document: object) -> bool:
-    """Whether this is a report of guidellm, of whatever version."""
+    """Whether a document is a report of guidellm, of whatever version."""
     if not isinstance(document, dict) or "benchmarks" not in document:
         return False
     return "guidellm_version" in (document.get("metadata") or {})
 
 
 def read_guidellm(document: Mapping[str, Any]) -> list[ImportedRun]:
-    """The runs of the report, in its order.
+    """The runs of the report, in the same order.
 
     Raises:
         UnreadableResultError: no benchmark kept its requests.
@@ -91,7 +91,7 @@ def _request(record: Mapping[str, Any], failure: str | None) -> ImportedRequest 
 
 
 def _at(moment_s: float | None) -> int | None:
-    """Unix time in ns; a double holds it to a quarter of a microsecond."""
+    """Unix time in ns, exact to a quarter of a microsecond; None if unknown."""
     return None if moment_s is None else round(moment_s * NS_PER_S)
 
 
@@ -102,7 +102,7 @@ def _model(benchmark: Mapping[str, Any]) -> str | None:
 
 
 def _shape(benchmark: Mapping[str, Any]) -> LoadShape | None:
-    """The load of a benchmark; None if ours has no such strategy."""
+    """The load of a benchmark; None if a LoadPlan has no such load."""
     strategy = (benchmark.get("config") or {}).get("strategy") or {}
     kind, rate = strategy.get("type_"), strategy.get("rate")
     if kind in {"constant", "poisson"} and rate:

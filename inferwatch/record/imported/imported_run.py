@@ -44,7 +44,7 @@ class ImportedRequest:
 
     @property
     def due_ns(self) -> int:
-        """When the request was due, else when it was sent."""
+        """When the request was due; if unknown, when it was sent."""
         return self.sent_ns if self.intended_ns is None else self.intended_ns
 
     @property
@@ -67,12 +67,12 @@ class LoadShape:
 
     @property
     def users(self) -> int | None:
-        """How many users a closed loop has."""
+        """Number of users in a closed loop; None in an open loop."""
         return self.concurrency if self.arrivals is Arrivals.CLOSED else None
 
     @property
     def text(self) -> str:
-        """The shape in a few words, fit to show."""
+        """The shape in a few words, as text for users."""
         if self.arrivals is Arrivals.CLOSED:
             return f"{self.concurrency} at once"
         return f"{self.rate_per_s:g} requests/s, {self.arrivals}"
@@ -100,7 +100,7 @@ class ImportedRun:
         return min(request.due_ns for request in self.requests)
 
     def plan(self, run_id: str) -> LoadPlan | None:
-        """The run as a load plan of ours, with the lengths that were seen."""
+        """The run as a LoadPlan, with the lengths seen; None if its load is unknown."""
         if self.shape is None:
             return None
         return LoadPlan(
@@ -126,7 +126,7 @@ def _range(counts: Iterable[int | None]) -> Range:
 def shape_of_rate(
     rate_per_s: float, burstiness: float, max_in_flight: int | None
 ) -> LoadShape:
-    """The shape of an open loop; burstiness as vLLM has it, infinite is even."""
+    """The shape of an open loop; as in vLLM, infinite burstiness is constant rate."""
     if burstiness == float("inf"):
         arrivals, burstiness = Arrivals.CONSTANT, 1.0
     else:

@@ -79,14 +79,14 @@ class PastClock(SessionClock):
 def store_runs(
     database: Path, files: Sequence[ResultFile], name: str | None = None
 ) -> list[ImportedSession]:
-    """Make the runs of all these files sessions, or of none.
+    """Store the runs of all these files as sessions, or of none if one fails.
 
-    They are written into a file of their own, which shows what cannot be stored, and
-    move into the record in one transaction.
+    They are first written into a temporary file, which shows what cannot be stored, and
+    then moved into the record in one transaction.
 
     Raises:
-        UsageError: a file tells of what no session can hold, or the name is none.
-        StorageError: the record does not let us.
+        UsageError: a value in a file cannot be stored, or the name is invalid.
+        StorageError: the record cannot be written.
     """
     runs = [(file, run) for file in files for run in file.runs]
     several = len(files) > 1
@@ -221,7 +221,7 @@ def _note(text: str) -> Note:
 
 
 def _requests(run: ImportedRun, run_id: str) -> Iterator[AnyReading]:
-    """The readings of requests, as they ended: token times, then the record."""
+    """The token times and record of each request, in the order requests ended."""
     start_ns = run.first_ns  # which looks at all of them
     numbered = enumerate(sorted(run.requests, key=lambda request: request.due_ns))
     for index, request in sorted(numbered, key=lambda each: each[1].latest_ns):

@@ -78,7 +78,7 @@ def _runs(path: Path, text: str, documents: list[Any]) -> list[ImportedRun]:
 
 
 def is_load_summary(document: object) -> bool:
-    """Whether this is what ``inferwatch load --json`` prints."""
+    """Whether a document is what ``inferwatch load --json`` prints."""
     return isinstance(document, dict) and {"run_id", "cross_check"} <= document.keys()
 
 

@@ -27,12 +27,12 @@ OURS = "TTFT: from the due time, as inferwatch counts it, to the first token"
 
 
 def is_vllm_bench(document: object) -> bool:
-    """Whether this is a result of vllm bench, detailed or not."""
+    """Whether a document is a result of vllm bench, detailed or not."""
     return isinstance(document, dict) and {"completed", "model_id"} <= document.keys()
 
 
 def read_vllm_bench(document: Mapping[str, Any]) -> list[ImportedRun]:
-    """The one run of the file.
+    """The file's only run.
 
     Raises:
         UnreadableResultError: it has sums only, or arrays of unequal length.
@@ -93,7 +93,7 @@ def _requests(document: Mapping[str, Any]) -> Iterator[ImportedRequest]:
 
 
 def _queued(document: Mapping[str, Any]) -> list[float]:
-    """How long each request waited for its turn; in a closed loop, none did."""
+    """How long each request waited to be sent; 0 in a closed loop or if unknown."""
     shape = _shape(document)
     closed = shape is not None and shape.arrivals is Arrivals.CLOSED
     unknown = [0.0] * len(document["ttfts"])
@@ -101,7 +101,7 @@ def _queued(document: Mapping[str, Any]) -> list[float]:
 
 
 def _failure(text: str) -> str | None:
-    """The kind of a failure: our texts begin with it, vLLM's are whole tracebacks."""
+    """The kind of failure a text begins with, else ``error``; None without a text."""
     if not text:
         return None
     word = text.split(maxsplit=1)[0]
@@ -113,7 +113,7 @@ def _at(*parts_s: float) -> int:
 
 
 def _began(document: Mapping[str, Any], *, ours: bool) -> tuple[int | None, int]:
-    """When the run began, and how uncertain that is, in ns."""
+    """When the run began in Unix ns, or None, and the uncertainty of that in ns."""
     try:
         ended = datetime.strptime(str(document["date"]), "%Y%m%d-%H%M%S")  # noqa: DTZ007  its zone is given below
     except (KeyError, ValueError):

@@ -140,7 +140,7 @@ class RecordLookup:
         return self._steps_of(parameters)
 
     def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
-        """The latest steps that ended up to a time, by their end."""
+        """The latest steps that ended up to a time, in order of their end."""
         if source not in self._numbers:
             return []
         _, last = self._ordinals(IN_STEPS, t_ns, t_ns)
@@ -195,7 +195,7 @@ class RecordLookup:
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """Key and name of requests that are members of steps, as known at that time."""
+        """Key and name of requests by ordinal, as the engine numbered them then."""
         wanted = set(ordinals)
         names: dict[int, Name] = {}
         if not wanted or source not in self._numbers:
@@ -221,7 +221,7 @@ class RecordLookup:
     def client(
         self, external_ids: Collection[str]
     ) -> tuple[RequestRecord | None, TokenTimes | None]:
-        """A request as seen by our own client."""
+        """The load generator's record and token times of a request, if any."""
         record = self._called(
             PlainTable("client_requests", RequestRecord, renamed={"index": "number"}),
             external_ids,
@@ -318,11 +318,11 @@ class RecordLookup:
         first, last = self._connection.execute(ends, parameters).fetchone()
         if first is None:
             return 0, -1
-        begun = self._halved(table, first, last + 1, start_ns - LATEST_NS)
-        return begun, self._halved(table, begun, last + 1, end_ns + LATEST_NS)
+        begun = self._first_after(table, first, last + 1, start_ns - LATEST_NS)
+        return begun, self._first_after(table, begun, last + 1, end_ns + LATEST_NS)
 
-    def _halved(self, table: Table, low: int, high: int, t_ns: int) -> int:
-        """The first row later than a time, by bisection."""
+    def _first_after(self, table: Table, low: int, high: int, t_ns: int) -> int:
+        """Ordinal of the first row later than a time, found by bisection."""
         following = (
             f"SELECT ordinal, {table[1]} FROM {table[0]} "  # noqa: S608  our own names
             "WHERE session = ? AND ordinal >= ? ORDER BY ordinal LIMIT 1"
@@ -350,7 +350,7 @@ class RecordLookup:
         by_ordinal: dict[int, Lists] = {}
         wanted = set(ordinals)
         blobs = self._connection.execute(BLOBS, parameters)
-        for blob in _with_any(blobs, ordinals):
+        for blob in _blobs_with(blobs, ordinals):
             blob_steps = msgspec.json.decode(zlib.decompress(blob), type=HeldSteps)
             every = zip(
                 accumulate(blob_steps.ordinals),
@@ -369,10 +369,10 @@ class RecordLookup:
         return by_ordinal
 
 
-def _with_any(
+def _blobs_with(
     blobs: Iterator[tuple[int, bytes]], ordinals: Sequence[int]
 ) -> Iterator[bytes]:
-    """The blobs that contain any of these steps."""
+    """The blobs of step members that contain any of these steps."""
     here = next(blobs, None)
     while here is not None:
         following = next(blobs, None)
@@ -386,7 +386,7 @@ def _with_any(
 
 
 def _decoded(raw: msgspec.Raw, cache: dict[bytes, list[int]]) -> list[int]:
-    """Decode a list of numbers; cached, as most steps repeat that of the last."""
+    """Decode a list of numbers; cached, as most steps repeat the previous list."""
     text = bytes(raw)
     numbers = cache.get(text)
     if numbers is None:

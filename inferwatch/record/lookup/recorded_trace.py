@@ -52,7 +52,7 @@ def trace_like(path: Path, name: str) -> tuple[str, tuple[TraceRow, ...]]:
 
 
 def _queries(connection: sqlite3.Connection, session: int) -> tuple[str, str]:
-    """Return both queries, first the one that covers all requests."""
+    """Return both queries, for requests sent and seen, the more complete one first."""
     sent_count, seen_count = connection.execute(_COUNTS, (session,)).fetchone()
     return (
         (_SENT, _SEEN)

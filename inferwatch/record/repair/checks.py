@@ -31,7 +31,7 @@ STORED = {"INT": "integer"}
 
 @cache
 def _readers() -> Mapping[tuple[str, str], Reader]:
-    """By table and column, a function that reads a value and fails if it is invalid."""
+    """By table and column, a function that decodes a value and fails if invalid."""
     tables = every_table()
     words = {
         (table.name, column): enum
@@ -48,7 +48,7 @@ def _readers() -> Mapping[tuple[str, str], Reader]:
 
 @cache
 def _quick() -> Mapping[tuple[str, str], Reader]:
-    """Functions that detect a changed byte faster than reading the value."""
+    """By table and column, a function that detects changed bytes without decoding."""
     blobs = [blob for table in every_table() for blob in table.blobs]
     return {(blob.table, blob.column): blob.quick for blob in blobs if blob.quick}
 
@@ -124,7 +124,7 @@ def first_sqlite_fault(connection: sqlite3.Connection) -> str | None:
 
 
 def _is_refuted(connection: sqlite3.Connection, fault: str) -> bool:
-    """Whether SQLite reports a value that no row has."""
+    """Whether SQLite's report is wrong: no row has the value it speaks of."""
     claim = CLAIM.fullmatch(fault)
     if claim is None:
         return False

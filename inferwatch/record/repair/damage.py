@@ -55,7 +55,7 @@ class Damage:
 
     @property
     def membersless(self) -> int:
-        """Steps without members of all sessions."""
+        """Number of steps, in all sessions, whose members are lost."""
         return sum(session.membersless for session in self.sessions)
 
     @property

@@ -67,7 +67,7 @@ COLUMNS = (
 
 
 def is_ours(path: Path) -> bool:
-    """Whether the header marks it as ours, or it contains our schema."""
+    """Whether a file's header marks it as a recording, or it contains our schema."""
     tail = b""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
@@ -82,7 +82,7 @@ def is_ours(path: Path) -> bool:
 
 
 def fix_header(path: Path) -> None:
-    """Make the header match the file's actual size."""
+    """Make the header of an SQLite file match the file's actual size."""
     size_bytes = path.stat().st_size
     with path.open("r+b") as file:
         header = bytearray(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
@@ -101,7 +101,7 @@ def fix_header(path: Path) -> None:
 
 
 def _page_bytes(header: bytes) -> int | None:
-    """The page size in the header; None if it is invalid."""
+    """The page size in an SQLite header; None if it is invalid."""
     (size,) = struct.unpack_from(">H", header, 16)
     size = 65536 if size == 1 else size
     possible = size >= 512 and size & (size - 1) == 0
@@ -109,7 +109,7 @@ def _page_bytes(header: bytes) -> int | None:
 
 
 def _new_header() -> bytearray:
-    """The header SQLite writes into a file of ours."""
+    """The header that SQLite writes into a recording."""
     header = bytearray(HEADER_BYTES)
     header[: len(MAGIC)] = MAGIC
     struct.pack_into(">HBBBBBB", header, 16, PAGE_BYTES, 1, 1, 0, 64, 32, 32)
@@ -121,9 +121,9 @@ def _new_header() -> bytearray:
 
 
 def has_whole_schema(copy: Path) -> bool:
-    """Whether the schema is readable and has all columns of its version."""
+    """Whether the schema is readable and has all columns of the file's version."""
     version = _version(copy) or 1  # with an unknown version, the first tables suffice
-    columns = _columns(_fresh(copy, min(version, SCHEMA_VERSION)))
+    columns = _columns(_empty_recording(copy, min(version, SCHEMA_VERSION)))
     return columns is not None and columns <= (_columns(copy) or set())
 
 
@@ -133,10 +133,10 @@ def restore_schema(copy: Path) -> None:
     The version is in a table that starts on the same page in all versions. If that is
     lost as well, only tables of the first version can be found.
     """
-    _transplant(_fresh(copy, 1), copy)
+    _transplant(_empty_recording(copy, 1), copy)
     version = _version(copy)
     if version is not None and 1 < version <= SCHEMA_VERSION:
-        _transplant(_fresh(copy, version), copy)
+        _transplant(_empty_recording(copy, version), copy)
 
 
 def _version(path: Path) -> int | None:
@@ -156,8 +156,8 @@ def _columns(path: Path) -> set[tuple[str, str]] | None:
     return None
 
 
-def _fresh(copy: Path, version: int) -> Path:
-    """An empty file of a schema version."""
+def _empty_recording(copy: Path, version: int) -> Path:
+    """Create an empty recording of a schema version, unless it exists."""
     path = copy.with_suffix(f".schema{version}")
     if path.exists():
         return path
@@ -170,13 +170,13 @@ def _fresh(copy: Path, version: int) -> Path:
 
 
 def _transplant(fresh: Path, copy: Path) -> None:
-    """Copy the first page, and append the pages it points to."""
+    """Copy the first page of a fresh file, and append the pages it points to."""
     pages = fresh.read_bytes()
     first = bytearray(pages[:PAGE_BYTES])
     if first[HEADER_BYTES] == INTERIOR:
         with copy.open("r+b") as file:
             number = -(-file.seek(0, SEEK_END) // PAGE_BYTES)
-            for place in _children(bytes(first)):
+            for place in _child_offsets(bytes(first)):
                 (child,) = struct.unpack_from(">I", first, place)
                 file.seek(number * PAGE_BYTES)
                 file.write(pages[(child - 1) * PAGE_BYTES : child * PAGE_BYTES])
@@ -187,8 +187,8 @@ def _transplant(fresh: Path, copy: Path) -> None:
     fix_header(copy)
 
 
-def _children(first: bytes) -> list[int]:
-    """Offsets of page numbers in the first page."""
+def _child_offsets(first: bytes) -> list[int]:
+    """Offsets, in a file's first page, of the numbers of the pages it points to."""
     (count,) = struct.unpack_from(">H", first, HEADER_BYTES + CELL_COUNT_AT)
     cells = struct.unpack_from(f">{count}H", first, HEADER_BYTES + CELLS_AT)
     return [*cells, HEADER_BYTES + LAST_CHILD_AT]
@@ -306,15 +306,15 @@ def _salvage(path: Path, into: Path) -> Damage:
             # allows reading a damaged schema
             damaged.execute("PRAGMA writable_schema = ON")
             make_private(into)
-            with _made_whole(into), closing(connect(into, "rwc")) as sound:
+            with _removed_on_failure(into), closing(connect(into, "rwc")) as sound:
                 return _copied(path, damaged, sound)
     except (sqlite3.Error, OSError) as error:
         raise StorageError(explain(error, path)) from error
 
 
 @contextmanager
-def _made_whole(into: Path) -> Iterator[None]:
-    """Remove the file on failure: a partial one could pass for a complete one."""
+def _removed_on_failure(into: Path) -> Iterator[None]:
+    """Remove the new file on failure: a partial one could pass for a complete one."""
     try:
         yield
     except BaseException:
@@ -347,7 +347,7 @@ def _copied(
 
 
 def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator[int]:
-    """Numbers of sessions that may exist."""
+    """Numbers of the sessions that the damaged file may contain."""
     (highest,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
     last = max(highest or 0, SESSIONS_LOOKED_FOR)
     with suppress(sqlite3.DatabaseError):

@@ -50,7 +50,7 @@ class DamagedTable:
     by_session: bool
 
     def select(self, condition: str, order: str = "ASC") -> str:
-        """A query of rows, key first; without indexes, which may be damaged."""
+        """A query for rows that avoids indexes, which may be damaged; key first."""
         only = "session = :session AND " if self.by_session else ""
         hint = "" if self.by_session else "NOT INDEXED "
         columns = ", ".join((self.key, *self.columns))
@@ -137,7 +137,7 @@ class Salvage:
             reached = beyond
 
     def _next(self, table: DamagedTable, session: int, reached: int) -> int | None:
-        """A key from which reading can continue; None if there is none."""
+        """A later key from which rows are readable again; None if there is none."""
         stride, start = 1, max(reached, 0)
         while stride < FARTHEST:
             with suppress(sqlite3.DatabaseError):
@@ -190,7 +190,7 @@ def _name_sessions(connection: sqlite3.Connection, tables: list[str]) -> None:
 
 
 def _began(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
-    """Unix time of the start by a clock anchor; 0 without one."""
+    """Start of a session: Unix time by its first clock anchor, or 0; session time 0."""
     anchor = connection.execute(
         "SELECT wall_ns - t_ns FROM clock_anchors WHERE session = ? ORDER BY t_ns",
         (number,),
@@ -276,7 +276,7 @@ def _drop_members(connection: sqlite3.Connection, number: int) -> None:
 def _without_members(
     connection: sqlite3.Connection, number: int
 ) -> Iterator[list[int]]:
-    """Runs of steps whose blob is lost, with no other blob in between."""
+    """Runs of successive steps whose members are lost."""
     covered: set[int] = set()
     for (blob,) in connection.execute(
         "SELECT members FROM step_members WHERE session = ?", (number,)

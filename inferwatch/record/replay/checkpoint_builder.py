@@ -62,7 +62,7 @@ class CheckpointBuilder:
             self.path = Path(self._elsewhere.name) / self.path.name
 
     async def run(self) -> None:
-        """Write all that are missing; when cancelled, those written so far stay."""
+        """Write all missing checkpoints; when cancelled, those written so far stay."""
         await until_done(self.build, self._give_up)
 
     def _give_up(self) -> None:

@@ -83,7 +83,7 @@ class RecordedPlayback:
 
     @property
     def cannot_seek(self) -> str | None:
-        """Always None: a file that could be opened can be sought."""
+        """Always None: any moment of a file that could be opened can be shown."""
         return None
 
     @property
@@ -112,7 +112,7 @@ class RecordedPlayback:
         await self._seek(partial(self._seekable.seek, t_ns))
 
     async def step(self, count: int) -> None:
-        """Pause and move by engine steps, back when negative."""
+        """Pause and move by a number of engine steps, back if it is negative."""
         self.pause()
         if count:
             await self._seek(partial(self._seekable.step, count))
@@ -302,7 +302,7 @@ class Player:
 
     @property
     def record(self) -> RecordState:
-        """The record that is replayed; its message says what of it cannot be read."""
+        """State of the record that is replayed, with what of it cannot be read."""
         session = self._seekable.session
         return RecordState(
             session_id=session.id,

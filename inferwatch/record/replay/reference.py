@@ -153,7 +153,7 @@ def read_reference(
     source: str | None = None,
     overtaken: Callable[[], bool] = lambda: False,
 ) -> Reference:
-    """Return the snapshot at that place; takes as long as a seek.
+    """Return the snapshot at the reference's place; takes as long as a seek.
 
     Raises:
         StorageError: the file cannot be read.

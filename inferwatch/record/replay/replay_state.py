@@ -55,7 +55,7 @@ class ReplayState:
 
     @property
     def t_ns(self) -> int | None:
-        """The receipt time of its last reading; None before the first."""
+        """Receipt time of the last reading folded; None before the first."""
         return self.receipts.latest_ns
 
 
@@ -68,7 +68,7 @@ class ReplayOverrides:
 
     @property
     def any(self) -> bool:
-        """Whether any is set: then checkpoints made without it cannot be used."""
+        """Whether there is any override, so that existing checkpoints are useless."""
         return self.slo is not None or self.prices is not None
 
     def beginning(self) -> ReplayState:
@@ -103,7 +103,7 @@ def restored_state(checkpoints: Checkpoints, row: Row) -> ReplayState:
     """Return the state saved in a checkpoint.
 
     Raises:
-        REFUSALS: the checkpoint cannot be used.
+        Exception: one of REFUSALS, as the checkpoint cannot be used.
     """
     model, cursor = checkpoints.restore(row)
     return ReplayState(model, cursor, ReceiptClock(row[1]))

@@ -62,7 +62,7 @@ class CheckpointLookup:
         """Whether the checkpoints were found unusable."""
 
     def towards(self, target: SeekTarget, state: ReplayState) -> ReplayState:
-        """Return the nearest start: the given state, a checkpoint, the beginning."""
+        """Return the state to fold from: the given one, a checkpoint or the start."""
         here = self._overrides.beginning() if target.is_behind(state) else state
         try:
             return self._nearest(target, here) or here
@@ -71,7 +71,7 @@ class CheckpointLookup:
             return here
 
     def refuse(self) -> None:
-        """Use these checkpoints no more: they are not from this program's version."""
+        """Use these checkpoints no more: this program's version cannot read them."""
         self.refused = True
         self.close()
 
@@ -156,14 +156,14 @@ class SeekableSession:
             self._connection.close()
 
     def snapshot(self, query: SnapshotQuery) -> Snapshot:
-        """Return the snapshot here; while seeking, the last one that was taken."""
+        """Return the snapshot at the position; while seeking, the last one taken."""
         self._query = query
         if query not in self._snapshots and self._seeking.acquire(blocking=False):
             try:
                 if self.arrived:
                     self._snapshots[query] = self._take(query)
             except MISTRUSTED as error:
-                if not self._mistrusted():
+                if not self._drop_checkpoints():
                     self._say(error)
             finally:
                 self._seeking.release()
@@ -175,13 +175,13 @@ class SeekableSession:
         return self._state.model.snapshot(self.position_ns, query)
 
     def seek(self, t_ns: int, overtaken: Callable[[], bool]) -> bool:
-        """Seek to a moment; return False when overtaken."""
+        """Seek to a moment; return False if ``overtaken`` ended that."""
         t_ns = min(max(t_ns, 0), self.end_ns)
         with self._seeking:
             return self._go(SeekTarget(t_ns=t_ns), overtaken)
 
     def step(self, count: int, overtaken: Callable[[], bool]) -> bool:
-        """Move by engine steps; stay where there are no more."""
+        """Move by a number of engine steps; stay where there are no more."""
         with self._seeking:
             try:
                 ordinal = self._ordinal_of(count)
@@ -229,7 +229,7 @@ class SeekableSession:
         try:
             self._arrive(target)
         except MISTRUSTED as error:
-            if self._mistrusted():
+            if self._drop_checkpoints():
                 return self._go(target, overtaken)
             self._say(error)
         return True
@@ -240,18 +240,17 @@ class SeekableSession:
         return False
 
     def _arrive(self, target: SeekTarget) -> None:
-        """Take the requested snapshot in this thread, not in the one that draws."""
+        """Take the requested snapshot here, so that the thread that draws need not."""
         query = self._query
         t_ns = self._state.t_ns if target.t_ns is None else target.t_ns
         self.position_ns = max(t_ns or 0, 0)
         self._snapshots = {query: self._take(query)}
         self.arrived, self.unshown = True, None
 
-    def _mistrusted(self) -> bool:
+    def _drop_checkpoints(self) -> bool:
         """Drop the checkpoints, which turned out bad, and start from the beginning.
 
-        Return False if that was done before: then the readings themselves are the
-        cause.
+        Return False if they were dropped before: then the readings themselves are bad.
         """
         if self._lookup.refused:
             return False
@@ -261,7 +260,7 @@ class SeekableSession:
         return True
 
     def _say(self, error: Exception) -> None:
-        """Keep the present snapshot and the error: another try would fail likewise."""
+        """Stay at the present snapshot and keep the error: a retry would fail, too."""
         self.arrived = True
         self.unshown = (
             f"this time cannot be shown, please report this: {error!r}; "

@@ -47,7 +47,7 @@ def has_samples(connection: sqlite3.Connection, session: int) -> bool:
 def scraped_columns(
     connection: sqlite3.Connection, session: int, bin_ns: int, count: int
 ) -> Columns:
-    """Return tokens and mean TTFT by column, even between samples of a rank."""
+    """Return output tokens and mean TTFT by column, interpolated between scrapes."""
     edges = np.linspace(0.0, count * bin_ns, count + 1)
     gained, watched_ns = np.zeros((3, count)), np.zeros(count)
     rows = connection.execute(SAMPLES, (session,))

@@ -84,7 +84,7 @@ def vacuum(path: Path, told: Told = lambda _: None) -> int:
 
 
 def beside(path: Path, numbers: Iterable[int]) -> int:
-    """Bytes freed beside the file when sessions are deleted and it is vacuumed.
+    """Bytes of checkpoints freed when sessions are deleted and the file is vacuumed.
 
     Raises:
         StorageError: the file cannot be read.
@@ -95,7 +95,7 @@ def beside(path: Path, numbers: Iterable[int]) -> int:
 
 
 def _deleted_sessions(path: Path) -> set[int]:
-    """Sessions that only have checkpoints left."""
+    """Numbers of deleted sessions whose checkpoints still exist."""
     sessions = checkpoint_sizes(path).keys()
     return sessions - {row.session for row in list_sessions(path, bin_too=True)}
 
@@ -106,7 +106,7 @@ def _going(connection: sqlite3.Connection) -> list[int]:
 
 
 def _slices(connection: sqlite3.Connection, table: str, number: int) -> Iterator[int]:
-    """Delete the session's rows of a table; yields the number per transaction."""
+    """Delete the session's rows of a table in slices; yields the size of each."""
     keys = ", ".join(_key(connection, table))
     delete = (
         f"DELETE FROM {table} WHERE ({keys}) IN "  # noqa: S608  our own names

@@ -85,8 +85,9 @@ def choose(
 ) -> list[SessionToPrune]:
     """The sessions to prune, oldest first.
 
-    Those over age, then the oldest until the rest is small enough, those in the bin
-    first. Sessions that are or may be being recorded, or are tagged ``keep``, stay.
+    Those that are too old; then, until the rest is small enough, those in the bin and
+    after them the oldest. Sessions that are, or may be, being recorded stay, as do
+    those tagged ``keep``.
     """
     may_go = [row for row in rows if _may_go(row)]
     may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns, row.session))
@@ -114,10 +115,7 @@ def _may_go(row: SessionRow) -> bool:
 
 
 def _too_old(row: SessionRow, limits: RetentionLimits, now_ns: int) -> str | None:
-    """Why a session is too old, judging by its end.
-
-    The time of a salvaged session may be unknown.
-    """
+    """``age`` if a session ended too long ago; None if not, or if that is unknown."""
     if limits.older_than_s is None or row.started_ns <= 0:
         return None
     ended_ns = row.ended_ns
@@ -127,7 +125,7 @@ def _too_old(row: SessionRow, limits: RetentionLimits, now_ns: int) -> str | Non
 
 
 def to_go(path: Path, limits: RetentionLimits) -> list[SessionToPrune]:
-    """The sessions of a file that are over the limits.
+    """The sessions of a file to be pruned under these limits.
 
     Raises:
         StorageError: the file cannot be read.
@@ -156,7 +154,7 @@ def set_limits() -> RetentionLimits | None:
 
 
 def prune_beside(path: Path, limits: RetentionLimits) -> Thread:
-    """Prune in a background thread; what it does not finish, the next one will."""
+    """Prune in a background thread; what remains is left to the next start."""
     thread = Thread(target=_prune, args=(path, limits), name="pruning", daemon=True)
     thread.start()
     return thread

@@ -133,7 +133,7 @@ def gone(session: SessionRow) -> str:
 
 
 def find(path: Path, wanted: str) -> SessionRow:
-    """The session with this id, name, unique prefix of either, or ``last``.
+    """The session with an id, a name, a unique prefix of either, or the ``last`` one.
 
     Of several sessions with the same name, the newest is meant. Those in the bin are
     not found; they can be restored.

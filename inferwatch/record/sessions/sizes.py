@@ -66,9 +66,10 @@ class SessionSummary:
 
 
 def summarise(path: Path, number: int) -> SessionSummary:
-    """The server's view; for a load run, or without a probe, the client's.
+    """A session's requests, as the server saw them.
 
-    Without either, the server's counters are used.
+    For a load run, or without a probe, as the client saw them; without either, by the
+    server's counters.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.

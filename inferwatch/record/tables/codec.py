@@ -99,7 +99,7 @@ class ReadingDecoder:
         return self._readings
 
     def cursor(self, ordinal: int, *, growing: bool = False) -> Cursor:
-        """The cursor after the last reading taken; the session may be growing."""
+        """The cursor after the last reading taken; ``growing``: more may follow."""
         unread = self._requests.unread
         return Cursor(ordinal, unread.open_after(ordinal, growing=growing))
 

@@ -114,8 +114,8 @@ def _zeros(layout: Layout) -> Groups:
     return [[0] * len(finished), [0.0] * len(others), *zeros]
 
 
-def _as_they_are(number: int) -> int:
-    """How many numbers at the start of a group are stored as they are."""
+def _count_of_values(number: int) -> int:
+    """How many numbers at a group's start are stored as values, not as changes."""
     return (0, LARGEST, 1)[min(number, 2)]
 
 
@@ -123,7 +123,7 @@ def _changes(before: Groups, now: Groups) -> Groups:
     changes = []
     for number, (old, new) in enumerate(zip(before, now, strict=True)):
         if old != new:
-            whole = _as_they_are(number)
+            whole = _count_of_values(number)
             numbers = [
                 each - was for was, each in zip(old[whole:], new[whole:], strict=True)
             ]
@@ -136,7 +136,7 @@ def _changes(before: Groups, now: Groups) -> Groups:
 def _changed(before: Groups, changes: Groups) -> Groups:
     now = [*before]
     for number, *numbers in changes:
-        whole, old = _as_they_are(number), before[number]
+        whole, old = _count_of_values(number), before[number]
         counts = zip_longest(old[whole:], numbers[whole:], fillvalue=0)
         now[number] = numbers[:whole] + [was + more for was, more in counts]
     return now
@@ -222,7 +222,7 @@ class EngineSampleTable(ReadingTable[EngineSample]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Readings, each rebuilt from the rows of its chain."""
+        """Samples, each rebuilt from its row and the rows it builds on."""
         layouts: dict[int, Layout | None] = {}
         chains: dict[Of, SampleChain] = {}
         base = None
@@ -251,7 +251,7 @@ class EngineSampleTable(ReadingTable[EngineSample]):
 
     @staticmethod
     def _values(sample: EngineSample) -> Iterator[Row]:
-        """Rows to export of values without a column: histograms, finish reasons."""
+        """Export rows of values without a column of their own, such as histograms."""
         about = (sample.t_ns, sample.rank)
         for way, count in sample.finished.items():
             yield *about, f"finished {way}", count, None, None
@@ -295,7 +295,7 @@ def _read_layout(
 
 
 def _stored_fields(layout: Layout, groups: Groups) -> dict[str, Any]:
-    """The fields stored in groups."""
+    """The fields of an EngineSample that are stored in groups of numbers."""
     model, finished, others, histograms = layout
     ended, family, *numbers = groups
     return {

@@ -212,7 +212,7 @@ class HostSampleTable(ReadingTable[HostSample]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Processes are queried per sample, since samples are a second apart."""
+        """Samples, each with its processes by a query of its own, as they are rare."""
         samples = connection.execute(self.SELECT, (session, after.ordinal))
         for ordinal, source, *values in samples:
             rows = connection.execute(self.SELECT_PROCESSES, (session, ordinal))
@@ -229,7 +229,7 @@ def _gaps(blob: bytes) -> list[int]:
 
 
 def _chunks(times: TokenTimes) -> Iterator[Row]:
-    """Arrival time of each chunk of a client request."""
+    """Export rows: the arrival time of each chunk of a client request."""
     t_ns = times.first_ns
     for chunk, gap_ns in enumerate((0, *times.gaps_ns)):
         t_ns += gap_ns
@@ -356,7 +356,7 @@ def _summed(gaps: list[Any]) -> list[Any]:
 
 
 def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.Struct]:
-    """A Struct of some fields of a reading, to validate a blob that may be damaged."""
+    """A Struct of a reading's list fields, to validate a blob that may be damaged."""
     by_name = {field.name: field for field in msgspec.structs.fields(kind)}
     fields: list[Any] = [
         (name, by_name[name].type, msgspec.field(default_factory=list))
@@ -366,7 +366,7 @@ def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.S
 
 
 def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
-    """Blocks stored, each with its parent, and blocks removed."""
+    """Export rows: blocks stored, each with its parent, and blocks removed."""
     about = (events.t_ns, events.rank)
     for block in events.removed:
         yield *about, "removed", block, None
@@ -375,9 +375,11 @@ def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
 
 
 def _map_changes(blocks: BlockMap) -> Iterator[Row]:
-    """Content lost, requests gone, changed lists, content gained.
+    """Yield a row for each change that a block map reports.
 
-    A list starts with the number of its blocks that are kept, followed by the new ones.
+    In this order: blocks whose cached content was evicted, requests that gave up their
+    blocks, changed block lists of requests, blocks with new cached content. A list has
+    a row with the number of its unchanged first blocks, and a row for each block after.
     """
     about = (blocks.t_ns, blocks.rank, blocks.sequence)
     for block in blocks.uncached:
@@ -395,7 +397,7 @@ def _map_changes(blocks: BlockMap) -> Iterator[Row]:
 
 
 def _content(blocks: PromptBlocks) -> Iterator[Row]:
-    """The hash of each block of a request."""
+    """Export rows: the hash of each block of a request."""
     places = blocks.places or range(len(blocks.hashes))
     for place, content in zip(places, blocks.hashes, strict=False):
         yield blocks.t_ns, blocks.rank, blocks.ordinal, place, content

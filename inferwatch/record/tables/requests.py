@@ -117,7 +117,7 @@ class RequestReadingTable(ReadingTable[RequestEvent]):
         return tuple(row["ordinal"] for row in self._live.values())
 
     def add(self, batch: RowBatch, key: Key, reading: RequestEvent) -> None:
-        """Merge an event into its request's row, or store it as a whole."""
+        """Merge an event into its request's row; store it apart if it does not fit."""
         event = EVENTS.get((reading.kind, reading.vantage))
         identity = (key[2], reading.request_id)
         row = self._live.get(identity)
@@ -135,7 +135,7 @@ class RequestReadingTable(ReadingTable[RequestEvent]):
             self._other.add(batch, key, reading)
 
     def complete(self, batch: RowBatch) -> None:
-        """Write changed rows; forget finished requests, and the oldest of too many."""
+        """Write changed rows; forget finished requests, and the oldest if too many."""
         for identity, row in self._changed.items():
             batch.add(UPSERT, tuple(map(row.get, NAMES)))
             if "finished_ns" in row and "engine_finished_ns" in row:
@@ -151,7 +151,7 @@ class RequestReadingTable(ReadingTable[RequestEvent]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Events of rows in order of receipt, holding back later ones of each row."""
+        """Events of rows in order of receipt; later events of a row are held back."""
         unread = self.unread
         for begun in after.open_requests:
             for values in connection.execute(SELECT_ONE, (session, begun)):
@@ -193,7 +193,7 @@ class UnreadEvents:
                 del self._rows[begun]
 
     def open_after(self, ordinal: int, *, growing: bool) -> tuple[int, ...]:
-        """Ordinals of rows with events after an ordinal, or that may still get some."""
+        """Ordinals of rows with later events, or, if ``growing``, with more to come."""
         return tuple(
             begun
             for begun, (last, ended) in self._rows.items()
@@ -204,7 +204,7 @@ class UnreadEvents:
 def events_of(
     values: Sequence[Any], sources: Mapping[int, str]
 ) -> Iterator[tuple[int, RequestEvent]]:
-    """The events of a row found by SELECT_ONE."""
+    """The events that were merged into a row, as queried by SELECT_ONE."""
     row = dict(zip(NAMES[1:], values, strict=True))
     yield from _events(row, sources[row["source"]])
 
@@ -228,7 +228,7 @@ def _merge(
 
 
 def _events(row: Fields, source: str) -> Iterator[tuple[int, RequestEvent]]:
-    """The events a row was merged from."""
+    """The events that were merged into a row, each with its ordinal."""
     for event in EVENTS.values():
         if row[event.ordinal] is not None:
             carried = row[event.carried]

@@ -71,7 +71,7 @@ SELECT_MEMBERS = (
 
 
 def pack(steps: list[tuple[int, Step]]) -> bytes:
-    """The lists of numbered steps, steps of the same engine next to each other."""
+    """Pack the member lists of steps, those of the same engine next to each other."""
     ordered = sorted(steps, key=lambda each: (each[1].source, each[1].rank, each[0]))
     ordinals = [0, *(ordinal for ordinal, _ in ordered)]
     differences = [after - before for before, after in pairwise(ordinals)]
@@ -82,7 +82,7 @@ def pack(steps: list[tuple[int, Step]]) -> bytes:
 
 
 def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
-    """The lists of each step, by ordinal."""
+    """Unpack the member lists of steps, by ordinal."""
     document = msgspec.json.decode(zlib.decompress(blob))
     lists = zip(*itemgetter(*LISTS)(document), strict=True)
     return {
@@ -92,7 +92,7 @@ def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
 
 
 def _members(step: Step) -> Iterator[Row]:
-    """Members of a step as rows: the engine's token times."""
+    """Export rows: the members of a step, with the engine's token times."""
     about = (step.rank, step.index, step.end_ns)
     preempted = {*step.preempted}
     present = zip(step.members, step.scheduled, step.produced, strict=True)

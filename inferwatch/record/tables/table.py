@@ -273,7 +273,7 @@ class StructColumns:
         return values if len(self.fields) > 1 else (values,)
 
     def restore(self, values: Sequence[object]) -> dict[str, Any]:
-        """The fields, from the columns' values.
+        """A reading's fields, from the columns' values.
 
         Raises:
             TypeError: a column holds a value of a type never written.
@@ -337,7 +337,7 @@ class SourceNames(dict[int, str]):
     """The sources of a session by number; ``unknown-N`` if the name is lost."""
 
     def __missing__(self, number: int) -> str:
-        """The name used in files salvaged from damaged ones."""
+        """The name of a source whose name is lost in a damaged file."""
         return f"unknown-{number}"
 
 

@@ -55,7 +55,7 @@ class ReadingQueue:
             self.refused += 1
 
     def put_if_room(self, numbered: tuple[int, Checkpoint]) -> None:
-        """Queue a checkpoint if there is space; it can be created later."""
+        """Queue a checkpoint if there is space; if not, it can be created later."""
         if len(self._waiting) < self._capacity:
             self._waiting.append(numbered)
 
@@ -179,7 +179,7 @@ class RecordingLoop:
                 self._count_deleted(error)
 
     def _count_deleted(self, error: SessionDeletedError) -> None:
-        """Count the written readings as lost, as the session was deleted with them."""
+        """Count all written readings as lost: they were deleted with the session."""
         self._lost += self.written
         self.written = 0
         self.message = str(error)

@@ -311,7 +311,7 @@ class PlaybackControl:
         self._look()
 
     async def go_to(self) -> None:
-        """Ask for a time and seek it; an empty answer means the time cursor."""
+        """Ask for a time and go there; without an answer, go to the time cursor."""
         if not self._can_seek():
             return
         cursor_ns = self._view.cursor_ns

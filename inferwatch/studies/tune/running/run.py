@@ -89,7 +89,7 @@ class Stopwatch:
             self._ended_s = now_s
 
     def expect_load(self, seconds: float | None) -> None:
-        """Set the expected length of the next load; None if it is the usual one."""
+        """Set how long the next load will run; None if as long as those before it."""
         self._load_s = seconds
 
     def expect(self, left_s: float | None) -> None:
