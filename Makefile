@@ -1,7 +1,7 @@
 # Two commands do everything: `make demo` and `make test`. Both set up .venv first.
 bin := .venv/bin
 
-.PHONY: demo test light soak check bench screenshots sample clean
+.PHONY: demo test light soak check bench bench-quick screenshots sample clean
 
 .venv/.installed: pyproject.toml requirements/engine-cpu.txt .ci/setup
 	@.ci/setup
@@ -28,6 +28,9 @@ check: .venv/.installed  ## format, lint, types, arrows, spelling
 
 bench: .venv/.installed  ## ratios against peers and limits, printed as tables
 	@for f in benchmarks/*.py; do echo "== $$f"; $(bin)/python $$f || exit 1; done
+
+bench-quick: .venv/.installed  ## what watching costs, beside the last release; KEEP=--keep
+	@$(bin)/python benchmarks/quick.py $(KEEP)
 
 screenshots: .venv/.installed  ## screenshots/*.svg from the real program
 	@$(bin)/python screenshots/make.py

@@ -5,9 +5,11 @@
 Runs a scheduler with a tiny model in this process, step by step, and reads the probe's
 own count of the time spent in its hooks: first without a subscriber, then with one,
 which gets block maps, too. Then alternately with no limit lowered, which is as without
-control, and with both live limits lowered.
+control, and with both live limits lowered. With ``--quick`` it takes fewer steps, and
+prints the medians in lines that ``quick.py`` reads.
 """
 
+import argparse
 import os
 import statistics
 import tempfile
@@ -25,8 +27,8 @@ from embedded_engine.probe.vllm_names import Vllm
 from embedded_engine.tiny_model import make
 from embedded_engine.worker import answer_for_cpu_wheel
 
-BATCHES = (1, 8, 64, 256)
-STEPS = 300
+BATCHES, QUICK_BATCHES = (1, 8, 64, 256), (1, 64, 256)
+STEPS, QUICK_STEPS = 300, 100
 WARM_UP = 30
 TURNS = 3
 ENVIRONMENT = {
@@ -41,18 +43,45 @@ ENVIRONMENT = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
     os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as directory:
         os.environ["INFERWATCH_RUNTIME_DIR"] = directory
         answer_for_cpu_wheel()
         engine = boot(make(platformdirs.user_cache_path("inferwatch", appauthor=False)))
-        print_costs(engine, "nobody listens")
+        report = print_medians if quick else print_costs
+        report(engine, "nobody listens")
         with zmq.Context() as context, context.socket(zmq.SUB) as listener:
             listener.connect(f"ipc://{probe.start().speak(Role.CORE).path}")
             listener.subscribe(LIVE)
             time.sleep(2.0)
-            print_costs(engine, "somebody listens")
-        print_control_costs(engine)
+            report(engine, "somebody listens")
+            if quick:
+                lower_limits()
+                print_medians(engine, "limits in force")
+        if not quick:
+            print_control_costs(engine)
+
+
+def print_medians(engine: Vllm, whose: str) -> None:
+    """Measure fewer batch sizes, and print a line each for ``quick.py``."""
+    for batch in QUICK_BATCHES:
+        _, costs, _ = measure(engine, f"{whose} {batch}", batch, QUICK_STEPS)
+        cost_us = statistics.median(costs)
+        print(f"quick\t{whose}, batch {batch}\t{cost_us:.3f}", flush=True)
+
+
+def lower_limits() -> None:
+    """Lower both live limits by one."""
+    control = probe.start()._control
+    assert control is not None, "there is no control"  # noqa: S101 - or no sense
+    limits = control.desk.limits
+    start = limits.wanted
+    limits.turn(
+        LimitChange.SET, start.max_num_seqs - 1, start.max_num_batched_tokens - 1
+    )
 
 
 def print_costs(engine: Vllm, whose: str) -> None:
@@ -112,19 +141,21 @@ def boot(model: Path) -> Vllm:
     )
 
 
-def measure(engine: Vllm, name: str, batch: int) -> tuple[int, list[float], float]:
+def measure(
+    engine: Vllm, name: str, batch: int, steps: int = STEPS
+) -> tuple[int, list[float], float]:
     """Measure decode steps: cost in µs of each, and the sender's share of a core."""
     from vllm import SamplingParams  # noqa: PLC0415
 
     fuse, core = probe.start().fuse, engine.engine_core.engine_core
-    params = SamplingParams(max_tokens=STEPS + 2 * WARM_UP, ignore_eos=True)
+    params = SamplingParams(max_tokens=steps + 2 * WARM_UP, ignore_eos=True)
     for index in range(batch):
         engine.add_request(f"{name}-{index}", f"Say something about {index}", params)
     for _ in range(WARM_UP):
         core.step_fn()
     began_ns, cpu_ns = time.monotonic_ns(), sender_cpu_ns()
     costs = []
-    for _ in range(STEPS):
+    for _ in range(steps):
         before_ns = fuse.cost_ns
         core.step_fn()
         costs.append((fuse.cost_ns - before_ns) / 1000)

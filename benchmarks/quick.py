@@ -1,0 +1,232 @@
+"""What watching costs, in three minutes, beside what the last release cost.
+
+    make bench-quick                    the report
+    make bench-quick KEEP=--keep        and keep it, once a release
+
+Each row is divided by what a loop of plain Python takes on the same core, just before
+and just after: such a ratio can be compared between machines and days, as far as they
+are alike. Beside it stands the ratio kept in ``ratios.toml``; what has become dearer by
+more than 15% is marked. It is a report, not a test: on a busy machine rows differ.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import findings
+import help_time
+import model
+import scrape_fleet
+import ui_cpu
+
+from inferwatch import __version__
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.record.replay.player import Player
+from inferwatch.sample import sample_file
+
+KEPT = Path(__file__).with_name("ratios.toml")
+DEARER = 1.15
+FOLDS = (
+    model.Load("150 steps/s x 16", 150, 16, 60),
+    model.Load("300 steps/s x 64", 300, 64, 30),
+    model.Load("300 steps/s x 256", 300, 256, 15),
+)
+SCREENS = ("Overview", "Requests", "Steps", "KV", "Load")
+SCREEN_S = 5.0
+SEEKS = 30
+
+
+class Row(NamedTuple):
+    """A cost, and the reference loop beside it."""
+
+    name: str
+    cost: float
+    """In seconds, CPU seconds a second, or bytes."""
+    unit: str
+    reference_s: float | None
+    """None where the cost is a ratio already, or no time."""
+
+    @property
+    def ratio(self) -> float:
+        return self.cost / (self.reference_s or 1.0)
+
+    @property
+    def text(self) -> str:
+        """The cost in its unit."""
+        scale = {"µs": 1e6, "ms": 1e3, "%": 100.0, "MB": 1e-6, "x": 1.0}[self.unit]
+        return f"{self.cost * scale:,.1f} {self.unit}"
+
+
+def reference_s() -> float:
+    """CPU seconds of a thousand turns of a loop as our own code has them."""
+    spent = []
+    for _ in range(7):
+        members = {number: number for number in range(1_000)}
+        began = time.process_time()
+        for _ in range(10):
+            total = 0
+            for number in range(1_000):
+                total += members[number] + 1
+        spent.append((time.process_time() - began) / 10)
+    return min(spent)
+
+
+def beside(
+    unit: str, measure: Callable[[], Iterator[tuple[str, float]]]
+) -> Iterator[Row]:
+    """Measure, with the reference loop before and after."""
+    before_s = reference_s()
+    costs = list(measure())
+    loop_s = (before_s + reference_s()) / 2
+    for name, cost in costs:
+        yield Row(name, cost, unit, loop_s)
+
+
+def folds() -> Iterator[tuple[str, float]]:
+    for load in FOLDS:
+        _, _, fold_us, _ = model.fold_all(load)
+        yield f"fold of a step, {load.name}", fold_us / 1e6
+
+
+def ticks() -> Iterator[tuple[str, float]]:
+    yield "findings of a tick, 300 steps/s x 256", median(findings.tick_cost_ms()) / 1e3
+
+
+def screens() -> Iterator[tuple[str, float]]:
+    with ui_cpu.demo() as terminal:
+        for screen in SCREENS:
+            terminal.child.send(ui_cpu.SCREENS[screen])
+            terminal.take(1.5)
+            yield f"program on the demo, {screen}", terminal.cost(SCREEN_S).cpu_s
+
+
+def fleet() -> Iterator[tuple[str, float]]:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=scrape_fleet.serve, args=(64, theirs), daemon=True
+    )
+    process.start()
+    watched = scrape_fleet.watched(scrape_fleet.ours, ours.recv(), 1.0)
+    yield "a fleet of 64, scraped at 1 Hz", asyncio.run(watched).share
+    process.terminate()
+
+
+def seeks() -> Iterator[tuple[str, float]]:
+    path, moments = sample_file(), random.Random(1)
+
+    async def took() -> list[float]:
+        player, spent = Player.open(path, "s1"), []
+        first_ns, last_ns = player.playback.span_ns
+        for _ in range(SEEKS):
+            began = time.process_time()
+            await player.playback.seek(moments.randint(first_ns, last_ns))
+            player.snapshot(SnapshotQuery(Window.MINUTE, client=False))
+            spent.append(time.process_time() - began)
+        player.close()
+        return spent
+
+    yield "a seek in the sample", median(asyncio.run(took()))
+
+
+def help_rows() -> Iterator[Row]:
+    """``--help`` beside ``import click``, in turns."""
+    times = [
+        (help_time.seconds(help_time.HELP), help_time.seconds(help_time.CLICK))
+        for _ in range(7)
+    ]
+    ours_s, clicks_s = (median(each) for each in zip(*times, strict=True))
+    yield Row("--help / import click", ours_s / clicks_s, "x", None)
+
+
+def probe_rows() -> Iterator[Row]:
+    """The probe's hooks, in a process of their own, as vLLM is heavy."""
+    if find_spec("vllm") is None:
+        return
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("probe_cost.py")),
+        "--quick",
+    ]
+    before_s = reference_s()
+    done = subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    loop_s = (before_s + reference_s()) / 2
+    for line in done.stdout.splitlines():
+        if line.startswith("quick\t"):
+            _, name, cost_us = line.split("\t")
+            yield Row(f"probe's hooks, {name}", float(cost_us) / 1e6, "µs", loop_s)
+
+
+def rows() -> Iterator[Row]:
+    """All of them, one after the other."""
+    yield from help_rows()
+    yield from beside("µs", folds)
+    yield from beside("ms", ticks)
+    yield from beside("ms", seeks)
+    yield from beside("%", fleet)
+    yield from probe_rows()
+    if find_spec("vllm") is not None:
+        yield from beside("%", screens)
+
+
+def kept() -> dict[str, float]:
+    """The ratios of the last release, by row; empty if none were kept."""
+    if not KEPT.exists():
+        return {}
+    ratios: dict[str, float] = tomllib.loads(KEPT.read_text("utf-8"))["ratios"]
+    return ratios
+
+
+def keep(measured: list[Row]) -> None:
+    """Keep the ratios as those of this release."""
+    head = (
+        "# What watching cost at the last release: each row / the reference loop beside\n"
+        "# it. Written by `make bench-quick KEEP=--keep`.\n"
+        f'release = "{__version__}"\n\n[ratios]\n'
+    )
+    lines = (f'"{row.name}" = {row.ratio:.4g}\n' for row in measured)
+    KEPT.write_text(head + "".join(lines), "utf-8")
+
+
+def line(row: Row, before: float | None) -> str:
+    """One line of the report."""
+    text = f"{row.name:44} {row.text:>11} {row.ratio:10.4g}"
+    if not before:
+        return f"{text} {'–':>10}"
+    change = row.ratio / before
+    mark = "  DEARER" if change > DEARER else ""
+    return f"{text} {before:10.4g} {change - 1:+7.0%}{mark}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="keep these ratios")
+    options = parser.parse_args()
+    began_s, load, before = time.monotonic(), os.getloadavg()[0], kept()
+    print(f"{os.cpu_count()} cores, load before {load:.1f}")
+    print(f"{'':44} {'cost':>11} {'ratio':>10} {'kept':>10}")
+    measured = []
+    for row in rows():
+        measured.append(row)
+        print(line(row, before.get(row.name)), flush=True)
+    print(f"in {time.monotonic() - began_s:.0f} s")
+    if options.keep:
+        keep(measured)
+
+
+if __name__ == "__main__":
+    main()
