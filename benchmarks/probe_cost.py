@@ -28,7 +28,7 @@ from embedded_engine.tiny_model import make
 from embedded_engine.worker import answer_for_cpu_wheel
 
 BATCHES, QUICK_BATCHES = (1, 8, 64, 256), (1, 64, 256)
-STEPS, QUICK_STEPS = 300, 100
+STEPS, QUICK_STEPS = 300, 80
 WARM_UP = 30
 TURNS = 3
 ENVIRONMENT = {

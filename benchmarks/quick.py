@@ -39,12 +39,12 @@ from inferwatch.sample import sample_file
 KEPT = Path(__file__).with_name("ratios.toml")
 DEARER = 1.15
 FOLDS = (
-    model.Load("150 steps/s x 16", 150, 16, 60),
+    model.Load("150 steps/s x 16", 150, 16, 40),
     model.Load("300 steps/s x 64", 300, 64, 30),
     model.Load("300 steps/s x 256", 300, 256, 15),
 )
 SCREENS = ("Overview", "Requests", "Steps", "KV", "Load")
-SCREEN_S = 5.0
+SCREEN_S = 4.0
 SEEKS = 30
 
 
@@ -162,8 +162,10 @@ def probe_rows() -> Iterator[Row]:
     ]
     before_s = reference_s()
     done = subprocess.run(
-        command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        command, env=environment, check=False, capture_output=True, text=True
     )
+    if done.returncode:
+        sys.exit(done.stderr)
     loop_s = (before_s + reference_s()) / 2
     for line in done.stdout.splitlines():
         if line.startswith("quick\t"):
