@@ -24,12 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import findings
-import help_time
-import model
-import scrape_fleet
-import ui_cpu
-
+from benchmarks import findings, help_time, model, scrape_fleet, ui_cpu
 from inferwatch import __version__
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
@@ -101,7 +96,8 @@ def folds() -> Iterator[tuple[str, float]]:
 
 
 def ticks() -> Iterator[tuple[str, float]]:
-    yield "findings of a tick, 300 steps/s x 256", median(findings.tick_cost_ms()) / 1e3
+    tick_s = median(findings.tick_cost_ms()) / 1e3
+    yield "findings of a tick, 300 steps/s x 256", tick_s
 
 
 def screens() -> Iterator[tuple[str, float]]:
@@ -196,8 +192,8 @@ def kept() -> dict[str, float]:
 def keep(measured: list[Row]) -> None:
     """Keep the ratios as those of this release."""
     head = (
-        "# What watching cost at the last release: each row / the reference loop beside\n"
-        "# it. Written by `make bench-quick KEEP=--keep`.\n"
+        "# Costs at the last release: each row / the reference loop beside\n"
+        "# it; written by `make bench-quick KEEP=--keep`.\n"
         f'release = "{__version__}"\n\n[ratios]\n'
     )
     lines = (f'"{row.name}" = {row.ratio:.4g}\n' for row in measured)

@@ -368,6 +368,7 @@ def _decode(request: Request, own: OwnStep) -> None:
     """Update a decoding request as the tracker would, but faster."""
     if not own.produced:
         return
+    request.leave_run()
     end_ns = own.step.end_ns
     if request.last_ns is not None:
         request.itl_last_ns = end_ns - request.last_ns

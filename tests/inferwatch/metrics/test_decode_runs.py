@@ -1,7 +1,6 @@
 """Tokens counted once a step for all that decode alike are those counted one by one."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -139,7 +138,7 @@ class Erratic:
 
 
 def seen(model: Model, now_ns: int) -> Snapshot:
-    return replace(model.snapshot(now_ns, SnapshotQuery(Window.MINUTE)), cost=None)
+    return model.snapshot(now_ns, SnapshotQuery(Window.MINUTE))
 
 
 def state(model: Model) -> tuple[bytes, list[bytes]]:
