@@ -203,6 +203,8 @@ class RequestTracker:
             self._end(request, RequestState.FAILED, note.t_ns)
         self._give_up(note.source)
         self.causes.lost(note.source)
+        for key in [key for key in self._runs if note.source in {"", key[0]}]:
+            del self._runs[key]
         self._requests.restart(note.source)
 
     def release(self) -> None:

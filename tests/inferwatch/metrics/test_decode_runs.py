@@ -174,3 +174,12 @@ def test_requests_that_decode_alike_are_counted_together() -> None:
     counted = [run.steps for run in model._tracker._runs.values()]
     assert min(counted) > 40
     assert any(run.members for run in model._tracker._runs.values())
+
+
+def test_of_a_lost_engine_no_run_is_kept() -> None:
+    model = Model()
+    for reading in Erratic(0, 0.0).readings(300):
+        model.fold(reading)
+    assert model._tracker._runs
+    model.fold(Note(source="e", t_ns=10**12, kind=NoteKind.LOST, text=""))
+    assert not model._tracker._runs
