@@ -27,7 +27,7 @@ check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/python .ci/sizes
 
 bench: .venv/.installed  ## ratios against peers and limits, printed as tables
-	@for f in benchmarks/*.py; do echo "== $$f"; $(bin)/python $$f || exit 1; done
+	@for f in $(filter-out %/quick.py,$(wildcard benchmarks/*.py)); do echo "== $$f"; $(bin)/python $$f || exit 1; done
 
 bench-quick: .venv/.installed  ## what watching costs, beside the last release; KEEP=--keep
 	@$(bin)/python benchmarks/quick.py $(KEEP)

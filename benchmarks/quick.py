@@ -48,10 +48,10 @@ class Row(NamedTuple):
 
     name: str
     cost: float
-    """In seconds, CPU seconds a second, or bytes."""
+    """In seconds, or CPU seconds a second."""
     unit: str
     reference_s: float | None
-    """None where the cost is a ratio already, or no time."""
+    """None where the cost is a ratio already."""
 
     @property
     def ratio(self) -> float:
@@ -60,7 +60,7 @@ class Row(NamedTuple):
     @property
     def text(self) -> str:
         """The cost in its unit."""
-        scale = {"µs": 1e6, "ms": 1e3, "%": 100.0, "MB": 1e-6, "x": 1.0}[self.unit]
+        scale = {"µs": 1e6, "ms": 1e3, "%": 100.0, "x": 1.0}[self.unit]
         return f"{self.cost * scale:,.1f} {self.unit}"
 
 
