@@ -13,6 +13,7 @@ chunk is done.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -110,12 +111,15 @@ class DerivedTraffic:
         engine = self._engines.get(event.source)
         if engine is None or event.ordinal is None:
             return
-        decoding = [r for r in engine.ranks.values() if event.ordinal in r.decoding]
         if event.kind is EventKind.FINISHED:
             engine.requests.pop(event.ordinal, None)
-            for rank in decoding:
-                del rank.decoding[event.ordinal]
-        elif not decoding:
+            for rank in engine.ranks.values():
+                rank.decoding.pop(event.ordinal, None)
+            return
+        for rank in engine.ranks.values():
+            if event.ordinal in rank.decoding:
+                break
+        else:
             request = _request(engine, event.ordinal)
             request.known_tokens = max(request.known_tokens, event.prompt_tokens or 0)
             request.computed = max(request.computed, event.cached_tokens or 0)
@@ -178,14 +182,17 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     rank.steps += 1
     for ordinal in step.preempted:
         _stop_decoding(engine, rank, ordinal, before).computed = 0
-    cached_tokens = list(map(decoding.get, step.members))
-    others = []
-    if None in cached_tokens:
+    held = len(decoding)
+    # vLLM appends new members, so mostly those that decode come first, in order.
+    if list(decoding) == step.members[:held]:
+        others: Sequence[int] = range(held, len(step.members))
+        cached_tokens: list[int | None] = [*decoding.values(), *[None] * len(others)]
+    else:
+        cached_tokens = list(map(decoding.get, step.members))
         others = [place for place, each in enumerate(cached_tokens) if each is None]
-    decoders = len(cached_tokens) - len(others)
-    if len(decoding) > decoders:
-        for ordinal in decoding.keys() - step.members:
-            _stop_decoding(engine, rank, ordinal, before)
+        if held > len(cached_tokens) - len(others):
+            for ordinal in decoding.keys() - step.members:
+                _stop_decoding(engine, rank, ordinal, before)
     if step.produced.count(1) < len(cached_tokens):  # drafts, or a discarded token
         rows = zip(step.members, cached_tokens, step.produced, strict=False)
         more = {ordinal: each + n - 1 for ordinal, each, n in rows if each is not None}
@@ -198,7 +205,7 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
 
 
 def _add_up(
-    rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
+    rank: RankTraffic, cached: list[int], scheduled: list[int], others: Sequence[int]
 ) -> None:
     """Sum up the context of a step's members, for the rank's traffic.
 

@@ -91,6 +91,7 @@ from inferwatch.metrics.requests.slowest import SavedSlowLog
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.history import (
     Bin,
+    EndedStep,
     History,
     SavedHistory,
     timeline,
@@ -827,26 +828,29 @@ class Model:
     # One method for each kind of reading.
 
     def _step(self, step: Step) -> None:
-        self._began(step.start_ns)
+        if self._began_ns is None or step.start_ns < self._began_ns:
+            self._began_ns = step.start_ns
         rank = self._engines.rank(step.source, step.rank)
         before = rank.step
-        kv = self._engines.take_step(step)
-        output_tokens = step.output_tokens
-        self._tracker.step(step, rank.gap_ns)
-        self._steps.add(step, output_tokens, rank.gap_ns, rank.token_budget(step))
-        self._stalls.step(step, before, rank.gap_ns)
-        floor_ns = self._floors.step(step, self._traffic.step(step), rank.gap_ns)
-        self._history.add_step(step, output_tokens, kv, rank.gap_ns, floor_ns)
+        kv, gap_ns = self._engines.take_step(rank, step), rank.gap_ns
+        self._tracker.step(step, gap_ns)
+        self._stalls.step(step, before, gap_ns)
+        floor_ns = self._floors.step(step, self._traffic.step(step), gap_ns)
+        tokens, budget = sum(step.produced), rank.token_budget(step)
+        ended = EndedStep(step, tokens, kv, gap_ns, floor_ns, budget)
+        self._steps.add(ended)
+        self._history.add_step(ended)
         self._health.step(step)
         self._catch_up.take(step.end_ns)
-        if output_tokens and step.end_ns > (self._last_token_ns or step.start_ns):
+        if tokens and step.end_ns > (self._last_token_ns or step.start_ns):
             self._last_token_ns = step.end_ns
 
     def _event(self, event: RequestEvent) -> None:
         self._began(max(event.t_ns, 0))
         self._tracker.event(event)
-        self._stalls.event(event)
-        self._traffic.event(event)
+        if event.ordinal is not None:
+            self._stalls.event(event)
+            self._traffic.event(event)
         self._health.worked(event.t_ns)
 
     def _span(self, span: RequestSpan) -> None:

@@ -57,7 +57,7 @@ class Outcomes:
         """Count an arrival when front end or engine first reports it."""
         if not request.arrival_counted:
             request.arrival_counted = True
-            self.counters.add(t_ns, 1, 0, 0, 0, 0)
+            self.counters.rows.add((t_ns, 1, 0, 0, 0, 0))
         if request.prompt_tokens is not None and not request.prompt_counted:
             request.prompt_counted = True
             self.prompts.add(t_ns, request.prompt_tokens)
@@ -70,8 +70,9 @@ class Outcomes:
             t_ns = request.counted_ns
             self._count(request.counted_as, t_ns, -1, request)
             request.counted_as = None
-        name = client_id(request.external_id or request.request_id or "")
-        if state is not RequestState.FAILED or self._is_news(name):
+        if state is not RequestState.FAILED or self._is_news(
+            client_id(request.external_id or request.request_id or "")
+        ):
             request.counted_as, request.counted_ns = state, t_ns
             self._count(state, t_ns, 1, request)
         if state is RequestState.FINISHED and request.prompt_tokens:
@@ -96,10 +97,12 @@ class Outcomes:
     def _count(
         self, state: RequestState, t_ns: int, by: int, request: Request | None = None
     ) -> None:
-        ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
-        ended = [by if state is end else 0 for end in ends]
-        first = request is not None and request.sequence in {None, 0}
-        self.counters.add(t_ns, 0, *ended, ended[0] if first else 0)
+        finished = by if state is RequestState.FINISHED else 0
+        aborted = by if state is RequestState.ABORTED else 0
+        failed = by if state is RequestState.FAILED else 0
+        is_first = request is not None and not request.sequence
+        as_sent = finished if is_first else 0
+        self.counters.rows.add((t_ns, 0, finished, aborted, failed, as_sent))
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

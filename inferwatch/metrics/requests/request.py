@@ -14,7 +14,6 @@ Where only one of the two reports, its reports decide.
 
 from bisect import bisect_left
 from collections.abc import Collection
-from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Self
 
@@ -38,18 +37,6 @@ ORDER = {
     RequestState.DECODE: 3,
 }
 """Order of the stages of a live request; reports of two processes may cross."""
-
-
-LEARNT = (
-    "prompt_tokens",
-    "cached_tokens",
-    "max_tokens",
-    "temperature",
-    "lora",
-    "priority",
-    "header",
-)
-"""Fields that events and requests have under the same name."""
 
 
 MOST_LONGEST = 256
@@ -105,9 +92,8 @@ class DecodeRun:
         return self._longest[bisect_left(self._longest, (steps + 1,))][1]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class Request:
-    """All that is known of one request; mutable, and compared by identity."""
+class Request(msgspec.Struct, kw_only=True, eq=False):
+    """All that is known of one request; compared by identity."""
 
     source: str
     seen_ns: int
@@ -211,20 +197,34 @@ class Request:
         return cls(**msgspec.structs.asdict(saved))
 
     def learn(self, event: RequestEvent) -> None:
-        self.catch_up()
-        self.request_id = event.request_id
+        """Take over what an event says, as most say nothing of most fields."""
+        if self.run is not None:
+            self.catch_up()
+        self.request_id, self.row = event.request_id, None
         if self.ordinal is None:
             self.ordinal = event.ordinal
-        self.external_id = event.external_id or self.external_id
-        for name in LEARNT:
-            value = getattr(event, name)
-            if value is not None:
-                setattr(self, name, value)
+        if event.external_id:
+            self.external_id = event.external_id
+        if event.prompt_tokens is not None:
+            self.prompt_tokens = event.prompt_tokens
+        if event.cached_tokens is not None:
+            self.cached_tokens = event.cached_tokens
+        if event.max_tokens is not None:
+            self.max_tokens = event.max_tokens
+        if event.temperature is not None:
+            self.temperature = event.temperature
+        if event.lora is not None:
+            self.lora = event.lora
+        if event.priority is not None:
+            self.priority = event.priority
+        if event.header is not None:
+            self.header = event.header
         if event.output_tokens is not None:
             self.reported_tokens = max(self.reported_tokens or 0, event.output_tokens)
-        self.preemptions = max(self.preemptions, event.preemptions or 0)
-        self.reason = event.reason or self.reason
-        self.row = None
+        if event.preemptions is not None:
+            self.preemptions = max(self.preemptions, event.preemptions)
+        if event.reason:
+            self.reason = event.reason
 
     def join(self, run: DecodeRun, ordinal: int) -> None:
         """Let a run count its tokens from the run's next step on."""
@@ -262,6 +262,8 @@ class Request:
     @property
     def sequence(self) -> int | None:
         """The sequence's number in its API request; None if it is the only one."""
+        if not self.external_id:
+            return None
         return sequence_of(self.request_id or "", self.external_id)
 
     def advance(self, stage: RequestState) -> None:
@@ -457,7 +459,8 @@ class Request:
 
 
 UNSAVED = {"row", "run", "run_steps", "waits_for", "waits_until_ns"}
-SAVED = [(each.name, each.type) for each in fields(Request) if each.name not in UNSAVED]
+FIELDS = msgspec.structs.fields(Request)
+SAVED = [(each.name, each.type) for each in FIELDS if each.name not in UNSAVED]
 SavedRequest = msgspec.defstruct("SavedRequest", SAVED, array_like=True, gc=False)
 """The fields of a Request that checkpoints keep; others follow from these."""
 as_saved = attrgetter(*(name for name, _ in SAVED))

@@ -81,25 +81,29 @@ class RequestIndex:
 
     def members(self, source: str) -> dict[int, Request]:
         """Return the requests of a source by ordinal."""
-        return self._by_ordinal.setdefault(source, {})
+        members = self._by_ordinal.get(source)
+        return self._by_ordinal.setdefault(source, {}) if members is None else members
 
     def named(
         self, source: str, request_id: str, ordinal: int | None, t_ns: int
     ) -> Request:
         """Return the request of an event, created if it is new."""
         request = self._by_id.get((source, request_id))
-        stranger = self._nameless(source, ordinal)
+        holder = None if ordinal is None else self.members(source).get(ordinal)
+        nameless = holder is not None and holder.request_id is None
         if request is None:
-            request = stranger or self._new(source, t_ns)
+            request = holder if holder and nameless else self._new(source, t_ns)
             self._by_id[source, request_id] = request
             self._seen += 1
-        elif stranger is not None:
-            self._absorb(request, stranger)
+        elif holder is not None and nameless:
+            self._absorb(request, holder)
         if not request.ended and request not in self.live:
             self._remembered.pop(request, None)
             self.live[request] = None
-        if ordinal is not None:
-            self._map(source, ordinal, request)
+        if ordinal is not None and holder is not request:
+            if holder is not None:
+                holder.leave_run()  # its ordinal is given to another
+            self._by_ordinal[source][ordinal] = request
         return request
 
     def stranger(self, source: str, ordinal: int, t_ns: int) -> Request:
@@ -112,11 +116,9 @@ class RequestIndex:
 
     def add_reporter(self, source: str, vantage: Vantage) -> None:
         """Record that a process reports on requests, so that rows wait for it."""
-        tellers = self.tellers.setdefault(source, [])
-        if vantage not in tellers:
-            tellers.append(vantage)
-            for request in (*self.live, *self._ended):
-                request.row = None
+        self.tellers.setdefault(source, []).append(vantage)
+        for request in (*self.live, *self._ended):
+            request.row = None
 
     def called(self, request: Request, external_id: str) -> None:
         """Set the client's id of a request, given alone or within the server's id."""
@@ -190,6 +192,8 @@ class RequestIndex:
 
     def reconcile(self, source: str, rank: int) -> None:
         """Forget requests that may have ended unnoticed, as the engine is idle."""
+        if not self.unsure:
+            return
         for request in list(self.unsure):
             if request.source == source and request.rank in {None, rank}:
                 self._forget(request)
@@ -299,19 +303,6 @@ class RequestIndex:
         self.live[request] = None
         return request
 
-    def _map(self, source: str, ordinal: int, request: Request) -> None:
-        members = self.members(source)
-        before = members.get(ordinal)
-        if before is not None and before is not request:
-            before.leave_run()  # its ordinal is given to another
-        members[ordinal] = request
-
-    def _nameless(self, source: str, ordinal: int | None) -> Request | None:
-        if ordinal is None:
-            return None
-        request = self.members(source).get(ordinal)
-        return request if request is not None and request.request_id is None else None
-
     def _absorb(self, request: Request, stranger: Request) -> None:
         """Merge what steps showed of an unnamed request into the named one."""
         stranger.unsettle()
@@ -324,8 +315,9 @@ class RequestIndex:
         self._leave(stranger)
 
     def _leave(self, request: Request) -> None:
-        for group in (self.live, self.waiting, self.running, self.unsure):
-            group.pop(request, None)
+        if not request.ended:
+            for group in (self.live, self.waiting, self.running, self.unsure):
+                group.pop(request, None)
         self._remembered.pop(request, None)
 
     def _remember(self, request: Request) -> None:

@@ -46,7 +46,7 @@ class LatencySamples:
         self.samples = {metric: Samples() for metric in VANTAGES}
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        self.samples[metric].add(t_ns, value_ns, weight)
+        self.samples[metric].rows.add((t_ns, value_ns, weight))
         self._history.add_latency(metric, t_ns, value_ns, weight)
 
     def table(
@@ -139,7 +139,8 @@ class RequestTracker:
         request = self._requests.named(
             event.source, event.request_id, event.ordinal, event.t_ns
         )
-        self._requests.add_reporter(event.source, event.vantage)
+        if event.vantage not in self._requests.tellers.get(event.source, ()):
+            self._requests.add_reporter(event.source, event.vantage)
         request.learn(event)
         if event.external_id is not None:
             self._requests.called(request, event.external_id)
@@ -150,26 +151,23 @@ class RequestTracker:
 
         No step ran for ``idle_ns`` before this one, though there was work.
         """
-        requests = self._requests.members(step.source)
         rank = self.causes.step(step, idle_ns)
+        requests = self._requests.members(step.source)
         for ordinal in step.preempted:
             self._preempted(requests.get(ordinal), step)
-        run = self._run_of(step)
-        gaps: dict[int, int] = {}
-        one_each = 4 * step.produced.count(1) >= 3 * len(step.produced)
-        for place in self._count_together(run, step, rank.spike_ns, gaps):
-            ordinal, produced = step.members[place], step.produced[place]
-            request = requests.get(ordinal)
-            if request is None or not request.steady or not produced:
-                scheduled = step.scheduled[place]
-                request = self._resume(request, step, ordinal, scheduled, produced)
-            if produced:
-                self._count_alone(request, step, place, rank, gaps)
-                if produced == 1 and one_each and request.steady:
-                    request.join(run, ordinal)
-        for gap_ns in sorted(gaps):
-            self._latencies.add("itl_s", step.end_ns, gap_ns, gaps[gap_ns])
-        self._finish_late(step)
+        run = self._runs.get((step.source, step.rank))
+        if run is None:
+            run = self._runs[step.source, step.rank] = DecodeRun()
+        places = self._count_together(run, step, rank.spike_ns)
+        if places:
+            self._count_others(run, step, places, rank)
+        elif run.members:
+            self._latencies.add("itl_s", step.end_ns, run.gap_ns, len(run.members))
+        if self._ended_early:
+            self._finish_late()
+        if step.waiting == 0 and len(step.members) >= step.running:
+            # Those of the rank that must have ended unnoticed are forgotten.
+            self._requests.reconcile(step.source, step.rank)
 
     def totals(self, totals: Totals) -> None:
         """Forget requests that seem live when an engine reports that it is idle."""
@@ -280,14 +278,8 @@ class RequestTracker:
 
     # Steps.
 
-    def _run_of(self, step: Step) -> DecodeRun:
-        key = step.source, step.rank
-        if key not in self._runs:
-            self._runs[key] = DecodeRun()
-        return self._runs[key]
-
     def _count_together(
-        self, run: DecodeRun, step: Step, spike_ns: float, gaps: dict[int, int]
+        self, run: DecodeRun, step: Step, spike_ns: float
     ) -> Sequence[int]:
         """Count the tokens and gaps of the run; return the places of other members.
 
@@ -295,24 +287,48 @@ class RequestTracker:
         """
         members, produced = step.members, step.produced
         whole = min(len(members), len(step.scheduled), len(produced))
-        gap_ns = step.end_ns - run.end_ns
-        if whole < len(members) or gap_ns > spike_ns:
+        if whole < len(members) or step.end_ns - run.end_ns > spike_ns:
             run.start(step.end_ns)
             return range(whole)
-        for ordinal in run.members.keys() - members:
-            run.members[ordinal].leave_run()
-        if produced.count(1) < whole:
+        held = len(run.members)
+        ones = produced.count(1)
+        # vLLM appends new members, so mostly those of the run come first, in order.
+        if list(run.members) != members[:held]:
+            for ordinal in run.members.keys() - members:
+                run.members[ordinal].leave_run()
+            held = 0
+        if ones < whole and produced[:held].count(1) < len(run.members):
             for ordinal, tokens in zip(members, produced, strict=False):
                 if tokens != 1 and ordinal in run.members:
                     run.members[ordinal].leave_run()
+            held = 0
         if not run.members:
             run.start(step.end_ns)
             return range(whole)
         run.count(step.end_ns)
-        gaps[gap_ns] = len(run.members)
-        if len(run.members) == whole:
-            return ()
+        if held:
+            return range(held, whole)
         return [at for at, each in enumerate(members) if each not in run.members]
+
+    def _count_others(
+        self, run: DecodeRun, step: Step, places: Sequence[int], rank: RankTimes
+    ) -> None:
+        """Count the tokens and gaps of members that are not in the run."""
+        requests = self._requests.members(step.source)
+        gaps = {run.gap_ns: len(run.members)} if run.members else {}
+        one_each = 4 * step.produced.count(1) >= 3 * len(step.produced)
+        for place in places:
+            ordinal, produced = step.members[place], step.produced[place]
+            request = requests.get(ordinal)
+            if request is None or not request.steady or not produced:
+                scheduled = step.scheduled[place]
+                request = self._resume(request, step, ordinal, scheduled, produced)
+            if produced:
+                self._count_alone(request, step, place, rank, gaps)
+                if produced == 1 and one_each and request.steady:
+                    request.join(run, ordinal)
+        for gap_ns in sorted(gaps):
+            self._latencies.add("itl_s", step.end_ns, gap_ns, gaps[gap_ns])
 
     def _count_alone(
         self,
@@ -392,17 +408,12 @@ class RequestTracker:
         request.row = None
         self._requests.wait(request, step.start_ns)
 
-    def _finish_late(self, step: Step) -> None:
-        """Finish requests that ended before this step was reported.
-
-        Those that must have ended unnoticed are forgotten.
-        """
+    def _finish_late(self) -> None:
+        """Finish requests that ended before their latest step was reported."""
         while self._ended_early:
             request = self._ended_early.pop()
             self._count_tpot(request)
             self._ended(request)
-        if step.waiting == 0 and len(step.members) >= step.running:
-            self._requests.reconcile(step.source, step.rank)
 
     def _count_tpot(self, request: Request) -> None:
         """Count TPOT once the step of the last token was reported."""

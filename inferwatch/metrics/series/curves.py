@@ -144,9 +144,9 @@ class ChartedSamples(Samples):
 
     def columns(self, window: Window, grid: Grid) -> tuple[Column, Column]:
         if window.value is None:
-            self._rows.flush()
+            self.rows.flush()
             return _columns(self.session.rows(), grid)
-        times, values, weights = self._rows.later_than(grid.start_ns - 1)
+        times, values, weights = self.rows.later_than(grid.start_ns - 1)
         return _columns((times, weights, values * weights, values), grid)
 
     def _count(self, columns: Ints) -> None:

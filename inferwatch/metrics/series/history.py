@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from operator import add
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,6 +18,18 @@ Spread = list[int]
 
 KvBlocks = tuple[int | None, int | None, int | None]
 """Used, idle-cached and free blocks."""
+
+
+class EndedStep(NamedTuple):
+    """A step with what the trackers found about it."""
+
+    step: Step
+    output_tokens: int
+    kv: KvBlocks
+    """The blocks of all engines then."""
+    gap_ns: int
+    floor_ns: int | None
+    token_budget: int | None
 
 
 class Bin(msgspec.Struct, array_like=True):
@@ -48,48 +61,39 @@ class Bin(msgspec.Struct, array_like=True):
     """Step time spent on prefill; a mixed step is split by its tokens."""
     decode_tokens: int = 0
 
-    def add_step(
-        self,
-        step: Step,
-        output_tokens: int,
-        kv: KvBlocks,
-        gap_ns: int = 0,
-        floor_ns: int | None = None,
-    ) -> None:
-        self.gap_ns += gap_ns
-        if floor_ns is not None:
-            self.bounded += 1
-            self.floor_ns += floor_ns
-        self.steps += 1
-        self.duration_ns += step.duration_ns
-        self.prefill_requests += step.prefill_requests
-        self.decode_requests += step.decode_requests
-        batch = step.prefill_requests + step.decode_requests
-        self.batch_max = max(self.batch_max, batch)
-        self.waiting_max = max(self.waiting_max, step.waiting)
-        prefilled = step.prefill_tokens
-        if prefilled:
-            scheduled = prefilled + step.decode_tokens
+    def add_steps(self, ended: Sequence[EndedStep]) -> None:
+        """Add steps in order of receipt; all at once, as column sums are cheap."""
+        steps = [each.step for each in ended]
+        durations = [step.duration_ns for step in steps]
+        self.steps += len(steps)
+        self.duration_ns += sum(durations)
+        self.gap_ns += sum([each.gap_ns for each in ended])
+        floors = [each.floor_ns for each in ended if each.floor_ns is not None]
+        self.bounded += len(floors)
+        self.floor_ns += sum(floors)
+        prefills = [step.prefill_requests for step in steps]
+        decodes = [step.decode_requests for step in steps]
+        self.prefill_requests += sum(prefills)
+        self.decode_requests += sum(decodes)
+        self.batch_max = max(self.batch_max, *map(add, prefills, decodes))
+        self.waiting_max = max(self.waiting_max, *[step.waiting for step in steps])
+        self.decode_tokens += sum([step.decode_tokens for step in steps])
+        self.output_tokens += sum([each.output_tokens for each in ended])
+        self.preemptions += sum([len(step.preempted) for step in steps])
+        for step in [step for step in steps if step.prefill_tokens]:
+            prefilled = step.prefill_tokens
             self.prefill_tokens += prefilled
+            scheduled = prefilled + step.decode_tokens
             self.prefill_ns += step.duration_ns * prefilled // scheduled
-        self.decode_tokens += step.decode_tokens
-        self.output_tokens += output_tokens
-        self.preemptions += len(step.preempted)
-        spent_ns = self.bound_ns.get(step.bound_by, 0) + step.duration_ns
-        self.bound_ns[step.bound_by] = spent_ns
-        cell = cell_of(step.duration_ns)
-        self.heat[cell] = self.heat.get(cell, 0) + 1
-        self._keep_slowest(step)
-        self._keep_latest(kv, step.end_ns)
-
-    def add_latency(self, metric: str, value_ns: int, weight: int) -> None:
-        spread = self.latencies.get(metric)
-        if spread is None:
-            self.latencies[metric] = [weight, value_ns * weight, value_ns]
-            return
-        spread[0] += weight
-        spread[1] += value_ns * weight
-        spread[2] = max(spread[2], value_ns)
+        for step, duration_ns in zip(steps, durations, strict=True):
+            spent_ns = self.bound_ns.get(step.bound_by, 0)
+            self.bound_ns[step.bound_by] = spent_ns + duration_ns
+            cell = cell_of(duration_ns)
+            self.heat[cell] = self.heat.get(cell, 0) + 1
+        self._keep_slowest(steps[durations.index(max(durations))])
+        ends = [step.end_ns for step in steps]
+        latest = len(ends) - 1 - ends[::-1].index(max(ends))
+        self._keep_latest(ended[latest].kv, ends[latest])
 
     def merge(self, other: "Bin") -> None:
         """Add the numbers of another part of this bin's time."""
@@ -207,21 +211,26 @@ class History:
         self._whole = GrowingBins()
         self._open = Bin()
         self._open_index: int | None = None
+        self._ended: list[EndedStep] = []
+        """Steps of the open bin that are not yet added to it."""
 
-    def add_step(
-        self,
-        step: Step,
-        output_tokens: int,
-        kv: KvBlocks,
-        gap_ns: int = 0,
-        floor_ns: int | None = None,
-    ) -> None:
-        """Count a step at its end; ``kv`` are the blocks of all engines then."""
-        bin_ = self._bin_at(step.end_ns)
-        bin_.add_step(step, output_tokens, kv, gap_ns, floor_ns)
+    def add_step(self, ended: EndedStep) -> None:
+        """Count a step at its end."""
+        if ended.step.end_ns // FINEST_NS != self._open_index:
+            self._begin(ended.step.end_ns)
+        self._ended.append(ended)
 
     def add_latency(self, metric: str, t_ns: int, value_ns: int, weight: int) -> None:
-        self._bin_at(t_ns).add_latency(metric, value_ns, weight)
+        if t_ns // FINEST_NS != self._open_index:
+            self._begin(t_ns)
+        spread = self._open.latencies.get(metric)
+        if spread is None:
+            self._open.latencies[metric] = [weight, value_ns * weight, value_ns]
+            return
+        spread[0] += weight
+        spread[1] += value_ns * weight
+        if value_ns > spread[2]:
+            spread[2] = value_ns
 
     @property
     def empty(self) -> bool:
@@ -271,16 +280,17 @@ class History:
             bins, bin_ns = doubled(bins), bin_ns * 2
         return bins, bin_ns, first_ns // bin_ns
 
-    def _bin_at(self, t_ns: int) -> Bin:
-        index = t_ns // FINEST_NS
-        if index != self._open_index:
-            self._close()
-            self._open_index = index
-        return self._open
+    def _begin(self, t_ns: int) -> None:
+        """Open the bin in which ``t_ns`` lies."""
+        self._close()
+        self._open_index = t_ns // FINEST_NS
 
     def _close(self) -> None:
         if self._open_index is None:
             return
+        if self._ended:
+            self._open.add_steps(self._ended)
+            self._ended.clear()
         self._open.forget_members()
         t_ns = self._open_index * FINEST_NS
         for level in self._rolling.values():

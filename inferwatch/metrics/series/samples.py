@@ -218,41 +218,38 @@ class Samples:
     def __init__(self, unit: int = NS_PER_S, cell: int = MICROSECOND) -> None:
         self._unit = unit
         self._table = CountTable(cell)
-        self._rows = RecentRows(3, self._count, cell)
+        self.rows = RecentRows(3, self._count, cell)
+        """Time, value and weight of each sample."""
 
     def add(self, t_ns: int, value: int, weight: int = 1) -> None:
-        self._rows.add((t_ns, value, weight))
+        self.rows.add((t_ns, value, weight))
 
     def add_many(self, times_ns: Ints, values: Ints) -> None:
         ones = np.ones(len(values), np.int64)
-        self._rows.extend(np.vstack((times_ns, values, ones)))
+        self.rows.extend(np.vstack((times_ns, values, ones)))
 
     def quantiles(self, now_ns: int, window: Window) -> Quantiles:
         if window.value is None:
-            self._rows.flush()
+            self.rows.flush()
             return self._table.quantiles(self._unit)
-        _, values, weights = self._rows.later_than(now_ns - window.value)
+        _, values, weights = self.rows.later_than(now_ns - window.value)
         return of_weighted(values, weights, self._unit)
 
     def share_up_to(self, most: int, now_ns: int, window: Window) -> float | None:
         """Return the share of a window's samples up to ``most``; None without any."""
         if window.value is None:
-            self._rows.flush()
+            self.rows.flush()
             counted = self._table.up_to(most)
             return counted / self._table.n if self._table.n else None
-        _, values, weights = self._rows.later_than(now_ns - window.value)
+        _, values, weights = self.rows.later_than(now_ns - window.value)
         whole = int(weights.sum())
         return int(weights[values <= most].sum()) / whole if whole else None
-
-    @property
-    def rows(self) -> RecentRows:
-        return self._rows
 
     def restore(
         self, saved: SavedRows, blocks: Sequence[Block], deferred: DeferredCounts
     ) -> None:
         """Restore saved rows; the counts of sealed blocks are fetched later."""
-        self._rows.restore(saved, blocks)
+        self.rows.restore(saved, blocks)
         self._table.defer(deferred)
 
     def _count(self, columns: Ints) -> None:
@@ -288,25 +285,21 @@ class Counters:
         self._count = 0
         self._sums: Ints = np.zeros(len(names), np.int64)
         self._maxima: Ints = np.zeros(len(names), np.int64)
-        self._rows = RecentRows(1 + len(names), self._add_flushed)
+        self.rows = RecentRows(1 + len(names), self._add_flushed)
 
     def add(self, t_ns: int, *counts: int) -> None:
         """Add one count for each name, at a moment."""
-        self._rows.add((t_ns, *counts))
+        self.rows.add((t_ns, *counts))
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
         if window.value is None:
-            self._rows.flush()
+            self.rows.flush()
             return self._total(self._count, self._sums, self._maxima)
         return self.after(now_ns - window.value)
 
     def after(self, t_ns: int) -> CounterTotals:
         """Return the counts after a moment, at most five minutes ago."""
-        return self._total(*self._rows.totals_after(t_ns))
-
-    @property
-    def rows(self) -> RecentRows:
-        return self._rows
+        return self._total(*self.rows.totals_after(t_ns))
 
     def saved(self) -> SavedCounters:
         """Return the state for a checkpoint, without rows."""
@@ -320,7 +313,7 @@ class Counters:
         self._count = saved.count
         self._sums = np.array(saved.sums, np.int64)
         self._maxima = np.array(saved.maxima, np.int64)
-        self._rows.restore(rows, blocks)
+        self.rows.restore(rows, blocks)
 
     def _total(self, rows: int, sums: Ints, maxima: Ints) -> CounterTotals:
         return CounterTotals(

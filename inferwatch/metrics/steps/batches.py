@@ -38,9 +38,9 @@ class BatchRows:
     duration_ns: Ints
 
 
-def kind_of(graph: int, prefill_requests: int) -> int:
-    """Return graph mode and prefill as one number."""
-    return 2 * graph + bool(prefill_requests)
+def kind_of(graphs: Ints, prefill_requests: Ints) -> Ints:
+    """Return graph mode and prefill as one number a step."""
+    return 2 * graphs + (prefill_requests > 0)
 
 
 def table_of(rows: BatchRows) -> Ints:

@@ -1,5 +1,6 @@
 """Counts steps: size, duration, what bound them, and efficiency by batch size."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from collectors.contract.readings import BoundBy, Step, Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
+from inferwatch.metrics.series.history import EndedStep
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import Block, Counters, CounterTotals, Samples
 from inferwatch.metrics.series.window import Quantiles, Window
@@ -158,12 +160,7 @@ class StepTotals:
 
 
 CAUSES = tuple(BoundBy)
-ZEROS = (0,) * len(CAUSES)
-PLACES = {
-    cause: ((*ZEROS[:i], 1, *ZEROS[i + 1 :]), ZEROS[:i], ZEROS[i + 1 :])
-    for i, cause in enumerate(CAUSES)
-}
-"""For each cause: a row with 1 in its place, and the zeros before and after it."""
+ROWS_AT_ONCE = 64
 SPENT_NS = {cause: f"{cause}_ns" for cause in CAUSES}
 """Counters of step time by what bound the step."""
 COUNTED = (
@@ -184,6 +181,8 @@ COUNTED = (
     *SPENT_NS.values(),
 )
 """``kind`` combines graph mode and prefill; its sum means nothing."""
+FIRST_CAUSE = 1 + COUNTED.index(CAUSES[0])
+"""Row of the first cause, in columns that begin with the time."""
 
 
 class SavedSteps(msgspec.Struct, array_like=True):
@@ -244,42 +243,27 @@ class StepCounter:
     """Counts steps when they end: size, duration, and what bound them."""
 
     def __init__(self) -> None:
-        self.step_durations = Samples()
-        self.counters = StepCounters()
+        self._durations = Samples()
+        self._counters = StepCounters()
         self._graphs: dict[str | None, int] = {None: 0}
         """Numbers of CUDA graph modes, in order of appearance."""
+        self._fresh: list[EndedStep] = []
+        """Steps not counted yet: rows of many are made at a time."""
 
-    def add(
-        self, step: Step, output_tokens: int, gap_ns: int, token_budget: int | None
-    ) -> None:
-        budget = token_budget or 0
-        scheduled = step.prefill_tokens + step.decode_tokens
-        hot, before, after = PLACES[step.bound_by]
-        graph = self._graphs.get(step.graph_mode)
-        if graph is None:
-            graph = self._learn(step.graph_mode)
-        padded = step.padded_tokens
-        self.step_durations.add(step.end_ns, step.duration_ns)
-        self.counters.add(
-            step.end_ns,
-            step.prefill_requests + step.decode_requests,
-            step.prefill_tokens,
-            output_tokens,
-            step.recomputed_tokens,
-            len(step.preempted),
-            step.prefix_queries or 0,
-            step.prefix_hits or 0,
-            scheduled if budget else 0,
-            budget,
-            gap_ns,
-            kind_of(graph, step.prefill_requests),
-            padded or 0,
-            0 if padded is None else scheduled + padded,
-            *hot,
-            *before,
-            step.duration_ns,
-            *after,
-        )
+    def add(self, step: EndedStep) -> None:
+        self._fresh.append(step)
+        if len(self._fresh) >= ROWS_AT_ONCE:
+            self._count()
+
+    @property
+    def step_durations(self) -> Samples:
+        self._count()
+        return self._durations
+
+    @property
+    def counters(self) -> StepCounters:
+        self._count()
+        return self._counters
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
         return self.counters.over(now_ns, window)
@@ -293,6 +277,7 @@ class StepCounter:
     @property
     def graphs(self) -> list[str]:
         """Graph modes in the order of their lines in ``batches.table_of``."""
+        self._count()
         return [name for name in self._graphs if name is not None]
 
     def saved(self) -> SavedSteps:
@@ -303,8 +288,65 @@ class StepCounter:
         table = np.array(saved.table, np.int64)
         if table.shape != (LINES, 3):
             raise msgspec.ValidationError("these are not the steps that were saved")
-        self.counters.table = table
+        self._counters.table = table
         self._graphs |= {name: i for i, name in enumerate(saved.graphs, 1)}
+
+    def _count(self) -> None:
+        """Add a row for each step that is not counted yet."""
+        fresh, self._fresh = self._fresh, []
+        if not fresh:
+            return
+        try:
+            rows = self._rows_of(fresh)
+        except OverflowError:  # a probe may report anything; no row can hold it
+            if len(fresh) > 1:
+                for each in fresh:
+                    self._fresh = [each]
+                    self._count()
+            return
+        self._counters.rows.extend(rows)
+        durations = np.array([each.step.duration_ns for each in fresh], np.int64)
+        self._durations.add_many(rows[0], durations)
+
+    def _rows_of(self, fresh: Sequence[EndedStep]) -> Ints:
+        """Return the rows of steps, one array per column."""
+        steps = [each.step for each in fresh]
+        rows = np.zeros((1 + len(COUNTED), len(steps)), np.int64)
+        column = dict(zip(("end_ns", *COUNTED), rows, strict=True))
+        budget = np.array([each.token_budget or 0 for each in fresh], np.int64)
+        decoded = np.array([step.decode_tokens for step in steps], np.int64)
+        prefills = np.array([step.prefill_requests for step in steps], np.int64)
+        column["end_ns"][:] = [step.end_ns for step in steps]
+        column["prefill_tokens"][:] = [step.prefill_tokens for step in steps]
+        scheduled = column["prefill_tokens"] + decoded
+        column["batch"][:] = [step.decode_requests for step in steps]
+        column["batch"] += prefills
+        column["output_tokens"][:] = [each.output_tokens for each in fresh]
+        column["recomputed_tokens"][:] = [step.recomputed_tokens for step in steps]
+        column["preemptions"][:] = [len(step.preempted) for step in steps]
+        column["prefix_queries"][:] = [step.prefix_queries or 0 for step in steps]
+        column["prefix_hits"][:] = [step.prefix_hits or 0 for step in steps]
+        column["budgeted_tokens"][:] = np.where(budget, scheduled, 0)
+        column["budget"][:] = budget
+        column["gap_ns"][:] = [each.gap_ns for each in fresh]
+        graphs = np.array([self._graph(step.graph_mode) for step in steps], np.int64)
+        column["kind"][:] = kind_of(graphs, prefills)
+        padded = [step.padded_tokens for step in steps]
+        if padded.count(None) < len(padded):
+            column["padded_tokens"][:] = [each or 0 for each in padded]
+            known = [each is not None for each in padded]
+            whole = scheduled + column["padded_tokens"]
+            column["padded_of_tokens"][:] = np.where(known, whole, 0)
+        bounds = [FIRST_CAUSE + CAUSES.index(step.bound_by) for step in steps]
+        places = range(len(steps))
+        rows[bounds, places] = 1
+        rows[np.add(bounds, len(CAUSES)), places] = [s.duration_ns for s in steps]
+        return rows
+
+    def _graph(self, mode: str | None) -> int:
+        """Return the number of a graph mode."""
+        number = self._graphs.get(mode)
+        return self._learn(mode) if number is None else number
 
     def _learn(self, mode: str | None) -> int:
         """Return a number for a new graph mode; the last one is for all others."""

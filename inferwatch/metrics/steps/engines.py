@@ -225,9 +225,9 @@ class Engines:
         rank = self.ranks.get(first)
         return settings | in_place(rank.limits if rank is not None else None)
 
-    def take_step(self, step: Step) -> KvBlocks:
+    def take_step(self, rank: Rank, step: Step) -> KvBlocks:
         """Set the latest step of a rank, and return the KV blocks of all engines."""
-        self.rank(step.source, step.rank).take_step(step)
+        rank.take_step(step)
         return self._kv_changed()
 
     def take_totals(self, totals: Totals) -> None:

@@ -87,7 +87,7 @@ def test_forgetting_old_rows_forgets_nothing_of_the_session(
 
         assert held.quantiles(now_ns, Window.FIVE_MINUTES) == observed(inside)
         assert held.quantiles(now_ns, Window.SESSION).n == len(values)
-        assert sum(b.columns.shape[1] for b in held._rows._blocks) <= len(inside) + 16
+        assert sum(b.columns.shape[1] for b in held.rows._blocks) <= len(inside) + 16
 
 
 def test_many_at_once_are_as_good_as_one_by_one(
@@ -103,7 +103,7 @@ def test_many_at_once_are_as_good_as_one_by_one(
     one_by_one = filled([(int(t), int(t) % 7_000, 1) for t in times])
     for window in Window:
         assert held.quantiles(399 * S, window) == one_by_one.quantiles(399 * S, window)
-    assert len(held._rows._blocks) <= 9
+    assert len(held.rows._blocks) <= 9
 
 
 def test_a_window_leaves_out_its_first_moment_and_holds_its_last() -> None:
