@@ -45,10 +45,17 @@ FEW = 0.1
 LOSSES_NS = 600 * NS_PER_S
 TEN_S, MINUTE_S = 10, 60
 LONGER = Window.MINUTE
-PLACE = {name: 1 + place for place, name in enumerate(COUNTED)}
-"""Row of each counter in the step counters."""
-SPENT = [PLACE[name] for name in SPENT_NS.values()]
-"""Rows of the step time counters, one for each limit that bound a step."""
+SLOW = 2
+"""How much longer than any step lately one must be to look at all of the first minute.
+"""
+LOOKED_AT = [
+    0,
+    *(
+        1 + COUNTED.index(name)
+        for name in ("output_tokens", "prefill_tokens", *SPENT_NS.values())
+    ),
+]
+"""Columns of the step counters that tell how prefill delays decode; 0 is the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,6 +102,8 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
     infos = engines.infos
     steps, up_ns = sources.steps, moment.up_ns
     begins = up_ns is not None and now_ns - up_ns <= MINUTE_S * NS_PER_S
+    longest_s = _longest_s(moment.steps)
+    slow = begins and _longest_s(minute) > SLOW * longest_s
     lost = [each for each in moment.lost if each[0] > now_ns - LOSSES_NS]
     full = kv_usage is not None and kv_usage >= FULL
     block_tokens = infos[0].kv_block_tokens if infos else None
@@ -130,8 +139,8 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         hit_rate=ratio(minute.sums["prefix_hits"], minute.sums["prefix_queries"]),
         hit_rate_ever=_hit_rate_ever(sources.steps, moment),
         reachable_hit_rate=curve[-1].hit_rate if curve else None,
-        slow_start=steps.durations(now_ns, LONGER) if begins else None,
-        longest_s=steps.durations(now_ns, Window.TEN_SECONDS).max if begins else None,
+        slow_start=steps.durations(now_ns, LONGER) if slow else None,
+        longest_s=longest_s if slow else None,
         lost_ns=tuple(t_ns for t_ns, _ in lost),
         lost_why=lost[-1][1].partition("\n")[0] if lost else "",
         around=around,
@@ -158,11 +167,16 @@ def _covered_s(now_ns: int, began_ns: int | None, span_s: float) -> float:
     return min(max(now_ns - began_ns, 0) / NS_PER_S, span_s)
 
 
+def _longest_s(steps: CounterTotals) -> float:
+    """Return the longest step's duration; 0 without any."""
+    return max(steps.maxima[each] for each in SPENT_NS.values()) / NS_PER_S
+
+
 def _mixed_steps(steps: StepCounter, now_ns: int) -> MixedSteps | None:
     """Return how prefill in the same step delays decoding requests; None if unknown."""
-    rows = steps.counters.rows.later_than(now_ns - TEN_S * NS_PER_S)
-    duration_ns: Ints = rows[SPENT].sum(axis=0)
-    tokens, prompts = rows[PLACE["output_tokens"]], rows[PLACE["prefill_tokens"]]
+    rows = steps.counters.rows.later_than(now_ns - TEN_S * NS_PER_S, LOOKED_AT)
+    ends_ns, tokens, prompts, *spent_ns = rows
+    duration_ns: Ints = np.sum(spent_ns, axis=0)
     decoding = (prompts == 0) & (tokens > 0)
     # The last chunk of a prompt yields a token itself, which is not a delayed one.
     delayed = (prompts > 0) & (tokens > 1)
@@ -178,7 +192,7 @@ def _mixed_steps(steps: StepCounter, now_ns: int) -> MixedSteps | None:
         usual_s=usual_ns / NS_PER_S,
         mean_s=float((duration_ns[delayed] * weights).sum() / weights.sum()) / NS_PER_S,
         delay_share=float(beyond.sum()) / waited_ns,
-        worst_ns=int(rows[0][longest]),
+        worst_ns=int(ends_ns[longest]),
         worst_s=float(duration_ns[longest]) / NS_PER_S,
         worst_tokens=int(prompts[longest]),
     )

@@ -20,7 +20,7 @@ from typing import Any, Self
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import RequestEvent, Vantage
+from collectors.contract.readings import EventKind, RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
 from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent, wait_ns
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
@@ -197,18 +197,28 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         return cls(**msgspec.structs.asdict(saved))
 
     def learn(self, event: RequestEvent) -> None:
-        """Take over what an event says, as most say nothing of most fields."""
+        """Take over what an event tells, by what its kind can tell."""
         if self.run is not None:
             self.catch_up()
         self.request_id, self.row = event.request_id, None
         if self.ordinal is None:
             self.ordinal = event.ordinal
-        if event.external_id:
-            self.external_id = event.external_id
-        if event.prompt_tokens is not None:
-            self.prompt_tokens = event.prompt_tokens
         if event.cached_tokens is not None:
             self.cached_tokens = event.cached_tokens
+        if event.kind in {EventKind.ARRIVED, EventKind.ADDED}:
+            self._learn_asked(event)
+        elif event.kind is EventKind.FINISHED:
+            tokens = event.output_tokens
+            if tokens is not None:
+                self.reported_tokens = max(self.reported_tokens or 0, tokens)
+            self.preemptions = max(self.preemptions, event.preemptions or 0)
+            self.reason = event.reason or self.reason
+
+    def _learn_asked(self, event: RequestEvent) -> None:
+        """Take over what the client asked for."""
+        self.external_id = event.external_id or self.external_id
+        if event.prompt_tokens is not None:
+            self.prompt_tokens = event.prompt_tokens
         if event.max_tokens is not None:
             self.max_tokens = event.max_tokens
         if event.temperature is not None:
@@ -219,12 +229,6 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             self.priority = event.priority
         if event.header is not None:
             self.header = event.header
-        if event.output_tokens is not None:
-            self.reported_tokens = max(self.reported_tokens or 0, event.output_tokens)
-        if event.preemptions is not None:
-            self.preemptions = max(self.preemptions, event.preemptions)
-        if event.reason:
-            self.reason = event.reason
 
     def join(self, run: DecodeRun, ordinal: int) -> None:
         """Let a run count its tokens from the run's next step on."""

@@ -290,18 +290,7 @@ class RequestTracker:
         if whole < len(members) or step.end_ns - run.end_ns > spike_ns:
             run.start(step.end_ns)
             return range(whole)
-        held = len(run.members)
-        ones = produced.count(1)
-        # vLLM appends new members, so mostly those of the run come first, in order.
-        if list(run.members) != members[:held]:
-            for ordinal in run.members.keys() - members:
-                run.members[ordinal].leave_run()
-            held = 0
-        if ones < whole and produced[:held].count(1) < len(run.members):
-            for ordinal, tokens in zip(members, produced, strict=False):
-                if tokens != 1 and ordinal in run.members:
-                    run.members[ordinal].leave_run()
-            held = 0
+        held = self._leave(run, members, produced)
         if not run.members:
             run.start(step.end_ns)
             return range(whole)
@@ -309,6 +298,28 @@ class RequestTracker:
         if held:
             return range(held, whole)
         return [at for at, each in enumerate(members) if each not in run.members]
+
+    def _leave(
+        self, run: DecodeRun, members: list[int], produced: list[int]
+    ) -> int | None:
+        """Have all leave the run that did not get one token in this step.
+
+        Returns how many of the first members are those of the run; None where that is
+        not known.
+        """
+        looked_at = len(run.members)
+        held: int | None = looked_at
+        # vLLM appends new members, so mostly those of the run come first, in order.
+        if list(run.members) != members[:held]:
+            held, looked_at = None, len(members)
+            for ordinal in run.members.keys() - members:
+                run.members[ordinal].leave_run()
+        if produced[:looked_at].count(1) < looked_at:
+            held = None
+            for ordinal, tokens in zip(members, produced, strict=False):
+                if tokens != 1 and ordinal in run.members:
+                    run.members[ordinal].leave_run()
+        return held
 
     def _count_others(
         self, run: DecodeRun, step: Step, places: Sequence[int], rank: RankTimes

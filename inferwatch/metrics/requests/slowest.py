@@ -1,13 +1,12 @@
 """The slowest requests of any window, and the causes of their delay."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.causes.cause import (
@@ -29,6 +28,7 @@ SECONDS_A_PART_BEFORE = 256
 LEAST_FOR_P99 = 100
 SLOWEST_PART = 10
 """Of few requests, the slowest tenth is shown."""
+NO_TIME = (0,) * len(TTFT_CAUSES)
 LEAST_PART = 10
 """A cause with less than a tenth of the time names no request."""
 
@@ -55,6 +55,15 @@ class Spent(NamedTuple):
     """Key of the request delayed most, for each cause of at least a tenth of all."""
 
 
+class _Sum(NamedTuple):
+    """Requests by cause, in the order of ``TTFT_CAUSES``."""
+
+    n: int
+    spent_ns: Sequence[int]
+    worst: Sequence[Slow | None]
+    """The request that each cause delayed most."""
+
+
 class SavedSlowLog(msgspec.Struct, array_like=True):
     """The parts of a SlowLog in a checkpoint."""
 
@@ -75,6 +84,8 @@ class SlowLog:
         """Slowest requests of the time before those, in rising order."""
         self._latest = 0
         """The latest second."""
+        self._sums: dict[int, _Sum] = {}
+        """Sums of seconds that did not change since they were asked for."""
 
     def add(self, request: Request, t_ns: int) -> None:
         """Add a request at its first token."""
@@ -82,9 +93,11 @@ class SlowLog:
         if ttft_ns is None or spent_ns is None:
             return
         slow = Slow(ttft_ns, t_ns, request.key, spent_ns)
-        kept = self._lately.get(t_ns // NS_PER_S)
+        second = t_ns // NS_PER_S
+        kept = self._lately.get(second)
         if kept is None:
-            kept = self._new_second(t_ns // NS_PER_S)
+            kept = self._new_second(second)
+        self._sums.pop(second, None)
         _keep(kept, slow, MOST_A_SECOND)
 
     def explain(self, request: Request) -> None:
@@ -96,6 +109,7 @@ class SlowLog:
         place = bisect_left(kept, (request.ttft_ns, t_ns, key))
         key_there = kept[place].key if place < len(kept) else None
         if key_there == key and request.spent_ns is not None:
+            self._sums.pop(t_ns // NS_PER_S, None)
             kept[place] = kept[place]._replace(spent_ns=request.spent_ns)
 
     def of(
@@ -114,19 +128,22 @@ class SlowLog:
 
     def spent(self, now_ns: int, window: Window) -> Spent:
         """Return the TTFTs of a window by cause, for the requests that are kept."""
-        requests = list(self._from(now_ns, window, 0.0))
-        if not requests:
-            return Spent(0, 0, {}, {})
-        table = np.array([slow.spent_ns for slow in requests], np.int64)
-        totals: list[int] = table.sum(axis=0).tolist()
-        caused = list(zip(TTFT_CAUSES, totals, table.T, strict=True))
-        worst = {
-            cause: max(requests[i] for i in np.flatnonzero(column == column.max())).key
-            for cause, ns, column in caused
-            if ns * LEAST_PART > sum(totals)
-        }
-        by_cause = {cause: ns for cause, ns, _ in caused if ns > 0}
-        return Spent(len(requests), sum(totals), by_cause, worst)
+        since_ns = -1 if window.value is None else now_ns - window.value
+        first = since_ns // NS_PER_S
+        parts = [self._sum(each) for each in self._lately if each > first]
+        edge = self._lately.get(first, [])
+        parts.append(_sum_of([slow for slow in edge if slow.t_ns > since_ns]))
+        if window.value is None:
+            parts.append(_sum_of(self._before))
+        whole = _sum_of_all(parts)
+        total_ns = sum(whole.spent_ns)
+        caused = list(zip(TTFT_CAUSES, whole.spent_ns, whole.worst, strict=True))
+        return Spent(
+            whole.n,
+            total_ns,
+            {cause: ns for cause, ns, _ in caused if ns > 0},
+            {c: w.key for c, ns, w in caused if w and ns * LEAST_PART > total_ns},
+        )
 
     def saved(self, parts: Parts) -> SavedSlowLog:
         """Return the state for a checkpoint; past seconds are in lasting ``parts``."""
@@ -156,6 +173,13 @@ class SlowLog:
                 if slow.t_ns > since_ns:
                     yield slow
 
+    def _sum(self, second: int) -> _Sum:
+        """Return the sum of a second, which seldom changes once it is over."""
+        known = self._sums.get(second)
+        if known is None:
+            known = self._sums[second] = _sum_of(self._lately[second])
+        return known
+
     def _new_second(self, second: int) -> list[Slow]:
         """Return the list of a new second.
 
@@ -164,9 +188,36 @@ class SlowLog:
         self._latest = max(self._latest, second)
         oldest = self._latest - KEPT_S
         for old in [each for each in self._lately if each < oldest]:
+            self._sums.pop(old, None)
             for slow in self._lately.pop(old):
                 _keep(self._before, slow, MOST_BEFORE)
         return self._lately.setdefault(second, [])
+
+
+def _sum_of(requests: Sequence[Slow]) -> _Sum:
+    if not requests:
+        return _Sum(0, NO_TIME, (None,) * len(NO_TIME))
+    columns = list(zip(*(slow.spent_ns for slow in requests), strict=True))
+    worst: list[Slow | None] = []
+    for column in columns:
+        most = max(column)
+        if most <= 0:
+            worst.append(None)
+        elif column.count(most) == 1:
+            worst.append(requests[column.index(most)])
+        else:
+            equals = zip(requests, column, strict=True)
+            worst.append(max(slow for slow, each in equals if each == most))
+    return _Sum(len(requests), [sum(column) for column in columns], worst)
+
+
+def _sum_of_all(parts: Sequence[_Sum]) -> _Sum:
+    spent_ns = [sum(each) for each in zip(*(p.spent_ns for p in parts), strict=True)]
+    worst = []
+    for place, slowest in enumerate(zip(*(p.worst for p in parts), strict=True)):
+        known = [(slow.spent_ns[place], slow) for slow in slowest if slow is not None]
+        worst.append(max(known)[1] if known else None)
+    return _Sum(sum(part.n for part in parts), spent_ns, worst)
 
 
 def _keep(slowest: list[Slow], slow: Slow, most: int) -> None:

@@ -229,8 +229,7 @@ class History:
             return
         spread[0] += weight
         spread[1] += value_ns * weight
-        if value_ns > spread[2]:
-            spread[2] = value_ns
+        spread[2] = max(spread[2], value_ns)
 
     @property
     def empty(self) -> bool:

@@ -124,28 +124,39 @@ class RecentRows:
         """Stop passing rows to ``on_flush``, and drop the reference to it."""
         self._on_flush = _ignore
 
-    def later_than(self, t_ns: int) -> Ints:
-        """Return the rows after a moment, one array per column."""
-        whole, part = self.parts_after(t_ns)
-        return np.concatenate([*(block.columns for block in whole), part], axis=1)
+    def later_than(self, t_ns: int, columns: Sequence[int] | None = None) -> Ints:
+        """Return the rows after a moment, one array for each column, or of some."""
+        which = slice(None) if columns is None else columns
+        whole, part = self.parts_after(t_ns, which)
+        kept = (block.columns[which] for block in whole)
+        return np.concatenate([*kept, part], axis=1)
 
     def totals_after(self, t_ns: int) -> tuple[int, Ints, Ints]:
         """Return count, sums and maxima of the rows after a moment.
 
         The time has no sum and no maximum.
         """
+        if not self._blocks and not self._open:
+            return 0, *np.zeros((2, self._width - 1), np.int64)
         whole, part = self.parts_after(t_ns)
         count = part.shape[1] + sum(block.rows for block in whole)
         sums = np.array([*(block.sums for block in whole), part[1:].sum(axis=1)])
         maxima = np.array([*(block.maxima for block in whole), _maxima(part)])
         return count, sums.sum(axis=0), maxima.max(axis=0)
 
-    def parts_after(self, t_ns: int) -> tuple[list[Block], Ints]:
-        """Return the blocks entirely after a moment, and later rows of other blocks."""
+    def parts_after(
+        self, t_ns: int, which: slice | Sequence[int] = slice(None)
+    ) -> tuple[list[Block], Ints]:
+        """Return the blocks entirely after a moment, and later rows of other blocks.
+
+        Of these rows only some columns, the time among them, where so asked.
+        """
         whole = [block for block in self._blocks if block.first_ns > t_ns]
-        edge = [b.columns for b in self._blocks if b.first_ns <= t_ns < b.last_ns]
-        rest = np.concatenate([*edge, self._open_columns()], axis=1)
-        return whole, rest[:, rest[0] > t_ns]
+        rest = self._open_columns()[which]
+        rest = rest[:, rest[0] > t_ns]
+        edge = (b for b in self._blocks if b.first_ns <= t_ns < b.last_ns)
+        parts = [b.columns[which][:, b.columns[0] > t_ns] for b in edge]
+        return whole, np.concatenate([*parts, rest], axis=1) if parts else rest
 
     def flush(self) -> None:
         """Pass the rows to ``on_flush`` that were not passed yet."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from collectors.contract.readings import BoundBy, Step, Vantage
+from collectors.contract.readings import BoundBy, Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.series.history import EndedStep
 from inferwatch.metrics.series.quantiles import Ints
