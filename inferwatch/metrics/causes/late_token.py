@@ -4,7 +4,7 @@ The Model, which keeps the latest steps, and stories, which have all, use the sa
 rules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -44,6 +44,11 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
         )
 
     @property
+    def apart_ns(self) -> int:
+        """The time since the end of the step before it, without idle time."""
+        return self.duration_ns + self.gap_ns
+
+    @property
     def is_prefill(self) -> bool:
         """Whether at least half of the step's tokens are prefill."""
         return self.prefill_tokens >= max(1, self.decode_tokens)
@@ -81,10 +86,9 @@ def is_spike(gap_ns: int, usual_gap_ns: float | None) -> bool:
     return usual_gap_ns is not None and gap_ns > spike_from_ns(usual_gap_ns)
 
 
-def usual_gap_ns(recent: Iterable[StepFact]) -> int | None:
+def usual_gap_ns(apart_ns: Collection[int]) -> int | None:
     """Return the median time between ends of steps; None if there are too few."""
-    gaps = [each.duration_ns + each.gap_ns for each in recent]
-    return median_low(gaps) if len(gaps) >= LEAST_USUAL else None
+    return median_low(apart_ns) if len(apart_ns) >= LEAST_USUAL else None
 
 
 def why_late(

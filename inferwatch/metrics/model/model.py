@@ -846,7 +846,8 @@ class Model:
             self._last_token_ns = step.end_ns
 
     def _event(self, event: RequestEvent) -> None:
-        self._began(max(event.t_ns, 0))
+        if self._began_ns is None or event.t_ns < self._began_ns:
+            self._began(max(event.t_ns, 0))
         self._tracker.event(event)
         if event.ordinal is not None:
             self._stalls.event(event)

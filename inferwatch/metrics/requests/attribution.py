@@ -62,6 +62,8 @@ class RankTimes:
         self.spike_ns = NO_SPIKE
         """A gap longer than this is a spike."""
         self._recent: deque[StepFact] = deque(maxlen=RECENT_STEPS)
+        self._apart_ns: deque[int] = deque(maxlen=RECENT_STEPS)
+        """Time between the ends of these steps."""
         self._steps = 0
         self._why: dict[tuple[int, bool], Cause] = {}
         """Causes of late tokens in the latest step, by time of the token before; not
@@ -74,9 +76,10 @@ class RankTimes:
         if self.new:
             self._pass_over(step.start_ns)
         self._recent.append(StepFact.of(step, gap_ns))
+        self._apart_ns.append(step.duration_ns + gap_ns)
         self._steps += 1
         if self._steps % USUAL_EVERY == 0 or self._steps < USUAL_EVERY:
-            usual_ns = usual_gap_ns(self._recent)
+            usual_ns = usual_gap_ns(self._apart_ns)
             self.spike_ns = NO_SPIKE if usual_ns is None else spike_from_ns(usual_ns)
         if self._why:
             self._why.clear()
@@ -102,6 +105,7 @@ class RankTimes:
     def restore(self, saved: SavedRankTimes) -> None:
         self.account = saved.account
         self._recent.extend(saved.recent)
+        self._apart_ns.extend(each.apart_ns for each in saved.recent)
         self.spike_ns, self._steps = saved.spike_ns, saved.steps
 
     def _pass_over(self, start_ns: int) -> None:

@@ -160,7 +160,7 @@ class StepTotals:
 
 
 CAUSES = tuple(BoundBy)
-ROWS_AT_ONCE = 64
+ROWS_AT_ONCE = 128
 SPENT_NS = {cause: f"{cause}_ns" for cause in CAUSES}
 """Counters of step time by what bound the step."""
 COUNTED = (

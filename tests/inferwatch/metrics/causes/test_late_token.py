@@ -48,8 +48,8 @@ def test_a_gap_is_a_spike_beyond_three_usual_ones_and_five_milliseconds() -> Non
     assert not is_spike(15 * MS, 5 * MS)
     assert not is_spike(5 * MS, 100_000)
     assert not is_spike(900 * MS, None)
-    assert usual_gap_ns(USUAL) == 5 * MS
-    assert usual_gap_ns(USUAL[:3]) is None
+    assert usual_gap_ns([each.apart_ns for each in USUAL]) == 5 * MS
+    assert usual_gap_ns([each.apart_ns for each in USUAL[:3]]) is None
 
 
 @pytest.mark.parametrize(
