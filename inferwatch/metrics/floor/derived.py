@@ -187,13 +187,15 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     if list(decoding) == step.members[:held]:
         others: Sequence[int] = range(held, len(step.members))
         cached_tokens: list[int | None] = [*decoding.values(), *[None] * len(others)]
+        alike = step.produced[:held].count(1) == held
     else:
         cached_tokens = list(map(decoding.get, step.members))
         others = [place for place, each in enumerate(cached_tokens) if each is None]
         if held > len(cached_tokens) - len(others):
             for ordinal in decoding.keys() - step.members:
                 _stop_decoding(engine, rank, ordinal, before)
-    if step.produced.count(1) < len(cached_tokens):  # drafts, or a discarded token
+        alike = step.produced.count(1) == len(cached_tokens)
+    if not alike:  # drafts, or a discarded token
         rows = zip(step.members, cached_tokens, step.produced, strict=False)
         more = {ordinal: each + n - 1 for ordinal, each, n in rows if each is not None}
         decoding.update(more)
