@@ -19,28 +19,29 @@ from inferwatch.metrics.series.quantiles import CellCounts, Ints, counts_of
 from inferwatch.metrics.series.samples import Block
 
 HAS_LZMA = find_spec("_lzma") is not None
-"""Some Python builds lack it; checkpoints are then further apart."""
+"""Some Python builds lack it; checkpoints that need it are then made anew."""
 if HAS_LZMA:
     import lzma
 
+    LZMA_FILTERS = [
+        {"id": lzma.FILTER_LZMA2, "dict_size": 1 << 16, "lc": 0, "lp": 0, "pb": 0}
+    ]
+
 CHECK_BYTES = 4
 LZMA, ZLIB = b"x", b"z"
-"""First byte of compressed data."""
+"""First byte of compressed data; LZMA is read only, in older checkpoints."""
 ZLIB_LEVEL = 6
 TIMED = 3
 """Rows of time, duration and weight, where the duration is often the time's step."""
 
 
 def compress(content: bytes) -> bytes:
-    """Compress with LZMA if possible: an eighth smaller than zlib, nearly as fast."""
-    if not HAS_LZMA:
-        return ZLIB + zlib.compress(content, ZLIB_LEVEL)
-    data = lzma.compress(content, lzma.FORMAT_RAW, filters=_filters())
-    return LZMA + _check(content) + data
+    """Compress with zlib, as LZMA, a tenth smaller, expands five times as slowly."""
+    return ZLIB + zlib.compress(content, ZLIB_LEVEL)
 
 
 def decompress(packed: bytes) -> bytes:
-    """Decompress what :func:`compress` returned.
+    """Decompress what :func:`compress` returned, now or in an older version.
 
     Raises:
         ValueError: the data is corrupt.
@@ -58,33 +59,12 @@ def decompress(packed: bytes) -> bytes:
 def _expanded(packed: bytes) -> bytes:
     try:
         data = packed[CHECK_BYTES:]
-        content = lzma.decompress(data, lzma.FORMAT_RAW, filters=_filters())
+        content = lzma.decompress(data, lzma.FORMAT_RAW, filters=LZMA_FILTERS)
     except lzma.LZMAError as error:
         raise ValueError(str(error)) from error
-    if packed[:CHECK_BYTES] != _check(content):
+    if packed[:CHECK_BYTES] != zlib.crc32(content).to_bytes(CHECK_BYTES, "big"):
         raise ValueError("not what was compressed")
     return content
-
-
-def _check(content: bytes) -> bytes:
-    return zlib.crc32(content).to_bytes(CHECK_BYTES, "big")
-
-
-def _filters() -> list[dict[str, Any]]:
-    """LZMA filters tuned for speed on a few kilobytes of mostly numbers."""
-    return [
-        {
-            "id": lzma.FILTER_LZMA2,
-            "dict_size": 1 << 16,
-            "lc": 0,
-            "lp": 0,
-            "pb": 0,
-            "mode": lzma.MODE_FAST,
-            "mf": lzma.MF_HC4,
-            "nice_len": 32,
-            "depth": 8,
-        }
-    ]
 
 
 def pack(columns: Ints) -> bytes:
