@@ -6,7 +6,7 @@ minutes; copies of these, moved in time, make an hour (the default), or a day wi
 made them, and moments are sought: random ones, and those farthest from their
 checkpoints. The peer reads from the start. Other work of the machine adds to wall time,
 so CPU time decides: the exit status is 1 if a seek takes more than 250 ms or the
-checkpoints take more than 1 GB.
+checkpoints take more than 1.5 GB.
 """
 
 import argparse

@@ -28,10 +28,35 @@ def test_what_was_compressed_comes_back(pack_content: Callable[[bytes], bytes]) 
     assert len(pack_content(CONTENT)) < 0.3 * len(CONTENT)
 
 
-def test_columns_come_back() -> None:
-    columns = np.array([[1, 5, 9], [-4, 2**62, 0], [7, 7, 7]], np.int64)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [[1, 5, 9], [-4, 2**62, 0], [7, 7, 7]],
+        [[2**63 - 1, -(2**63), 0, -1]],
+        [[0, 0], [0, 0]],
+        [[], []],
+    ],
+    ids=["small and large", "the largest", "zeros", "no rows"],
+)
+def test_columns_come_back(columns: list[list[int]]) -> None:
+    given = np.array(columns, np.int64)
 
-    assert (unpack(pack(columns), 3) == columns).all()
+    assert np.array_equal(unpack(pack(given), len(given)), given)
+
+
+def test_columns_that_an_older_version_packed_come_back() -> None:
+    """They had all bytes of each difference, those of a significance side by side."""
+    steps = np.array([[5, -7, 300], [2**40, -1, 0]], "<i8")
+    planes = steps.view(np.uint8).reshape(2, 3, 8).transpose(0, 2, 1)
+
+    assert np.array_equal(unpack(older(planes.tobytes()), 2), np.cumsum(steps, 1))
+
+
+def test_more_columns_than_were_packed_are_refused() -> None:
+    packed = pack(np.array([[1, 5, 9], [-4, 2**62, 0]], np.int64))
+
+    with pytest.raises(ValueError, match="not columns as we pack them"):
+        unpack(packed, 40)
 
 
 @pytest.mark.parametrize("pack_content", [compress, older], ids=["now", "older"])
