@@ -6,7 +6,7 @@ minutes; copies of these, moved in time, make an hour (the default), or a day wi
 made them, and moments are sought: random ones, and those farthest from their
 checkpoints. The peer reads from the start. Other work of the machine adds to wall time,
 so CPU time decides: the exit status is 1 if a seek takes more than 250 ms or the
-checkpoints take more than 1 GB.
+checkpoints take more than 1.5 GB.
 """
 
 import argparse
@@ -155,16 +155,16 @@ class Engine:
         )
 
 
-def record(path: Path, hours: float) -> None:
+def record(path: Path, hours: float, period_s: int = PERIOD_S) -> None:
     """Write the session as a recorder would."""
-    periods = round(hours * 3600 / PERIOD_S)
-    readings = list(enumerate(Engine().run(PERIOD_S * STEPS_PER_S), 1))
+    periods = round(hours * 3600 / period_s)
+    readings = list(enumerate(Engine().run(period_s * STEPS_PER_S), 1))
     steps = [each for _, each in readings if isinstance(each, Step)]
     period_ns = steps[-1].end_ns + NS_PER_S // STEPS_PER_S
     tokens = sum(step.output_tokens for step in steps)
     connection = open_for_writing(path)
     connection.execute(BEGIN, (period_ns * periods, len(steps) * periods))
-    encoder, per_batch = ReadingEncoder(1), round(len(readings) * BATCH_S / PERIOD_S)
+    encoder, per_batch = ReadingEncoder(1), round(len(readings) * BATCH_S / period_s)
     with transaction(connection):
         for at in range(0, len(readings), per_batch):
             encoder.batch(readings[at : at + per_batch]).insert(connection)

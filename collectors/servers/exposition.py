@@ -2,13 +2,17 @@
 
 prometheus_client parses each series once. Between two scrapes most lines are identical
 and at the same position; in the others only the value changes, and the part before it
-identifies a known series.
+identifies a known series. Only changed lines are looked at, and a histogram is built
+only if its values changed.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress, count
+from operator import ne
 from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,7 +30,6 @@ LARGEST = 2**53
 """Largest count accepted: up to here a double holds every integer exactly."""
 LATEST_S = 2.0**33
 """Latest start time accepted, in Unix seconds (year 2242): larger ones are in ms."""
-_EMPTY: tuple[object, ...] = (None, {})
 STARTED = "process_start_time_seconds"
 
 
@@ -59,13 +62,50 @@ class ExposedSeries:
         """Number of the scrape that last contained the series."""
 
 
-_Line = tuple[str | None, ExposedSeries | None, float | None]
-"""A line's text, its series and its value."""
-_NO_LINE: _Line = (None, None, None)
+_Value = tuple[ExposedSeries | None, float | None]
+"""The series of a line, and its value in that line."""
 _Parts = dict[str | float, list[ExposedSeries]]
 """Series by bucket bound or by label value."""
-_Rank = dict[_Place, _Parts]
-"""The series of one rank, by place."""
+_Choices = list[Sequence[ExposedSeries]]
+"""Series by metric name, those of the newest name first."""
+_Labelled = list[tuple[str, bool, Sequence[ExposedSeries]]]
+"""Series by key in the sample, and whether their maximum counts instead of the sum."""
+_Buckets = list[tuple[float, ExposedSeries, Sequence[ExposedSeries]]]
+"""Upper bounds with their series: mostly one, and the others."""
+
+
+@dataclass(slots=True)
+class _ExposedHistogram:
+    """The series of a histogram."""
+
+    metric: str
+    buckets: _Buckets
+    total: Sequence[ExposedSeries]
+    count: Sequence[ExposedSeries]
+    values: object = None
+    """What :attr:`latest` was built from."""
+    latest: Histogram | None = None
+
+
+class _Layout(NamedTuple):
+    """Which series each field of a rank's sample is computed from."""
+
+    numbers: list[tuple[str, bool, _Choices]]
+    """Field, whether the maximum counts instead of the sum, and the series."""
+    kv_usage: _Choices
+    other_pools: list[_Choices]
+    histograms: list[tuple[str, list[_ExposedHistogram]]]
+    finished: _Labelled
+    others: _Labelled
+
+
+@dataclass(slots=True)
+class _Rank:
+    """The series of one rank, by place."""
+
+    places: dict[_Place, _Parts]
+    layout: _Layout | None = None
+    """Made for the next scrape after a series was added."""
 
 
 class ScrapedPage(NamedTuple):
@@ -93,7 +133,11 @@ class Exposition:
         self._forget()
 
     def _forget(self) -> None:
-        self._lines: list[_Line] = []
+        self._lines: list[str | None] = []
+        self._values: list[_Value] = []
+        """Series and value of each of these lines."""
+        self._has_repeats = True
+        """Whether several lines may have the same series: the last one counts."""
         self._series: dict[str, ExposedSeries | None] = {}
         self._ranks: dict[tuple[str, str | None], _Rank] = {}
         self._started = ExposedSeries()
@@ -112,17 +156,27 @@ class Exposition:
             raise ExpositionError("the answer broke off in the middle")
         if len(self._series) >= MOST_SERIES:
             self._forget()
-        self._begin()
-        lines = text.split("\n")
-        cache = self._lines = [*self._lines, *[_NO_LINE] * len(lines)][: len(lines)]
-        for at, line in enumerate(lines):
-            before, series, value = cache[at]
-            if line != before:
-                series, value = self._take(line)
-                cache[at] = line, series, value
+        self._wrong.clear()
+        lines: list[str | None] = [*text.split("\n")]
+        added = len(lines) - len(self._lines)
+        before = [*self._lines, *[None] * added]
+        self._values = [*self._values, *[(None, None)] * added][: len(lines)]
+        self._lines = lines
+        has_same_series = added == 0 and not self._has_repeats
+        for at in compress(count(), map(ne, lines, before)):
+            ((was, _), (series, value)) = self._values[at], self._take(lines[at] or "")
+            has_same_series = has_same_series and series is was
+            self._values[at] = series, value
             if series is not None:
-                series.scrape = self._scrape
                 series.value = value
+        if not has_same_series:
+            self._begin()
+            for series, value in self._values:
+                if series is not None:
+                    series.scrape = self._scrape
+                    series.value = value
+            kept = [series for series, _ in self._values if series is not None]
+            self._has_repeats = len(set(kept)) < len(kept)
         return self._scraped(t_ns, uncertainty_ns, source)
 
     def series(self, name: str, labels: Mapping[str, str]) -> ExposedSeries | None:
@@ -139,6 +193,7 @@ class Exposition:
         source: str = "",
     ) -> ScrapedPage:
         """Samples of one scrape, from registered series and their value texts."""
+        self._wrong.clear()
         self._begin()
         for series, number in values:
             series.scrape = self._scrape
@@ -146,8 +201,9 @@ class Exposition:
         return self._scraped(t_ns, uncertainty_ns, source)
 
     def _begin(self) -> None:
+        """No series is in the scrape any more, until it is met again."""
         self._scrape += 1
-        self._wrong.clear()
+        self._has_repeats = True
 
     def _scraped(self, t_ns: int, uncertainty_ns: int, source: str) -> ScrapedPage:
         samples = [
@@ -170,15 +226,18 @@ class Exposition:
                 self._wrong[why] = None
         return ScrapedPage(samples, started_s, list(self._wrong))
 
-    def _take(self, line: str) -> tuple[ExposedSeries | None, float | None]:
+    def _take(self, line: str) -> _Value:
         """The series of a line and its value; None for series that are not kept."""
-        if not line.startswith(self._prefixes):
-            return None, None
-        head, number = split_line(line)
-        try:
-            series = self._series[head]
-        except KeyError:
-            series = self._register(head)
+        head, _, number = line.rpartition(" ")
+        series = self._series.get(head)
+        if series is None:  # or the line is written in another way
+            if not line.startswith(self._prefixes):
+                return None, None
+            head, number = split_line(line)
+            try:
+                series = self._series[head]
+            except KeyError:
+                series = self._register(head)
         return series, None if series is None else read_number(number)
 
     def _register(self, head: str) -> ExposedSeries | None:
@@ -212,9 +271,9 @@ class Exposition:
         rank = self._rank(labels)
         if rank is None:
             return self._placeholder(f"more than {MOST_RANKS:,} ranks")
-        series = ExposedSeries()
+        series, rank.layout = ExposedSeries(), None
         for place in places:
-            parts = rank.setdefault(place, {})
+            parts = rank.places.setdefault(place, {})
             part = _part(place, labels)
             if part in parts or len(parts) < MOST_PARTS:
                 parts.setdefault(part, []).append(series)
@@ -230,7 +289,7 @@ class Exposition:
         key = name, None if model is None else _short(model)
         if key not in self._ranks and len(self._ranks) >= MOST_RANKS:
             return None
-        return self._ranks.setdefault(key, {})
+        return self._ranks.setdefault(key, _Rank({}))
 
     def _fields_by_rank(self) -> dict[tuple[str, str | None], dict[str, Any]]:
         """Fields of EngineSample by rank and model, from this scrape.
@@ -254,54 +313,55 @@ class Exposition:
         return result
 
     def _fields(self, rank: _Rank) -> dict[str, Any]:
-        """Fields of one rank's EngineSample, from this scrape."""
-        family = self.family
+        """Known fields of one rank's EngineSample, from this scrape."""
+        layout = rank.layout
+        if layout is None:
+            layout = rank.layout = _layout(self.family, rank.places)
         fields: dict[str, Any] = {}
-        for part, metrics in (("highest", family.gauges), ("sum", family.counters)):
-            for name, choices in metrics.items():
-                value = self._first(rank, part, name, choices)
-                fields[name] = None if value is None else _count(value)
-        fields["kv_usage"] = self._kv_usage(rank)
-        fields["histograms"] = {
+        for name, highest, choices in layout.numbers:
+            value = self._first(choices, highest=highest)
+            if value is not None and (number := _count(value)) is not None:
+                fields[name] = number
+        usage = self._kv_usage(layout)
+        if usage is not None:
+            fields["kv_usage"] = usage
+        histograms = {
             name: histogram
-            for name, choices in family.histograms.items()
-            if (histogram := self._histogram(rank, name, choices))
+            for name, choices in layout.histograms
+            if (histogram := self._histogram(choices))
         }
-        finished: dict[str, float] = {}
-        others: dict[str, float] = {}
-        for place, parts in rank.items():
-            if place.part == "finished":
-                finished |= self._by_label(place, parts, "")
-            elif place.part == "others":
-                others |= self._by_label(place, parts, place.field)
-        fields["finished"] = {
+        finished = {
             how: number
-            for how, value in finished.items()
+            for how, value in self._by_label(layout.finished).items()
             if (number := _count(value)) is not None
         }
-        fields["others"] = others
-        return {name: value for name, value in fields.items() if value not in _EMPTY}
+        groups = {
+            "histograms": histograms,
+            "finished": finished,
+            "others": self._by_label(layout.others),
+        }
+        return fields | {name: values for name, values in groups.items() if values}
 
-    def _kv_usage(self, rank: _Rank) -> float | None:
+    def _kv_usage(self, layout: _Layout) -> float | None:
         """KV cache usage; None also while another pool that shares it is in use."""
-        pools = self.family.other_pools
-        if any(self._first(rank, "highest", name, (name,)) for name in pools):
+        if any(self._first(each, highest=True) for each in layout.other_pools):
             return None
-        return self._first(rank, "highest", "kv_usage", self.family.kv_usage)
+        return self._first(layout.kv_usage, highest=True)
 
-    def _first(self, rank: _Rank, part: str, name: str, choices: Names) -> float | None:
+    def _first(self, choices: _Choices, *, highest: bool) -> float | None:
         """Value of the newest of several metric names that is present; None without."""
-        for choice in range(len(choices)):
-            for series in rank.get(_Place(part, name, choice), {}).values():
-                value = self._together(series, highest=part == "highest")
-                if value is not None:
-                    return value
+        for series in choices:
+            value = self._together(series, highest=highest)
+            if value is not None:
+                return value
         return None
 
     def _together(
         self, series: Sequence[ExposedSeries], *, highest: bool = False
     ) -> float | None:
         """Sum or maximum of series in this scrape; None if absent or invalid."""
+        if len(series) == 1 and series[0].value is not None:  # nearly always
+            return series[0].value if series[0].scrape == self._scrape else None
         values = [each.value for each in series if each.scrape == self._scrape]
         numbers = [value for value in values if value is not None]
         if len(numbers) < len(values):
@@ -309,42 +369,99 @@ class Exposition:
             return None
         return (max if highest else sum)(numbers) if numbers else None
 
-    def _by_label(self, place: _Place, parts: _Parts, name: str) -> dict[str, float]:
-        """Values of a metric by label value, with keys such as ``name{value}``."""
-        highest = place.part == "others" and place.choice == 0
+    def _by_label(self, labelled: _Labelled) -> dict[str, float]:
         return {
-            (f"{name}{{{part}}}" if part else name) if name else str(part): value
-            for part, series in parts.items()
+            key: value
+            for key, highest, series in labelled
             if (value := self._together(series, highest=highest)) is not None
         }
 
-    def _histogram(self, rank: _Rank, name: str, choices: Names) -> Histogram | None:
-        for choice, metric in enumerate(choices):
-            place = _Place("histograms", name, choice)
-            parts = rank.get(place._replace(within="bucket"))
-            buckets = self._buckets(parts) if parts else None
+    def _histogram(self, choices: Sequence[_ExposedHistogram]) -> Histogram | None:
+        for exposed in choices:
+            buckets = self._counts(exposed.buckets)
             if buckets:
-                total = rank.get(place._replace(within="sum"), {}).get("", ())
-                count = rank.get(place._replace(within="count"), {}).get("", ())
-                histogram = _whole(
-                    buckets, self._together(total), self._together(count)
+                total, count = (
+                    self._together(exposed.total),
+                    self._together(exposed.count),
                 )
-                if histogram is None:
-                    self._wrong[f"{metric}, which contradicts itself"] = None
-                return histogram
+                if exposed.latest is None or exposed.values != (buckets, total, count):
+                    exposed.values = buckets, total, count
+                    exposed.latest = _whole(dict(buckets), total, count)
+                if exposed.latest is None:
+                    self._wrong[f"{exposed.metric}, which contradicts itself"] = None
+                return exposed.latest
         return None
 
-    def _buckets(self, parts: _Parts) -> dict[float, float | None]:
-        """Cumulative counts by upper bound, from this scrape."""
+    def _counts(self, buckets: _Buckets) -> list[tuple[float, float | None]]:
+        """Upper bounds and cumulative counts, from this scrape."""
         scrape = self._scrape
-        buckets: dict[float, float | None] = {}
-        for bound, series in parts.items():
-            if len(series) > 1:
-                if any(each.scrape == scrape for each in series):
-                    buckets[float(bound)] = self._together(series)
-            elif series[0].scrape == scrape:
-                buckets[float(bound)] = series[0].value
-        return buckets
+        return [
+            (bound, self._together((one, *others)) if others else one.value)
+            for bound, one, others in buckets
+            if one.scrape == scrape or any(each.scrape == scrape for each in others)
+        ]
+
+
+def _layout(family: ServerFamily, places: Mapping[_Place, _Parts]) -> _Layout:
+    """Find the series of each field among those of a rank."""
+
+    def choices(part: str, name: str, names: Names) -> _Choices:
+        found = (places.get(_Place(part, name, at), {}) for at in range(len(names)))
+        return [series for parts in found for series in parts.values()]
+
+    def labelled(part: str) -> _Labelled:
+        return [
+            (_key(place, value), part == "others" and place.choice == 0, series)
+            for place, parts in places.items()
+            if place.part == part
+            for value, series in parts.items()
+        ]
+
+    numbers = [
+        (name, part == "highest", choices(part, name, names))
+        for part, metrics in (("highest", family.gauges), ("sum", family.counters))
+        for name, names in metrics.items()
+    ]
+    histograms = [
+        (name, _histograms(name, names, places))
+        for name, names in family.histograms.items()
+    ]
+    return _Layout(
+        numbers=[each for each in numbers if each[2]],
+        kv_usage=choices("highest", "kv_usage", family.kv_usage),
+        other_pools=[choices("highest", name, (name,)) for name in family.other_pools],
+        histograms=[each for each in histograms if each[1]],
+        finished=labelled("finished"),
+        others=labelled("others"),
+    )
+
+
+def _histograms(
+    name: str, metrics: Names, places: Mapping[_Place, _Parts]
+) -> list[_ExposedHistogram]:
+    """The histograms that can be a field, that of the newest metric name first."""
+    found = []
+    for choice, metric in enumerate(metrics):
+        buckets, total, count = (
+            places.get(_Place("histograms", name, choice, within), {})
+            for within in ("bucket", "sum", "count")
+        )
+        if buckets:
+            found.append(
+                _ExposedHistogram(
+                    metric,
+                    [(float(le), one, rest) for le, (one, *rest) in buckets.items()],
+                    total.get("", ()),
+                    count.get("", ()),
+                )
+            )
+    return found
+
+
+def _key(place: _Place, part: str | float) -> str:
+    """A key such as ``name{value}`` in a sample's mapping of numbers."""
+    name = place.field if place.part == "others" else ""
+    return (f"{name}{{{part}}}" if part else name) if name else str(part)
 
 
 def _parsed(head: str) -> Mapping[str, str] | None:

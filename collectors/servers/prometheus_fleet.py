@@ -1,13 +1,12 @@
 """Assigns Prometheus series to the engines of a fleet by their labels."""
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 
 from collectors.contract.clock import NS_PER_S, SessionClock
+from collectors.contract.garbage import collecting_later
 from collectors.contract.readings import AnyReading, Contact, EngineSample, ServerInfo
 from collectors.servers.exposition import (
     STARTED,
@@ -321,21 +320,6 @@ class Fleet:
             source = f"{address} {'/'.join(rest)}"
         self._sources.add(source)
         return FleetEngine(source=source, labels=labels)
-
-
-@contextmanager
-def collecting_later() -> Iterator[None]:
-    """Disable garbage collection while many long-lived series are created.
-
-    Collecting would take longer than creating them.
-    """
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _say(engine: FleetEngine, name: str, values: Values) -> None:

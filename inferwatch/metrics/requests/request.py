@@ -413,8 +413,9 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     def _make_row(self, tellers: Collection[Vantage]) -> RequestRow:
         known = (self.arrived_ns, self.added_ns, self.seen_ns)
         state, by_engine = self._state(tellers), Vantage.ENGINE in tellers
+        is_live = state.live
         tokens = self._tokens_of_row(state, by_engine=by_engine)
-        exact = tokens if self.trusted or not state.live else None
+        exact = tokens if self.trusted or not is_live else None
         has_token = tokens != 0
         cause, parts = self._cause(reported=by_engine and has_token)
         return RequestRow(
@@ -438,9 +439,9 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             itl_last_s=seconds(self.itl_last_ns),
             itl_max_s=None if self.itl_max_ns < 0 else seconds(self.itl_max_ns),
             decode_s=seconds(self.decode_ns),
-            e2el_s=None if state.live else seconds(self.e2el_ns),
+            e2el_s=None if is_live else seconds(self.e2el_ns),
             preemptions=self.preemptions,
-            reason=None if state.live else self.reason,
+            reason=None if is_live else self.reason,
             cause=cause if by_engine else None,
             ttft_parts=parts,
             itl_cause=self.itl_cause,
@@ -448,7 +449,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             priority=self.priority,
             header=self.header,
             class_name=self.class_name,
-            missed=None if state.live or self.missed is None else tuple(self.missed),
+            missed=None if is_live or self.missed is None else tuple(self.missed),
         )
 
     def _cause(self, *, reported: bool) -> tuple[Cause | None, Parts]:

@@ -20,7 +20,7 @@ FOLDER_END = "-replay"
 MOST_BYTES = 2_000_000_000
 """Total size of checkpoints of one recording file; the least recently used are
 deleted."""
-MOST_FILE_BYTES = MOST_BYTES // 2
+MOST_FILE_BYTES = MOST_BYTES * 3 // 4
 """Size of one session's checkpoints. When reached, they are thinned evenly, so that
 those of longer sessions are further apart."""
 PAGE_BYTES = 65536

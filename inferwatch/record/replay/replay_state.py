@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from collectors.contract.garbage import collecting_later
 from collectors.contract.readings import Prices, WatchedSlo
 from inferwatch.errors import StorageError
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
@@ -105,7 +106,8 @@ def restored_state(checkpoints: Checkpoints, row: Row) -> ReplayState:
     Raises:
         Exception: one of REFUSALS, as the checkpoint cannot be used.
     """
-    model, cursor = checkpoints.restore(row)
+    with collecting_later():
+        model, cursor = checkpoints.restore(row)
     return ReplayState(model, cursor, ReceiptClock(row[1]))
 
 

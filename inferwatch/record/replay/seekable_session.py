@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 
+from collectors.contract.garbage import collecting_later
 from inferwatch.errors import StorageError
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
@@ -172,7 +173,8 @@ class SeekableSession:
 
     def _take(self, query: SnapshotQuery) -> Snapshot:
         self._state.model.unrecorded_readings = self.session.unrecorded
-        return self._state.model.snapshot(self.position_ns, query)
+        with collecting_later():
+            return self._state.model.snapshot(self.position_ns, query)
 
     def seek(self, t_ns: int, overtaken: Callable[[], bool]) -> bool:
         """Seek to a moment; return False if ``overtaken`` ended that."""

@@ -1,5 +1,8 @@
 """What checkpoints are made of takes few bytes, and a wrong one is never believed."""
 
+import lzma
+import zlib
+from collections.abc import Callable
 from random import Random
 
 import numpy as np
@@ -11,31 +14,56 @@ from inferwatch.record.checkpoints.blocks import compress, decompress, pack, unp
 CONTENT = b"".join(b"request %d of many, " % number for number in range(500))
 
 
-@pytest.mark.parametrize("has_lzma", [True, False])
-def test_what_was_compressed_comes_back(
-    has_lzma: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(packing, "HAS_LZMA", has_lzma)
+def older(content: bytes) -> bytes:
+    """What earlier versions made of content."""
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 16, "lc": 0, "pb": 0}]
+    data = lzma.compress(content, lzma.FORMAT_RAW, filters=filters)
+    return packing.LZMA + zlib.crc32(content).to_bytes(4, "big") + data
 
+
+@pytest.mark.parametrize("pack_content", [compress, older], ids=["now", "older"])
+def test_what_was_compressed_comes_back(pack_content: Callable[[bytes], bytes]) -> None:
     for content in (b"", b"x", CONTENT):
-        assert decompress(compress(content)) == content
-    assert len(compress(CONTENT)) < 0.3 * len(CONTENT)
+        assert decompress(pack_content(content)) == content
+    assert len(pack_content(CONTENT)) < 0.3 * len(CONTENT)
 
 
-def test_columns_come_back() -> None:
-    columns = np.array([[1, 5, 9], [-4, 2**62, 0], [7, 7, 7]], np.int64)
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [[1, 5, 9], [-4, 2**62, 0], [7, 7, 7]],
+        [[2**63 - 1, -(2**63), 0, -1]],
+        [[0, 0], [0, 0]],
+        [[], []],
+    ],
+    ids=["small and large", "the largest", "zeros", "no rows"],
+)
+def test_columns_come_back(columns: list[list[int]]) -> None:
+    given = np.array(columns, np.int64)
 
-    assert (unpack(pack(columns), 3) == columns).all()
+    assert np.array_equal(unpack(pack(given), len(given)), given)
 
 
-@pytest.mark.parametrize("has_lzma", [True, False])
+def test_columns_that_an_older_version_packed_come_back() -> None:
+    """They had all bytes of each difference, those of a significance side by side."""
+    steps = np.array([[5, -7, 300], [2**40, -1, 0]], "<i8")
+    planes = steps.view(np.uint8).reshape(2, 3, 8).transpose(0, 2, 1)
+
+    assert np.array_equal(unpack(older(planes.tobytes()), 2), np.cumsum(steps, 1))
+
+
+def test_more_columns_than_were_packed_are_refused() -> None:
+    packed = pack(np.array([[1, 5, 9], [-4, 2**62, 0]], np.int64))
+
+    with pytest.raises(ValueError, match="not columns as we pack them"):
+        unpack(packed, 40)
+
+
+@pytest.mark.parametrize("pack_content", [compress, older], ids=["now", "older"])
 def test_bytes_that_were_changed_are_refused(
-    has_lzma: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    pack_content: Callable[[bytes], bytes],
 ) -> None:
-    monkeypatch.setattr(packing, "HAS_LZMA", has_lzma)
-    packed, random = compress(CONTENT), Random(3)
+    packed, random = pack_content(CONTENT), Random(3)
 
     for _ in range(300):
         bad = bytearray(packed)
@@ -52,7 +80,7 @@ def test_bytes_that_were_changed_are_refused(
 def test_bytes_that_only_another_python_expands_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    packed = compress(CONTENT)
+    packed = older(CONTENT)
     monkeypatch.setattr(packing, "HAS_LZMA", False)
 
     with pytest.raises(ValueError, match="not compressed as we do"):
