@@ -30,6 +30,8 @@ PATIENCE = 10
 class Fuse:
     """Disables all hooks of a probe before it can harm its engine."""
 
+    __slots__ = "_checked", "_costly", "_report", "blown", "cost_ns"
+
     def __init__(self, report: Callable[[str], None]) -> None:
         self.blown = False
         self.cost_ns = 0
@@ -63,6 +65,10 @@ class Hook:
     after: After | None = None
     before: Before | None = None
 
+    def around(self, original: Callable[..., Any], fuse: Fuse) -> Callable[..., Any]:
+        """The method with this hook."""
+        return wrapped(original, self, fuse)
+
 
 def install(
     methods: Mapping[str, VllmMethod],
@@ -79,7 +85,7 @@ def install(
             missing(f"{owner_name}.{method.name}: {method.loses} cannot be seen")
         else:
             original = vars(owner)[method.name]
-            setattr(owner, method.name, wrapped(original, hook, fuse))
+            setattr(owner, method.name, hook.around(original, fuse))
 
 
 def owner_of(method: VllmMethod) -> type | None:
@@ -93,10 +99,7 @@ def owner_of(method: VllmMethod) -> type | None:
 
 
 def wrapped(original: Callable[..., Any], hook: Hook, fuse: Fuse) -> Callable[..., Any]:
-    """The method with its hook; results and exceptions pass unchanged.
-
-    Written out instead of layered, as two of these run in every engine step.
-    """
+    """The method with its hook; results and exceptions pass unchanged."""
 
     @functools.wraps(original)
     def method(self: Vllm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

@@ -32,7 +32,7 @@ from embedded_engine.probe.control.control_socket import ControlSocket
 from embedded_engine.probe.control.live_limits import SchedulerLimits
 from embedded_engine.probe.hooks import Fuse, Hook
 from embedded_engine.probe.tap.block_tap import BlockTap
-from embedded_engine.probe.tap.engine_tap import EngineTap
+from embedded_engine.probe.tap.engine_tap import EngineTap, engine_hooks
 from embedded_engine.probe.tap.front_tap import (
     FrontEndAssembler,
     FrontTap,
@@ -76,7 +76,7 @@ class Probe:
         self.blocks = BlockTap(self.report, self._lacks(Role.CORE))
         self._maps: BlockMapSender | None = None
         self._size = EngineSize(self._lacks(Role.CORE))
-        self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
+        self._engine_hooks = engine_hooks()
         self._tap: EngineTap | None = None
         self._story: StepAssembler | None = None
         self._scheduler: weakref.ref[Vllm] | None = None

@@ -29,7 +29,7 @@ def main(model: Path) -> None:
     engine = boot(model)
     sizes = held(engine) | {"weights": weights(model)}
     tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong} | sizes)
-    probe.start()._engine_hooks["schedule"].after = fail
+    probe.start()._engine_hooks["schedule"].before = fail
     tell(phase(engine, count=4, tokens=10))
 
 

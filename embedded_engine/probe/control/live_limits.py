@@ -69,7 +69,7 @@ class SchedulerLimits:
         }
         self._seqs, self._budget = _name(scheduler, SEQS), _name(scheduler, TOKENS)
         self._each = 1 + (_value(scheduler, names.SPECULATED) or 0)
-        self._followed = 0, 0
+        self._running = self._sessions = 0
         """Running requests and paused sessions when the attributes were last set."""
         self.ended: str | None = None
         """Why the limits can no longer be changed."""
@@ -147,19 +147,22 @@ class SchedulerLimits:
 
     def _enter(self, scheduler: Vllm, _: Given, entered: int) -> None:
         """Before ``schedule()``: set the limits, and report new ones."""
+        read, wanted = self._state.read, self.wanted
+        running, sessions = read(scheduler)
+        here = len(running)
+        if (
+            here == self._running
+            and sessions == self._sessions
+            and wanted is self._applied
+        ):
+            # The usual case, kept short: each microsecond counts with cold caches.
+            return
         if scheduler is not self._scheduler():
             return
         if self.ended is not None:
             self._hook.before = None
             return
-        wanted = self.wanted
-        running, sessions = self._state.read(scheduler)
-        here = len(running)
-        counts = here, sessions
-        if counts == self._followed and wanted is self._applied:
-            # The usual case, kept short: each microsecond counts with cold caches.
-            return
-        self._followed = counts
+        self._running, self._sessions = here, sessions
         if wanted.max_num_seqs < self._start_seqs:
             seqs = max(wanted.max_num_seqs + sessions, here)
             setattr(scheduler, self._seqs, min(seqs, self._start_seqs))

@@ -8,14 +8,19 @@ After a forward pass none of our data is in the CPU's caches, so every call and
 attribute costs an access to main memory: hence there are few.
 """
 
+import functools
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any
 
 from collectors.contract.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.hooks import Given, Hook
+from embedded_engine.probe.hooks import Fuse, Given, Hook
 from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.probe.tap.idle_cache import IdleCache
-from embedded_engine.probe.tap.step_assembler import StepAssembler
+from embedded_engine.probe.tap.step_assembler import DECODE, NO_WORK, StepAssembler
 from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.publishing.channel import Channel
 
@@ -130,7 +135,6 @@ def _left(limits: tuple[Vllm, ...], members: int, tokens: int) -> float:
 
 
 NOTHING = BoundBy.NOTHING
-NO_WORK = (0, 0, 0)
 
 
 class PrefillTracker:
@@ -191,6 +195,106 @@ class PrefillTracker:
         return max(0, min(computed, lost) - (computed - scheduled))
 
 
+@dataclass(slots=True)
+class StepHook(Hook):
+    """The hook on a method that every step calls, inactive until there is a tap.
+
+    Its wrapper also does the tap's work in a plain step, and calls by local names: with
+    cold caches each further call, object and attribute costs a tenth of a microsecond
+    or more.
+    """
+
+    tap: "EngineTap | None" = None
+
+
+class ScheduleHook(StepHook):
+    """The hook on ``schedule()``, with which a step begins, unless it has no tokens."""
+
+    def around(self, original: Callable[..., Any], fuse: Fuse) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def schedule(scheduler: Vllm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            tap = self.tap
+            if tap is None or fuse.blown:
+                return original(scheduler, *args, **kwargs)
+            before = self.before
+            entered = monotonic_ns()
+            if before is not None:
+                try:
+                    before(scheduler, args, entered)
+                except Exception as error:
+                    fuse.blow(f"{original.__qualname__}: {error!r}")
+                fuse.cost_ns += monotonic_ns() - entered
+            output = original(scheduler, *args, **kwargs)
+            returned = monotonic_ns()
+            try:
+                read, begin, length = tap.step.read, tap.begin, tap.length
+                members, tokens, new, resumed = read(output)
+                if tokens:
+                    read = tap.queues.read
+                    running, waiting, holding = read(scheduler)
+                    waits = length(waiting) + length(holding)
+                    if new or resumed or waits or tap.prefilling or tap.preempted:
+                        tap.eventful(scheduler, output, entered, waits)
+                    else:
+                        runs = len(running)
+                        begin((output, members, entered, tokens, runs, DECODE))
+            except Exception as error:
+                fuse.blow(f"{original.__qualname__}: {error!r}")
+            fuse.cost_ns += monotonic_ns() - returned
+            return output
+
+        return schedule
+
+
+class UpdateHook(StepHook):
+    """The hook on ``update_from_output()``, with which a step ends."""
+
+    def around(self, original: Callable[..., Any], fuse: Fuse) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def update(scheduler: Vllm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            tap = self.tap
+            if tap is None or fuse.blown:
+                return original(scheduler, *args, **kwargs)
+            entered = monotonic_ns()
+            outputs = original(scheduler, *args, **kwargs)
+            returned = monotonic_ns()
+            try:
+                output = (*args, *kwargs.values())[0] if kwargs else args[0]
+                append, ticket, read = tap.append, tap.ticket, tap.size.read
+                kv = read(tap.free), tap.idle_cache.cached
+                append((ticket(), tap.end, output, outputs, entered, returned, kv))
+                if returned >= tap.blocks.due_ns:
+                    tap.blocks.take(returned)
+            except Exception as error:
+                fuse.blow(f"{original.__qualname__}: {error!r}")
+            fuse.cost_ns += monotonic_ns() - returned
+            return outputs
+
+        return update
+
+
+def length_of(queues: Collection[Vllm]) -> Callable[[Vllm], int]:
+    """The cheapest function for the lengths of queues.
+
+    vLLM's first-come queue is a deque, with a ``__len__`` of Python code around the
+    deque's.
+    """
+    plain = all(isinstance(queue, deque) for queue in queues)
+    return deque.__len__ if plain else len
+
+
+def engine_hooks() -> dict[str, Hook]:
+    """The hooks of an EngineTap by the key of the vLLM method they are for."""
+    return {
+        "schedule": ScheduleHook(),
+        "update": UpdateHook(),
+        "add": Hook(),
+        "preempt": Hook(),
+        "reset": Hook(),
+        "free": Hook(),
+    }
+
+
 class EngineTap:
     """Hooks on one scheduler, from its creation on."""
 
@@ -204,21 +308,23 @@ class EngineTap:
         missing: Callable[[str], None],
     ) -> None:
         self._story = story
-        self._begin, self._end = story.under_way.append, story.end
+        self.begin, self.end = story.under_way.append, story.end
+        self.append, self.ticket = channel.append, channel.ticket
         self._put = channel.put
-        self._append, self._ticket = channel.append, channel.ticket
-        self._idle_cache = idle_cache
-        self._blocks = blocks
+        self.idle_cache = idle_cache
+        self.blocks = blocks
         self._bound = QueueHeadRule(scheduler, missing)
         self._prefills = PrefillTracker(missing)
-        self._free = AttributeReader("Scheduler", names.FREE_QUEUE, missing).read(
+        self.prefilling = self._prefills.prefilling
+        self.free = AttributeReader("Scheduler", names.FREE_QUEUE, missing).read(
             scheduler
         )
-        self._free_blocks = AttributeReader(
-            "FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing
-        )
-        self._queues = AttributeReader("Scheduler", names.QUEUES, missing)
-        self._step = AttributeReader("SchedulerOutput", names.STEP, missing)
+        self.size = AttributeReader("FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing)
+        self.queues = AttributeReader("Scheduler", names.QUEUES, missing)
+        _, *queues = self.queues.read(scheduler)
+        self.length = length_of(queues)
+        """The function that counts the requests in a queue."""
+        self.step = AttributeReader("SchedulerOutput", names.STEP, missing)
         self._first = AttributeReader("NewRequestData", names.FIRST, missing)
         self._queued = AttributeReader("Request", names.QUEUED, missing)
         self._computed = AttributeReader("Request", names.COMPUTED, missing)
@@ -230,50 +336,46 @@ class EngineTap:
         )
         self._by_priority = getattr(policy, "value", None) == names.BY_PRIORITY
         self._has_connector = connector is not None
-        self._preempted: list[str] = []
+        self.preempted: list[str] = []
         self._out_of_blocks = False
 
     @property
     def free_blocks(self) -> int | None:
         """KV blocks no request uses now."""
-        free: int | None = self._free_blocks.read(self._free)
+        free: int | None = self.size.read(self.free)
         return free
 
     def take(self, hooks: Mapping[str, Hook]) -> None:
         """Install the hooks on the scheduler's methods."""
-        hooks["schedule"].after = self._scheduled
-        hooks["update"].after = self._updated
+        for hook in hooks.values():
+            if isinstance(hook, StepHook):
+                hook.tap = self
         hooks["add"].after = self._added
         hooks["preempt"].before = self._preempts
         hooks["reset"].after = self._reset
         hooks["free"].after = self._freed
 
-    def _scheduled(
-        self, scheduler: Vllm, _: Given, output: Vllm, entered: int, __: int
-    ) -> None:
-        """After ``schedule()``: a step begins, unless it has no tokens."""
-        members, tokens, new, resumed = self._step.read(output)
-        if not tokens:
-            return
+    def eventful(self, scheduler: Vllm, output: Vllm, entered: int, waits: int) -> None:
+        """A step begins in which more happens than decode, or requests wait."""
+        members, tokens, new, resumed = self.step.read(output)
         starting: Sequence[str] = ()
         if new or resumed:
             starting = self._starting(scheduler, new, resumed, entered)
-        running, waiting, holding = self._queues.read(scheduler)
-        waits, bound = len(waiting) + len(holding), NOTHING
+        running, waiting, holding = self.queues.read(scheduler)
+        bound = NOTHING
         if waits:
-            free = self._free_blocks.read(self._free)
-            state = len(running), waiting, holding, free
+            state = len(running), waiting, holding, self.free_blocks
             step = len(members), tokens, self._out_of_blocks
             bound = self._bound.by(scheduler, state, step)
         work = NO_WORK
-        if starting or self._prefills.prefilling:
+        if starting or self.prefilling:
             work = self._prefills.of_step(scheduler, members, starting)
         preempted: Sequence[str] = ()
-        if self._preempted:
-            preempted, self._preempted = self._preempted, []
+        if self.preempted:
+            preempted, self.preempted = self.preempted, []
             self._out_of_blocks = False
-        runs = len(running), waits, bound, preempted
-        self._begin((output, members, entered, tokens, runs, work))
+        more = waits, bound, preempted, work
+        self.begin((output, members, entered, tokens, len(running), more))
 
     def _starting(
         self, scheduler: Vllm, new: Vllm, resumed: Vllm, at_ns: int
@@ -295,17 +397,6 @@ class EngineTap:
         tokens: int | None = getattr(stats, names.EXTERNAL_TOKENS, None)
         return tokens
 
-    def _updated(
-        self, _: Vllm, given: Given, outputs: Vllm, entered: int, returned: int
-    ) -> None:
-        """After ``update_from_output()``: a step ended."""
-        kv = self._free_blocks.read(self._free), self._idle_cache.cached
-        self._append(
-            (self._ticket(), self._end, given[0], outputs, (entered, returned), kv)
-        )
-        if returned >= self._blocks.due_ns:
-            self._blocks.take(returned)
-
     def _added(self, _: Vllm, given: Given, __: None, ___: int, returned: int) -> None:
         """After ``add_request()``: a request was queued."""
         request_id, prompt_tokens, max_tokens, params, lora, priority = (
@@ -321,7 +412,7 @@ class EngineTap:
         """Before ``_preempt_request()``, which resets the count of computed tokens."""
         request_id, computed = self._computed.read(given[0])
         self._prefills.preempted(request_id, computed)
-        self._preempted.append(request_id)
+        self.preempted.append(request_id)
         self._out_of_blocks = True
 
     def _reset(self, *_: Vllm) -> None:
@@ -334,5 +425,5 @@ class EngineTap:
         self._prefills.ended(request_id)
         why = str(reason())
         self._put(self._story.freed, returned, request_id, why, tokens, preemptions)
-        if self._blocks.hears_ends:
-            self._blocks.ended.append((returned, given[0]))
+        if self.blocks.hears_ends:
+            self.blocks.ended.append((returned, given[0]))

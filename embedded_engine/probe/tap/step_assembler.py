@@ -34,12 +34,15 @@ Begun = tuple[
     dict[str, int],
     int,
     int,
-    tuple[int, int, BoundBy, Sequence[str]],
-    tuple[int, int, int],
+    int,
+    tuple[int, BoundBy, Sequence[str], tuple[int, int, int]],
 ]
-"""What ``schedule()`` decided: its output, tokens by member, entry time, tokens;
-running, waiting, bound_by, preempted; requests in prefill, prefill tokens, recomputed
+"""What ``schedule()`` decided: its output, tokens by member, entry time, tokens,
+running; waiting, bound_by, preempted; requests in prefill, prefill tokens, recomputed
 tokens."""
+NO_WORK = (0, 0, 0)
+DECODE = 0, BoundBy.NOTHING, (), NO_WORK
+"""The last part for a step of decode alone, while no request waits."""
 
 
 class StepOutputs:
@@ -219,21 +222,22 @@ class StepAssembler:
         self,
         output: Vllm,
         outputs: Mapping[int, Vllm],
-        span: tuple[int, int],
+        entered_ns: int,
+        end_ns: int,
         kv: tuple[int | None, int | None],
     ) -> list[AnyReading]:
         """A step ended, and with it the requests its tokens finished.
 
-        ``outputs`` is what vLLM sends to each front end, ``span`` the time it took to
-        process them, ``kv`` the number of free blocks and a count of cached ones, still
-        to be capped by the number of free ones.
+        ``outputs`` is what vLLM sends to each front end, from ``entered_ns`` on, ``kv``
+        the number of free blocks and a count of cached ones, still to be capped by the
+        number of free ones.
         """
         readings: list[AnyReading] = []
         if (begun := self._begun(output)) is not None:
             readings += self._limits_until(begun[2])
-            readings.append(self._step(begun, outputs, span[1], kv))
+            readings.append(self._step(begun, outputs, end_ns, kv))
         for t_ns, ended in self._freed:
-            ended_ns = span[1] if t_ns >= span[0] else t_ns
+            ended_ns = end_ns if t_ns >= entered_ns else t_ns
             readings.append(self._finished(ended_ns, *ended))
         self._freed.clear()
         return readings + ([] if self.under_way else self._limits_until(None))
@@ -317,8 +321,8 @@ class StepAssembler:
         end_ns: int,
         kv: tuple[int | None, int | None],
     ) -> Step:
-        _, members, start_ns, tokens, runs, work = begun
-        running, waiting, bound_by, preempted = runs
+        _, members, start_ns, tokens, running, more = begun
+        waiting, bound_by, preempted, work = more
         prefilling, prefill_tokens, recomputed_tokens = work
         produced, statistics = self._outputs.of(outputs, members)
         began_ns, self._previous_end_ns = max(start_ns, self._previous_end_ns), end_ns

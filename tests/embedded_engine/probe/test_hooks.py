@@ -1,5 +1,6 @@
 """Wrapping methods of others: nothing that is wrapped may notice."""
 
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -7,7 +8,12 @@ from typing import Any
 import pytest
 
 from embedded_engine.probe.hooks import LIMIT_NS, PATIENCE, Fuse, Hook, install, wrapped
-from embedded_engine.probe.tap.engine_tap import PrefillTracker
+from embedded_engine.probe.tap.engine_tap import (
+    PrefillTracker,
+    StepHook,
+    engine_hooks,
+    length_of,
+)
 from embedded_engine.probe.vllm_names import AttributeReader, VllmMethod
 
 
@@ -70,6 +76,37 @@ def test_a_broken_hook_blows_the_fuse_once_and_the_call_succeeds(
     assert fuse.blown
     assert len(reports) == 1
     assert "Engine.step: LookupError('broken')" in reports[0]
+
+
+@pytest.mark.parametrize("key", ["schedule", "update"])
+def test_a_broken_tap_blows_the_fuse_once_and_the_step_succeeds(
+    key: str, fuse: Fuse, reports: list[str]
+) -> None:
+    hook = engine_hooks()[key]
+    assert isinstance(hook, StepHook)
+    step = hook.around(Engine.step, fuse)
+    assert step(Engine(), tokens=1) == 1  # before there is a tap
+    hook.tap = SimpleNamespace()  # type: ignore[assignment]
+
+    with pytest.raises(ValueError, match="no such step"):
+        step(Engine(), -1)
+    assert reports == []
+    assert [step(Engine(), 1), step(Engine(), tokens=2, twice=True)] == [1, 4]
+
+    assert fuse.blown
+    assert len(reports) == 1
+    assert "Engine.step: AttributeError" in reports[0]
+
+
+def test_a_queue_that_is_a_deque_is_counted_as_one() -> None:
+    class Queue(deque[int]):
+        def __len__(self) -> int:
+            return super().__len__()
+
+    first, last = Queue([1, 2]), deque([1])
+
+    assert [length_of([first, last])(each) for each in (first, last)] == [2, 1]
+    assert length_of([first, ()])(()) == 0  # this vLLM has no second queue
 
 
 def test_a_method_that_moved_is_said_and_the_others_are_wrapped(fuse: Fuse) -> None:

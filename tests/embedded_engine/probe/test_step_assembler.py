@@ -7,7 +7,6 @@ import pytest
 
 from collectors.contract.readings import (
     AnyReading,
-    BoundBy,
     EventKind,
     RequestEvent,
     Step,
@@ -34,9 +33,8 @@ def story(standing: dict[str, AnyReading]) -> StepAssembler:
 def begin(story: StepAssembler, members: dict[str, int], start_ns: int) -> object:
     """A step of decode begins; returns what stands for vLLM's output."""
     output = object()
-    runs = len(members), 0, BoundBy.NOTHING, ()
-    tokens = sum(members.values())
-    story.under_way.append((output, members, start_ns, tokens, runs, (0, 0, 0)))
+    tokens, runs = sum(members.values()), len(members)
+    story.under_way.append((output, members, start_ns, tokens, runs, ordinals.DECODE))
     return output
 
 
@@ -53,7 +51,7 @@ def came(tokens: dict[str, int], **stats: Any) -> SimpleNamespace:
 def end(
     story: StepAssembler, output: object, end_ns: int, tokens: dict[str, int]
 ) -> list[AnyReading]:
-    return story.end(output, {0: came(tokens)}, (end_ns - 1, end_ns), (40, 70))
+    return story.end(output, {0: came(tokens)}, end_ns - 1, end_ns, (40, 70))
 
 
 def test_overlapping_steps_pair_first_in_first_out(story: StepAssembler) -> None:
@@ -107,7 +105,7 @@ def test_tokens_of_several_front_ends_go_to_their_members(story: StepAssembler) 
     output = begin(story, {"a": 1, "b": 2, "c": 1}, 100)
 
     outputs = {1: came({"b": 2}), 0: came({"a": 1})}
-    (step,) = story.end(output, outputs, (199, 200), (None, None))
+    (step,) = story.end(output, outputs, 199, 200, (None, None))
 
     assert isinstance(step, Step)
     assert step.produced == [1, 2, 0]
@@ -123,7 +121,7 @@ def test_graphs_and_drafts_are_told_where_there_are_any(story: StepAssembler) ->
         spec_decoding_stats=SimpleNamespace(num_draft_tokens=3, num_accepted_tokens=2),
     )
 
-    (step,) = story.end(output, {0: part}, (199, 200), (40, None))
+    (step,) = story.end(output, {0: part}, 199, 200, (40, None))
 
     assert isinstance(step, Step)
     assert (step.padded_tokens, step.graph_mode) == (4, "FULL")
