@@ -1,7 +1,6 @@
 """The Textual app: pages that lead to each other and back."""
 
 import asyncio
-import gc
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -63,8 +62,6 @@ from inferwatch.ui.terminal.terminal import TerminalApp
 from inferwatch.ui.tune.screen import TuneScreen
 from inferwatch.ui.what_if.dialog import WhatIfScreen
 
-GARBAGE_EVERY = 10_000, 5, 20
-"""Thresholds of the garbage collector: at Python's own it takes 1% of a core."""
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03
 """Share of a core for snapshots, which are slow with hundreds of servers."""
@@ -179,8 +176,6 @@ class InferwatchApp(TerminalApp[None]):
         return super().get_key_display(binding)
 
     def on_mount(self) -> None:
-        gc.freeze()  # modules stay: they need not be searched for garbage
-        gc.set_threshold(*GARBAGE_EVERY)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = DARK.name
