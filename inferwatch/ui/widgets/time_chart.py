@@ -94,17 +94,11 @@ class TimeChart(Inked):
         self._lane_full = self._plan.lane_full(snapshot)
         restart_columns = map(axis.column_at, snapshot.timeline.restarts_ns)
         restarts = tuple(column for column in restart_columns if column is not None)
-        state = (columns, axis, full, limit, restarts)
-        previous = (
-            self._columns,
-            self._axis,
-            self._full,
-            self._limit,
-            self._restarts,
-        )
+        self._axis = axis  # at rest it moves on, and no cell with it
+        state = (columns, full, limit, restarts)
+        previous = (self._columns, self._full, self._limit, self._restarts)
         if state != previous or before != self._plan:
-            self._columns, self._axis, self._full, self._limit = state[:4]
-            self._restarts = restarts
+            self._columns, self._full, self._limit, self._restarts = state
             self._rows = None
             self.refresh()
 
