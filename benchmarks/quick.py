@@ -20,6 +20,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -38,6 +39,8 @@ FOLDS = (
 )
 SCREENS = ("Overview", "Requests", "Steps", "KV", "Load")
 SCREEN_S = 4.0
+STOPPING_S = 3.0
+"""Until the requests of a stopped load are gone."""
 SEEKS = 30
 SESSION_S, PERIOD_S = 240, 60
 """The session that is sought in: a minute, copied to make others."""
@@ -48,10 +51,10 @@ class Row(NamedTuple):
 
     name: str
     cost: float
-    """In seconds, or CPU seconds a second."""
+    """In seconds, CPU seconds a second, or MB."""
     unit: str
     reference_s: float | None
-    """None where the cost is a ratio already."""
+    """None where the cost is a ratio already, or memory."""
 
     @property
     def ratio(self) -> float:
@@ -60,7 +63,7 @@ class Row(NamedTuple):
     @property
     def text(self) -> str:
         """The cost in its unit."""
-        scale = {"µs": 1e6, "ms": 1e3, "%": 100.0, "x": 1.0}[self.unit]
+        scale = {"µs": 1e6, "ms": 1e3, "%": 100.0, "x": 1.0, "MB": 1.0}[self.unit]
         return f"{self.cost * scale:,.1f} {self.unit}"
 
 
@@ -100,12 +103,22 @@ def ticks() -> Iterator[tuple[str, float]]:
     yield "findings of a tick, 300 steps/s x 256", tick_s
 
 
-def screens() -> Iterator[tuple[str, float]]:
+def program_rows() -> Iterator[Row]:
+    """CPU and memory of the program on the demo, under load and once it has stopped."""
     with ui_cpu.demo() as terminal:
-        for screen in SCREENS:
-            terminal.child.send(ui_cpu.SCREENS[screen])
-            terminal.take(1.5)
-            yield f"program on the demo, {screen}", terminal.cost(SCREEN_S).cpu_s
+        yield from beside("%", partial(screens, terminal))
+        resident_mb = terminal.process.memory_info().rss / 1e6
+        yield Row("memory of the program on the demo", resident_mb, "MB", None)
+
+
+def screens(terminal: ui_cpu.Terminal) -> Iterator[tuple[str, float]]:
+    for screen in SCREENS:
+        terminal.child.send(ui_cpu.SCREENS[screen])
+        terminal.take(1.5)
+        yield f"program on the demo, {screen}", terminal.cost(SCREEN_S).cpu_s
+    terminal.child.send("s")  # on Load, the last of them: stops it
+    terminal.take(STOPPING_S)
+    yield "program at rest, Load", terminal.cost(SCREEN_S).cpu_s
 
 
 def fleet() -> Iterator[tuple[str, float]]:
@@ -171,7 +184,7 @@ def rows() -> Iterator[Row]:
     yield from beside("%", fleet)
     yield from probe_rows()
     if find_spec("vllm") is not None:
-        yield from beside("%", screens)
+        yield from program_rows()
 
 
 def kept() -> dict[str, float]:

@@ -4,11 +4,10 @@ Request ids, model names, error messages and log lines can contain control chara
 that a terminal obeys. They are shown instead.
 """
 
-import json
 import re
-from html import escape
+from functools import cache
 
-_HIDDEN = re.compile(
+_HIDDEN = (
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -16,7 +15,13 @@ _HIDDEN = re.compile(
 
 Joiners are kept, as they cannot harm a terminal.
 """
-_UNESCAPED = re.compile("[\x7f-\U0010ffff]")
+_UNESCAPED = "[\x7f-\U0010ffff]"
+
+
+@cache
+def _hidden() -> re.Pattern[str]:
+    """Compile the pattern once it is needed: it is slow, and ``--help`` has no use."""
+    return re.compile(_HIDDEN)
 
 
 def visible(text: str) -> str:
@@ -29,7 +34,7 @@ def visible(text: str) -> str:
     >>> visible("größer 大 🙂")
     'größer 大 🙂'
     """
-    return text if text.isprintable() else _HIDDEN.sub(_picture, text)
+    return text if text.isprintable() else _hidden().sub(_picture, text)
 
 
 def visible_lines(text: str) -> str:
@@ -43,6 +48,8 @@ def visible_lines(text: str) -> str:
 
 def as_html(text: str) -> str:
     """Return visible lines, escaped for HTML."""
+    from html import escape  # noqa: PLC0415 - only pages need it
+
     return escape(visible_lines(text))
 
 
@@ -54,7 +61,7 @@ def ascii_json(encoded: bytes) -> bytes:
     """
     if encoded.isascii() and b"\x7f" not in encoded:
         return encoded
-    return _UNESCAPED.sub(_escaped, encoded.decode()).encode()
+    return re.sub(_UNESCAPED, _escaped, encoded.decode()).encode()
 
 
 def strict_json(facts: object, indent: int | None = None) -> str:
@@ -63,6 +70,8 @@ def strict_json(facts: object, indent: int | None = None) -> str:
     >>> strict_json({"temperature": float("inf"), "top_p": 0.5})
     '{"temperature": null, "top_p": 0.5}'
     """
+    import json  # noqa: PLC0415 - most commands print none
+
     try:
         return json.dumps(facts, allow_nan=False, indent=indent)
     except ValueError:
@@ -82,4 +91,6 @@ def _picture(match: re.Match[str]) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
+    import json  # noqa: PLC0415 - as above
+
     return "\\u007f" if match[0] == "\x7f" else json.dumps(match[0])[1:-1]

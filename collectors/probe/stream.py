@@ -41,7 +41,7 @@ PATIENCE_S = 3.0
 """Time until processes whose ring is incomplete no longer delay the others."""
 BATCH_READINGS = 500
 """Readings decoded without yielding to the event loop."""
-PULSE_MS = 100
+PULSE_MS = 250
 """How often a silent process is checked for being alive."""
 SILENT_NS = 5 * NS_PER_S
 """Probes send every second; a process we cannot see is lost after this silence."""

@@ -2,7 +2,8 @@
 
 import click
 
-from inferwatch.cli.options import SOME_SECONDS, FiniteRange
+from inferwatch.cli.options import SOME_SECONDS
+from inferwatch.cli.slo_options import FiniteRange
 
 
 @click.command()

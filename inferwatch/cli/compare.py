@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import SECONDS, FiniteRange, database_option
+from inferwatch.cli.options import SECONDS, database_option
 from inferwatch.cli.say import shows_screens
+from inferwatch.cli.slo_options import FiniteRange
 
 PARTS = "--"
 """What users type between the runs of one side and those of the next."""

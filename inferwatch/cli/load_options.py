@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import DurationRange, FiniteRange, RateRange, name
+from inferwatch.cli.options import DurationRange, RateRange, name
+from inferwatch.cli.slo_options import FiniteRange
 from inferwatch.loadgen.plan.option import Flag, Heading, ShownBounds
 from inferwatch.loadgen.plan.plan import FIELDS, PlanField
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE

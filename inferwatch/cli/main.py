@@ -2,23 +2,22 @@
 
 import errno
 import os
-import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import StringIO, TextIOWrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from collectors.contract.readings import Prices
-from collectors.contract.runtime_dir import RuntimeDirError
 from inferwatch import __version__, faults
-from inferwatch.cli.options import price_options, slo_options
 from inferwatch.cli.say import say
+from inferwatch.cli.slo_options import price_options, slo_options
 from inferwatch.errors import InferwatchError, OutputError
-from inferwatch.record.file.sqlite import check_sqlite
+
+if TYPE_CHECKING:
+    from collectors.contract.readings import Prices
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
 NOBODY_READS = 141
@@ -200,7 +199,7 @@ class Program(click.Group):
 @slo_options
 @price_options
 @click.pass_context
-def inferwatch(context: click.Context, slo: str | None, prices: Prices | None) -> int:
+def inferwatch(context: click.Context, slo: str | None, prices: "Prices | None") -> int:
     """See what a vLLM engine really does: every request, every step, recorded.
 
     Without a command: watch the engine that is running on this node.
@@ -219,6 +218,8 @@ def inferwatch(context: click.Context, slo: str | None, prices: Prices | None) -
     What could it do at best?    inferwatch plan --model llama-3-8b --gpu H200
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.record.file.sqlite import check_sqlite
+
     check_sqlite()
     command = context.invoked_subcommand
     if command is None:
@@ -238,12 +239,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = inferwatch.main(arguments, standalone_mode=False)
     except click.Abort:
         sys.exit(130)
-    except (click.ClickException, InferwatchError, sqlite3.DatabaseError) as error:
+    except (click.ClickException, InferwatchError) as error:
         sys.exit(_explain(error))
-    except RuntimeDirError as error:
-        _say(str(error))
-        sys.exit(2)
     except Exception as error:
+        if (explanation := _of_the_system(error)) is not None:
+            _say(explanation)
+            sys.exit(2)
         if faults.let_through():
             raise
         _say(faults.fault_text(error))
@@ -251,7 +252,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _explain(error: click.ClickException | InferwatchError | sqlite3.Error) -> int:
+def _of_the_system(error: Exception) -> str | None:
+    """Explain an error of SQLite or of the runtime directory; None of any other."""
+    import sqlite3
+
+    from collectors.contract.runtime_dir import RuntimeDirError
+
+    if isinstance(error, RuntimeDirError):
+        return str(error)
+    if isinstance(error, sqlite3.DatabaseError):
+        return (
+            f"the record cannot be read: {error}. `inferwatch sessions recover NEW.db` "
+            "saves what can be read of a damaged file"
+        )
+    return None
+
+
+def _explain(error: click.ClickException | InferwatchError) -> int:
     """Print the error, and return its exit status."""
     if isinstance(error, click.ClickException):
         buffer = StringIO()
@@ -260,12 +277,6 @@ def _explain(error: click.ClickException | InferwatchError | sqlite3.Error) -> i
             text = buffer.getvalue().removesuffix("\n")
             say(text.replace("\n\t", "\n  "), err=True)  # click's lists of choices
         return error.exit_code
-    if isinstance(error, sqlite3.Error):
-        _say(
-            f"the record cannot be read: {error}. `inferwatch sessions recover NEW.db` "
-            "saves what can be read of a damaged file"
-        )
-        return 2
     if isinstance(error, OutputError):
         _discard_stdout()
         if error.nobody_reads:

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,14 @@ import click
 from collectors.contract.readings import Prices
 from collectors.hardware.gpu_source import CLOSELY_HZ, Gpm, GpuOptions
 from embedded_engine.probe_settings import ProbeSettings, refusal
+from inferwatch.cli.slo_options import (
+    FiniteRange,
+    price_options,
+    slo_options,
+    with_options,
+)
 from inferwatch.errors import UsageError
 from inferwatch.live.alarms.options import AlarmOptions
-from inferwatch.metrics.requests.objectives import TARGET, parse_objectives, with_target
 from inferwatch.quantities import duration_s, rate_per_s, size_bytes
 
 MOST_SPAN_S = 86_400.0
@@ -176,22 +180,6 @@ def _options(values: dict[str, Any]) -> AlarmOptions:
 
 MOST_S = 1e8
 """Three years: a larger number is a mistake, and would overflow nanoseconds."""
-
-
-class FiniteRange(click.FloatRange):
-    """A number within bounds that is finite."""
-
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 - click's
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> float:
-        """Refuse what is not a number, or infinite."""
-        number = float(super().convert(value, param, ctx))
-        if not isfinite(number):
-            self.fail(f"{value!r} is not a usable number", param, ctx)
-        return number
 
 
 class DurationRange(FiniteRange):
@@ -405,37 +393,6 @@ _GPU_OPTIONS = [
 ]
 
 
-SLO_OPTIONS = [
-    click.option(
-        "--slo",
-        metavar="TEXT",
-        help="What each request is to hold, as 'ttft_s<1 tpot_s<50ms', and requests of "
-        "a class instead, as '...; chat: ttft_s<0.5'. Headless, the exit status is 1 "
-        "when too few of all requests did.",
-    ),
-    click.option(
-        "--slo-target",
-        type=FiniteRange(0, 1, min_open=True, max_open=True),
-        metavar="SHARE",
-        help="Share of the requests that must hold it.  [default: 0.95]",
-    ),
-]
-PRICE_OPTIONS = [
-    click.option(
-        "--gpu-hour",
-        type=FiniteRange(0, min_open=True),
-        metavar="PRICE",
-        help="What an hour of one GPU costs, or of the host where there is none: shows "
-        "what tokens cost.",
-    ),
-    click.option(
-        "--kwh",
-        type=FiniteRange(0, min_open=True),
-        metavar="PRICE",
-        help="What a kilowatt hour costs: the same, by the energy that GPUs took.",
-    ),
-    click.option("--currency", metavar="TEXT", help="Of these prices.  [default: $]"),
-]
 _PROBE_OPTIONS = [
     click.option(
         "--no-block-map",
@@ -475,75 +432,7 @@ def probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(probe=probe, **others)
 
-    return _with(_PROBE_OPTIONS, gathered)
-
-
-def slo_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gather ``--slo`` and its target into one ``slo: str | None``, checked."""
-
-    @wraps(command)
-    def gathered(
-        *, slo: str | None, slo_target: float | None, **others: object
-    ) -> object:
-        return command(slo=_objectives(slo, slo_target), **others)
-
-    return _with(SLO_OPTIONS, gathered)
-
-
-def _objectives(slo: str | None, target: float | None) -> str | None:
-    """Return the objectives in the form that is recorded.
-
-    Raises:
-        UsageError: they make no sense.
-    """
-    if slo is None:
-        if target is not None:
-            raise click.UsageError("--slo-target is the target of --slo: give both")
-        return None
-    parsed = parse_objectives(slo)
-    if target is None:
-        return str(parsed)
-    if TARGET in slo and parsed.target != target:
-        raise click.UsageError(
-            f"--slo says {TARGET}{parsed.target:g}, --slo-target {target:g}: give one"
-        )
-    return str(with_target(parsed, target))
-
-
-def price_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gather the options of prices into one ``prices: Prices | None``."""
-
-    @wraps(command)
-    def gathered(
-        *,
-        gpu_hour: float | None,
-        kwh: float | None,
-        currency: str | None,
-        **others: object,
-    ) -> object:
-        prices = prices_of(gpu_hour, kwh, currency)
-        return command(prices=prices, **others)
-
-    return _with(PRICE_OPTIONS, gathered)
-
-
-def prices_of(
-    gpu_hour: float | None, kwh: float | None, currency: str | None
-) -> Prices | None:
-    """Return the prices of the options; None if none was given.
-
-    Raises:
-        UsageError: two prices, or a currency without one.
-    """
-    if gpu_hour is not None and kwh is not None:
-        raise click.UsageError(
-            "--gpu-hour and --kwh are two ways to pay for the same: give one"
-        )
-    if gpu_hour is None and kwh is None:
-        if currency is not None:
-            raise click.UsageError("--currency is of --gpu-hour or --kwh: give one")
-        return None
-    return Prices(t_ns=0, gpu_hour=gpu_hour, kwh=kwh, currency=currency or "$")
+    return with_options(_PROBE_OPTIONS, gathered)
 
 
 def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -570,7 +459,7 @@ def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(gpus=options, **others)
 
-    return _with(_GPU_OPTIONS, gathered)
+    return with_options(_GPU_OPTIONS, gathered)
 
 
 def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -612,15 +501,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(options=options, **others)
 
-    return _with(_OPTIONS, gathered)
-
-
-def _with(
-    options: Sequence[Callable[..., Any]], command: Callable[..., Any]
-) -> Callable[..., Any]:
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return with_options(_OPTIONS, gathered)
 
 
 class SectionedCommand(click.Command):

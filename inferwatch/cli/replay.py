@@ -5,13 +5,9 @@ from pathlib import Path
 import click
 
 from collectors.contract.readings import Prices
-from inferwatch.cli.options import (
-    FiniteRange,
-    database_option,
-    price_options,
-    slo_options,
-)
+from inferwatch.cli.options import database_option
 from inferwatch.cli.say import shows_screens
+from inferwatch.cli.slo_options import FiniteRange, price_options, slo_options
 
 
 @click.command(short_help="Look at a recorded session as if it were live.")

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from inferwatch.cli.load_options import ALLOW_LOAD, FILE, PLAN, plan_options
-from inferwatch.cli.options import MOST_S, FiniteRange, SectionedCommand, name
+from inferwatch.cli.options import MOST_S, SectionedCommand, name
+from inferwatch.cli.slo_options import FiniteRange
 from inferwatch.loadgen.plan.option import Heading
 from inferwatch.quantities import duration_s
 from inferwatch.studies.tune.plan import Goal

@@ -17,7 +17,6 @@ from textual.screen import Screen
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.frame.header import Tab
 from inferwatch.ui.frame.host_question import LeavingScreen
@@ -27,7 +26,6 @@ from inferwatch.ui.hardware.screen import HardwareScreen
 from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.kit.keys import KeyCommands, KeyPalette
 from inferwatch.ui.kit.theme import DARK, LIGHT
-from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.limits.screen import LimitsScreen
 from inferwatch.ui.load.screen import LoadScreen
@@ -56,11 +54,8 @@ from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.browser import SessionsScreen
 from inferwatch.ui.start.progress import StartingScreen
-from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.terminal.terminal import TerminalApp
-from inferwatch.ui.tune.screen import TuneScreen
-from inferwatch.ui.what_if.dialog import WhatIfScreen
 
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03
@@ -204,13 +199,19 @@ class InferwatchApp(TerminalApp[None]):
         screens: dict[str, Callable[[], Screen[None]]]
         match page:
             case StartPage():
+                from inferwatch.ui.start.screen import StartScreen  # noqa: PLC0415 - few look at it
+
                 start = partial(
                     StartScreen, page.database, page.look, page.named, page.sessions
                 )
                 screens = {StartScreen.NAME: start}
             case ComparePage():
+                from inferwatch.ui.compare.screen import CompareScreen  # noqa: PLC0415 - few look at it
+
                 screens = {CompareScreen.NAME: partial(CompareScreen, page)}
             case TunePage():
+                from inferwatch.ui.tune.screen import TuneScreen  # noqa: PLC0415 - few look at it
+
                 screens = {TuneScreen.NAME: partial(TuneScreen, page)}
             case SessionPage(feed=feed, view=view, over=over):
                 made: Sequence[type[SessionScreen]] = (*WITHOUT_TAB, *SCREENS)
@@ -449,10 +450,14 @@ class InferwatchApp(TerminalApp[None]):
 
     @on(OpenWhatIf)
     def _open_what_if(self, wish: OpenWhatIf) -> None:
+        from inferwatch.ui.what_if.dialog import WhatIfScreen  # noqa: PLC0415 - few look at it
+
         self.push_screen(WhatIfScreen(self.session.feed, wish.source))
 
     @on(OpenKnobs)
     def _open_knobs(self, wish: OpenKnobs) -> None:
+        from inferwatch.ui.knobs.dialog import KnobScreen  # noqa: PLC0415 - few look at it
+
         self.push_screen(KnobScreen(self.session.feed, wish.source))
 
     def action_look_at(self, mode: str) -> None:

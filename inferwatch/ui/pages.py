@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.live.attached.nearby import LookAround, nobody
-from inferwatch.studies.compare.runs.selection import ComparisonRequest
-from inferwatch.studies.tune.progress import TuneTask
-from inferwatch.studies.tune.result.tune_result import TuneResult
 from inferwatch.ui.messages import GoTo
 from inferwatch.ui.view import ChosenSessions, View
+
+if TYPE_CHECKING:  # a session is shown without them
+    from inferwatch.studies.compare.runs.selection import ComparisonRequest
+    from inferwatch.studies.tune.progress import TuneTask
+    from inferwatch.studies.tune.result.tune_result import TuneResult
 
 
 @dataclass(eq=False)
@@ -51,7 +54,7 @@ class StartPage:
 class ComparePage:
     """Recorded sessions compared with the first."""
 
-    request: ComparisonRequest
+    request: "ComparisonRequest"
     failure: InferwatchError | None = None
 
 
@@ -59,8 +62,8 @@ class ComparePage:
 class TunePage:
     """A running or ended tune."""
 
-    task: TuneTask
-    running: asyncio.Future[TuneResult]
+    task: "TuneTask"
+    running: "asyncio.Future[TuneResult]"
     """Done once the tune has ended."""
     stop: asyncio.Event
     """Set to end the tune with its present result."""

@@ -1,6 +1,7 @@
 """Runs the app on the terminal until the user leaves or a signal ends it."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,9 @@ from inferwatch.cli.running.pages import open_page
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import OpeningPage
 from inferwatch.ui.terminal.terminal import terminal
+
+GARBAGE_EVERY = 10_000, 5, 20
+"""Thresholds of the garbage collector: at Python's own it takes 1% of a core."""
 
 
 class AppRunner:
@@ -51,6 +55,8 @@ def show_on_screen(opening: OpeningPage, duration_s: float | None = None) -> int
     """
     # Child processes must start before Textual takes the terminal's descriptors.
     resource_tracker.ensure_running()
+    gc.freeze()  # modules stay: they need not be searched for garbage
+    gc.set_threshold(*GARBAGE_EVERY)
 
     async def show() -> None:
         loop, runner = asyncio.get_running_loop(), AppRunner()

@@ -4,15 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collectors.contract.clock import SessionClock
 from inferwatch import watchdog
 from inferwatch.cli.running.recording import open_recorder
 from inferwatch.cli.running.replay_start import ReplayStart, begin_replay
-from inferwatch.cli.servers.fleet import named_servers, servers_of
-from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.attached.nearby import nearby_engines
 from inferwatch.live.engine.demo import demo_load, demo_source
 from inferwatch.live.engine.engine_session import EngineSession
@@ -24,8 +22,6 @@ from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
 from inferwatch.sample import sample_file
-from inferwatch.studies.compare.runs.selection import ComparisonRequest
-from inferwatch.studies.tune.progress import TuneTask
 from inferwatch.ui.messages import (
     GoTo,
     OpenComparison,
@@ -44,6 +40,10 @@ from inferwatch.ui.pages import (
     TunePage,
 )
 from inferwatch.ui.view import View
+
+if TYPE_CHECKING:
+    from inferwatch.studies.compare.runs.selection import ComparisonRequest
+    from inferwatch.studies.tune.progress import TuneTask
 
 
 def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
@@ -64,12 +64,16 @@ def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
         case OpenServed(engine_id=engine_id):
             return _served_page(engine_id, tell)
         case OpenComparison(database=database, sessions=sessions):
+            from inferwatch.studies.compare.runs.selection import ComparisonRequest
+
             return compare_page(ComparisonRequest(database=database, sessions=sessions))
     raise UsageError(f"nothing is opened by {wish}")
 
 
 @asynccontextmanager
 async def start_page(database: Path) -> AsyncIterator[StartPage]:
+    from inferwatch.cli.servers.fleet import named_servers
+
     yield StartPage(database, nearby_engines, named_servers())
 
 
@@ -184,6 +188,10 @@ async def _attach_page(urls: Sequence[str], tell: Tell) -> AsyncIterator[Session
     Raises:
         InferwatchError: an address is wrong, or it cannot be recorded.
     """
+    from inferwatch.cli.servers.fleet import servers_of
+    from inferwatch.cli.servers.options import ServerOptions
+    from inferwatch.live.attached.attached_session import AttachedSession
+
     servers = servers_of(ServerOptions(urls=urls))
     clock, pipeline = _recorded("attach")
     watch = AttachedSession(clock, pipeline, servers)
@@ -213,7 +221,7 @@ def _recorded(command: str) -> tuple[SessionClock, Pipeline]:
 
 
 @asynccontextmanager
-async def compare_page(request: ComparisonRequest) -> AsyncIterator[ComparePage]:
+async def compare_page(request: "ComparisonRequest") -> AsyncIterator[ComparePage]:
     """Compare sessions.
 
     Raises:
@@ -226,7 +234,7 @@ async def compare_page(request: ComparisonRequest) -> AsyncIterator[ComparePage]
 
 
 @asynccontextmanager
-async def tune_page(task: TuneTask, tell: Tell) -> AsyncIterator[TunePage]:
+async def tune_page(task: "TuneTask", tell: Tell) -> AsyncIterator[TunePage]:
     """Run a tune while people watch it; on leaving, end it with what it has.
 
     Raises:

@@ -51,7 +51,9 @@ class Cost:
         Number(
             "self",
             "Own CPU share",
-            "Share of one core that inferwatch used over the last 20 seconds.",
+            "Share of one core that the process of this program used over the last "
+            "20 seconds, all its threads together. The engine and the load generator "
+            "are processes of their own and not in it.",
             unit=Unit.SHARE,
             better=Better.LOWER,
         ),

@@ -46,6 +46,7 @@ from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.runs.sides import session_before
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, join, ruled
 from inferwatch.ui.messages import LookAgain, OpenComparison
@@ -238,7 +239,7 @@ class ReferenceControl:
 
     def show(self, snapshot: Snapshot) -> None:
         if reference := self._screen.view.reference:
-            for drawer in self._screen.query(ChangesDrawer):
+            for drawer in widgets_of(self._screen, ChangesDrawer):
                 drawer.show(snapshot, reference)
 
     async def toggle(self) -> None:

@@ -16,6 +16,7 @@ from inferwatch.formatting import UNKNOWN
 from inferwatch.metrics.findings.finding import Evidence, Finding, Knob
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.session_screen import SessionScreen
+from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -223,7 +224,7 @@ class FindingsControl:
         self._focused_before: Widget | None = None
 
     def show(self, snapshot: Snapshot) -> None:
-        for drawer in self._screen.query(FindingsDrawer):
+        for drawer in widgets_of(self._screen, FindingsDrawer):
             drawer.show(snapshot, self._screen.feed.wall_text)
 
     def toggle(self) -> None:

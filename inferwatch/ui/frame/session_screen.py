@@ -20,8 +20,10 @@ from inferwatch.metrics.number import Number
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.header import HeaderLine, Tab, shown_time_of
 from inferwatch.ui.kit.keys import HERE, KeyFooter
+from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, join, ruled
+from inferwatch.ui.terminal.compositor import SparseCompositor
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
 
@@ -252,6 +254,7 @@ class SessionScreen(Screen[None]):
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__()
+        self._compositor = SparseCompositor()
         self.feed = feed
         self.view = view
         self.tabs = tabs
@@ -283,7 +286,7 @@ class SessionScreen(Screen[None]):
         shown = shown_time_of(self.feed)
         self.query_one(HeaderLine).show(self.present, clock, self.feed.record, shown)
         self.show(message.snapshot, charts=message.charts)
-        for drawer in self.query(LogDrawer):
+        for drawer in widgets_of(self, LogDrawer):
             drawer.show(self.feed.log_tail(MOST_LINES))
 
     def show(self, now: Snapshot, *, charts: bool) -> None:

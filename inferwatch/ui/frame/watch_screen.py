@@ -33,6 +33,7 @@ from inferwatch.ui.frame.session_screen import SHORT, SessionScreen
 from inferwatch.ui.frame.time_line import TimeLine, position_of
 from inferwatch.ui.frame.welcome import Welcome, curl_lines, is_untouched
 from inferwatch.ui.kit.dialogs import ConfirmScreen
+from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Inked
 from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
 from inferwatch.ui.messages import LookAgain, LookAt, OpenKnobs, OpenRequest, OpenWhatIf
@@ -243,7 +244,7 @@ class WatchScreen(SessionScreen):
         """Set CSS classes for short and tall screens, and fit the charts."""
         self.set_class(self.is_short, "-short")
         self.set_class(self.size.height >= TALL, "-tall")
-        for stack in self.query(ChartStack):
+        for stack in widgets_of(self, ChartStack):
             stack.fit(only_one=self.is_short)
 
     def on_resize(self) -> None:
@@ -263,7 +264,7 @@ class WatchScreen(SessionScreen):
         self._show_servers(now)
         self.show_panels(now)
         if charts:
-            for stack in self.query(ChartStack):
+            for stack in widgets_of(self, ChartStack):
                 stack.show(self.charted(now))
         self._show_moment(now)
         self.reference.show(now)
@@ -294,7 +295,7 @@ class WatchScreen(SessionScreen):
         verdict = self.query_one(VerdictLine)
         missed = missed_lines(snapshot, self.feed.wall_text)
         verdict.show(snapshot.verdict, snapshot.now_ns, behind, self.WORST_KEY, missed)
-        for line in self.query(SlowLine):
+        for line in widgets_of(self, SlowLine):
             line.show(slow)
 
     def action_worst(self) -> None:
@@ -306,7 +307,7 @@ class WatchScreen(SessionScreen):
         if untouched != self.has_class("-untouched"):
             self.set_class(untouched, "-untouched")
             self.refresh_bindings()
-        for welcome in self.query(Welcome):
+        for welcome in widgets_of(self, Welcome):
             if untouched:
                 welcome.show(snapshot.endpoints[-1])
 
@@ -327,7 +328,7 @@ class WatchScreen(SessionScreen):
         advice = self.query_one(AdviceLine)
         advice.show(snapshot.advice if advised else (), short=self.is_short)
         gone = server is not None and server.answers is False
-        for panel in self.query("#body Inked").results(Inked):
+        for panel in widgets_of(self.query_one("#body"), Inked):
             panel.grey = gone
 
     def action_copy_advice(self) -> None:
@@ -365,7 +366,7 @@ class WatchScreen(SessionScreen):
             exactly = self.feed.wall_text(snapshot.now_ns, ms=True)
             when = _at_step(here, exactly, step)
         self.query_one(ReadoutLine).show(when, snapshot, index)
-        for stack in self.query(ChartStack):
+        for stack in widgets_of(self, ChartStack):
             end = here if charted.timeline is snapshot.timeline else "end"
             stack.point(charted, on_charts, cursor_ns, clock, self._end(charted, end))
 
@@ -509,7 +510,7 @@ class WatchScreen(SessionScreen):
         self.post_message(OpenKnobs(self.shown_source))
 
     def action_chart(self, by: int) -> None:
-        for stack in self.query(ChartStack):
+        for stack in widgets_of(self, ChartStack):
             stack.next(by)
 
     @on(TimeLine.SeekRequested)

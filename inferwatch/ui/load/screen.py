@@ -21,6 +21,7 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
 from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
 from inferwatch.ui.load.form import LoadForm
@@ -300,7 +301,7 @@ class LoadScreen(WatchScreen):
         super().fit_height()
         alone = self.size.width < BOTH_FROM
         self.set_class(alone, "-alone")
-        forms = self.query(LoadForm)
+        forms = widgets_of(self, LoadForm)
         for form in forms:
             form.display = not alone or self.editing or self.run_shown is None
         live = not (alone and any(form.display for form in forms))
@@ -333,7 +334,7 @@ class LoadScreen(WatchScreen):
         desk = self.desk
         if desk is not None:
             blocked = "" if desk.running else desk.unavailable or ""
-            for form in self.query(LoadForm):
+            for form in widgets_of(self, LoadForm):
                 form.follow(desk.plan, running=desk.running)
                 form.measured(self._measured(snapshot))
                 form.show(running=desk.running, blocked=blocked)

@@ -104,16 +104,20 @@ class LatencyTable(Panel):
         self, latencies: Sequence[Latency], window: Window, of: str = "latency"
     ) -> None:
         """Show the latencies of a window; ``of`` heads the column of their names."""
-        self._latencies, self._window, self._of = latencies, window, of
-        self.redraw()
+        shown = self._latencies, self._window, self._of
+        if shown != (latencies, window, of):
+            self._latencies, self._window, self._of = latencies, window, of
+            self.redraw()
 
     def hold_against(
         self, target: float | None, reference: ReferenceRows | None
     ) -> None:
         """Set the share of requests to meet objectives, and a reference to compare."""
+        held = self._target, self._reference
         self._target = DEFAULT_SHARE if target is None else target
         self._reference = reference
-        self.redraw()
+        if held != (self._target, self._reference):
+            self.redraw()
 
     @property
     def _over(self) -> str:

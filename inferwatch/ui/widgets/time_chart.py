@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Inked, LinePanel
 from inferwatch.ui.kit.renderables.plot import (
     MARGIN,
@@ -93,17 +94,11 @@ class TimeChart(Inked):
         self._lane_full = self._plan.lane_full(snapshot)
         restart_columns = map(axis.column_at, snapshot.timeline.restarts_ns)
         restarts = tuple(column for column in restart_columns if column is not None)
-        state = (columns, axis, full, limit, restarts)
-        previous = (
-            self._columns,
-            self._axis,
-            self._full,
-            self._limit,
-            self._restarts,
-        )
+        self._axis = axis  # at rest it moves on, and no cell with it
+        state = (columns, full, limit, restarts)
+        previous = (self._columns, self._full, self._limit, self._restarts)
         if state != previous or before != self._plan:
-            self._columns, self._axis, self._full, self._limit = state[:4]
-            self._restarts = restarts
+            self._columns, self._full, self._limit, self._restarts = state
             self._rows = None
             self.refresh()
 
@@ -435,7 +430,7 @@ class ChartStack(Vertical):
         )
         while len(indices) > room and indices[-1] in self._optional:
             indices.pop()
-        for index, chart in enumerate(self.query(TimeChart)):
+        for index, chart in enumerate(widgets_of(self, TimeChart)):
             chart.display = index in indices if here == every else index == here
 
     def on_resize(self) -> None:
@@ -465,7 +460,7 @@ class ChartStack(Vertical):
             self._empty_charts = self._empty_charts - with_value
             self.fit(only_one=self._only_one)
         axis = self.axis(snapshot)
-        for chart in self.query(TimeChart):
+        for chart in widgets_of(self, TimeChart):
             if chart.display:
                 chart.show(snapshot, axis)
 
@@ -482,10 +477,10 @@ class ChartStack(Vertical):
         ``clock`` is the wall time under the cursor, ``end`` the label at the end of the
         axis.
         """
-        for chart in self.query(TimeChart):
+        for chart in widgets_of(self, TimeChart):
             chart.head(snapshot, index)
             chart.mark(cursor_ns)
-        for line in self.query(TimeAxisLine):  # none while the page is being left
+        for line in widgets_of(self, TimeAxisLine):  # none while the page is being left
             line.show(self.axis(snapshot), cursor_ns, clock, end)
 
     @property
