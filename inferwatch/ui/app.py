@@ -15,8 +15,8 @@ from textual.command import Provider
 from textual.screen import Screen
 
 from inferwatch.errors import InferwatchError
-from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.feed import Feed, FeedState
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.frame.header import Tab
 from inferwatch.ui.frame.host_question import LeavingScreen
@@ -337,10 +337,17 @@ class InferwatchApp(TerminalApp[None]):
         rested, self._rests = self._rests > 0, self._rests - 1
         if self._rests < 0:
             began_s = thread_time()
-            self._look(self._current, charts=self._looks % 2 == 0 or self._rested)
+            snapshot = self._look(self._current, charts=self._draws_charts)
             took_s = thread_time() - began_s
             self._rests = int(took_s / LOOKING_SHARE / LOOK_EVERY_S)
+            if snapshot is not None and _is_at_rest(self._current.feed, snapshot):
+                self._rests = max(self._rests, 1)
         self._rested = rested
+
+    @property
+    def _draws_charts(self) -> bool:
+        """Whether charts are drawn, which every second look does."""
+        return self._looks % 2 == 0 or self._rested
 
     def _follow_state(self, session: SessionPage) -> None:
         """Show the starting screen while the engine starts, then the previous one."""
@@ -352,8 +359,8 @@ class InferwatchApp(TerminalApp[None]):
         if not is_open or starting != (self.current_mode == StartingScreen.NAME):
             self._look_at_mode(StartingScreen.NAME if starting else session.view.screen)
 
-    def _look(self, session: SessionPage, *, charts: bool) -> None:
-        """Send the visible screen a new snapshot."""
+    def _look(self, session: SessionPage, *, charts: bool) -> Snapshot | None:
+        """Send the visible screen a new snapshot, and return it."""
         screen, feed = self._session_screen, session.feed
         if screen is not None and screen.is_mounted:
             source = screen.shown_source
@@ -377,6 +384,8 @@ class InferwatchApp(TerminalApp[None]):
             if self._announcer.rings:
                 self.bell()
             self._show_what_can_be_done(session)
+            return snapshot
+        return None
 
     def _land(self, session: SessionPage) -> None:
         """Open Fleet instead of Overview at first, if a session has several servers."""
@@ -507,6 +516,14 @@ class InferwatchApp(TerminalApp[None]):
         folder.mkdir(parents=True, exist_ok=True)
         saved = Path(self.save_screenshot(path=str(folder)))
         self.notify(f"{saved.name}\nin {folder}", title="Picture saved", markup=False)
+
+
+def _is_at_rest(feed: Feed, snapshot: Snapshot) -> bool:
+    """Return whether little changes, so that half as many looks are enough."""
+    playback = feed.playback
+    if playback is not None and not playback.at_live:
+        return not playback.playing
+    return snapshot.flow.running == 0 and snapshot.flow.waiting == 0
 
 
 async def _ended(opening: OpeningPage | None) -> str | None:
