@@ -20,6 +20,7 @@ from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.widgets.help_drawer import HelpDrawer
 from inferwatch.ui.widgets.time_chart import TimeChart
+from tests.inferwatch.ui.conftest import ScriptedFeed, untouched
 
 SIZE = (120, 40)
 FRAME = {"c5c8c6", "ff5f57", "febc2e", "28c840"}
@@ -89,6 +90,23 @@ async def test_nothing_is_asked_for_or_drawn_that_is_hidden_or_did_not_change(
         await settle(pilot)
         assert hidden._columns is drawn
         assert [each for each in feed.asked if "with requests" in each]
+
+
+@pytest.mark.parametrize("rests", [False, True])
+async def test_an_engine_at_rest_is_looked_at_half_as_often(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any, rests: bool
+) -> None:
+    if rests:
+        untouched(feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        app._tick()
+        before = len(feed.asked)
+        for _ in range(10):
+            app._tick()
+        looks = len(feed.asked) - before
+
+    assert looks == 5 if rests else looks > 8
 
 
 async def test_help_explains_the_screen_and_its_keys(
