@@ -20,7 +20,7 @@ _UNESCAPED = "[\x7f-\U0010ffff]"
 
 @cache
 def _hidden() -> re.Pattern[str]:
-    """Compile the pattern once it is needed: it is slow, and ``--help`` has no use."""
+    """Compile the pattern when needed, as that is slow and ``--help`` never does."""
     return re.compile(_HIDDEN)
 
 

@@ -29,7 +29,7 @@ def main(model: Path) -> None:
     engine = boot(model)
     sizes = held(engine) | {"weights": weights(model)}
     tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong} | sizes)
-    probe.start()._engine_hooks["schedule"].before = fail
+    probe.start()._engine_hooks["schedule"].tap.queues = None  # type: ignore[attr-defined] # fails after schedule()
     tell(phase(engine, count=4, tokens=10))
 
 
@@ -101,10 +101,6 @@ class Watch:
         claimed = probe.start()._idle_cache.cached or 0
         cls.compared += cached > 0
         cls.wrong += min(claimed, len(idle)) != cached
-
-
-def fail(*_: object) -> None:
-    raise LookupError("out of order")
 
 
 def tell(what: dict[str, int]) -> None:

@@ -20,7 +20,7 @@ from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.hooks import Fuse, Given, Hook
 from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.probe.tap.idle_cache import IdleCache
-from embedded_engine.probe.tap.step_assembler import DECODE, NO_WORK, StepAssembler
+from embedded_engine.probe.tap.step_assembler import NO_WORK, ONLY_DECODE, StepAssembler
 from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.publishing.channel import Channel
 
@@ -199,6 +199,7 @@ class PrefillTracker:
 class StepHook(Hook):
     """The hook on a method that every step calls, inactive until there is a tap.
 
+    Of the callbacks only ``before`` is called, and only around ``schedule()``.
     Its wrapper also does the tap's work in a plain step, and calls by local names: with
     cold caches each further call, object and attribute costs a tenth of a microsecond
     or more.
@@ -220,7 +221,7 @@ class ScheduleHook(StepHook):
             entered = monotonic_ns()
             if before is not None:
                 try:
-                    before(scheduler, args, entered)
+                    before(scheduler, (*args, *kwargs.values()), entered)
                 except Exception as error:
                     fuse.blow(f"{original.__qualname__}: {error!r}")
                 fuse.cost_ns += monotonic_ns() - entered
@@ -237,7 +238,7 @@ class ScheduleHook(StepHook):
                         tap.eventful(scheduler, output, entered, waits)
                     else:
                         runs = len(running)
-                        begin((output, members, entered, tokens, runs, DECODE))
+                        begin((output, members, entered, tokens, runs, ONLY_DECODE))
             except Exception as error:
                 fuse.blow(f"{original.__qualname__}: {error!r}")
             fuse.cost_ns += monotonic_ns() - returned

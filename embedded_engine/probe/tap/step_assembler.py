@@ -41,7 +41,7 @@ Begun = tuple[
 running; waiting, bound_by, preempted; requests in prefill, prefill tokens, recomputed
 tokens."""
 NO_WORK = (0, 0, 0)
-DECODE = 0, BoundBy.NOTHING, (), NO_WORK
+ONLY_DECODE = 0, BoundBy.NOTHING, (), NO_WORK
 """The last part for a step of decode alone, while no request waits."""
 
 

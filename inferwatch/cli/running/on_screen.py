@@ -15,7 +15,7 @@ from inferwatch.ui.pages import OpeningPage
 from inferwatch.ui.terminal.terminal import terminal
 
 GARBAGE_EVERY = 10_000, 5, 20
-"""Thresholds of the garbage collector: at Python's own it takes 1% of a core."""
+"""Thresholds of the garbage collector: with Python's defaults it takes 1% of a core."""
 
 
 class AppRunner:

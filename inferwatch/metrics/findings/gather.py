@@ -46,7 +46,8 @@ LOSSES_NS = 600 * NS_PER_S
 TEN_S, MINUTE_S = 10, 60
 LONGER = Window.MINUTE
 SLOW = 2
-"""How much longer than any step lately one must be to look at all of the first minute.
+"""Ratio of the slowest step of a minute to that of ten seconds above which the minute's
+quantiles are computed; less than warm-up is found by.
 """
 LOOKED_AT = [
     0,

@@ -203,6 +203,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         self.request_id, self.row = event.request_id, None
         if self.ordinal is None:
             self.ordinal = event.ordinal
+        if event.external_id:
+            self.external_id = event.external_id
         if event.cached_tokens is not None:
             self.cached_tokens = event.cached_tokens
         if event.kind in {EventKind.ARRIVED, EventKind.ADDED}:
@@ -216,7 +218,6 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
 
     def _learn_asked(self, event: RequestEvent) -> None:
         """Take over what the client asked for."""
-        self.external_id = event.external_id or self.external_id
         if event.prompt_tokens is not None:
             self.prompt_tokens = event.prompt_tokens
         if event.max_tokens is not None:

@@ -15,7 +15,7 @@ from inferwatch.metrics.causes.cause import (
     SlowGroup,
     SlowRequests,
 )
-from inferwatch.metrics.causes.queue import PLACE, largest
+from inferwatch.metrics.causes.queue import largest
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Quantiles, Window
@@ -230,14 +230,13 @@ def _keep(slowest: list[Slow], slow: Slow, most: int) -> None:
 
 def _grouped(rows: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
     """Return these requests' time by cause, with the request that each delayed most."""
-    totals_ns = [sum(each) for each in zip(*(s.spent_ns for s in rows), strict=True)]
-    whole_ns = sum(totals_ns)
+    whole = _sum_of(rows)
+    whole_ns = sum(whole.spent_ns)
     firsts = [largest(slow.spent_ns) for slow in rows]
     groups = []
-    for cause, total_ns in zip(TTFT_CAUSES, totals_ns, strict=True):
-        if total_ns > 0:
-            place = PLACE[cause]
-            worst = max(rows, key=lambda slow: (slow.spent_ns[place], slow))
+    causes = zip(TTFT_CAUSES, whole.spent_ns, whole.worst, strict=True)
+    for cause, total_ns, worst in causes:
+        if total_ns > 0 and worst is not None:
             groups.append(
                 SlowGroup(
                     cause=cause,

@@ -83,7 +83,7 @@ class Bin(msgspec.Struct, array_like=True):
         for step in [step for step in steps if step.prefill_tokens]:
             prefilled = step.prefill_tokens
             self.prefill_tokens += prefilled
-            scheduled = prefilled + step.decode_tokens
+            scheduled = prefilled + step.decode_tokens or 1  # a probe may say anything
             self.prefill_ns += step.duration_ns * prefilled // scheduled
         for step, duration_ns in zip(steps, durations, strict=True):
             spent_ns = self.bound_ns.get(step.bound_by, 0)
@@ -143,6 +143,8 @@ class Bin(msgspec.Struct, array_like=True):
 
 MS = 1_000_000
 FINEST_NS = 100 * MS
+STEPS_AT_ONCE = 128
+"""Steps gathered at most before they are added to their bin."""
 SESSION_FINEST_NS = 500 * MS
 MOST_COLUMNS = 240
 BIN_NS = {
@@ -219,6 +221,8 @@ class History:
         if ended.step.end_ns // FINEST_NS != self._open_index:
             self._begin(ended.step.end_ns)
         self._ended.append(ended)
+        if len(self._ended) >= STEPS_AT_ONCE:
+            self._add_steps()
 
     def add_latency(self, metric: str, t_ns: int, value_ns: int, weight: int) -> None:
         if t_ns // FINEST_NS != self._open_index:
@@ -284,12 +288,16 @@ class History:
         self._close()
         self._open_index = t_ns // FINEST_NS
 
+    def _add_steps(self) -> None:
+        """Add the gathered steps to the open bin."""
+        ended, self._ended = self._ended, []
+        if ended:
+            self._open.add_steps(ended)
+
     def _close(self) -> None:
         if self._open_index is None:
             return
-        if self._ended:
-            self._open.add_steps(self._ended)
-            self._ended.clear()
+        self._add_steps()
         self._open.forget_members()
         t_ns = self._open_index * FINEST_NS
         for level in self._rolling.values():

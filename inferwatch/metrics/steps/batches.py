@@ -40,7 +40,8 @@ class BatchRows:
 
 def kind_of(graphs: Ints, prefill_requests: Ints) -> Ints:
     """Return graph mode and prefill as one number a step."""
-    return 2 * graphs + (prefill_requests > 0)
+    kinds: Ints = 2 * graphs + (prefill_requests != 0)
+    return kinds
 
 
 def table_of(rows: BatchRows) -> Ints:

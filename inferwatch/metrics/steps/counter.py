@@ -161,6 +161,8 @@ class StepTotals:
 
 CAUSES = tuple(BoundBy)
 ROWS_AT_ONCE = 128
+MOST_TOKENS = 1 << 61
+"""The largest number that a probe may say, and that a step's tokens may add up to."""
 SPENT_NS = {cause: f"{cause}_ns" for cause in CAUSES}
 """Counters of step time by what bound the step."""
 COUNTED = (
@@ -251,6 +253,13 @@ class StepCounter:
         """Steps not counted yet: rows of many are made at a time."""
 
     def add(self, step: EndedStep) -> None:
+        """Count a step.
+
+        Raises:
+            OverflowError: it produced more tokens than a row can hold.
+        """
+        if step.output_tokens > MOST_TOKENS:
+            raise OverflowError(f"a step with {step.output_tokens:,} output tokens")
         self._fresh.append(step)
         if len(self._fresh) >= ROWS_AT_ONCE:
             self._count()
@@ -296,14 +305,7 @@ class StepCounter:
         fresh, self._fresh = self._fresh, []
         if not fresh:
             return
-        try:
-            rows = self._rows_of(fresh)
-        except OverflowError:  # a probe may report anything; no row can hold it
-            if len(fresh) > 1:
-                for each in fresh:
-                    self._fresh = [each]
-                    self._count()
-            return
+        rows = self._rows_of(fresh)
         self._counters.rows.extend(rows)
         durations = np.array([each.step.duration_ns for each in fresh], np.int64)
         self._durations.add_many(rows[0], durations)

@@ -10,7 +10,6 @@ import sqlite3
 import zlib
 from collections.abc import Sequence
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,58 +17,29 @@ import numpy as np
 from inferwatch.metrics.series.quantiles import CellCounts, Ints, counts_of
 from inferwatch.metrics.series.samples import Block
 
-HAS_LZMA = find_spec("_lzma") is not None
-"""Some Python builds lack it; checkpoints that need it are then made anew."""
-if HAS_LZMA:
-    import lzma
-
-    LZMA_FILTERS = [
-        {"id": lzma.FILTER_LZMA2, "dict_size": 1 << 16, "lc": 0, "lp": 0, "pb": 0}
-    ]
-
 BYTES = 8
 """Bytes of an integer."""
-CHECK_BYTES = 4
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-LZMA, ZLIB = b"x", b"z"
-"""First byte of compressed data; LZMA is read only, in older checkpoints."""
-TRIMMED = b"t"
-"""First byte of columns packed without bytes that are all zero."""
 ZLIB_LEVEL = 6
 TIMED = 3
 """Rows of time, duration and weight, where the duration is often the time's step."""
 
 
 def compress(content: bytes) -> bytes:
-    """Compress with zlib, as LZMA, a tenth smaller, expands five times as slowly."""
-    return ZLIB + zlib.compress(content, ZLIB_LEVEL)
+    """Compress with zlib: LZMA is a tenth smaller, but expands five times as slowly."""
+    return zlib.compress(content, ZLIB_LEVEL)
 
 
 def decompress(packed: bytes) -> bytes:
-    """Decompress what :func:`compress` returned, now or in an older version.
+    """Decompress what :func:`compress` returned.
 
     Raises:
         ValueError: the data is corrupt.
     """
     try:
-        if packed[:1] == ZLIB:
-            return zlib.decompress(packed[1:])
-        if not HAS_LZMA or packed[:1] != LZMA:
-            raise ValueError("not compressed as we do")
-        return _expanded(packed[1:])
+        return zlib.decompress(packed)
     except zlib.error as error:
         raise ValueError(str(error)) from error
-
-
-def _expanded(packed: bytes) -> bytes:
-    try:
-        data = packed[CHECK_BYTES:]
-        content = lzma.decompress(data, lzma.FORMAT_RAW, filters=LZMA_FILTERS)
-    except lzma.LZMAError as error:
-        raise ValueError(str(error)) from error
-    if packed[:CHECK_BYTES] != zlib.crc32(content).to_bytes(CHECK_BYTES, "big"):
-        raise ValueError("not what was compressed")
-    return content
 
 
 def pack(columns: Ints) -> bytes:
@@ -83,19 +53,16 @@ def pack(columns: Ints) -> bytes:
     used = BYTES - np.argmax(found[:, ::-1], axis=1)
     kept = (planes[place, :number] for place, number in enumerate(used))
     data = used.astype(np.uint8).tobytes() + b"".join(each.tobytes() for each in kept)
-    return TRIMMED + compress(data)
+    return compress(data)
 
 
 def unpack(packed: bytes, width: int) -> Ints:
-    """Decompress columns that ``pack`` returned, now or in an older version.
+    """Decompress columns that ``pack`` returned.
 
     Raises:
         ValueError: the data is corrupt.
     """
-    if packed[:1] != TRIMMED:
-        planes = np.frombuffer(decompress(packed), np.uint8).reshape(width, BYTES, -1)
-        return _summed(_joined(planes))
-    data = np.frombuffer(decompress(packed[1:]), np.uint8)
+    data = np.frombuffer(decompress(packed), np.uint8)
     used, kept = data[:width].astype(int), data[width:]
     if (
         len(used) < width

@@ -69,9 +69,8 @@ class TimeChart(Inked):
         t_ns: int
 
     _axis: TimeAxis | None = None
-    _full: float | None = None
-    _limit: float | None = None
-    _lane_full: float | None = None
+    _scale: tuple[float | None, float | None, float | None] = (None, None, None)
+    """Upper end of the scale, limit that is drawn, upper end of the lane's scale."""
     _rows: list[list[Run]] | None = None
     _built = Size()
     _heading: Line = ()
@@ -91,14 +90,14 @@ class TimeChart(Inked):
             for series in self._plan.all_series
         ]
         full, limit = self._plan.full(snapshot), self._plan.limit(snapshot)
-        self._lane_full = self._plan.lane_full(snapshot)
         restart_columns = map(axis.column_at, snapshot.timeline.restarts_ns)
         restarts = tuple(column for column in restart_columns if column is not None)
-        self._axis = axis  # at rest it moves on, and no cell with it
-        state = (columns, full, limit, restarts)
-        previous = (self._columns, self._full, self._limit, self._restarts)
+        self._axis = axis  # it moves on even if no cell changes
+        scale = full, limit, self._plan.lane_full(snapshot)
+        state = (columns, scale, restarts)
+        previous = (self._columns, self._scale, self._restarts)
         if state != previous or before != self._plan:
-            self._columns, self._full, self._limit, self._restarts = state
+            self._columns, self._scale, self._restarts = state
             self._rows = None
             self.refresh()
 
@@ -161,11 +160,12 @@ class TimeChart(Inked):
     def _build(self, width: int, rows: int) -> list[list[Run]]:
         """Return the chart's rows from the top: labels of the y axis, and cells."""
         plan, count = self._plan, len(self._plan.series)
+        full, limit, lane_full = self._scale
         low, high = split(rows) if plan.lane is not None else (rows, 0)
         tops = plan.tops(self._columns[:count])
         trace = self._columns[-1] if plan.trace and self._columns else ()
         peak = max(_peak(tops), max(filter(None, trace), default=0))
-        top = self._full or axis_top(peak, plan.least, self._limit)
+        top = full or axis_top(peak, plan.least, limit)
         labels_by_row = ticks(top, low, plan.unit)
         textures = [series.texture for series in plan.series]
         cells = _cells(tops, top, low, textures)
@@ -173,12 +173,12 @@ class TimeChart(Inked):
         if plan.lane is not None and high:
             base = rows - high
             lane = plan.tops(self._columns[count : count + 1])
-            lane_top = self._lane_full or axis_top(_peak(lane), plan.least)
+            lane_top = lane_full or axis_top(_peak(lane), plan.least)
             above = _cells(lane, lane_top, high, [plan.lane.texture])
             cells += [cell._replace(row=base + cell.row, layer=count) for cell in above]
             if base > low:
                 labels_by_row[-1] = (low, labels_by_row[-1][1])
-                line = LIMIT if top == self._limit else DIVIDER
+                line = LIMIT if top == limit else DIVIDER
                 glyph = LINES[line]
                 cells += [
                     BlockCell(column, low, glyph, line) for column in range(len(tops))

@@ -101,7 +101,7 @@ def test_a_broken_tap_blows_the_fuse_once_and_the_step_succeeds(
 def test_a_queue_that_is_a_deque_is_counted_as_one() -> None:
     class Queue(deque[int]):
         def __len__(self) -> int:
-            return super().__len__()
+            raise AssertionError("called though the deque's own would do")
 
     first, last = Queue([1, 2]), deque([1])
 

@@ -11,7 +11,7 @@ from collectors.contract.readings import LimitChange, LiveLimits, Step
 from embedded_engine.probe import vllm_names
 from embedded_engine.probe.control.live_limits import SEQS, TOKENS
 from embedded_engine.probe.hooks import wrapped
-from embedded_engine.probe.tap.step_assembler import DECODE, StepAssembler
+from embedded_engine.probe.tap.step_assembler import ONLY_DECODE, StepAssembler
 from tests.embedded_engine.limit_bench import Bench, Scheduler, as_vllms
 
 
@@ -270,7 +270,7 @@ def test_limits_are_told_between_the_steps_before_and_after() -> None:
     turned = Bench().limits.wanted
 
     def begin(output: object, at_ns: int) -> None:
-        story.under_way.append((output, {"a": 1}, at_ns, 1, 1, DECODE))
+        story.under_way.append((output, {"a": 1}, at_ns, 1, 1, ONLY_DECODE))
 
     begin(before, 10)
     begin(after, 20)  # asynchronous: it begins before the first has ended

@@ -34,7 +34,9 @@ def begin(story: StepAssembler, members: dict[str, int], start_ns: int) -> objec
     """A step of decode begins; returns what stands for vLLM's output."""
     output = object()
     tokens, runs = sum(members.values()), len(members)
-    story.under_way.append((output, members, start_ns, tokens, runs, ordinals.DECODE))
+    story.under_way.append(
+        (output, members, start_ns, tokens, runs, ordinals.ONLY_DECODE)
+    )
     return output
 
 
