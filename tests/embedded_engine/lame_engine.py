@@ -29,7 +29,7 @@ def main(model: Path) -> None:
     engine = boot(model)
     sizes = held(engine) | {"weights": weights(model)}
     tell(phase(engine, count=24, tokens=40) | {"wrong_counts": Watch.wrong} | sizes)
-    probe.start()._engine_hooks["schedule"].tap.queues = None  # type: ignore[attr-defined] # fails after schedule()
+    probe.start()._engine_hooks["schedule"].tap.begin = fail  # type: ignore[attr-defined]
     tell(phase(engine, count=4, tokens=10))
 
 
@@ -101,6 +101,11 @@ class Watch:
         claimed = probe.start()._idle_cache.cached or 0
         cls.compared += cached > 0
         cls.wrong += min(claimed, len(idle)) != cached
+
+
+def fail(*_: object) -> None:
+    """Break after ``schedule()``, when a step is to begin."""
+    raise LookupError("out of order")
 
 
 def tell(what: dict[str, int]) -> None:
