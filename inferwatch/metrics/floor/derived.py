@@ -20,6 +20,7 @@ import msgspec
 
 from collectors.contract.readings import EngineInfo, EventKind, RequestEvent, Step
 from inferwatch.limits.step import chunk_pairs
+from inferwatch.metrics.requests.request import come_first
 
 MOST_REQUESTS = 20_000
 """Largest number of live requests followed; the end of some may never be reported."""
@@ -183,8 +184,7 @@ def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
     for ordinal in step.preempted:
         _stop_decoding(engine, rank, ordinal, before).computed = 0
     held = len(decoding)
-    # vLLM appends new members, so mostly those that decode come first, in order.
-    if list(decoding) == step.members[:held]:
+    if come_first(decoding, step.members):
         others: Sequence[int] = range(held, len(step.members))
         cached_tokens: list[int | None] = [*decoding.values(), *[None] * len(others)]
         alike = step.produced[:held].count(1) == held

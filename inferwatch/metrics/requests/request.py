@@ -48,6 +48,14 @@ def seconds(duration_ns: int | None) -> float | None:
     return None if duration_ns is None else duration_ns / NS_PER_S
 
 
+def come_first(known: Collection[int], members: list[int]) -> bool:
+    """Return whether the first members of a step are the known ones, in their order.
+
+    Mostly they are, as vLLM appends new members, and then none has to be looked up.
+    """
+    return list(known) == members[: len(known)]
+
+
 class DecodeRun:
     """Requests of a rank that got one token each in every step since they joined.
 

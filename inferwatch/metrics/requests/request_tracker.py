@@ -28,7 +28,7 @@ from inferwatch.metrics.requests.attribution import (
 )
 from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import outcome_of
-from inferwatch.metrics.requests.request import DecodeRun, Request
+from inferwatch.metrics.requests.request import DecodeRun, Request, come_first
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.slo import Limit
@@ -309,8 +309,7 @@ class RequestTracker:
         """
         looked_at = len(run.members)
         held: int | None = looked_at
-        # vLLM appends new members, so mostly those of the run come first, in order.
-        if list(run.members) != members[:held]:
+        if not come_first(run.members, members):
             held, looked_at = None, len(members)
             for ordinal in run.members.keys() - members:
                 run.members[ordinal].leave_run()
