@@ -78,6 +78,7 @@ NO_NUMBER = "the driver's counters give no number here"
 SEE_SLICES = "MIG is on: its slices tell"
 SHARED_MEMORY = "the GPU shares the host's memory"
 RESERVED_IN_USED = "the driver is too old to tell: it is part of what is used"
+WRAPS = "its counter has 32 bits: it can wrap several times a second unseen"
 NO_SLICE_PEAK = "it is not documented what a slice's share is a share of"
 SPECIAL = {
     (MEMORY.name, NOT_SUPPORTED): SHARED_MEMORY,
@@ -426,6 +427,8 @@ class NvmlGpu:
             into.setdefault(field.field, {})[field.key] = amount
         elif not field.counts:
             into[field.field] = amount if field.per == 1 else amount / field.per
+        elif result.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT:
+            self._attempts.give_up([field.name], WRAPS)  # as an H100's driver has it
         else:
             before = self._counted.get(field.name)
             self._counted[field.name] = now_ns, amount

@@ -1044,16 +1044,17 @@ static void fill_field(struct gpu *g, struct field *f) {
     case 3: number = v[V_ecc_corrected]; break;
     case 4: number = v[V_ecc_uncorrected]; break;
     case 74: number = g->capped_ns; break;
-    case 76: number = 0; break;
+    case 75: case 76: case 77: number = 0; break;
     case 82: type = 1; number = v[V_memory_temperature]; if (!g->model->hbm) f->code = NOT_SUPPORTED; break;
     case 83: number = g->energy_mj; break;
     case 138: number = g->nvlink_tx_kib; if (!g->model->hbm) f->code = NOT_SUPPORTED; break;
     case 139: number = g->nvlink_rx_kib; if (!g->model->hbm) f->code = NOT_SUPPORTED; break;
-    case 142: case 143: type = 1; number = f->id == 142 ? v[V_remapped] : 0; if (!g->model->hbm) f->code = NOT_SUPPORTED; break;
-    case 144: case 145: type = 1; if (!g->model->hbm) f->code = NOT_SUPPORTED; break;
+    case 142: case 143: number = f->id == 142 ? v[V_remapped] : 0; if (!g->model->hbm) f->code = NOT_SUPPORTED; break;
+    case 144: case 145: if (!g->model->hbm) f->code = NOT_SUPPORTED; break;
     case 185: case 186: type = 1; number = v[V_power] * 1000; break;
-    case 197: number = fmod(g->pcie_tx_bytes, 18446744073709551616.0); break;
-    case 198: number = fmod(g->pcie_rx_bytes, 18446744073709551616.0); break;
+    case 193: case 194: case 195: case 196: type = 5; number = 0; break;
+    case 197: type = 1; number = g->pcie_tx_bytes; break; /* 32 bits: it wraps */
+    case 198: type = 1; number = g->pcie_rx_bytes; break;
     default:
         if (slow && f->id == slow) number = g->thermal_ns;
         else if (slow && f->id > slow && f->id < slow + 3) number = 0;

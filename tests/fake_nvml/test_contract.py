@@ -5,6 +5,7 @@ on the interface and not on what we wish it were.
 """
 
 import ctypes
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,12 @@ from typing import Any
 import pynvml as nv
 import pytest
 
-from tests.fake_nvml import FakeNvml, in_fake_nvml, with_old_driver
+from tests.fake_nvml import HERE, FakeNvml, in_fake_nvml, with_old_driver
+from tests.gpu.test_readings import CALLS, FIELDS, outcome
 
 DRAM, SM, PCIE_RX, FP64 = 10, 2, 21, 11
+NVLINK = {"138", "139"}
+"""The H100 was alone in its machine; the fake's have links."""
 
 
 def code(call: Callable[..., object], *arguments: object) -> int:
@@ -345,3 +349,23 @@ def test_an_old_driver_lacks_functions_and_has_their_elders(fake: FakeNvml) -> N
     assert nv.nvmlDeviceGetCurrentClocksThrottleReasons(gpu) in {0, 1, 4}
     assert nv.nvmlDeviceGetMemoryInfo(gpu).used > 0
     assert ctypes.sizeof(nv.c_nvmlMemory_v2_t) == 40
+
+
+@in_fake_nvml
+def test_calls_and_fields_answer_as_an_h100_did(fake: FakeNvml) -> None:
+    """``h100.json`` is what ``tests/gpu`` kept of a real one, with driver 580.159."""
+    gpu = started(fake)
+    truth = json.loads((HERE / "h100.json").read_text(encoding="utf-8"))
+    calls = {name: outcome(call, gpu)["code"] for name, call in CALLS.items()}
+    fields = {str(number): answer_of(gpu, number) for number in FIELDS}
+
+    assert calls == {name: each["code"] for name, each in truth["calls"].items()}
+    for number, each in truth["fields"].items():
+        if number not in NVLINK:
+            assert fields[number] == (each["code"], each.get("type")), number
+
+
+def answer_of(gpu: Any, number: int) -> tuple[int, int | None]:
+    """Its code, and the type of its value if there is one."""
+    told = field(gpu, number)
+    return told.nvmlReturn, None if told.nvmlReturn else told.valueType

@@ -48,6 +48,8 @@ BOUNDED = (DECODE, MIXED, PROMPTS)
 UNBOUNDED = tuple(f"unbounded_{kind}" for kind in BOUNDED)
 """Kinds of steps that have no floor."""
 KILO, FLOP_UNIT = 1e-3, 1e-5
+LONG_AGO_NS = -(1 << 62)
+"""Before every step: those from a probe's memory precede the session's start, 0."""
 TOLERANCE = 0.01
 MOST_RATIO = 1e6
 """Ratio recorded for a step that took no time."""
@@ -78,7 +80,7 @@ class _Rank:
         self.needs: StepNeeds | None = None
         self.changes = -1
         """The value of ``Devices.changes`` when its needs were computed."""
-        self.earliest_ns = 0
+        self.earliest_ns = LONG_AGO_NS
         """Earliest moment at which its device can have finished the latest step."""
 
 
@@ -125,7 +127,7 @@ class FloorTracker:
         """Reset the timing of a lost engine, or of all; its model stays known."""
         for key, rank in self._ranks.items():
             if source in {"", key[0]}:
-                rank.earliest_ns = 0
+                rank.earliest_ns = LONG_AGO_NS
 
     def step(self, step: Step, followed: RankTraffic | None, gap_ns: int) -> int | None:
         """Return the floor of a step in nanoseconds; None where nothing bounds it."""

@@ -339,8 +339,17 @@ def test_a_counter_beyond_all_measure_is_unknown(fake: FakeNvml) -> None:
 
 
 @in_fake_nvml
+def test_a_byte_counter_of_32_bits_gives_no_rate_and_a_reason(fake: FakeNvml) -> None:
+    """At 6 GB/s it wraps more than once a second: no difference tells how often."""
+    with watched(fake, "gpus 1; model 0 a100; value 0 pcie_tx 6000") as watching:
+        watching.ticks(3)
+        assert watching.last("pcie_tx_bytes_per_s") is None
+        assert "32 bits" in watching.info().missing["pcie_tx_bytes_per_s"]
+
+
+@in_fake_nvml
 def test_a_byte_counter_that_wraps_gives_no_rate_that_once(fake: FakeNvml) -> None:
-    commands = "gpus 1; model 0 a100; value 0 pcie_tx 100"
+    commands = "gpus 1; model 0 a100; value 0 pcie_tx 100; field_type 0 197 3"
     with watched(fake, commands) as watching:
         watching.ticks(3)
         assert watching.last("pcie_tx_bytes_per_s") == pytest.approx(100 << 20, rel=0.1)

@@ -467,6 +467,14 @@ def test_steps_that_overlap_are_judged_by_when_the_device_can_be_done(
     assert limits_of(see, readings).impossible is not None
 
 
+def test_steps_before_the_session_began_are_not_impossible(see: See) -> None:
+    """What a probe remembers comes with times below zero, as seen on an H100."""
+    script = Script(start_ms=-200_000)
+    readings = [*started(), *script.prompt(0, 100), script.step({0: 1})]
+
+    assert limits_of(see, readings, window=Window.SESSION).impossible is None
+
+
 def overlapping(script: Script, ends_ns: list[int]) -> list[AnyReading]:
     """Steps that are scheduled while the one before is under way."""
     return [
