@@ -74,7 +74,8 @@ def memory_of(place: int, answers: Answers) -> WorkerMemory:
     origins: dict[str, tuple[float | None, str]] = {
         "weight_bytes": (answers.get("weight_bytes"), PARAMETERS),
         "kv_bytes": (answers.get("kv_bytes"), TENSORS),
-        "graph_bytes": (answers.get("graph_bytes"), ESTIMATE),
+        # vLLM's second model runner estimates 0 whatever it captures
+        "graph_bytes": (answers.get("graph_bytes") or None, ESTIMATE),
         "total_bytes": (answers.get("total_bytes"), "its driver"),
     }
     allowed, share = answers.get("allowed_bytes"), answers.get("utilization")

@@ -177,3 +177,8 @@ def test_a_size_of_the_kv_cache_that_was_given_heeds_no_share() -> None:
     assert memory_of(0, known).allowed_bytes == 90
     assert memory_of(0, known).total_bytes == 100
     assert memory_of(0, known | {"given_kv_bytes": 7}).allowed_bytes is None
+
+
+def test_an_estimate_of_no_graphs_is_unknown_not_0() -> None:
+    """As a vLLM 0.26 on an H100 told while it captured graphs."""
+    assert memory_of(0, {"graph_bytes": 0}).graph_bytes is None
