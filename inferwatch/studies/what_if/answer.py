@@ -53,7 +53,7 @@ def setting_change(before: SchedulerSetting, now: SchedulerSetting) -> str:
     parts = []
     for name in ("max_num_seqs", "max_num_batched_tokens", "kv_blocks"):
         old, new = getattr(before, name), getattr(now, name)
-        if old != new:
+        if old is not None and old != new:
             now_text = f"{new:,} KV blocks" if "kv" in name else f"{name} {new:,}"
             parts.append(f"{now_text} instead of {old:,}")
     if now.rate != before.rate:
