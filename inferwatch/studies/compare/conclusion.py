@@ -38,7 +38,7 @@ MOST_UNANSWERED = 0.05
 MANY_TIMES = 2.0
 """From this ratio on a change is given as a multiple."""
 MOST_FLAGS = 2
-LONG_NAME = 24
+LONG_NAME = LONGEST_VALUE = 24
 MOST_DOUBTS = 3
 DOUBTS = {
     "model": "the models differ",
@@ -266,8 +266,8 @@ def _unanswered(pair: SessionPair) -> Iterator[str]:
 
 def side_texts(pair: SessionPair) -> tuple[str, str]:
     """Both sides by the flags that differ, or by name where none or too many do."""
-    flags = engine_settings(pair)
-    if not 0 < len(flags) <= MOST_FLAGS:
+    flags = _few_flags(pair)
+    if not flags:
         return pair.a.name, pair.b.name
     a, b = (
         " and ".join(f"{flag} {values[n]}" for flag, values in flags) for n in (0, 1)
@@ -275,9 +275,16 @@ def side_texts(pair: SessionPair) -> tuple[str, str]:
     return a, b
 
 
+def _few_flags(pair: SessionPair) -> list[tuple[str, tuple[str, str]]]:
+    """The flags that differ, if both sides can be called by them: few, and short."""
+    flags = engine_settings(pair)
+    long = any(len(value) > LONGEST_VALUE for _, values in flags for value in values)
+    return [] if long or len(flags) > MOST_FLAGS else flags
+
+
 def _value(pair: SessionPair, text: str) -> str:
     """The second side of a sentence: without the flag's name, if only one differs."""
-    flags = engine_settings(pair)
+    flags = _few_flags(pair)
     return flags[0][1][1] if len(flags) == 1 else text
 
 
@@ -296,7 +303,7 @@ def short_names(sides: Iterable[ComparedSide], width: int) -> list[str]:
 
 def heads(pair: SessionPair, width: int) -> tuple[str, str]:
     """Heads of the two columns: the short name, and the value of the one flag."""
-    flags = engine_settings(pair)
+    flags = _few_flags(pair)
     values = flags[0][1] if len(flags) == 1 else (UNKNOWN, UNKNOWN)
     texts = []
     for n, each in enumerate(values):
@@ -310,10 +317,9 @@ def heads(pair: SessionPair, width: int) -> tuple[str, str]:
 
 def long_heads(pair: SessionPair) -> tuple[str, str]:
     """Heads with room for the flags' names: ``s8, max_num_seqs 4``."""
-    flags = engine_settings(pair)
-    few = flags if len(flags) <= MOST_FLAGS else []
+    flags = _few_flags(pair)
     a, b = (
-        ", ".join([name, *(f"{flag} {values[n]}" for flag, values in few)])
+        ", ".join([name, *(f"{flag} {values[n]}" for flag, values in flags)])
         for n, name in enumerate(short_names((pair.a, pair.b), LONG_NAME))
     )
     return a, b

@@ -176,6 +176,9 @@ def test_columns_are_headed_by_session_and_the_flag_that_differs(
     )
     several = pair_of(found, TRADE, a={"dtype": "half"}, b={"dtype": "float"})
 
+    config = {"compilation_config": '{"mode": 3, "cudagraph_mode": "FULL"}'}
+    wordy = pair_of(found, TRADE, a=config, b={"compilation_config": "{}"})
+    assert conclusion(wordy).startswith("s7 or s8 is a trade: with s8, ")
     assert heads(pair, 9) == heads(long, 9) == ("s7: 32", "s8: 4")
     assert heads(several, 9) == ("s7", "s8")
     assert long_heads(several)[1] == "s8, max_num_seqs 4, dtype float"
