@@ -105,7 +105,7 @@ def _scraped(line: Timeline) -> Iterator[ChartRow]:
     ]
     usage = [_area(label_of(Timeline.kv_usage), "kv", line.kv_usage)]
     ttft, itl = _means(line.ttft_mean_s), _means(line.itl_mean_s)
-    say, unit = _durations(ttft, itl)
+    say, unit = duration_axis(ttft, itl)
     yield "Throughput", "tokens/s, scrape", RATES, _tokens(line)
     yield "TTFT, mean", f"{unit}, scrape", say, ttft
     yield "ITL, mean", f"{unit}, scrape", say, itl
@@ -126,7 +126,7 @@ def _engine(line: Timeline) -> Iterator[ChartRow]:
     ttft = _means(line.ttft_mean_s, line.ttft_max_s)
     itl = _means(line.itl_mean_s, line.itl_max_s)
     step = _means(line.step_mean_s, line.step_max_s)
-    say, unit = _durations(ttft, itl, step)
+    say, unit = duration_axis(ttft, itl, step)
     yield "Throughput", "tokens/s, engine", RATES, _tokens(line)
     yield "TTFT", f"{unit}, frontend", say, ttft
     yield "ITL", f"{unit}, engine", say, itl
@@ -143,7 +143,7 @@ def _client(client: ClientColumns) -> Iterator[ChartRow]:
     yield "Throughput", "tokens/s of finished answers, client", RATES, tokens
     names = (("ttft", "TTFT"), ("itl", "ITL"))
     series = {n: _means(columns[f"{n}_mean"], columns[f"{n}_max"]) for n, _ in names}
-    say, unit = _durations(*series.values())
+    say, unit = duration_axis(*series.values())
     for name, title in names:
         if _known(columns[f"{name}_mean"]):
             yield title, f"{unit}, client", say, series[name]
@@ -177,7 +177,7 @@ def _hardware(line: Timeline) -> Iterator[ChartRow]:
         yield "Host", "share of its cores", SHARES, busy
 
 
-def _durations(*charts: Sequence[ChartSeries]) -> tuple[Say, str]:
+def duration_axis(*charts: Sequence[ChartSeries]) -> tuple[Say, str]:
     """How the axes of several charts of durations are written, and their one unit."""
     every = (each for series in charts for each in series)
     longest = [max((v or 0.0 for v in each.values), default=0.0) for each in every]

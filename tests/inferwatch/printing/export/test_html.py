@@ -23,11 +23,18 @@ from collectors.contract.readings import (
 from inferwatch.cli.main import inferwatch
 from inferwatch.formatting import format_count, format_duration, format_durations
 from inferwatch.printing.destination import Destination
+from inferwatch.printing.export.html.charts import duration_axis
 from inferwatch.printing.export.html.page import write_html
 from inferwatch.printing.export.html.page_data import Distribution
 from inferwatch.printing.export.recording import opened
 from inferwatch.printing.summary.latencies import COLUMNS
-from inferwatch.printing.svg import ChartCurve, cdf, cdf_axis
+from inferwatch.printing.svg import (
+    ChartCurve,
+    ChartSeries,
+    SvgTimeChart,
+    cdf,
+    cdf_axis,
+)
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 from tests.inferwatch.metrics.scripted_live_limits import story
 from tests.inferwatch.printing.export.conftest import Exported, Recorded
@@ -281,6 +288,28 @@ def test_charts_of_durations_share_one_unit(exported: Exported) -> None:
         units |= {each.split()[-1] for each in ticks[:2]}
         assert f'<span class="unit">{ticks[0].split()[-1]}, ' in figure
     assert len(units) == 1
+
+
+def test_axes_in_seconds_keep_the_digits_of_their_tooltips() -> None:
+    """The longest TTFT is 16 s, gaps take 8 ms: both axes are in seconds."""
+    ttft = [ChartSeries(name="mean", ink="mean", values=[0.2, 16.0])]
+    itl = [ChartSeries(name="mean", ink="mean", values=[0.0081, 0.2])]
+
+    axis, unit = duration_axis(ttft, itl)
+    figure = SvgTimeChart(
+        title="ITL",
+        unit=unit,
+        series=itl,
+        say=format_durations,
+        start_s=0,
+        column_s=1,
+        axis=axis,
+    ).html()
+
+    assert unit == "s"
+    assert [*axis([20.0, 0.25])] == ["20 s", "0.25 s"]
+    assert ">0.25 s</span>" in figure
+    assert "mean 8.10 ms</title>" in figure
 
 
 def test_both_distributions_have_one_axis(exported: Exported) -> None:

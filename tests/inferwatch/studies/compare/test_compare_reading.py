@@ -161,7 +161,7 @@ def test_what_the_load_gave_up_at_its_end_is_unended_and_no_failure(
     tmp_path: Path,
 ) -> None:
     """The engine ends such requests as aborted; their answers are cut short."""
-    cut = 5
+    cut = 40
     whole = [*TinyEngine(1).run(20)]
     ended = [e for e in whole if isinstance(e, RequestRecord)]
     given_up = {each.external_id for each in ended[-cut:]}
@@ -184,7 +184,7 @@ def test_what_the_load_gave_up_at_its_end_is_unended_and_no_failure(
 
     assert before.failed == after.failed == 0
     assert after.unended == before.unended + cut
-    assert after.output_tokens == pytest.approx(before.output_tokens, rel=0.03)
+    assert after.output_tokens == pytest.approx(before.output_tokens, rel=0.1)
 
 
 def test_time_counts_from_the_beginning_of_the_load(sessions: Path) -> None:
