@@ -4,6 +4,7 @@ It says no more than the verdicts on the metrics: what is probable is called so;
 goes the other way but cannot be told keeps it from choosing.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -209,7 +210,7 @@ def how_much(result: MetricResult) -> str:
     """
     word = "better" if result.verdict in BETTER else "worse"
     ratio = result.ratio
-    if not ratio:
+    if not ratio or math.isinf(ratio):
         before, after = (text.strip() for text in values_text(result))
         return f"{word} ({after} instead of {before})"
     times = max(ratio, 1 / ratio)
