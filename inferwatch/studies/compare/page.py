@@ -37,7 +37,7 @@ from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.charts.distributions import distributions
 from inferwatch.studies.compare.charts.over_time import over_time
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
-from inferwatch.studies.compare.conclusion import conclusion, long_heads
+from inferwatch.studies.compare.conclusion import conclusion, heads
 from inferwatch.studies.compare.fail_if import ConditionOutcome
 from inferwatch.studies.compare.printed import (
     TONES,
@@ -185,6 +185,7 @@ SHARES = (
     "line, the faster. Time is logarithmic, and the axis of shares gives room to both "
     "tails. Dots are the percentiles of the table."
 )
+HEAD = 24
 SINGLE_RUNS = " Thin lines are single runs."
 TIMES = "Seconds are counted from when the load of a session began."
 A_KV_PEAK = f"A KV peak is {A_PEAK}."
@@ -309,7 +310,7 @@ def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
 
 
 def _drawn(pair: SessionPair, groups: Sequence[RowGroup]) -> Table:
-    a, b = long_heads(pair)
+    a, b = heads(pair, HEAD)
     return Table(
         columns=[
             PrintedColumn(kind="head"),

@@ -106,7 +106,8 @@ def verdict_of(
         return f"only the present setting ({values_text(best.point)}) has a number"
     goal = goal_text(rules.goal, plan)
     if rules.goal is Goal.GOODPUT and score_text(rules.goal, best.score) == NONE:
-        return f"No setting is good: of none is {goal} above 0; loosen it or send less"
+        what = goal.removeprefix(f"{GOAL_NAMES[rules.goal]} ")
+        return f"No setting will do: hardly a request was good {what}; send less"
     text = _against_present(best, present, rules, goal)
     of = [f"at the cost of {' and '.join(costs)}"] if costs else []
     return "; ".join([text, *of, *_unsure(best, present, ranking, rules)])
