@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import product
@@ -19,11 +20,12 @@ from inferwatch.errors import UsageError
 from inferwatch.formatting import format_bytes
 from inferwatch.limits.devices import DEVICES, Device, device_named
 from inferwatch.limits.hf_config import ShapeError, UnknownFamilyError, shape_of
-from inferwatch.limits.plan import GpuSetup, Workload, plan_for
+from inferwatch.limits.plan import CapacityPlan, GpuSetup, Workload, plan_for
 from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
+from inferwatch.printing.summary.capacity import capacity_sentence
 from inferwatch.printing.summary.plan import MeasuredTimes, as_json, plan_text
-from inferwatch.printing.text import painter
+from inferwatch.printing.text import painter, wrapped_sentence
 from inferwatch.quantities import duration_s
 
 GB = 1e9
@@ -65,10 +67,13 @@ def print_plan(given: Mapping[str, Any]) -> int:
         )
         for machine, method, kv in _columns(given)
     ]
+    conclusion = capacity_sentence([*plans, *_in_fp8(config, given, plans)])
     if given["as_json"]:
-        say_json({**as_json(name, plans, measured), "stored_weight_bytes": stored})
+        facts = as_json(name, plans, measured, conclusion)
+        say_json({**facts, "stored_weight_bytes": stored})
     else:
         width = shutil.get_terminal_size((88, 24)).columns
+        say("\n".join([*wrapped_sentence(f"{conclusion}.", width=width), ""]))
         say_coloured(
             plan_text(name, plans, measured, width, painter(), given["currency"] or "$")
         )
@@ -78,6 +83,28 @@ def print_plan(given: Mapping[str, Any]) -> int:
     impossible = any(measured.beaten(each) for each in plans)
     unfit = given["fail_if_not_fit"] and not all(each.fits for each in plans)
     return 1 if impossible or unfit else 0
+
+
+FP8_FORMATS = (("fp8", "auto"), (None, "fp8"), ("fp8", "fp8"))
+"""Of the weights, and of the KV cache."""
+
+
+def _in_fp8(
+    config: Mapping[str, Any], given: Mapping[str, Any], plans: Sequence[CapacityPlan]
+) -> Iterator[CapacityPlan]:
+    """Yield what a single column in 16 bits would be in FP8, where that is possible."""
+    first = plans[0]
+    formats = (first.shape.weight_bits, first.shape.kv_bits)
+    if len(plans) > 1 or formats != (16.0, 16.0) or given["weight_bits"]:
+        return
+    most = first.max_requests
+    for method, kv in FP8_FORMATS:
+        with suppress(ShapeError):
+            shape = _shape(config, given, method, kv)
+            plan = plan_for(shape, first.machine, first.workload)
+            if plan.max_requests > most:
+                most = plan.max_requests
+                yield plan
 
 
 # The model.

@@ -131,10 +131,9 @@ def _sign(text: str, about: str = "") -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
-    """A table as HTML; without a style class it scrolls if it is too wide."""
+    """A table as HTML, in a box of its own that scrolls if it is too wide."""
     columns = table.columns
-    if not table.kind:
-        yield '<div class="wide">'
+    yield '<div class="wide">'
     yield f"<table{_class(table.kind)}>"
     if any(each.head for each in columns):
         yield f"<thead><tr>{''.join(map(_head, columns))}</tr></thead>"
@@ -150,9 +149,7 @@ def _table(table: Table) -> Iterator[str]:
                     f"{as_html(note)}</td></tr>"
                 )
         yield "</tbody>"
-    yield "</table>"
-    if not table.kind:
-        yield "</div>"
+    yield "</table></div>"
 
 
 def _head(column: PrintedColumn) -> str:

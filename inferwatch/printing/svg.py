@@ -19,6 +19,8 @@ SHORT_S = 10
 """Shorter axes show tenths of seconds."""
 HEADROOM = 1.02
 """Keeps a line along the top fully visible."""
+NEARLY = 1.05
+"""Values up to this factor above a ceiling are taken for it."""
 ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
 """Where an axis may end, times a power of ten."""
 SIDES = ("a", "b")
@@ -237,16 +239,23 @@ class SvgTimeChart:
     say: Say
     start_s: float
     column_s: float
+    axis: Say | None = None
+    """How its axis is written, if not as its tooltips are."""
+    ceiling: float | None = None
+    """Where the axis ends if no value is higher."""
 
     def html(self) -> str:
         """The chart as a figure; each column has a tooltip with its values."""
-        top = nice(self._highest() * HEADROOM)
+        highest = self._highest()
+        top = nice(highest * HEADROOM)
+        if self.ceiling is not None and highest <= self.ceiling * NEARLY:
+            top = min(top, self.ceiling)
         return Figure(
             title=self.title,
             unit=self.unit,
             shapes=[*self._shapes(top), *self._columns()],
             x_ticks=[AxisTick(i / TICKS, text) for i, text in enumerate(self._times())],
-            y_ticks=heights(top, self.say),
+            y_ticks=heights(top, self.axis or self.say),
             keys=[(each.name, each.ink) for each in self.series],
             is_tall=False,
         ).html()
@@ -331,16 +340,26 @@ class ChartCurve:
     points: Sequence[tuple[float, float]]
 
 
-def cdf(title: str, curves: Sequence[ChartCurve], say: Callable[[float], str]) -> str:
+def cdf_axis(curves: Iterable[ChartCurve]) -> tuple[float, float]:
+    """Both ends of a logarithmic axis of seconds for these curves, as powers of ten."""
+    values = [value for curve in curves for value, _ in curve.points]
+    high = math.log10(max(values))
+    low = max(math.log10(min(values)), high - MOST_DECADES)
+    return low, max(high, low + 0.3)
+
+
+def cdf(
+    title: str,
+    curves: Sequence[ChartCurve],
+    say: Callable[[float], str],
+    axis: tuple[float, float],
+) -> str:
     """A figure of cumulative distributions, over a logarithmic axis of seconds.
 
     Values too short for the axis, such as gaps between chunks that arrived at once,
     are drawn at its left end.
     """
-    values = [value for curve in curves for value, _ in curve.points]
-    high = math.log10(max(values))
-    low = max(math.log10(min(values)), high - MOST_DECADES)
-    high = max(high, low + 0.3)
+    low, high = axis
 
     def at(value: float) -> float:
         return max(math.log10(value) - low, 0.0) / (high - low)

@@ -298,10 +298,14 @@ _LOADING: tuple[Row, ...] = (
 
 
 def as_json(
-    name: str, plans: Sequence[CapacityPlan], measured: MeasuredTimes
+    name: str,
+    plans: Sequence[CapacityPlan],
+    measured: MeasuredTimes,
+    conclusion: str,
 ) -> dict[str, Any]:
     load, counted_ = plans[0].workload, plans[0].counted
     return {
+        "conclusion": conclusion,
         "model": name,
         "parameters": counted_.total,
         "active_parameters": counted_.active,

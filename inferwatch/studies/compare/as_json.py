@@ -8,6 +8,7 @@ from inferwatch.studies.compare.comparison import (
     MetricResult,
     SessionPair,
 )
+from inferwatch.studies.compare.conclusion import conclusion
 from inferwatch.studies.compare.reading.request_kinds import ChangedPart
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
 from inferwatch.studies.compare.report import not_compared, sentence, why_unpaired
@@ -74,6 +75,7 @@ def _pair(pair: SessionPair) -> Object:
         "a": pair.a.first.row.id,
         "b": pair.b.first.row.id,
         "runs": [len(pair.a.runs), len(pair.b.runs)],
+        "conclusion": conclusion(pair),
         "verdict": sentence(pair),
         "paired": pair.pairing
         and {"requests": pair.pairing.requests, "of": pair.pairing.of},

@@ -37,6 +37,7 @@ from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.charts.distributions import distributions
 from inferwatch.studies.compare.charts.over_time import over_time
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.studies.compare.conclusion import conclusion, heads
 from inferwatch.studies.compare.fail_if import ConditionOutcome
 from inferwatch.studies.compare.printed import (
     TONES,
@@ -46,6 +47,7 @@ from inferwatch.studies.compare.printed import (
     sentences,
 )
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
+from inferwatch.studies.compare.reading.configuration import plain_name
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
 from inferwatch.studies.compare.report import (
     A_PEAK,
@@ -183,6 +185,7 @@ SHARES = (
     "line, the faster. Time is logarithmic, and the axis of shares gives room to both "
     "tails. Dots are the percentiles of the table."
 )
+HEAD = 24
 SINGLE_RUNS = " Thin lines are single runs."
 TIMES = "Seconds are counted from when the load of a session began."
 A_KV_PEAK = f"A KV peak is {A_PEAK}."
@@ -219,9 +222,7 @@ def _page(comparison: Comparison) -> Iterator[Block]:
 
 
 def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
-    yield Sentence(text=f"{sentence(pair)}.", is_lead=True, tone=_tone(pair))
-    yield Sentence(text=pairing_sentence(pair), tone="pairing")
-    yield from _listed("Can they be compared?", [*_quality(pair)])
+    yield Sentence(text=f"{conclusion(pair)}.", is_lead=True, tone=_tone(pair))
     yield from _listed(
         "Conditions",
         [
@@ -229,13 +230,17 @@ def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
             for each in pair.checks
         ],
     )
-    yield from _changes(pair, comparison.rules.matters)
     runs = SINGLE_RUNS if pair.a.is_repeated or pair.b.is_repeated else ""
     yield from headed_charts(
         "Distributions", distributions(pair), f"{SHARES}{runs}", level=3
     )
     about = "From when each load began; what was not compared is shaded."
     yield from headed_charts("Over time", over_time(pair), about, level=3)
+    yield from _changes(pair, comparison.rules.matters)
+    yield from _listed("Can they be compared?", [*_quality(pair)])
+    if not pair.void:
+        yield Sentence(text=f"{sentence(pair)}.")
+    yield Sentence(text=pairing_sentence(pair), tone="pairing")
 
 
 def _tone(pair: SessionPair) -> str:
@@ -305,11 +310,12 @@ def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
 
 
 def _drawn(pair: SessionPair, groups: Sequence[RowGroup]) -> Table:
+    a, b = heads(pair, HEAD)
     return Table(
         columns=[
             PrintedColumn(kind="head"),
-            PrintedColumn(head=pair.a.name, kind="value", is_name=True),
-            PrintedColumn(head=pair.b.name, kind="value", is_name=True),
+            PrintedColumn(head=a, kind="value", is_name=True),
+            PrintedColumn(head=b, kind="value", is_name=True),
             PrintedColumn(head="change", kind="change"),
             PrintedColumn(head="95% interval", kind="span"),
             PrintedColumn(kind="drawn"),
@@ -363,7 +369,10 @@ def _page_settings(comparison: Comparison) -> Iterator[Block]:
         return
     names = [each.name for each in comparison.sessions]
     rows = [
-        [each.name, *(UNKNOWN if value is None else value for value in each.values)]
+        [
+            plain_name(each.name),
+            *(UNKNOWN if value is None else value for value in each.values),
+        ]
         for each in comparison.settings
     ]
     table = headed_table("Settings that differ", names, rows)

@@ -26,7 +26,14 @@ from inferwatch.printing.document import (
 from inferwatch.printing.markdown import document_markdown, shortened_name
 from inferwatch.printing.text import Paint, document_text, plain
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.studies.compare.conclusion import (
+    conclusion,
+    heads,
+    long_heads,
+    short_names,
+)
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
+from inferwatch.studies.compare.reading.configuration import plain_name
 from inferwatch.studies.compare.report import (
     GLYPHS,
     PROBABLE,
@@ -98,7 +105,8 @@ def sentences(texts: Iterable[str | None]) -> list[Block]:
 
 # As text.
 
-NAME, VANTAGE, VALUE, CHANGE, SPAN = 13, 9, 12, 8, 19
+SHORT_NAME = 12
+NAME, VANTAGE, VALUE, CHANGE, SPAN = 13, 9, 14, 8, 19
 MOST_NEEDS = 4
 MOST_WHYS = 3
 
@@ -106,17 +114,20 @@ MOST_WHYS = 3
 def comparison_text(
     comparison: Comparison, paint: Paint = plain, *, every_row: bool = False
 ) -> str:
-    """Verdicts, doubts, tables, settings and method, as text.
+    """The conclusions, tables, doubts, settings and method, as text.
 
     Args:
         comparison: The comparison to print.
         paint: Colours a text by its tone.
         every_row: Include inconclusive rows.
     """
-    sections: list[Iterable[Block]] = [_head(pair) for pair in comparison.pairs]
+    sections: list[Iterable[Block]] = [
+        [Sentence(text=f"{conclusion(pair)}.")] for pair in comparison.pairs
+    ]
     for pair in comparison.pairs:
         sections.append(_table(comparison, pair, every_row=every_row))
         sections.append(sentences([peak_text(pair), not_compared(comparison)]))
+    sections += map(_about, comparison.pairs)
     sections += [
         _settings(comparison),
         sentences(_checks(comparison)),
@@ -126,8 +137,10 @@ def comparison_text(
     return document_text(sections, paint=paint)
 
 
-def _head(pair: SessionPair) -> Iterator[Block]:
-    yield Sentence(text=f"{sentence(pair)}.")
+def _about(pair: SessionPair) -> Iterator[Block]:
+    """How many rows changed which way, and how well the two can be compared."""
+    if not pair.void:  # which the conclusion says
+        yield Sentence(text=f"{sentence(pair)}.")
     yield Sentence(text=f"{'; '.join(_about_pairs(pair))}.")
     yield _doubts(pair)
     yield from sentences(f"{each}." for each in _checked(pair))
@@ -138,14 +151,15 @@ def _table(
 ) -> Iterator[Block]:
     if comparison.pairs[1:]:
         yield Sentence(text=f"{pair.b.name} against {pair.a.name}")
+    a, b = heads(pair, VALUE - 1)
     by_verdict = in_order(pair)
     folded = not every_row and len(by_verdict) > 1
     yield Table(
         columns=[
             PrintedColumn(is_left=True, width=NAME),
             PrintedColumn(is_left=True, width=VANTAGE),
-            PrintedColumn(head=pair.a.name, width=VALUE, is_name=True),
-            PrintedColumn(head=pair.b.name, width=VALUE, is_name=True),
+            PrintedColumn(head=a, width=VALUE, is_name=True),
+            PrintedColumn(head=b, width=VALUE, is_name=True),
             PrintedColumn(head="change", width=CHANGE),
             PrintedColumn(head="95% interval", width=SPAN),
         ],
@@ -251,7 +265,21 @@ def _settings(comparison: Comparison) -> Iterator[Block]:
     yield Sentence(
         text="Settings that differ:" if differ else "No recorded setting differs."
     )
-    yield FactList(pairs=[(e.name, ", ".join(by_side(comparison, e))) for e in differ])
+    names = short_names(comparison.sides, SHORT_NAME)
+    yield FactList(
+        pairs=[
+            (
+                plain_name(each.name),
+                " · ".join(
+                    f"{name} {value}"
+                    for name, value in zip(
+                        names, by_side(comparison, each), strict=True
+                    )
+                ),
+            )
+            for each in differ
+        ]
+    )
 
 
 def _checks(comparison: Comparison) -> Iterator[str]:
@@ -301,16 +329,22 @@ def _list(texts: Iterable[str]) -> Items:
 
 
 def _shown(comparison: Comparison, pair: SessionPair) -> Iterator[Block]:
-    """The verdict, conditions, doubts, and the rows that show a change."""
-    yield Sentence(text=f"{sentence(pair)}.", is_lead=True)
+    """The conclusion, conditions, the rows that show a change, then all doubts."""
+    yield Sentence(text=f"{conclusion(pair)}.", is_lead=True)
     yield Items(items=[Item(text=check_text(e), alarm="FAILED") for e in pair.checks])
-    items = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
-    yield Items(items=[*items, *_list(_checked(pair)).items])
     by_verdict = in_order(pair)
     changes = [each for v in (*SHOWN, *PROBABLE) for each in by_verdict.get(v, [])]
     if changes:
         yield _results(pair, changes)
         yield _list(_places(pair))
+    items = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
+    yield Items(
+        items=[
+            *([] if pair.void else _list([f"{sentence(pair)}."]).items),
+            *items,
+            *_list(_checked(pair)).items,
+        ]
+    )
     probable = next((v for v in PROBABLE if v in by_verdict), None)
     if probable:
         why = meaning(probable, comparison.rules.matters)
@@ -326,12 +360,13 @@ def _places(pair: SessionPair) -> Iterator[str]:
 
 
 def _results(pair: SessionPair, results: Results) -> Table:
+    a, b = long_heads(pair)
     return Table(
         columns=[
             PrintedColumn(head="metric", is_left=True),
             PrintedColumn(head="seen by", is_left=True),
-            PrintedColumn(head=pair.a.name),
-            PrintedColumn(head=pair.b.name),
+            PrintedColumn(head=a),
+            PrintedColumn(head=b),
             PrintedColumn(head="change"),
             PrintedColumn(head="95% interval"),
             PrintedColumn(head="verdict", is_left=True),
@@ -364,7 +399,8 @@ def _settings_table(comparison: Comparison) -> Iterator[Block]:
     names = ["setting that differs", *(each.name for each in comparison.sides)]
     settings = comparison.settings[:MOST_SETTINGS]
     rows = [
-        PrintedRow(cells=[each.name, *by_side(comparison, each)]) for each in settings
+        PrintedRow(cells=[plain_name(each.name), *by_side(comparison, each)])
+        for each in settings
     ]
     yield Table(
         columns=[PrintedColumn(head=name, is_left=True) for name in names],

@@ -17,6 +17,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.number import Unit
+from inferwatch.studies.compare.checks.every import engine_differences
 from inferwatch.studies.compare.comparison import (
     Comparison,
     ConditionCheck,
@@ -29,8 +30,12 @@ from inferwatch.studies.compare.reading.configuration import (
     LOAD,
     DifferingSetting,
     differing,
+    plain_name,
 )
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 from inferwatch.studies.compare.runs.matching import NO_PLAN_KNOWN, OTHER_REQUESTS
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.statistics.significance import Interval
@@ -63,6 +68,8 @@ MOST_NAMED = 3
 NONE_AT_ALL = 0.001
 """Below this p-value, which of two is smaller means nothing."""
 ENERGY = "joules_per_token"
+ENGINES = "engines"
+"""How many there were, which no flag says."""
 MORE = "+N req: about that many more requests in each session would settle it."
 A_PEAK = "one observation, so not judged"
 
@@ -290,13 +297,30 @@ def _again(run: SessionNumbers) -> str:
     return f"; {again} sends the same requests, and pairs tell more"
 
 
+def engine_settings(pair: SessionPair) -> list[tuple[str, tuple[str, str]]]:
+    """The engine's settings that differ, by plain name, with both sides' values.
+
+    Those that are known of one side alone say nothing.
+    """
+    found = []
+    for each in engine_differences(pair.a, pair.b):
+        a, b = _by_side((pair.a, pair.b), each)
+        if UNKNOWN not in {a, b} and each.name != ENGINES:
+            found.append((plain_name(each.name), (a, b)))
+    return found
+
+
 def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
     """The setting's value on each side; all values if runs of a side differ."""
-    values = iter(setting.values)
-    sides = [[next(values) for _ in side.runs] for side in comparison.sides]
+    return _by_side(comparison.sides, setting)
+
+
+def _by_side(sides: Sequence[ComparedSide], setting: DifferingSetting) -> list[str]:
+    left = iter(setting.values)
+    of_sides = [[next(left) for _ in side.runs] for side in sides]
     return [
         " or ".join(dict.fromkeys(UNKNOWN if v is None else v for v in of_side))
-        for of_side in sides
+        for of_side in of_sides
     ]
 
 

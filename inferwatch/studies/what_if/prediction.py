@@ -5,6 +5,7 @@ is the error that is shown with every prediction. A number whose self-check diff
 much is not predicted, nor is one that depends on steps unlike any recorded ones.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from inferwatch.studies.what_if.outcome import (
     simulated_outcome,
 )
 from inferwatch.studies.what_if.past_requests import PastRequest
+from inferwatch.studies.what_if.reach import REACH, StepReach
 from inferwatch.studies.what_if.recorded import RecordedLoop, RecordedRun
 from inferwatch.studies.what_if.recorded_steps import RecordedSteps
 from inferwatch.studies.what_if.scheduler import (
@@ -53,8 +55,6 @@ LONG_GAP_NS = 3_000_000
 """A gap between steps longer than expected by this much counts as a pause."""
 NEAR_NS = 20_000_000
 """A pause that ended up to this long ago still delays the step that starts now."""
-REACH = 1.25
-"""How far beyond the largest batch seen, as a factor, step costs are extrapolated."""
 
 
 class StepDeviations:
@@ -114,20 +114,26 @@ class ReplayedStepDurations:
     """How long simulated steps take, with the deviations of a recorded run."""
 
     def __init__(
-        self, cost: StepCost, variation: MachineVariation, start_ns: int, rate: float
+        self,
+        reach: StepReach,
+        variation: MachineVariation,
+        start_ns: int,
+        rate: float,
+        side: int = 0,
     ) -> None:
-        """``start_ns`` is the simulated time at which the deviations begin."""
-        self._cost, self._variation = cost, variation
+        """``start_ns`` is the simulated time at which the deviations begin.
+
+        ``side`` is 1 if all steps take LONGER, and those drawn on as long as they
+        might; -1 for the opposite.
+        """
+        self._cost, self._reach, self._variation = reach.cost, reach, variation
         self._start_ns, self._rate = start_ns, rate
-        self.longer = 1.0
-        """A factor by which all steps take longer."""
+        self._side, self._longer = side, LONGER**side
         self._next: dict[tuple[bool, int], int] = {}
         self.beyond_ns = 0
-        """Time spent in steps with many more requests or prompt tokens than any
-        recorded step.
-        """
-        self._most_members = int(cost.most_members * REACH)
-        self._most_tokens = int(cost.most_prefill_tokens * REACH)
+        """Time spent in steps too large to say what they cost."""
+        self.drawn_on_ns = 0
+        """Time spent in steps larger than any recorded step."""
         self._past = 0
         """The number of pauses so far, including those of earlier repetitions."""
 
@@ -143,13 +149,17 @@ class ReplayedStepDurations:
         turn = self._next.get((prefills, window), 0)
         self._next[prefills, window] = turn + 1
         like = low + turn % (high - low)
-        took = cost.expected_ns(load) * deviations.ratios[like] * self.longer
+        expected = cost.expected_ns(load)
+        if is_drawn_on := self._reach.is_drawn_on(load):
+            expected = self._reach.expected_ns(load, self._side)
+        took = expected * deviations.ratios[like] * self._longer
         members = load.decoding + load.prefilling
         gap = max(cost.gap_ns(members) + deviations.gaps_ns[like], 0.0)
         end_ns = moment_ns + int((took + gap) * self._rate)
         took_ns = max(int(took) + self._pause_ns(moment_ns, end_ns), 1)
-        if members > self._most_members or load.prefill_tokens > self._most_tokens:
-            self.beyond_ns += took_ns
+        if is_drawn_on:
+            self.drawn_on_ns += took_ns
+            self.beyond_ns += took_ns * self._reach.is_beyond(load)
         return took_ns, int(gap)
 
     def _pause_ns(self, start_ns: int, end_ns: int) -> int:
@@ -297,7 +307,7 @@ LONGER = 1.1
 """
 FEWEST_REQUESTS = 20
 MOST_BEYOND = 0.01
-"""Largest share of simulated time in steps larger than any recorded step."""
+"""Largest share of simulated time in steps too large to say what they cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,8 +337,16 @@ class Prediction:
     cannot: str | None = None
     """The reason, in words."""
     unsure: dict[str, float] = field(default_factory=dict)
-    """Numbers that change too much if steps take LONGER: by ``ttft_s p99``, the
-    relative change.
+    """Numbers that change too much with the duration of steps: by ``ttft_s p99``, the
+    relative change if they take LONGER, and those drawn on as long as they might.
+    """
+    low: Outcome | None = None
+    """The outcome if steps are as short as they might be, where a number is unsure."""
+    high: Outcome | None = None
+    """The same if they are as long as they might be."""
+    drawn_on: float | None = None
+    """The assumed error of steps with twice as many requests or prompt tokens as any
+    that was seen; None if hardly any such step was needed.
     """
     notes: tuple[str, ...] = ()
     waiting_at_end: int = 0
@@ -424,25 +442,27 @@ class _Simulator:
 
     def __init__(self, run: RecordedRun, cost: StepCost, progress: Progress) -> None:
         self.run, self.cost, self._progress = run, cost, progress
+        self.reach = StepReach.of(cost, run.steps)
         self._steps = 0
 
     def simulate(
         self,
         setting: SchedulerSetting,
         variation: MachineVariation,
-        longer: float = 1.0,
-    ) -> tuple[SimulationResult, int]:
-        """The result, and the time it spent in steps larger than any recorded one."""
+        side: int = 0,
+    ) -> tuple[SimulationResult, ReplayedStepDurations]:
+        """The result, and the durations of steps it is of."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
         start_ns = int(self.run.steps.start_ns.min())
-        costs = ReplayedStepDurations(self.cost, variation, start_ns, setting.rate)
-        costs.longer = longer
+        costs = ReplayedStepDurations(
+            self.reach, variation, start_ns, setting.rate, side
+        )
         scheduler = Scheduler(setting, costs, arrivals)
         before = self._steps
         for steps in scheduler.go_on(arrivals.start_ns):
             self._progress(before + steps)
         self._steps += scheduler.result.steps
-        return scheduler.result, costs.beyond_ns
+        return scheduler.result, costs
 
 
 def _figures(measured: Outcome, as_was: Outcome) -> list[QuantileCheck]:
@@ -490,8 +510,8 @@ def _predict(
     cannot = _refused(run, change)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
-    result, beyond_ns = simulator.simulate(setting, variation)
-    cannot = _why_beyond(result, beyond_ns, cost)
+    result, costs = simulator.simulate(setting, variation)
+    cannot = _why_beyond(result, costs.beyond_ns, cost)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
     if result.too_big:
@@ -502,15 +522,34 @@ def _predict(
             f"{counted(setting.kv_blocks, 'block')} of {setting.block_tokens} tokens",
         )
     outcome = simulated_outcome(run, result, setting.kv_blocks)
-    slower_result, _ = simulator.simulate(setting, variation, LONGER)
-    slower = simulated_outcome(run, slower_result, setting.kv_blocks)
+    drawn_on = costs.drawn_on_ns > MOST_BEYOND * result.busy_ns
+
+    def at_the_end(side: int) -> Outcome:
+        other, _ = simulator.simulate(setting, variation, side)
+        return simulated_outcome(run, other, setting.kv_blocks)
+
+    high, low = at_the_end(1), None
+    unsure = _sensitive(outcome, high, cost)
+    if drawn_on or unsure:
+        low = at_the_end(-1)
+    if drawn_on:
+        unsure = {f"{e.metric} {e.percent}": e.error for e in _figures(outcome, high)}
     return Prediction(
         setting=setting,
         outcome=outcome,
-        unsure=_sensitive(outcome, slower, cost),
+        unsure=unsure,
+        low=low,
+        high=high if low is not None else None,
+        drawn_on=_draw_error(simulator.reach, result) if drawn_on else None,
         notes=tuple(_doubts(run, setting)),
         waiting_at_end=_waiting_at_end(result),
     )
+
+
+def _draw_error(reach: StepReach, result: SimulationResult) -> float:
+    """The error of the steps that were drawn on, in the direction that was needed."""
+    more_requests = result.most_members > reach.cost.most_members
+    return reach.batch_error if more_requests else reach.prefill_error
 
 
 def _sensitive(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
@@ -546,14 +585,20 @@ def _why_beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str
     """
     if beyond_ns <= MOST_BEYOND * result.busy_ns:
         return None
-    if result.most_members > cost.most_members:
+    seqs, tokens = int(cost.most_members * REACH), int(cost.most_prefill_tokens * REACH)
+    if result.most_members > seqs:
+        half = math.ceil(result.most_members / REACH)
         return (
             f"no step with more than {counted(cost.most_members, 'request')} was seen, "
-            f"and it would take steps with {result.most_members:,}"
+            f"and it would take steps with {result.most_members:,}; up to {seqs:,} can "
+            f"be drawn on: record this load under max_num_seqs {half:,} or more"
         )
+    half = math.ceil(result.most_prefill_tokens / REACH)
     return (
         f"no step with more than {cost.most_prefill_tokens:,} prompt tokens was seen, "
-        f"and it would take steps with {result.most_prefill_tokens:,}"
+        f"and it would take steps with {result.most_prefill_tokens:,}; up to "
+        f"{tokens:,} can be drawn on: record this load under max_num_batched_tokens "
+        f"{half:,} or more"
     )
 
 

@@ -1,7 +1,7 @@
 """The recorded steps of one engine as columns, with the context of each member."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -32,6 +32,21 @@ class RecordedSteps:
     ended: Bools
     """Whether it was the last step of any request."""
     flat: "FlatMembers"
+
+    def where(self, mask: Bools) -> "RecordedSteps":
+        """Some of the steps, to learn their cost; ``flat`` remains that of all."""
+        return replace(
+            self,
+            start_ns=self.start_ns[mask],
+            end_ns=self.end_ns[mask],
+            took_ns=self.took_ns[mask],
+            gap_ns=self.gap_ns[mask],
+            members=self.members[mask],
+            prefill_tokens=self.prefill_tokens[mask],
+            context=self.context[mask],
+            pairs=self.pairs[mask],
+            ended=self.ended[mask],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,6 +20,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.printing.document import Code, Sentence
 from inferwatch.printing.text import document_text, grid
+from inferwatch.studies.what_if.answer import answers, between
 from inferwatch.studies.what_if.outcome import LATENCIES, Outcome
 from inferwatch.studies.what_if.prediction import LONGER, MOST_ERROR, Prediction, WhatIf
 from inferwatch.studies.what_if.setting import SchedulerSetting
@@ -86,7 +87,16 @@ def rows(result: WhatIf) -> Iterator[TableRow]:
     if result.setting.kv_blocks is not None:
         yield _plain("KV peak", result, lambda o: format_count(o.kv_peak_blocks))
     yield _plain("preemptions", result, lambda o: format_count(o.preemptions))
-    yield _plain("binds", result, _bind_text)
+    yield TableRow(
+        name="binds",
+        measured=_bind_text(result.measured),
+        as_was=_bind_text(result.simulated),
+        error="",
+        predicted=tuple(
+            NOT_TOLD if each.outcome is None else _bind_text(each.outcome)
+            for each in result.predictions
+        ),
+    )
 
 
 def _latency_rows(result: WhatIf, metric: str) -> Iterator[TableRow]:
@@ -118,9 +128,12 @@ def _cell(outcome: Outcome, metric: str, percent: str, unit: TimeUnit) -> str:
 def _predicted(
     each: Prediction, metric: str, percent: str, unit: TimeUnit, *, untold: bool
 ) -> str:
-    if each.outcome is None or untold or f"{metric} {percent}" in each.unsure:
+    if each.outcome is None or untold:
         return NOT_TOLD
-    return _cell(each.outcome, metric, percent, unit)
+    if f"{metric} {percent}" not in each.unsure or not (each.low and each.high):
+        return _cell(each.outcome, metric, percent, unit)
+    ends = [_cell(end, metric, percent, unit) for end in (each.low, each.high)]
+    return between(*ends)
 
 
 def _error_text(result: WhatIf, metric: str, percent: str) -> str:
@@ -137,11 +150,23 @@ def _plain(name: str, result: WhatIf, text: Any) -> TableRow:  # noqa: ANN401 - 
         measured=text(result.measured).strip(),
         as_was=text(result.simulated).strip(),
         error="",
-        predicted=tuple(
-            NOT_TOLD if each.outcome is None else text(each.outcome).strip()
-            for each in result.predictions
-        ),
+        predicted=tuple(_plain_cell(each, text) for each in result.predictions),
     )
+
+
+def _plain_cell(each: Prediction, text: Any) -> str:  # noqa: ANN401 - of an outcome
+    if each.outcome is None:
+        return NOT_TOLD
+    if each.drawn_on is None or each.low is None or each.high is None:
+        return str(text(each.outcome)).strip()
+    ends = [text(end).strip() for end in (each.low, each.high)]
+    return between(*sorted(ends, key=_number))
+
+
+def _number(text: str) -> tuple[float, str]:
+    """Sort key: what the text says as a number, if it is one."""
+    plain = text.replace(",", "")
+    return (float(plain) if plain.replace(".", "", 1).isdecimal() else 0.0), text
 
 
 def _bind_text(outcome: Outcome) -> str:
@@ -171,12 +196,18 @@ def sentences(result: WhatIf) -> Iterator[str]:
 def _about(each: Prediction) -> Iterator[str]:
     if each.cannot is not None:
         yield f"cannot say: {each.cannot}"
-    if each.unsure:
-        most = max(each.unsure.values(), key=abs)
-        names = ", ".join(map(_named, each.unsure))
+    if each.drawn_on is not None:
         yield (
-            f"cannot say {names}: steps that take {LONGER - 1:.0%} longer would change "
-            f"that by up to {most:+.0%}, and no machine is the same twice"
+            "it takes larger steps than any that was seen, so what these cost is drawn "
+            f"on, and may be off by {each.drawn_on:.0%} at twice the size; recording "
+            "this load under this setting would tell"
+        )
+    if each.unsure:
+        drawn = ", drawn-on ones as far off as they may be" if each.drawn_on else ""
+        yield (
+            "numbers with two ends hang on how long steps take: these are of steps "
+            f"{LONGER - 1:.0%} shorter and longer{drawn}, as no machine is the same "
+            "twice"
         )
     if each.waiting_at_end > GROWN:
         yield (
@@ -205,13 +236,15 @@ def text(result: WhatIf, session_id: str) -> str:
     lead = f"{session_id}: {requests} under {setting_text(result.setting)}"
     table = Code(text="\n".join(grid([head, *body])))
     notes = (Sentence(text=each, hangs=False) for each in sentences(result))
-    return document_text([[Sentence(text=lead, hangs=False)], [table], notes])
+    said = [Sentence(text=f"{each}.") for each in answers(result)]
+    return document_text([said, [Sentence(text=lead, hangs=False), table], notes])
 
 
 def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
     """The predictions for JSON; times in seconds, shares from 0 to 1."""
     return {
         "session_id": session_id,
+        "conclusions": list(answers(result)),
         "setting": msgspec.to_builtins(result.setting),
         "measured": _outcome_json(result.measured),
         "simulated_as_it_was": _outcome_json(result.simulated),
@@ -234,9 +267,10 @@ def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
             {
                 "changed": head,
                 "setting": msgspec.to_builtins(each.setting),
-                "outcome": None
-                if each.outcome is None
-                else _outcome_json(each.outcome),
+                "outcome": _known_json(each.outcome),
+                "low": _known_json(each.low),
+                "high": _known_json(each.high),
+                "drawn_on_error": each.drawn_on,
                 "cannot": each.cannot,
                 "not_predicted": each.unsure,
                 "notes": list(each.notes),
@@ -245,6 +279,10 @@ def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
             for head, each in zip(heads(result), result.predictions, strict=True)
         ],
     }
+
+
+def _known_json(outcome: Outcome | None) -> dict[str, Any] | None:
+    return None if outcome is None else _outcome_json(outcome)
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from inferwatch.metrics.requests.latencies import E2EL, ITL, QUEUE, TPOT, TTFT
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.studies.compare.comparison import Comparison, SessionPair
+from inferwatch.studies.compare.conclusion import conclusion, short_names
 from inferwatch.studies.compare.quality import Quality, doubts
 from inferwatch.studies.compare.reading.span import SpanChoice
 from inferwatch.studies.compare.report import (
@@ -29,7 +30,6 @@ from inferwatch.studies.compare.report import (
     PROBABLE,
     in_order,
     pairing_sentence,
-    sentence,
 )
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.runs.sides import PARTS, grouped
@@ -53,6 +53,7 @@ from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
 
 PANES = ("metrics", "charts", "quality", "set-up")
+TITLE_NAME = 16
 NARROWEST = 10
 """Least width of a text; narrower ones are cut."""
 
@@ -86,7 +87,7 @@ class CompareHead(Panel):
     def show(self, comparison: Comparison, place: int) -> None:
         self._comparison, self._place = comparison, place
         pair = comparison.pairs[place]
-        self._names = pair.a.name, pair.b.name
+        self._names = tuple(short_names((pair.a, pair.b), TITLE_NAME))
         self._busy = self._failed = ""
         self._take_room()
         self.redraw()
@@ -154,7 +155,7 @@ class CompareHead(Panel):
 def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
     """Yield lines on a pair: its verdict, how it was paired, and its quality checks."""
     glyph, ink = QUALITY_LOOKS[Quality.VOID] if pair.void else _look(pair)
-    yield from _marked(f" {glyph} ", ink, f"{sentence(pair)}.", "", width)
+    yield from _marked(f" {glyph} ", ink, f"{conclusion(pair)}.", "", width)
     if pair.void:
         return
     mark = "∥" if pair.pairing is not None else "×" if pair.is_repeated else " "

@@ -11,7 +11,10 @@ from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.studies.compare.conclusion import heads, short_names
 from inferwatch.studies.compare.quality import Quality, doubts
+from inferwatch.studies.compare.reading.configuration import plain_name
+from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.report import (
     GLYPHS,
     MORE,
@@ -169,15 +172,15 @@ class CompareSetup(ReadingList):
 
 def _settings(comparison: Comparison, width: int) -> Iterator[Line]:
     yield ruled((TextRun("settings that differ", "strong"),), (), width)
-    names = [each.name for each in comparison.sessions]
-    size = max((width - NAME - 1) // len(names), 6)
+    size = max((width - NAME - 1) // len(comparison.sessions), 6)
+    names = short_names(map(ComparedSide.of, comparison.sessions), size - 1)
     if comparison.settings:
         heads = [cells(name, size, "accent") for name in names]
         yield (cells(" setting", NAME, "muted"), *heads)
     for setting in comparison.settings:
         values = [UNKNOWN if each is None else each for each in setting.values]
         yield (
-            cells(f" {setting.name}", NAME),
+            cells(f" {plain_name(setting.name)}", NAME),
             *(cells(value, size) for value in values),
         )
     if not comparison.settings:
@@ -243,14 +246,14 @@ def _needs(result: MetricResult) -> int:
 
 
 FOLD_GLYPHS = {False: "▸", True: "▾"}
-OTHER_LOAD = ", other load"
 UNIT = " req"
-"""Unit of what would settle a metric; left out without room, as is the other load: head
-and detail have both."""
+"""Unit of what would settle a metric; left out without room: the detail has it."""
+VALUE = 10
 
 
 def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
-    """Return the columns; values are headed by the names of the sides."""
+    """Return the columns; values are headed by the sides and the flag that differs."""
+    a, b = heads(pair, VALUE)
 
     def verdict(row: CompareRow, width: int) -> Line:
         return () if isinstance(row, FoldedRows) else _verdict(row, width, pair)
@@ -259,16 +262,16 @@ def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
         TableColumn("metric", " metric", 17, _of(lambda row: f" {whose(row)}")),
         TableColumn(
             "before",
-            f" {pair.a.name}",
-            9,
+            f" {a}",
+            VALUE + 1,
             _of(lambda row: values_text(row)[0]),
             right=True,
             ink="accent",
         ),
         TableColumn(
             "after",
-            f" {pair.b.name}",
-            9,
+            f" {b}",
+            VALUE + 1,
             _of(lambda row: values_text(row)[1]),
             right=True,
             ink="accent",
@@ -298,10 +301,8 @@ def _of(
 
 def _verdict(row: MetricResult, width: int, pair: SessionPair) -> Line:
     text = f"{GLYPHS[row.verdict]} {verdict_text(row)}"
-    if row.verdict in SAYS_SOMETHING and at_another_load(pair):
-        text += OTHER_LOAD
     if len(text) >= width:
-        text = text.removesuffix(UNIT).removesuffix(OTHER_LOAD)
+        text = text.removesuffix(UNIT)
     return (cells(f" {text}", width, verdict_ink(row.verdict, pair)),)
 
 

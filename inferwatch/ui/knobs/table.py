@@ -12,6 +12,7 @@ from inferwatch.formatting import (
     format_rate,
     shared_unit,
 )
+from inferwatch.studies.what_if.answer import answers
 from inferwatch.studies.what_if.prediction import WhatIf
 from inferwatch.studies.what_if.table import NAMES, NOT_TOLD, rows, sentences
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, ruled
@@ -38,11 +39,16 @@ def text_lines(title: str, text: str, width: int) -> list[Line]:
 
 
 def prediction_lines(title: str, prediction: WhatIf, width: int) -> list[Line]:
-    """Return a table of the last minutes: measured, predicted, error of the model."""
+    """Return the answer, and the last minutes: measured, predicted, the error."""
     table = [["", "measured", "predicted", "error of the model"]]
     metrics = [r for r in rows(prediction) if r.name.split(",")[0] in PREDICTED]
     table += [[r.name, r.measured, r.predicted[0], r.error] for r in metrics]
-    lines = [_head(title, width), *_columns(table, ("muted", "strong", "muted"))]
+    said = (f"{each}." for each in answers(prediction))
+    lines = [
+        _head(title, width),
+        *((TextRun(row, "strong"),) for each in said for row in wrap(each, width)),
+        *_columns(table, ("muted", "strong", "muted")),
+    ]
     every = list(sentences(prediction))
     doubts = [each for each in every if "cannot say" in each or "Less sure" in each]
     return [

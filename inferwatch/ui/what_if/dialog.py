@@ -19,6 +19,7 @@ from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.studies.what_if.answer import answers
 from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
@@ -122,9 +123,12 @@ def _note_lines(note: str, width: int) -> Sequence[Line]:
 
 
 def _result_lines(result: WhatIf, width: int) -> Sequence[Line]:
-    """Return values as measured, simulated and predicted, and their explanation."""
-    lines = _table(result, width)
-    lines.append(())
+    """Return the answer, then values as measured, simulated and predicted."""
+    lines: list[Line] = []
+    for answer in answers(result):
+        ink = "warn" if "cannot be told" in answer else "strong"
+        lines += [(TextRun(each, ink),) for each in wrap(f"{answer}.", width)]
+    lines += [*([()] if lines else []), *_table(result, width), ()]
     for sentence in sentences(result):
         ink = "warn" if "cannot say" in sentence else "muted"
         lines += [(TextRun(each, ink),) for each in wrap(sentence, width)]

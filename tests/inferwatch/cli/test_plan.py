@@ -358,3 +358,54 @@ def test_help_stands_under_headings_and_shows_examples() -> None:
     assert "Model without a file:" in text
     assert "inferwatch plan --model llama-3-8b --gpu H200 --batch 64" in text
     assert "--fail-if-not-fit" in text
+
+
+# The conclusion.
+
+
+def users_of(*words: str) -> list[int]:
+    return [each["max_requests"] for each in asked(*words)["plans"]]
+
+
+def test_it_says_first_how_many_fit_and_what_fp8_would_bring() -> None:
+    words = ("--model", "llama-3-8b", "--gpu", "H100", "--context", "32768")
+    formats = ("--quantization", "none,fp8", "--kv-dtype", "auto,fp8")
+    users, cache, weights, both = users_of(*words, *formats)
+
+    _, text = run(*words)
+
+    said = " ".join(text.split("\n\n")[0].split())
+    assert said.startswith(
+        f"{users} users of 32,768 tokens fit on H100 SXM; with FP8 weights {weights}, "
+        f"an FP8 cache {cache}, FP8 both {both}; prompts bound their output at "
+    )
+    assert said.endswith(" tokens/s, which an FP8 cache does not help.")
+    assert asked(*words)["conclusion"] == said.removesuffix(".")
+
+
+def test_a_batch_that_does_not_fit_is_said_first() -> None:
+    _, text = run("--model", "llama-3-8b", "--gpu", "L4", "--batch", "64")
+    _, unfit = run("--model", "llama-3-405b", "--gpu", "L40S")
+
+    (users,) = users_of("--model", "llama-3-8b", "--gpu", "L4", "--batch", "64")
+    assert text.startswith(f"64 users do not fit on L4: {users} do; with ")
+    assert unfit.startswith("No user fits on L40S: 775 GB a GPU are missing.\n")
+
+
+def test_columns_that_were_asked_for_are_compared_with_the_first() -> None:
+    words = ("--model", "llama-3-70b", "--gpu", "H100", "--tp", "2,4")
+    users, more = users_of(*words)
+
+    _, text = run(*words)
+
+    said = " ".join(text.split("\n\n")[0].split())
+    assert f"{users} users of 4,096 tokens fit on 2 × H100 SXM; " in said
+    assert f"; on 4 × H100 SXM {more}; decode is bound by memory, at " in said
+    assert "FP8" not in said
+
+
+def test_a_format_that_lets_fewer_fit_is_not_named() -> None:
+    """Its weights are in 4 bits already."""
+    _, text = run("--model", "gpt-oss-20b", "--gpu", "L40S")
+
+    assert "FP8 weights" not in text.split("\n\n")[0]

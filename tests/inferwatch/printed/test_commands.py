@@ -85,6 +85,7 @@ COMMANDS = {
     "why_request_ambiguous.txt": "why small cmpl",
     "what_if_seqs.txt": "what-if sample.db --max-num-seqs 8 --max-num-seqs 16",
     "what_if_seqs.json": "what-if sample.db --max-num-seqs 8 --max-num-seqs 16 --json",
+    "what_if_more.txt": "what-if sample.db --max-num-batched-tokens 1024 --rate 2",
     "what_if_rate.txt": "what-if sample.db --rate 0.5 --kv-blocks 128",
     "what_if_tokens.txt": "what-if sample.db --max-num-batched-tokens 128",
     "what_if_impossible.txt": "what-if sample.db --kv-blocks 3",

@@ -73,7 +73,9 @@ async def test_what_is_measured_now_and_why_come_first_and_the_latest_last() -> 
         assert "loading max-num-seqs 64 · max-num-batched-tokens 512  repeat 3" in head
         assert "━━━━━━━━━╌" in head
         assert "it is not told apart from the best: once more" in head
-        assert "★ max-num-seqs 64 · max-num-batched-tokens 2048: better than" in head
+        assert (
+            "★ Take max-num-seqs 64 · max-num-batched-tokens 2048: better than" in head
+        )
         assert "the machine drifts by 0." in said
         assert "#13 32 · 2048: 8.2" in said
         assert said.splitlines()[-1] == (
@@ -192,7 +194,7 @@ async def test_a_result_stays_until_people_leave_it() -> None:
             await settled(pilot)
         assert pilot.app.return_code is None
         head = text_of(pilot, "TuneHead")
-        assert "★ max-num-seqs 64" in head
+        assert "★ Take max-num-seqs 64" in head
         assert "left" not in head.splitlines()[0]
         assert "$ inferwatch serve" in head
 

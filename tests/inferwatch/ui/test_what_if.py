@@ -99,6 +99,8 @@ async def test_several_settings_stand_beside_what_was_and_how_well_it_is_simulat
 
         text = await ask(pilot, max_num_seqs="8, 16")
 
+        assert text.startswith("With max_num_seqs 8 instead of 32, TTFT p50 rises from")
+        assert "With max_num_seqs 16 instead of 32, TTFT p50 " in text
         assert "seqs 8" in text
         assert "seqs 16" in text
         (binds,) = [line for line in text.splitlines() if line.startswith("binds")]

@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
+    UNKNOWN,
     format_count,
     format_duration,
     format_durations,
     format_figure,
     format_rate,
     format_share,
+    shared_unit,
 )
 from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.number import label_of
@@ -27,6 +29,7 @@ from inferwatch.printing.svg import (
     SvgTimeChart,
     Value,
     cdf,
+    cdf_axis,
 )
 
 ChartRow = tuple[str, str, Say, list[ChartSeries]]
@@ -57,10 +60,17 @@ def cdfs(data: PageData) -> list[str]:
     view = data.snapshot.client
     many = view is not None and len(view.runs) > 1
     client = "client, all loads together" if many else "client"
-    return [
-        cdf(f"Latencies, {who}: cumulative distribution", curves, format_duration)
+    figures = {
+        who: curves
         for who, of in (("server", data.server), (client, data.client.of))
         if (curves := _curves(of))
+    }
+    if not figures:
+        return []
+    axis = cdf_axis(curve for curves in figures.values() for curve in curves)
+    return [
+        cdf(f"Latencies, {who}: cumulative distribution", curves, format_duration, axis)
+        for who, curves in figures.items()
     ]
 
 
@@ -78,7 +88,9 @@ def _drawn(rows: Iterable[ChartRow], start_ns: int, bin_ns: int) -> list[str]:
             title=title,
             unit=unit,
             series=series,
-            say=say,
+            say=say if say in NUMBERS else format_durations,
+            axis=say,
+            ceiling=1.0 if say is SHARES else None,
             start_s=start_ns / NS_PER_S,
             column_s=bin_ns / NS_PER_S,
         ).html()
@@ -92,9 +104,11 @@ def _scraped(line: Timeline) -> Iterator[ChartRow]:
         _line(WAITING, "waiting", line.waiting_max, dashed=True),
     ]
     usage = [_area(label_of(Timeline.kv_usage), "kv", line.kv_usage)]
+    ttft, itl = _means(line.ttft_mean_s), _means(line.itl_mean_s)
+    say, unit = duration_axis(ttft, itl)
     yield "Throughput", "tokens/s, scrape", RATES, _tokens(line)
-    yield "TTFT, mean", "s", format_durations, _means(line.ttft_mean_s)
-    yield "ITL, mean", "s", format_durations, _means(line.itl_mean_s)
+    yield "TTFT, mean", f"{unit}, scrape", say, ttft
+    yield "ITL, mean", f"{unit}, scrape", say, itl
     yield "Running and waiting", "requests, scrape", RATES, requests
     yield "KV cache", "share in use, scrape", SHARES, usage
 
@@ -112,12 +126,13 @@ def _engine(line: Timeline) -> Iterator[ChartRow]:
     ttft = _means(line.ttft_mean_s, line.ttft_max_s)
     itl = _means(line.itl_mean_s, line.itl_max_s)
     step = _means(line.step_mean_s, line.step_max_s)
+    say, unit = duration_axis(ttft, itl, step)
     yield "Throughput", "tokens/s, engine", RATES, _tokens(line)
-    yield "TTFT", "s, frontend", format_durations, ttft
-    yield "ITL", "s, engine", format_durations, itl
+    yield "TTFT", f"{unit}, frontend", say, ttft
+    yield "ITL", f"{unit}, engine", say, itl
     yield "Batch and queue", "requests per step", RATES, batch
     yield "KV cache", "blocks, at the last step of each column", COUNTS, blocks
-    yield "Step time", "s, engine", format_durations, step
+    yield "Step time", f"{unit}, engine", say, step
 
 
 def _client(client: ClientColumns) -> Iterator[ChartRow]:
@@ -126,10 +141,12 @@ def _client(client: ClientColumns) -> Iterator[ChartRow]:
         return
     tokens = [_line(OUT, "output", columns["tokens"])]
     yield "Throughput", "tokens/s of finished answers, client", RATES, tokens
-    for name, title in (("ttft", "TTFT"), ("itl", "ITL")):
-        mean, worst = columns[f"{name}_mean"], columns[f"{name}_max"]
-        if _known(mean):
-            yield title, "s, client", format_durations, _means(mean, worst)
+    names = (("ttft", "TTFT"), ("itl", "ITL"))
+    series = {n: _means(columns[f"{n}_mean"], columns[f"{n}_max"]) for n, _ in names}
+    say, unit = duration_axis(*series.values())
+    for name, title in names:
+        if _known(columns[f"{name}_mean"]):
+            yield title, f"{unit}, client", say, series[name]
 
 
 def _hardware(line: Timeline) -> Iterator[ChartRow]:
@@ -158,6 +175,21 @@ def _hardware(line: Timeline) -> Iterator[ChartRow]:
     if _known(line.host_busy):
         busy = [_area("busy", "cached", line.host_busy)]
         yield "Host", "share of its cores", SHARES, busy
+
+
+def duration_axis(*charts: Sequence[ChartSeries]) -> tuple[Say, str]:
+    """How the axes of several charts of durations are written, and their one unit."""
+    every = (each for series in charts for each in series)
+    longest = [max((v or 0.0 for v in each.values), default=0.0) for each in every]
+    unit = shared_unit([each for each in longest if each], round_figures=True)
+
+    def say(values: Sequence[Value]) -> Sequence[str]:
+        return [
+            UNKNOWN if v is None else f"{v / unit.seconds:,.4g} {unit.name}"
+            for v in values
+        ]
+
+    return say, unit.name
 
 
 def _tokens(line: Timeline) -> list[ChartSeries]:
@@ -200,6 +232,6 @@ def _each(show: Callable[[Value], str]) -> Say:
     return lambda values: [show(value) for value in values]
 
 
-RATES, COUNTS, SHARES, FIGURES = map(
-    _each, (format_rate, format_count, format_share, format_figure)
+NUMBERS = RATES, COUNTS, SHARES, FIGURES = (
+    *map(_each, (format_rate, format_count, format_share, format_figure)),
 )

@@ -1,4 +1,4 @@
-"""A session as one HTML page: summary, charts and notes.
+"""A session as one HTML page: its conclusion, charts, then tables and notes.
 
 Charts are the engine's if there was one, else the client's.
 """
@@ -64,16 +64,17 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     snapshot = data.snapshot
     summary = summarise(snapshot, recording.session.id, recording.session)
     yield from _about(recording)
+    yield Sentence(text=f"{conclusion(summary, snapshot.slowest)}.", is_lead=True)
     yield Cards(
         pairs=[*_cards(summary), *slo_cards(snapshot), *_hardware_cards(snapshot)]
     )
-    yield from _latencies(summary)
-    yield from _servers(summary["servers"])
     yield from headed_charts("Over the session", time_charts(data))
     yield from headed_charts("Distributions", cdfs(data))
+    yield from _findings(summary["findings"])
+    yield from _latencies(summary)
+    yield from _servers(summary["servers"])
     yield from _causes(snapshot)
     yield from _hardware(snapshot)
-    yield from _findings(summary["findings"])
     if (engine := summary["engine"]) is not None:
         facts = [(k, None if v is None else str(v)) for k, v in engine.items()]
         yield from _facts("Engine", facts)
@@ -106,6 +107,35 @@ def _about(recording: Recording) -> Iterator[Block]:
     yield Sentence(text=" · ".join(words))
     if recording.imported_from:
         yield Sentence(text=f"imported from {recording.imported_from}")
+
+
+# The conclusion.
+
+
+def conclusion(summary: Summary, slowest: SlowRequests | None) -> str:
+    """What the session came to: the gravest finding, TTFT, and what made it long."""
+    latencies = summary if summary["engine"] or not summary["load_runs"] else None
+    source = latencies or summary["load_runs"][-1]
+    findings = summary["findings"]
+    rest = f"; {counted(len(findings) - 1, 'finding')} more" if findings[1:] else ""
+    grave = findings[0] if findings else None
+    failed = source["failed"] if latencies is None else summary["requests"]["failed"]
+    if grave is None:
+        said = f"{counted(failed, 'request')} failed" if failed else "Nothing stood out"
+    else:
+        text = f"{grave['title']}: {grave['sentence'].removesuffix('.')}"
+        said = f"{text[:1].upper()}{text[1:]}{rest}"
+    row = source.get("ttft_s", {})
+    if row.get("p50") is None or row.get("brackets"):
+        return said
+    texts = [each.strip() for each in format_durations([row["p50"], row["p99"]])]
+    p99 = about(f" {texts[1]}").strip() if "p99" in row["weak"] else texts[1]
+    ttft = f"TTFT {texts[0]} at p50 and {p99} at p99"
+    if latencies is None or slowest is None or not slowest.groups:
+        return f"{said}. {ttft}"
+    most = max(slowest.groups, key=lambda each: each.share)
+    of = f"{format_share(most.share).strip()} of the slowest ones' is"
+    return f"{said}. {ttft}; {of} {SPOKEN[most.cause]}"
 
 
 # Cards.

@@ -1,5 +1,6 @@
 """All checks before two sides are compared, in the order in which they are shown."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 from inferwatch.formatting import counted, format_clock
@@ -15,7 +16,12 @@ from inferwatch.studies.compare.checks.load import (
 from inferwatch.studies.compare.checks.machine import check_clocks, check_host
 from inferwatch.studies.compare.checks.requests import check_client, check_requests
 from inferwatch.studies.compare.quality import QualityCheck, judged
-from inferwatch.studies.compare.reading.configuration import FLAG, LOAD, differing
+from inferwatch.studies.compare.reading.configuration import (
+    LOAD,
+    DifferingSetting,
+    differing,
+    plain_name,
+)
 from inferwatch.studies.compare.reading.live_limits import LIMITS, limit_text
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
@@ -84,6 +90,10 @@ def check_model(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     return judged("model", doubts, _both_sides("served", models, MODEL, a, b))
 
 
+ERRORS = 3.0
+"""Means within so many standard errors may differ by which requests they are of."""
+
+
 def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     """Warn if the same plan gave prompts of other lengths: the tokenizer differs.
 
@@ -95,7 +105,13 @@ def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     if _differ(a.load.requests, b.load.requests):
         return  # the prompts differ
     before, after = a.load.prompt_tokens, b.load.prompt_tokens
-    if before and after and _differ(before, after):
+    chance = ERRORS * math.hypot(a.load.prompt_tokens_error, b.load.prompt_tokens_error)
+    if (
+        before
+        and after
+        and _differ(before, after)
+        and abs(after - before) > chance  # they may be other requests of one plan
+    ):
         yield (
             f"The same plan and seed made prompts of {before:,.0f} and {after:,.0f} "
             "tokens: another tokenizer cut them, and what is said by token is of other "
@@ -138,6 +154,16 @@ def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     return judged("gpu", doubts, good)
 
 
+def engine_differences(a: ComparedSide, b: ComparedSide) -> list[DifferingSetting]:
+    """The settings of the engine that differ between any of the runs."""
+    both = [run.configuration for run in (*a.runs, *b.runs)]
+    return [
+        each
+        for each in differing(both)
+        if each.name not in OF_THE_MACHINE and not each.name.startswith(LOAD)
+    ]
+
+
 def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Name the engine settings that differ between A and B: what is compared.
 
@@ -146,11 +172,7 @@ def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     both = [run.configuration for run in (*a.runs, *b.runs)]
     if not all(any(each.values()) for each in both):
         return judged("settings", [], None)
-    names = [
-        each.name.removeprefix("engine ").removeprefix(FLAG)
-        for each in differing(both)
-        if each.name not in OF_THE_MACHINE and not each.name.startswith(LOAD)
-    ]
+    names = [plain_name(each.name) for each in engine_differences(a, b)]
     doubts = []
     for side in (a, b):
         within = differing([run.configuration for run in side.runs])

@@ -1,7 +1,7 @@
 """Checks whether both sides got the same load from the same tool."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from inferwatch.loadgen.plan.parts import Arrivals
 from inferwatch.studies.compare.quality import QualityCheck, judged
@@ -15,14 +15,18 @@ from inferwatch.studies.compare.reading.session_numbers import (
 TOLERANCE = 0.05
 """Tolerance for means and rates; two seeds of one plan differ by less in long runs."""
 BURSTINESS_TOLERANCE = 0.25
+OPEN_LOOPS = {Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.GAMMA}
+WAYS = ("rate_per_s", "rates")
+"""Fields of a plan of an open loop that say its rate; without one it is measured."""
 ARRIVALS, SEED = f"{LOAD}arrivals", f"{LOAD}seed"
 ONE_CLOSED_LOOP = (
     "Both were sent the same closed loop: how many requests its users came to send is "
     "what the engine did, and no other load."
 )
 
+PER_S = "requests per second"
 FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
-    "requests per second": lambda load: load.per_s,
+    PER_S: lambda load: load.per_s,
     "prompt tokens": lambda load: load.prompt_tokens,
     "output tokens": lambda load: load.output_tokens,
 }
@@ -33,15 +37,34 @@ def check_load(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     if is_one_closed_loop(a, b):
         return judged("load", [], ONE_CLOSED_LOOP)
     paired = _is_paired(a, b)
-    differences = [*_facts(a.load, b.load), *([] if paired else _arrivals(a, b))]
-    again = "" if paired else _again(a)
+    facts = _facts(a, b, one_plan=_is_one_plan(a, b))
+    differences = [*facts, *([] if paired else _arrivals(a, b))]
     doubts = []
     if differences:
         doubts.append(
             f"{b.name} and {a.name} were not given the same load: "
-            f"{'; '.join(differences)}.{again}"
+            f"{'; '.join(differences)}.{_mended(a, b)}"
         )
     return judged("load", doubts, _alike(a, b))
+
+
+def _mended(a: ComparedSide, b: ComparedSide) -> str:
+    """How both get the same load; empty if they are paired or that is unknown."""
+    if _is_paired(a, b):
+        return ""
+    if all(map(_measures_rate, (*a.runs, *b.runs))):
+        return (
+            " Neither plan has a rate, so each was sent a share of what its server "
+            f"brought.{_again(a)}"
+        )
+    return _again(a)
+
+
+def _measures_rate(run: SessionNumbers) -> bool:
+    """Whether the load's rate followed from what the server brought."""
+    settings = load_settings(run)
+    given = any(settings.get(f"{LOAD}{name}") for name in WAYS)
+    return settings.get(ARRIVALS) in OPEN_LOOPS and not given
 
 
 def is_one_closed_loop(a: ComparedSide, b: ComparedSide) -> bool:
@@ -54,6 +77,13 @@ def is_one_closed_loop(a: ComparedSide, b: ComparedSide) -> bool:
     is_closed = plans[0].get(ARRIVALS) == Arrivals.CLOSED
     ours = a.load.ours and b.load.ours
     return ours and is_closed and all(plan == plans[0] for plan in plans)
+
+
+def _is_one_plan(a: ComparedSide, b: ComparedSide) -> bool:
+    """Whether one plan with one seed made nearly all requests of all runs."""
+    plans = [load_settings(run) for run in (*a.runs, *b.runs)]
+    ours = a.load.ours and b.load.ours
+    return ours and bool(plans[0].get(SEED)) and all(e == plans[0] for e in plans)
 
 
 def load_settings(run: SessionNumbers) -> dict[str, str | None]:
@@ -76,9 +106,19 @@ def _again(a: ComparedSide) -> str:
     return f" `inferwatch load --like {name}` sends the same again."
 
 
-def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
-    for name, fact in FACTS.items():
-        before, after = fact(a), fact(b)
+def _facts(a: ComparedSide, b: ComparedSide, *, one_plan: bool) -> Iterator[str]:
+    """Differences of the loads as measured.
+
+    One plan asks for the same lengths: that the means over what was answered in time
+    differ, is what the engine did.
+    """
+    names = [PER_S] if one_plan else FACTS
+    yield from _differences(a.load, b.load, names)
+
+
+def _differences(a: LoadFacts, b: LoadFacts, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        before, after = FACTS[name](a), FACTS[name](b)
         if before and after is not None:
             change = after / before - 1
             if abs(change) > TOLERANCE:

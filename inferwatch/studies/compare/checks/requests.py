@@ -62,8 +62,8 @@ def _unended(run: SessionNumbers) -> str:
     unended = run.load.unended
     they = "it counts" if unended == 1 else "they count"
     return (
-        f"{counted(unended, 'request')} of {run.name} had not ended when the "
-        f"recording did; {they} only as far as was seen."
+        f"{counted(unended, 'request')} of {run.name} had not ended when the load "
+        f"or the recording did; {they} only as far as was seen."
     )
 
 

@@ -73,6 +73,11 @@ def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
     return found
 
 
+def plain_name(setting: str) -> str:
+    """The name as vLLM has it: ``max_num_seqs`` of ``engine max_num_seqs``."""
+    return setting.removeprefix("engine ").removeprefix(FLAG)
+
+
 def _is_default_or_unknown(name: str, values: Sequence[str | None]) -> bool:
     """Whether all sessions with a known value of this load setting have its default."""
     field = name.removeprefix(LOAD)

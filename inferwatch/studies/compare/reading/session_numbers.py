@@ -53,13 +53,16 @@ class LoadFacts:
     prompt_tokens: float | None
     """Mean over the requests that arrived in the span; likewise ``output_tokens``."""
     output_tokens: float | None
+    """Mean over those that were answered whole."""
     burstiness: float | None
     """Coefficient of variation of the gaps between arrivals: 1 is Poisson. Uses the
     planned times if nobody else sent requests.
     """
     failed: int
     unended: int = 0
-    """Requests in the span that had not ended when the recording did."""
+    """Requests in the span that had not ended when the load or the recording did."""
+    prompt_tokens_error: float = 0.0
+    """The standard error of the mean of prompt tokens."""
     sent_burstiness: float | None = None
     """Burstiness of the actual sends; None if the concurrency limit delayed some."""
     ours: bool = False
@@ -234,6 +237,7 @@ class ComparedSide:
             burstiness=_mean(each.burstiness for each in loads),
             failed=sum(each.failed for each in loads),
             unended=sum(each.unended for each in loads),
+            prompt_tokens_error=max(each.prompt_tokens_error for each in loads),
             ours=all(each.ours for each in loads),
         )
 

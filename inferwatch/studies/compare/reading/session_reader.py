@@ -1,5 +1,6 @@
 """Reads a session into numbers by bin, without loading all of it into memory."""
 
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -370,25 +371,36 @@ def load_facts(
     if len(requests):
         columns, came_ns = requests.columns, requests.came_ns
         unended = requests.ended_ns == UNKNOWN
-        ended = columns["finished_ns"] != UNKNOWN
-        failed = ended & (columns[PROPER] == 0)
+        proper = columns[PROPER] == 1
+        failed = (columns["finished_ns"] != UNKNOWN) & ~proper
+        given_up = int(
+            (client.columns[CLIENT_ABORTED] == 1)[
+                _arrived_in(span, client.came_ns)
+            ].sum()
+        )
     else:
         columns, came_ns = client.columns, client.came_ns
         unended = client.ended_ns == UNKNOWN
-        failed = (columns[CLIENT_DONE] == 0) & (columns[CLIENT_ABORTED] == 0)
+        proper = columns[CLIENT_DONE] == 1
+        failed = ~proper & (columns[CLIENT_ABORTED] == 0)
+        given_up = 0
     inside = _arrived_in(span, came_ns)
     n = int(inside.sum())
     due_ns = client.came_ns[_arrived_in(span, client.came_ns)]
     # A starved client sends in bursts, but the planned load is the same.
     planned = len(due_ns) >= NEARLY_ALL * n
+    prompts = columns["prompt_tokens"][inside]
+    n_failed = int((failed & inside).sum())
+    given_up = min(given_up, n_failed)  # by our own load, which no engine can help
     return LoadFacts(
         requests=n,
         per_s=n / span.length_s,
-        prompt_tokens=_mean(columns["prompt_tokens"][inside]),
-        output_tokens=_mean(columns["output_tokens"][inside]),
+        prompt_tokens=_mean(prompts),
+        prompt_tokens_error=_error_of_mean(prompts),
+        output_tokens=_mean(columns["output_tokens"][inside & proper]),
         burstiness=_burstiness(due_ns if planned else came_ns[inside]),
-        failed=int((failed & inside).sum()),
-        unended=int((unended & inside).sum()),
+        failed=n_failed - given_up,
+        unended=int((unended & inside).sum()) + given_up,
         ours=planned,
     )
 
@@ -405,6 +417,11 @@ def _arrived_in(span: ComparedSpan, came_ns: Ints) -> Truths:
 def _mean(values: Ints) -> float | None:
     known = values[values != UNKNOWN]
     return float(known.mean()) if len(known) else None
+
+
+def _error_of_mean(values: Ints) -> float:
+    known = values[values != UNKNOWN]
+    return float(known.std() / math.sqrt(len(known))) if len(known) else 0.0
 
 
 def _burstiness(came_ns: Ints) -> float | None:

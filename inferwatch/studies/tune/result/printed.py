@@ -288,9 +288,8 @@ def _pasted(result: TuneResult, plan: TunePlan, room: int) -> Iterator[Block]:
     if result.best is None:
         return
     known = vllm_command(result.best.point, plan) is not None
-    yield Sentence(
-        text="To serve with the best setting:" if known else "The best setting's flags:"
-    )
+    best = "the setting that measured best"
+    yield Sentence(text=f"To serve with {best}:" if known else f"Flags of {best}:")
     yield Code(text="\n".join(line for each in commands for line in _fit(each, room)))
 
 

@@ -80,6 +80,7 @@ GOAL_NAMES = {
     Goal.COST: "cost of a million good output tokens",
     Goal.KNEE: "highest rate that meets the objectives",
 }
+NONE = format_rate(0.0)
 NOTHING_YET = "nothing has been measured yet"
 
 
@@ -88,11 +89,13 @@ def verdict_of(
     rules: SearchRules,
     ranking: Sequence[PointStanding],
     plan: TunePlan | None = None,
+    costs: Sequence[str] = (),
 ) -> str:
-    """The verdict in one sentence without a period.
+    """The verdict in one sentence without a period: what to do first, then why.
 
-    For example ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5
+    For example ``Take max-num-seqs 32: better than the present (8) by 18-26% (paired, 5
     repeats) in goodput at 20 requests/s; not told apart from max-num-seqs 48``.
+    ``costs`` are the names of what the best setting makes worse.
     """
     best = next((each for each in ranking if each.is_best), None)
     if best is None:
@@ -101,8 +104,13 @@ def verdict_of(
     present = next((each for each in ranking if each.point == space.present), None)
     if best == present and sum(each.score is not None for each in ranking) == 1:
         return f"only the present setting ({values_text(best.point)}) has a number"
-    text = _against_present(best, present, rules, goal_text(rules.goal, plan))
-    return "; ".join([text, *_unsure(best, present, ranking, rules)])
+    goal = goal_text(rules.goal, plan)
+    if rules.goal is Goal.GOODPUT and score_text(rules.goal, best.score) == NONE:
+        what = goal.removeprefix(f"{GOAL_NAMES[rules.goal]} ")
+        return f"No setting will do: hardly a request was good {what}; send less"
+    text = _against_present(best, present, rules, goal)
+    of = [f"at the cost of {' and '.join(costs)}"] if costs else []
+    return "; ".join([text, *of, *_unsure(best, present, ranking, rules)])
 
 
 def _unsure(
@@ -139,13 +147,13 @@ def _against_present(
 ) -> str:
     name = best.point.text
     if best == present:
-        text = f"{name}: the present setting is the best in {goal}"
+        text = f"Keep {name}: the present setting is the best in {goal}"
         few = "" if best.span is not None else _too_few(best.trials)
         return f"{text}{few}"
     if present is None or present.score is None:
         why = present.dropped if present is not None else None
         return (
-            f"{name}: the best in {goal}; the present setting has no number "
+            f"Take {name}: the best in {goal}; the present setting has no number "
             f"({why or 'it was not measured'})"
         )
     of = f"the present ({values_text(present.point)})"
@@ -154,17 +162,19 @@ def _against_present(
     paired = f"(paired, {counted(fewest, 'repeat')}) in {goal}"
     if not ends:
         basis = paired if best.beats_present else f"in {goal}{_too_few(fewest)}"
-        return f"{name}: {_how_much(best, present, of, rules.goal)} {basis}"
+        do = "Take" if best.beats_present else "Measure again"
+        return f"{do} {name}: {_how_much(best, present, of, rules.goal)} {basis}"
     low, high = ends
     if low > 0:
         few = ", which is less than matters" if high < rules.matters else ""
         if high >= MANY_TIMES - 1:
             times = f"{1 + low:.1f} to {1 + high:.1f} times as good as {of}"
-            return f"{name}: {times} {paired}"
-        return f"{name}: better than {of} by {_range(low, high)} {paired}{few}"
+            return f"Take {name}: {times} {paired}"
+        return f"Take {name}: better than {of} by {_range(low, high)} {paired}{few}"
     return (
-        f"{name}: measured best, but not told apart from {of}: between {_change(low)} "
-        f"and {_change(high)} {paired}"
+        f"Keep {present.point.text} as yet: {values_text(best.point)} measured best, "
+        f"but is not told apart from {of}: between {_change(low)} and {_change(high)} "
+        f"{paired}"
     )
 
 

@@ -192,6 +192,8 @@ class _Judge:
         outcome, score = predicted.outcome, self._base.score(self._goal)
         if outcome is None or predicted.notes or not score:
             return None
+        if predicted.drawn_on is not None:  # not even with the shortest of such steps
+            outcome = predicted.low or outcome
         if self._goal is Goal.TOKENS:
             return self._of_tokens(outcome, score)
         if self._goal is Goal.LATENCY:

@@ -23,11 +23,18 @@ from collectors.contract.readings import (
 from inferwatch.cli.main import inferwatch
 from inferwatch.formatting import format_count, format_duration, format_durations
 from inferwatch.printing.destination import Destination
+from inferwatch.printing.export.html.charts import duration_axis
 from inferwatch.printing.export.html.page import write_html
 from inferwatch.printing.export.html.page_data import Distribution
 from inferwatch.printing.export.recording import opened
 from inferwatch.printing.summary.latencies import COLUMNS
-from inferwatch.printing.svg import ChartCurve, cdf
+from inferwatch.printing.svg import (
+    ChartCurve,
+    ChartSeries,
+    SvgTimeChart,
+    cdf,
+    cdf_axis,
+)
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 from tests.inferwatch.metrics.scripted_live_limits import story
 from tests.inferwatch.printing.export.conftest import Exported, Recorded
@@ -181,7 +188,7 @@ def test_a_session_of_a_client_alone_gets_the_clients_charts(
     page = Page(page_of(readings)[1])
 
     assert page.tags["svg"] == 4
-    assert "s, client" in page.words
+    assert page.words.count("ms, client") == 2
     assert "sent" in page.words
     assert "50.0 ms" in page.words
     assert page.words.count("ITL") == 2  # a chart and a curve
@@ -258,12 +265,71 @@ def test_a_real_browser_shows_it_without_a_complaint(
     assert "TTFT" in dom.text
 
 
+def test_the_conclusion_comes_first_then_charts_then_tables(exported: Exported) -> None:
+    content = exported(write_html).decode()
+
+    body = content.split("<body")[1]
+    places = [body.index(part) for part in ('class="lead"', "<svg", "<table")]
+    assert places == sorted(places)
+    last_chart = body.rindex("</figure>")
+    assert last_chart < body.index("<h2>Latencies, server</h2>")
+    tables = re.findall(r"(.{18})\n?<table(?! class=\"facts\")", body, re.DOTALL)
+    assert tables
+    assert all(before.strip().endswith('<div class="wide">') for before in tables)
+
+
+def test_charts_of_durations_share_one_unit(exported: Exported) -> None:
+    content = exported(write_html).decode()
+
+    units = set()
+    for title in ("TTFT", "ITL", "Step time"):
+        figure = content.split(f"<figcaption><b>{title}</b>")[1].split("</figure>")[0]
+        ticks = re.findall(r'<span class="tick[^>]*>(.*?)</span>', figure)
+        units |= {each.split()[-1] for each in ticks[:2]}
+        assert f'<span class="unit">{ticks[0].split()[-1]}, ' in figure
+    assert len(units) == 1
+
+
+def test_axes_in_seconds_keep_the_digits_of_their_tooltips() -> None:
+    """The longest TTFT is 16 s, gaps take 8 ms: both axes are in seconds."""
+    ttft = [ChartSeries(name="mean", ink="mean", values=[0.2, 16.0])]
+    itl = [ChartSeries(name="mean", ink="mean", values=[0.0081, 0.2])]
+
+    axis, unit = duration_axis(ttft, itl)
+    figure = SvgTimeChart(
+        title="ITL",
+        unit=unit,
+        series=itl,
+        say=format_durations,
+        start_s=0,
+        column_s=1,
+        axis=axis,
+    ).html()
+
+    assert unit == "s"
+    assert [*axis([20.0, 0.25])] == ["20 s", "0.25 s"]
+    assert ">0.25 s</span>" in figure
+    assert "mean 8.10 ms</title>" in figure
+
+
+def test_both_distributions_have_one_axis(exported: Exported) -> None:
+    content = exported(write_html).decode()
+
+    figures = content.split("cumulative distribution")[1:]
+    axes = {
+        tuple(re.findall(r"tick[^>]*>(.*?)</span>", each.split('class="xs">')[1])[:5])
+        for each in figures
+        if 'class="xs">' in each
+    }
+    assert len(axes) == 1
+
+
 def test_chunks_that_came_at_once_do_not_stretch_the_axis_of_a_distribution() -> None:
     spread = [(1e-9, 0.2), (5e-3, 0.9), (10.0, 1.0)]
 
-    drawn = cdf(
-        "ITL", [ChartCurve(name="ITL", ink="mean", points=spread)], format_duration
-    )
+    curves = [ChartCurve(name="ITL", ink="mean", points=spread)]
+
+    drawn = cdf("ITL", curves, format_duration, cdf_axis(curves))
 
     *_, xs = drawn.split('<div class="xs">')
     assert re.findall(r"<span [^>]*>(.*?)</span>", xs) == [
@@ -287,5 +353,7 @@ def test_the_page_tells_why_the_slowest_requests_were_slow(
     told = Page(exported(write_html).decode()).words
 
     assert "Why requests were slow" in told
+    lead = next(word for word in told if " of the slowest ones' is " in word)
+    assert re.search(r"TTFT .* at p50 and .* at p99; \d+% of the slowest", lead)
     assert "Slowest requests" in told
     assert slowest[0]["external_id"] in told

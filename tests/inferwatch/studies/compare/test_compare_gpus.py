@@ -332,8 +332,8 @@ def test_the_command_has_rows_conditions_and_settings_of_gpus(
     assert status == 1
     assert re.search(r"^  HBM GB/s +gpu ", text, re.MULTILINE)
     assert re.search(r"^  J/token +gpu ", text, re.MULTILINE)
-    assert "gpu: NVIDIA H200, 2 × NVIDIA H200" in text
-    assert "gpu power limit: 700 W, 600 W" in text
+    assert "gpu: a NVIDIA H200 · b 2 × NVIDIA H200" in text
+    assert "gpu power limit: a 700 W · b 600 W" in text
     assert "gpu driver" not in text
     assert "Cost is not recorded" in text
     found = json.loads(answer)["pairs"][0]["metrics"]

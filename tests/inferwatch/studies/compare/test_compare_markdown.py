@@ -112,7 +112,7 @@ def test_the_summary_says_the_verdict_and_what_differs(found: Comparison) -> Non
     assert "slow against before: worse in" in page.text
     assert "not paired (their loads differ: seed 1 and 3)" in page.text
     assert "--fail-if 'tpot_mean_s > +5%': FAILED" in page.text
-    assert ["engine max_num_seqs", "16", "8"] in page.rows
+    assert ["max_num_seqs", "16", "8"] in page.rows
     assert page.tags["details"] == 2
     assert {*page.tags} <= OURS
 
@@ -203,7 +203,7 @@ def test_what_is_void_is_the_head_line(found: Comparison) -> None:
     page = Page(comparison_markdown(replace(found, pairs=(pair,))))
 
     assert page.text.startswith("inferwatch compare: ⊘ cannot be compared")
-    assert "slow against before cannot be compared: The models differ." in page.text
+    assert "8 and max_num_seqs 16 cannot be compared: The models differ." in page.text
 
 
 def test_the_examples_are_so() -> None:

@@ -18,6 +18,7 @@ from inferwatch.studies.compare.comparison import (
     MetricResult,
     compare,
 )
+from inferwatch.studies.compare.conclusion import conclusion
 from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.page import ForestAxis, forest
@@ -108,7 +109,8 @@ def test_it_says_what_the_text_says(found: Comparison) -> None:
         sign = "" if each.ratio is None else f"{GLYPHS[each.verdict]} "
         assert f"{sign}{change}" in words
     assert any(word.startswith("paired: ") for word in words)
-    assert "engine max_num_seqs" in words
+    assert f"{conclusion(pair)}." in words
+    assert "max_num_seqs" in words
 
 
 def test_its_numbers_are_those_of_json(

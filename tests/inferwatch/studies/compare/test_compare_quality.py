@@ -165,6 +165,19 @@ def test_the_same_plan_cut_into_other_tokens_is_another_tokenizer(
     assert found(before, other)["model"].quality is Quality.GOOD
 
 
+def test_means_over_other_requests_of_one_plan_are_no_other_tokenizer(
+    made: MadeRun,
+) -> None:
+    """Where few of many were tokenized, chance makes their mean another one."""
+    plan = {"load seed": "5", "load rate_per_s": "15"}
+    spread = {"prompt_tokens": 192.0, "prompt_tokens_error": 8.0}
+    before = made("before", configuration=plan, load=spread)
+    few = {"prompt_tokens": 225.0, "prompt_tokens_error": 15.0}
+    after = made("after", configuration=plan, load=few)
+
+    assert found(before, after)["model"].quality is Quality.GOOD
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
@@ -227,6 +240,29 @@ def test_another_load_is_a_doubt_with_how_to_send_the_same(made: MadeRun) -> Non
         "after and before were not given the same load: requests per second differ by "
         "68% (20, 33.6); arrivals differ in burstiness (1.00, 2.00; 1 is Poisson). "
         "`inferwatch load --like before` sends the same again."
+    )
+
+
+OPEN = {"load arrivals": "poisson", "load rate_per_s": "9", "load seed": "5"}
+
+
+def test_one_plan_is_one_load_whatever_was_answered_of_it(made: MadeRun) -> None:
+    """The mean answer of a side that answered the short ones alone is its doing."""
+    slow = made("slow", configuration=OPEN, load={"output_tokens": 98, "ours": True})
+    fast = made("fast", configuration=OPEN, load={"output_tokens": 136, "ours": True})
+
+    assert found(fast, slow)["load"].quality is Quality.GOOD
+
+
+def test_a_plan_without_a_rate_says_why_loads_differ(made: MadeRun) -> None:
+    plan = {"load arrivals": "poisson", "load seed": "5"}
+    slow = made("slow", configuration=plan, load={"per_s": 1.75, "ours": True})
+    fast = made("fast", configuration=plan, load={"per_s": 2.6, "ours": True})
+
+    assert doubt(fast, slow, "load") == (
+        "slow and fast were not given the same load: requests per second differ by 33% "
+        "(2.6, 1.75). Neither plan has a rate, so each was sent a share of what its "
+        "server brought. `inferwatch load --like fast` sends the same again."
     )
 
 
@@ -318,8 +354,8 @@ def test_failures_of_one_side_and_requests_without_an_end_are_doubts(
 
     assert doubt(made("before"), after, "requests") == (
         "Requests failed or were aborted: 0.0% of before's, 5.0% of after's; latencies "
-        "do not count them. 3 requests of after had not ended when the recording did; "
-        "they count only as far as was seen."
+        "do not count them. 3 requests of after had not ended when the load or the "
+        "recording did; they count only as far as was seen."
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from collectors.contract.readings import (
     AnyReading,
+    EventKind,
     RequestEvent,
     RequestRecord,
     Step,
@@ -154,6 +155,36 @@ def test_requests_that_never_ended_are_counted(sessions: Path) -> None:
             "SELECT count(*) FROM requests WHERE session = 3 AND finished_ns IS NULL"
         ).fetchone()
     assert numbers.load.unended == unended > 0
+
+
+def test_what_the_load_gave_up_at_its_end_is_unended_and_no_failure(
+    tmp_path: Path,
+) -> None:
+    """The engine ends such requests as aborted; their answers are cut short."""
+    cut = 40
+    whole = [*TinyEngine(1).run(20)]
+    ended = [e for e in whole if isinstance(e, RequestRecord)]
+    given_up = {each.external_id for each in ended[-cut:]}
+    names = {f"r{each.index}" for each in ended[-cut:]}
+
+    def stopped(reading: AnyReading) -> AnyReading:
+        if isinstance(reading, RequestRecord) and reading.external_id in given_up:
+            return msgspec.structs.replace(reading, failure="aborted")
+        if isinstance(reading, RequestEvent) and (
+            reading.request_id in names and reading.kind is EventKind.FINISHED
+        ):
+            return msgspec.structs.replace(reading, reason="abort", output_tokens=1)
+        return reading
+
+    write(tmp_path / "it.db", "whole", iter(whole))
+    write(tmp_path / "it.db", "cut", map(stopped, whole))
+
+    before = read(tmp_path / "it.db", "whole", choice=EVERYTHING).load
+    after = read(tmp_path / "it.db", "cut", choice=EVERYTHING).load
+
+    assert before.failed == after.failed == 0
+    assert after.unended == before.unended + cut
+    assert after.output_tokens == pytest.approx(before.output_tokens, rel=0.1)
 
 
 def test_time_counts_from_the_beginning_of_the_load(sessions: Path) -> None:

@@ -254,7 +254,7 @@ def test_sessions_of_one_schedule_are_said_to_be_paired(tmp_path: Path) -> None:
     assert "not paired" not in text
 
 
-def test_what_was_checked_stands_above_the_table(
+def test_what_was_checked_stands_below_the_table(
     found: Comparison, pair: SessionPair
 ) -> None:
     checks = [
@@ -269,10 +269,11 @@ def test_what_was_checked_stands_above_the_table(
 
     text = comparison_text(of_pair(found, replace(pair, quality=quality)))
 
-    head = text.split("\n\n")[0]
-    assert "! b got slower." in head
-    assert "checked and good: load." in head
-    assert "not recorded: clocks." in head
+    head, about = (text.split("\n\n")[place] for place in (0, -5))
+    assert "one run each, one drifts: repeat twice" in " ".join(head.split())
+    assert "! b got slower." in about
+    assert "checked and good: load." in about
+    assert "not recorded: clocks." in about
 
 
 def test_what_is_void_is_said_first_and_once(
@@ -285,7 +286,7 @@ def test_what_is_void_is_said_first_and_once(
     text = comparison_text(of_pair(found, replace(pair, quality=(void,))))
 
     assert text.startswith(
-        "slow against before cannot be compared: The models differ.\n"
+        "max_num_seqs 8 and max_num_seqs 16 cannot be compared: The models differ.\n"
     )
     assert text.count("The models differ") == 1
 
@@ -313,7 +314,7 @@ def test_a_setting_is_said_once_a_side(found: Comparison) -> None:
 
     text = comparison_text(replace(found, sides=sides, settings=settings))
 
-    assert "\n  seqs: 16, 8 or 4\n  gpu: –, A\n" in text
+    assert "\n  seqs: before 16 · slow 8 or 4\n  gpu: before – · slow A\n" in text
 
 
 def test_what_nobody_waits_for_is_no_difference_however_wide(

@@ -122,7 +122,9 @@ def test_the_text_says_it_in_a_sentence_first() -> None:
     first = tune_text(result, plan).split("\n\n")[0]
 
     assert " ".join(first.split()) == f"{result.verdict}."
-    assert result.verdict.startswith("max-num-seqs 48: better than the present (8) by ")
+    assert result.verdict.startswith(
+        "Take max-num-seqs 48: better than the present (8) by "
+    )
 
 
 def test_the_table_has_each_setting_with_its_interval() -> None:
@@ -219,7 +221,7 @@ def test_the_commands_are_what_a_shell_understands() -> None:
     text = tune_text(result, plan)
 
     assert text.endswith(
-        "To serve with the best setting:\n"
+        "To serve with the setting that measured best:\n"
         "  inferwatch serve Qwen/Qwen3-8B -- --served-model-name 'my model' \\\n"
         "    --max-num-seqs=48\n"
         "  vllm serve Qwen/Qwen3-8B --served-model-name 'my model' --max-num-seqs=48"
@@ -267,7 +269,9 @@ def test_the_markdown_has_a_table_and_folded_plots() -> None:
 
     text = tune_markdown(result, plan)
 
-    assert text.startswith("### inferwatch tune: Qwen/Qwen3-8B\n\n**max-num-seqs 48: ")
+    assert text.startswith(
+        "### inferwatch tune: Qwen/Qwen3-8B\n\n**Take max-num-seqs 48: "
+    )
     assert "| A ★ | 48 | 11.8 | " in text
     assert text.count("<details><summary>Output tokens/s against T") == 2
     assert "```sh\ninferwatch serve Qwen/Qwen3-8B -- " in text

@@ -77,7 +77,8 @@ def verdict(space: Space, trials: Sequence[Trial], goal: Goal = Goal.TOKENS) -> 
 
 def test_a_better_setting_is_better_by_its_interval() -> None:
     assert verdict(SPACE, rounds(CLEAR, 5)) == (
-        "max-num-seqs 32: better than the present (8) by 21–24% (paired, 5 repeats) in "
+        "Take max-num-seqs 32: better than the present (8) by 21–24% (paired, 5 "
+        "repeats) in "
         "output tokens/s at 20 requests/s; not told apart from max-num-seqs 48"
     )
 
@@ -87,7 +88,7 @@ def test_the_present_may_be_the_best() -> None:
     true = {8: 1000.0, 16: 1100.0, 32: 1200.0}
 
     assert verdict(space, rounds(true, 4)) == (
-        "max-num-seqs 32: the present setting is the best in output tokens/s at "
+        "Keep max-num-seqs 32: the present setting is the best in output tokens/s at "
         "20 requests/s"
     )
 
@@ -96,7 +97,7 @@ def test_of_the_present_one_repeat_says_no_more() -> None:
     space = space_of_seqs(8, 16, present=16)
 
     assert verdict(space, rounds({8: 1000.0, 16: 1200.0}, 1)) == (
-        "max-num-seqs 16: the present setting is the best in output tokens/s at "
+        "Keep max-num-seqs 16: the present setting is the best in output tokens/s at "
         "20 requests/s, but with only 1 repeat nobody can tell how sure that is"
     )
     assert verdict(space, rounds({16: 1200.0}, 3)) == (
@@ -106,7 +107,8 @@ def test_of_the_present_one_repeat_says_no_more() -> None:
 
 def test_one_repeat_says_nothing_of_how_sure_it_is() -> None:
     assert verdict(SPACE, rounds(CLEAR, 1)) == (
-        "max-num-seqs 32: 22% better than the present (8) in output tokens/s at "
+        "Measure again max-num-seqs 32: 22% better than the present (8) in output "
+        "tokens/s at "
         "20 requests/s, but with only 1 repeat nobody can tell how sure that is"
     )
 
@@ -115,7 +117,7 @@ def test_a_present_setting_that_does_nothing_is_told_by_both_scores() -> None:
     space = space_of_seqs(8, 16, present=8)
 
     assert verdict(space, rounds({8: 0.0, 16: 1200.0}, 3)) == (
-        "max-num-seqs 16: 1,204 tokens/s, where the present (8) has 0.00 tokens/s "
+        "Take max-num-seqs 16: 1,204 tokens/s, where the present (8) has 0.00 tokens/s "
         "(paired, 3 repeats) in output tokens/s at 20 requests/s"
     )
     assert verdict(space, rounds({8: 0.0, 16: 1200.0}, 1)).endswith(
@@ -127,7 +129,7 @@ def test_a_present_setting_that_does_nothing_is_told_by_both_scores() -> None:
 def test_where_noise_is_more_than_the_difference_nothing_was_told() -> None:
     said = verdict(SPACE, rounds(dict.fromkeys(CLEAR, 1000.0), 3, spread=0.1))
 
-    assert "measured best, but not told apart from the present (8): between " in said
+    assert "measured best, but is not told apart from the present (8): between " in said
     assert said.endswith("; nothing was told apart among all 4 that were measured")
 
 
@@ -145,7 +147,8 @@ def test_of_what_is_to_be_low_lower_is_better() -> None:
     ]
 
     assert verdict(SPACE, trials, Goal.LATENCY).startswith(
-        "max-num-seqs 32: better than the present (8) by 17–19% (paired, 5 repeats) in "
+        "Take max-num-seqs 32: better than the present (8) by 17–19% (paired, 5 "
+        "repeats) in "
         "TTFT p99 at 20 requests/s"
     )
 
@@ -168,7 +171,8 @@ def test_a_present_that_did_not_start_has_no_number() -> None:
     )
 
     assert verdict(SPACE, trials) == (
-        "max-num-seqs 32: the best in output tokens/s at 20 requests/s; the present "
+        "Take max-num-seqs 32: the best in output tokens/s at 20 requests/s; the "
+        "present "
         "setting has no number (did not start: out of memory)"
     )
 
@@ -184,6 +188,25 @@ def test_a_doubt_about_the_best_is_in_the_sentence() -> None:
     said = verdict(space_of_seqs(8, 16, 32, present=8), trials)
 
     assert said.endswith("; but doubtful: the client was too slow")
+
+
+def test_where_no_request_is_good_no_setting_is_the_best() -> None:
+    trials = [told(e, goodput_per_s=0.001) for e in rounds(CLEAR, 3) if e.numbers]
+
+    assert verdict(SPACE, trials, Goal.GOODPUT) == (
+        "No setting will do: hardly a request was good (ttft_s<0.5) at 20 requests/s; "
+        "send less"
+    )
+
+
+def test_what_it_costs_is_in_the_sentence() -> None:
+    trials = [
+        told(e, latencies={"tpot_s": latency((e.score(Goal.TOKENS) or 0) / 1e4)})
+        for e in rounds(CLEAR, 5)
+        if e.numbers
+    ]
+
+    assert "; at the cost of TPOT p99; " in verdict(SPACE, trials)
 
 
 def test_nothing_measured_is_said() -> None:
@@ -424,7 +447,8 @@ def test_settings_of_two_flags_are_named_whole() -> None:
     found = result_of(space, TOKENS, trials, plan_of())
 
     assert found.verdict.startswith(
-        "max-num-seqs 32 · enable-prefix-caching on: better than the present (8 · on) "
+        "Take max-num-seqs 32 · enable-prefix-caching on: better than the present (8 "
+        "· on) "
     )
     words = "-- --max-num-seqs=32 --enable-prefix-caching"
     assert (found.command or "").endswith(words)

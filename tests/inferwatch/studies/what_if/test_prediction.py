@@ -15,11 +15,15 @@ from collectors.contract.readings import (
     RequestEvent,
     Step,
 )
+from inferwatch.studies.what_if.answer import answers
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.outcome import Outcome, measured_outcome
 from inferwatch.studies.what_if.prediction import Prediction, WhatIf, predict
+from inferwatch.studies.what_if.reach import LEAST_ERROR, StepReach
 from inferwatch.studies.what_if.recorded import recorded_run
+from inferwatch.studies.what_if.scheduler import StepLoad
 from inferwatch.studies.what_if.setting import SettingChange
+from inferwatch.studies.what_if.step_cost import StepCost
 from tests.inferwatch.studies.what_if.scripted_engine import Job, ScriptedEngine, jobs
 
 NEAR = {"p50": 0.02, "p99": 0.02}
@@ -229,6 +233,58 @@ def test_larger_batches_than_were_seen_are_not_guessed() -> None:
     assert predicted.outcome is None
     assert predicted.cannot is not None
     assert predicted.cannot.startswith("no step with more than 4 requests was seen")
+
+
+def test_the_answer_says_which_recording_would_tell() -> None:
+    readings = ScriptedEngine(max_num_seqs=4).serve(jobs())
+
+    told, predicted = asked(readings, SettingChange(max_num_seqs=32))
+
+    assert (predicted.cannot or "").endswith(
+        "up to 8 can be drawn on: record this load under max_num_seqs 12 or more"
+    )
+    (answer,) = answers(told)
+    assert answer.startswith("What max_num_seqs 32 instead of 4 would do cannot be ")
+
+
+@pytest.mark.parametrize("per_s", [9, 200], ids=["a queue", "never fewer"])
+def test_twice_the_batch_lies_between_both_ends(per_s: float) -> None:
+    """On an engine that queued, with and without smaller steps to learn from."""
+    told, predicted = asked(
+        ScriptedEngine(max_num_seqs=4).serve(jobs(per_s=per_s)),
+        SettingChange(max_num_seqs=8),
+    )
+    true = truth(ScriptedEngine(max_num_seqs=8), jobs(per_s=per_s))
+
+    low, high = predicted.low, predicted.high
+    assert low is not None
+    assert high is not None
+    assert predicted.drawn_on is not None
+    assert predicted.drawn_on >= LEAST_ERROR
+    for metric in ("ttft_s", "tpot_s", "e2el_s"):
+        value = true.latencies[metric].p50
+        ends = [each.latencies[metric].p50 for each in (low, high)]
+        assert None not in {value, *ends}
+        assert ends[0] <= value <= ends[1]  # type: ignore[operator]
+    (answer,) = answers(told)
+    assert answer.startswith("With max_num_seqs 8 instead of 4, TTFT p50 falls from ")
+    assert "it takes larger steps than any seen, " in answer
+
+
+def test_a_larger_step_costs_what_its_parts_cost_by_turns_at_most() -> None:
+    run = recorded_run(ScriptedEngine(max_num_seqs=4).serve(jobs()))
+    reach = StepReach(cost=StepCost(run.steps), batch_error=5.0, prefill_error=5.0)
+    four, eight = (StepLoad(decoding=n, context_tokens=100 * n) for n in (4, 8))
+
+    least = reach.expected_ns(four, 0)
+
+    assert reach.expected_ns(eight, -1) == pytest.approx(least)
+    assert reach.expected_ns(eight, 1) == pytest.approx(2 * least)
+    assert least < reach.expected_ns(eight, 0) < 2 * least
+    assert not reach.is_drawn_on(four)
+    assert reach.is_drawn_on(eight)
+    assert not reach.is_beyond(eight)
+    assert reach.is_beyond(StepLoad(decoding=9))
 
 
 def test_more_prompt_tokens_a_step_than_were_seen_are_not_guessed() -> None:

@@ -10,6 +10,7 @@ from inferwatch.studies.what_if.prediction import (
     MachineVariation,
     ReplayedStepDurations,
 )
+from inferwatch.studies.what_if.reach import StepReach
 from inferwatch.studies.what_if.recorded import recorded_run
 from inferwatch.studies.what_if.recorded_steps import recorded_steps
 from inferwatch.studies.what_if.scheduler import StepLoad
@@ -118,7 +119,8 @@ def test_a_machine_that_was_held_up_is_so_at_the_same_moment() -> None:
     columns = recorded_steps(steps, dict.fromkeys(range(60), 50))
     cost = StepCost(columns)
     first_ns = int(columns.start_ns[0])
-    costs = ReplayedStepDurations(cost, MachineVariation(cost, columns), first_ns, 1.0)
+    reach, varied = StepReach.of(cost, columns), MachineVariation(cost, columns)
+    costs = ReplayedStepDurations(reach, varied, first_ns, 1.0)
     one = StepLoad(decoding=1, context_tokens=60)
 
     took = [costs.step_ns(one, int(start_ns))[0] for start_ns in columns.start_ns]
