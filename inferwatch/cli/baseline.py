@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.options import database_option
+from inferwatch.cli.options import CountRange, database_option
+from inferwatch.quantities import count_of
 
 # What is printed.
 
@@ -19,11 +20,11 @@ def _lengths(
     """Parse a list such as ``32,512,2048``."""
     if value is None:
         return None
-    words = value.replace(",", " ").split()
-    lengths = tuple(dict.fromkeys(int(word) for word in words if word.isdecimal()))
-    if not words or len(words) > 10 or not all(word.isdecimal() for word in words):
+    counts = list(map(count_of, value.replace(",", " ").split()))
+    lengths = tuple(dict.fromkeys(each for each in counts if each is not None))
+    if not counts or len(counts) > 10 or None in counts:
         raise click.BadParameter(
-            f"{value!r} is not a list of lengths: write it as 32,512,2048",
+            f"{value!r} is not a list of lengths: write it as 32,512,2k",
             context,
             param,
         )
@@ -44,7 +45,7 @@ def _lengths(
 )
 @click.option(
     "--output-tokens",
-    type=click.IntRange(2, MOST_TOKENS),
+    type=CountRange(2, MOST_TOKENS),
     default=64,
     show_default=True,
     help="Length of each answer.",

@@ -21,7 +21,7 @@ from inferwatch.cli.slo_options import (
 )
 from inferwatch.errors import UsageError
 from inferwatch.live.alarms.options import AlarmOptions
-from inferwatch.quantities import duration_s, rate_per_s, size_bytes
+from inferwatch.quantities import count_of, duration_s, rate_per_s, size_bytes
 
 MOST_SPAN_S = 86_400.0
 
@@ -194,6 +194,20 @@ class DurationRange(FiniteRange):
         """Refuse what is not a duration."""
         seconds = duration_s(value) if isinstance(value, str) else None
         return super().convert(value if seconds is None else seconds, param, ctx)
+
+
+class CountRange(click.IntRange):
+    """A whole number within bounds, such as ``512``, ``32k`` or ``32K`` (32,768)."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Refuse what is not a whole number."""
+        count = count_of(value) if isinstance(value, str) else None
+        return super().convert(value if count is None else count, param, ctx)
 
 
 class RateRange(FiniteRange):

@@ -24,12 +24,13 @@ from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
 from inferwatch.printing.summary.plan import MeasuredTimes, as_json, plan_text
 from inferwatch.printing.text import painter
-from inferwatch.quantities import duration_s
+from inferwatch.quantities import count_of, duration_s
 
 GB = 1e9
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_COLUMNS = 24
+SEVERAL = re.compile(r"(\d+)\s*[x×*]\s*(.+)", re.IGNORECASE)
 SAME_SIZE = 0.03
 """The relative difference allowed between stored and computed weights."""
 MOST_CONFIG_BYTES = 64 << 20
@@ -231,16 +232,13 @@ def _columns(
     given: Mapping[str, Any],
 ) -> Sequence[tuple[GpuSetup, str | None, str]]:
     """Return a GPU setup, quantisation and KV cache dtype for each column to print."""
-    gpus = list(dict.fromkeys(_device(each, given) for each in _listed(given["gpu"])))
+    gpus = list(dict.fromkeys(_gpus(each, given) for each in _listed(given["gpu"])))
     if not gpus:
         raise UsageError("say which GPU: --gpu H200, for instance")
-    ways = [_number(each) for each in _listed(given["tp"]) or ["1"]]
     methods: list[str | None] = [*_listed(given["quantization"])] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
-    columns = [
-        (_machine(gpu, way, given), method, cache)
-        for gpu, way, method, cache in product(gpus, ways, methods, caches)
-    ]
+    machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
+    columns = list(product(machines, methods, caches))
     if len(columns) > MOST_COLUMNS:
         raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
     return columns
@@ -250,6 +248,28 @@ def _listed(values: Sequence[str]) -> list[str]:
     """Return the values of a repeated or comma-separated option, each once."""
     parts = (part.strip() for each in values for part in each.split(","))
     return list(dict.fromkeys(part for part in parts if part))
+
+
+def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]:
+    """Return a device, and by how many of it each layer may be shared.
+
+    ``4xH100`` are four GPUs: tensor parallel by four, or by two in two stages.
+
+    Raises:
+        UsageError: they are unknown, or as many as --tp and --pp do not make.
+    """
+    ways = tuple(_number(each) for each in _listed(given["tp"]))
+    several = SEVERAL.fullmatch(text)
+    if several is None:
+        return _device(text, given), ways or (1,)
+    gpus, device, stages = int(several[1]), _device(several[2], given), given["pp"]
+    if gpus % stages or (ways and ways != (gpus // stages,)):
+        made = f"--tp {','.join(map(str, ways))}" if ways else f"--pp {stages}"
+        raise UsageError(
+            f"--gpu {text} are {gpus} GPUs, which {made} does not make: leave it out, "
+            f"or write --gpu {several[2]}"
+        )
+    return device, (_number(str(gpus // stages)),)
 
 
 def _number(text: str) -> int:
@@ -379,7 +399,7 @@ class PositiveParam(click.ParamType[float]):
     ) -> float:
         """Refuse what is not a number, zero, or absurdly large."""
         try:
-            number = int(value) if self.whole else float(value)
+            number = (count_of(str(value)) or 0) if self.whole else float(value)
         except (ValueError, OverflowError):
             number = 0
         if not 0 < number <= self.most:
@@ -436,7 +456,7 @@ class PlanCommand(SectionedCommand):
     "--gpu",
     multiple=True,
     metavar="NAME",
-    help="H200, A100-40GB, 'RTX 4090' …; again, or H100,H200: side by side.",
+    help="H200, A100-40GB, 'RTX 4090', 4xH100 …; again, or H100,H200: side by side.",
 )
 @click.option(
     "--tp",
@@ -528,7 +548,7 @@ class PlanCommand(SectionedCommand):
     type=MANY,
     metavar="TOKENS",
     help="Tokens that each request has room for in the KV cache.  "
-    "[default: prompt + output, or 4096]",
+    "32k is 32,000, 32K is 32,768.  [default: prompt + output, or 4096]",
 )
 @click.option(
     "--prompt", type=MANY, metavar="TOKENS", help="[default: context − output]"

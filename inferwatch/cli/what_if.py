@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.options import database_option
+from inferwatch.cli.options import CountRange, database_option
 
 
 @click.command(short_help="Predict latencies at another setting or rate.")
@@ -12,21 +12,21 @@ from inferwatch.cli.options import database_option
 @database_option("The SQLite file that holds the session.")
 @click.option(
     "--max-num-seqs",
-    type=click.IntRange(1, 65_536),
+    type=CountRange(1, 65_536),
     multiple=True,
     metavar="N",
     help="As many requests at once; may be repeated, side by side.",
 )
 @click.option(
     "--max-num-batched-tokens",
-    type=click.IntRange(1, 10_000_000),
+    type=CountRange(1, 10_000_000),
     multiple=True,
     metavar="N",
     help="As many tokens a step; may be repeated.",
 )
 @click.option(
     "--kv-blocks",
-    type=click.IntRange(1, 1_000_000_000),
+    type=CountRange(1, 1_000_000_000),
     multiple=True,
     metavar="N",
     help="As many KV blocks for requests; may be repeated.",

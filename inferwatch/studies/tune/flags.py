@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from inferwatch.errors import UsageError
+from inferwatch.quantities import count_of
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Variable
 
 HOW = (
@@ -28,17 +29,6 @@ _MORE_SOURCES = "entrypoints/**/cli_args.py"
 _ENOUGH = 50
 """With fewer flags the source was not understood, and no flag is refused."""
 _YES, _NO = {"on", "true", "yes"}, {"off", "false", "no"}
-_INT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
-_TIMES = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "K": 2**10,
-    "M": 2**20,
-    "G": 2**30,
-}
-"""The suffixes of vLLM: 2k is 2000, 2K is 2048."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +176,10 @@ def _value(flag: str, value: str, known: KnownFlags) -> str:
 
 
 def _whole(flag: str, value: str) -> str:
-    match = _INT.fullmatch(value)
-    number = float(match[1]) * _TIMES[match[2]] if match else 0.5
-    if number != int(number) or (flag in LIVE_FLAGS and number < 1):
+    number = count_of(value)
+    if number is None or (flag in LIVE_FLAGS and number < 1):
         raise UsageError(f"--vary {flag}: {value!r} is not a whole number, as 16 or 2k")
-    return str(int(number))
+    return str(number)
 
 
 def _split(listed: str) -> Iterator[str]:
