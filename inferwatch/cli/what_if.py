@@ -69,7 +69,7 @@ def what_if(
     was seen, it is said that it cannot be told (exit status 1 where nothing can).
     Steps are told by the probe: without one there is nothing to predict from.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.running.replay_start import session_location
+    from inferwatch.cli.running.chosen_session import session_location
     from inferwatch.cli.running.what_if import WhatIfOptions, tell_what_if
 
     path, name = session_location(session, database)

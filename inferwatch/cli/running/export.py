@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.cli.running.replay_start import session_location
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage
 from inferwatch.errors import UsageError
 from inferwatch.printing.destination import Destination

@@ -13,6 +13,7 @@ import msgspec
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import NoteKind
 from embedded_engine.engine.launch import running_engines
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.cli.running.load_plan import (
     LoadOptions,
     complete_plan,
@@ -51,7 +52,6 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.printing.summary.latencies import Summary
 from inferwatch.printing.summary.load import load_text, summarise_load
 from inferwatch.printing.summary.session import summarise
-from inferwatch.record.file.location import default_database
 from inferwatch.visible import visible
 
 COLUMNS = 80
@@ -86,8 +86,8 @@ class SearchRuns:
         self._curve.head(_heading())
         search = RateSearch(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
-            path = options.database or default_database()
-            for earlier in await recorded_runs(path, options.resume, self._plan):
+            path, name = session_location(options.resume, options.database)
+            for earlier in await recorded_runs(path, name, self._plan):
                 if not earlier.refused and not earlier.untold(options.share):
                     search.add(earlier.point())
                     self._add(earlier)

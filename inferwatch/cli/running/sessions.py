@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from inferwatch.cli.running.chosen_session import say_which
 from inferwatch.cli.say import say, say_coloured, say_damage, say_json
 from inferwatch.errors import NoSuchSessionError
 from inferwatch.formatting import counted, format_bytes, format_duration
@@ -159,6 +160,8 @@ def named_sessions(
     Raises:
         StorageError: there is no such session, or the file cannot be read.
     """
+    if not bin_too:
+        say_which(path, *names)
     rows = list_sessions(path, bin_too=bin_too)
     chosen_rows = [pick(rows, each, path) for each in names]
     return list({row.session: row for row in chosen_rows}.values())
@@ -292,7 +295,7 @@ def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
         "~size": format_bytes(size_bytes).strip(),
         "model": row.model or "–",
         "state": row.state if row.deleted_ns is None else "in the bin",
-        "name": row.name or row.command,
+        "name": row.called,
         "tags": row.tags,
     }
 
