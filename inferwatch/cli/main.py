@@ -164,6 +164,16 @@ COMMANDS = (
 )
 
 
+def _guessed(word: str) -> str | None:
+    """Return the command for a word that is none: replay a file, attach to a server."""
+    from inferwatch.cli.words import is_address, is_record
+
+    if is_address(word):
+        return "attach"
+    file, _, _ = word.rpartition(":")
+    return "replay" if is_record(word) or is_record(file) else None
+
+
 class Program(click.Group):
     """The group of all commands, which reports when its output cannot be written."""
 
@@ -175,7 +185,12 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Import the command that runs; listing and suggesting them imports none."""
+        """Import the command that runs; listing and suggesting them imports none.
+
+        A word that is a file or an address says what is to be done with it.
+        """
+        if args[0] not in self.commands and (guess := _guessed(args[0])):
+            args = [guess, *args]
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, LazyCommand):
             command = command.load()
@@ -202,7 +217,8 @@ class Program(click.Group):
 def inferwatch(context: click.Context, slo: str | None, prices: "Prices | None") -> int:
     """See what a vLLM engine really does: every request, every step, recorded.
 
-    Without a command: watch the engine that is running on this node.
+    Without a command: watch the engine that is running on this node. With the file of
+    a record: replay its latest session. With an address: attach to the server there.
 
     \b
     Try it now, without a GPU:   inferwatch demo
@@ -275,7 +291,7 @@ def _explain(error: click.ClickException | InferwatchError) -> int:
         error.show(buffer)
         with suppress(OSError):  # stderr is closed
             text = buffer.getvalue().removesuffix("\n")
-            say(text.replace("\n\t", "\n  "), err=True)  # click's lists of choices
+            say(f"{text}{_where_flags_go(error)}", err=True)
         return error.exit_code
     if isinstance(error, OutputError):
         _discard_stdout()
@@ -283,6 +299,14 @@ def _explain(error: click.ClickException | InferwatchError) -> int:
             return NOBODY_READS
     _say(str(error))
     return error.exit_status
+
+
+def _where_flags_go(error: click.ClickException) -> str:
+    """Return a hint if the unknown option may be one of vLLM; else nothing."""
+    context = error.ctx if isinstance(error, click.NoSuchOption) else None
+    if context is None or all(each.name != "flags" for each in context.command.params):
+        return ""
+    return "\nFlags of `vllm serve` go behind --, as in: -- --max-num-seqs 4"
 
 
 def _say(text: str) -> None:

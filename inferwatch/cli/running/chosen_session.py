@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from inferwatch.cli.say import say
+from inferwatch.cli.words import is_record
 from inferwatch.formatting import counted
 from inferwatch.record.file.location import default_database
 from inferwatch.record.sessions.sessions import LAST, list_sessions, meant
@@ -15,9 +16,8 @@ def session_location(session: str, database: Path | None) -> tuple[Path, str]:
 
     A file alone means its latest session, ``FILE:SESSION`` one of it.
     """
-    path = Path(session).expanduser()
-    if database is None and (path.suffix == ".db" or path.is_file()):
-        return path, LAST
+    if database is None and is_record(session):
+        return Path(session).expanduser(), LAST
     file, _, name = session.rpartition(":")
     if database is None and name and Path(file).expanduser().is_file():
         database, session = Path(file).expanduser(), name
@@ -30,12 +30,14 @@ def say_which(path: Path, *words: str) -> None:
     """Say on stderr which session is meant by each word that several are called."""
     rows = list_sessions(path) if path.exists() else []
     for word in words:
-        found, *others = meant(rows, word) or [None]
-        if found is not None and others and found.called.startswith(word):
+        found = meant(rows, word)
+        others = found[1:]
+        if others and found[0].called.startswith(word):
             ids = ", ".join(row.id for row in others[:SHOWN_IDS])
-            more = ", …" if len(others) > SHOWN_IDS else ""
+            ids += ", …" if len(others) > SHOWN_IDS else ""
+            several = counted(len(others) + 1, "session")
             say(
-                f"inferwatch: {word!r} is {found.id}, the newest of "
-                f"{counted(len(others) + 1, 'session')} called so; before it {ids}{more}",
+                f"inferwatch: {word!r} is {found[0].id}, the newest of {several} called "
+                f"so; before it {ids}",
                 err=True,
             )

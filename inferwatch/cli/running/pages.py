@@ -18,6 +18,7 @@ from inferwatch.live.engine_source import FoundEngine
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
+from inferwatch.printing.command import command
 from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
@@ -150,19 +151,18 @@ async def watch_page(
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await watching
-    _say_goodbye(watch, tell, runs_on=runs_on)
+    _say_goodbye(watch, database, tell, runs_on=runs_on)
 
 
-def _say_goodbye(watch: Watch, tell: Tell, *, runs_on: bool) -> None:
+def _say_goodbye(watch: Watch, database: Path, tell: Tell, *, runs_on: bool) -> None:
     if runs_on:
         tell(watch.farewell)
     for line in watch.alarms.farewell() if watch.alarms else ():
         tell(line)
     if watch.record is not None and watch.record.flight is None:
-        tell(
-            f"recorded as {watch.record.session_id}: `inferwatch replay "
-            f"{watch.record.session_id}` opens it again."
-        )
+        session = watch.record.session_id
+        again = command("replay", session, database=database)
+        tell(f"recorded as {session}: `{again}` opens it again.")
     if watch.failure is not None:
         raise SourceError(watch.failure)
 

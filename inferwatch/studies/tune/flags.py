@@ -51,7 +51,7 @@ class KnownFlags:
             return
         near = get_close_matches(flag, self.names, n=1, cutoff=0.7)
         hint = f"; did you mean --{near[0]}?" if near else ""
-        raise UsageError(f"--vary {flag}: `vllm serve` has no --{flag}{hint}")
+        raise UsageError(f"`vllm serve` has no --{flag}{hint}")
 
 
 @cache
@@ -96,6 +96,20 @@ def _fields(source: str) -> Iterator[tuple[str, str]]:
                 ):
                     name = each.target.id.replace("_", "-")
                     yield name, ast.unparse(each.annotation)
+
+
+def refuse_unknown(words: Sequence[str], known: KnownFlags | None = None) -> None:
+    """Refuse flags that the installed vLLM does not have, before it is started.
+
+    Raises:
+        UsageError: there is one; the message suggests a similar one.
+    """
+    known = known or known_flags()
+    for word in words:
+        name = plain_name(word.partition("=")[0]) if word.startswith("--") else ""
+        begun = any(each.startswith(name) for each in known.names)
+        if name and not begun:  # argparse takes the beginning of a flag
+            known.refuse(_switch(name, known)[0])
 
 
 # Varied flags.

@@ -43,16 +43,6 @@ def test_help_shows_what_to_type(command: list[str]) -> None:
     assert "Usage:" in result.output
 
 
-def test_choices_are_listed_without_control_characters(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["export", "last"])
-
-    assert ended.value.code == 2
-    assert "Choose from:\n  csv,\n  jsonl," in capsys.readouterr().err
-
-
 def test_the_version_is_told() -> None:
     result = CliRunner().invoke(inferwatch, ["--version"])
 
