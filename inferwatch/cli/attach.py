@@ -9,7 +9,7 @@ from inferwatch.cli.say import shows_screens
 from inferwatch.cli.servers.options import ServerOptions, server_options
 
 
-@click.command()
+@click.command(short_help="Watch servers that run already; nothing is changed.")
 @server_options
 @watch_options
 @click.option(

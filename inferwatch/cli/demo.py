@@ -12,7 +12,7 @@ HEADLESS_S = 30.0
 """How long a headless demo runs by default."""
 
 
-@click.command()
+@click.command(short_help="Watch a small real vLLM engine under load; no GPU needed.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options
 @probe_options

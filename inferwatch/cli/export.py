@@ -11,9 +11,7 @@ FORMATS = ("csv", "jsonl", "perfetto", "html")
 PARTS = ("requests", "steps", "causes", "gpu", "notes", "client", "all")
 
 
-@click.command(
-    short_help="Export a session as CSV, JSON lines, Perfetto trace or web page."
-)
+@click.command(short_help="Write a session as web page, CSV, JSON or Perfetto trace.")
 @click.argument("session", default="last")
 @click.option(
     "--html",

@@ -443,7 +443,7 @@ class PlanCommand(SectionedCommand):
 
 @click.command(
     cls=PlanCommand,
-    short_help="What a model on some GPUs could do at best, without an engine.",
+    short_help="What a model could do at best on some GPUs.",
 )
 @click.option(
     "--model",

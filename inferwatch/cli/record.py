@@ -10,7 +10,7 @@ from inferwatch.cli.servers.options import ServerOptions, server_options
 TELL_EVERY_S = 60.0
 
 
-@click.command()
+@click.command(short_help="Record running servers as a service, without a screen.")
 @server_options
 @watch_options
 @click.option(

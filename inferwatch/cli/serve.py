@@ -12,7 +12,10 @@ from inferwatch.cli.say import shows_screens
 LOOPBACK = "127.0.0.1"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    short_help="Start a vLLM engine for a model, and watch it.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.argument("model")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options

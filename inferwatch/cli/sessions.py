@@ -203,7 +203,10 @@ def restore(names: tuple[str, ...], database: Path | None, as_json: bool) -> Non
     restore_sessions(record_of(database), names, as_json=as_json)
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    short_help="List, name, tag, delete and prune what was recorded.",
+)
 @record_option
 @json_option
 @click.option(

@@ -37,7 +37,7 @@ def say_which(path: Path, *words: str) -> None:
             ids += ", …" if len(others) > SHOWN_IDS else ""
             several = counted(len(others) + 1, "session")
             say(
-                f"inferwatch: {word!r} is {found[0].id}, the newest of {several} called "
-                f"so; before it {ids}",
+                f"inferwatch: {word!r} is {found[0].id}, the newest of {several} "
+                f"called so; before it {ids}",
                 err=True,
             )
