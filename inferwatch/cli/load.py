@@ -17,9 +17,9 @@ from inferwatch.cli.options import SectionedCommand
 def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     """Load the server at URL (any that speaks OpenAI's API) and measure it.
 
-    Without URL, the newest engine that inferwatch runs here is loaded. What is
-    measured is recorded as a session. Latencies have 95% intervals; if the client
-    itself was too slow, the result says CLIENT-BOUND.
+    Without URL, the engine that runs on this node is loaded. What is measured is
+    recorded as a session. Latencies have 95% intervals; if the client itself was too
+    slow, the result says CLIENT-BOUND.
 
     \b
     20 requests a second for 15 s, arriving at random:
