@@ -5,14 +5,24 @@ from dataclasses import replace
 import click
 
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.cli.options import WatchOptions, probe_options, watch_options
+from inferwatch.cli.options import (
+    WATCH_HEADINGS,
+    HeadedCommand,
+    WatchOptions,
+    probe_options,
+    watch_options,
+)
 from inferwatch.cli.say import shows_screens
 
 HEADLESS_S = 30.0
 """How long a headless demo runs by default."""
 
 
-@click.command(short_help="Watch a small real vLLM engine under load; no GPU needed.")
+@click.command(
+    cls=HeadedCommand,
+    headings=WATCH_HEADINGS,
+    short_help="Watch a small real vLLM engine under load; no GPU needed.",
+)
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options
 @probe_options

@@ -127,6 +127,12 @@ class Program(click.Group):
         with _report_unwritable():
             return super().make_context(*arguments, **others)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read `help` and `help COMMAND` as ``--help``, where people look first."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -197,7 +203,7 @@ def inferwatch(context: click.Context, slo: str | None, prices: "Prices | None")
     At another setting?          inferwatch what-if --max-num-seqs 64
     Find the best settings:      inferwatch tune demo --vary max-num-seqs=8,16,32
     Did the change help?         inferwatch compare before after
-    What could it do at best?    inferwatch plan --model llama-3-8b --gpu H200
+    What could it do at best?    inferwatch plan llama-3-8b --gpu 4xH100
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.record.file.sqlite import check_sqlite

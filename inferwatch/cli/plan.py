@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import SectionedCommand
+from inferwatch.cli.options import HeadedCommand
 from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.errors import UsageError
 from inferwatch.formatting import format_bytes
@@ -107,8 +107,8 @@ def _config(given: Mapping[str, Any]) -> ModelFiles:
     if not shape_flags or missing:
         also = f"; {', '.join(missing)} missing" if shape_flags else ""
         raise UsageError(
-            "say which model: --model CONFIG, or its shape by --layers, --hidden, "
-            f"--heads, --ffn and --vocab{also}"
+            "say which model: a preset or a config.json, or its shape by --layers, "
+            f"--hidden, --heads, --ffn and --vocab{also}"
         )
     return (
         "model",
@@ -429,22 +429,12 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class PlanCommand(SectionedCommand):
-    """A command whose options are declared one by one, and shown under HEADINGS."""
-
-    def __init__(self, *arguments: Any, **others: Any) -> None:  # noqa: ANN401 - click's
-        super().__init__(*arguments, sections={}, **others)
-        options = {o.name: o for o in self.params if isinstance(o, click.Option)}
-        self.sections = {
-            heading: [options[name] for name in names]
-            for heading, names in HEADINGS.items()
-        }
-
-
 @click.command(
-    cls=PlanCommand,
+    cls=HeadedCommand,
+    headings=HEADINGS,
     short_help="What a model could do at best on some GPUs.",
 )
+@click.argument("named", required=False, metavar="[MODEL]")
 @click.option(
     "--model",
     metavar="CONFIG",
@@ -574,7 +564,7 @@ class PlanCommand(SectionedCommand):
 @click.option(
     "--fail-if-not-fit", is_flag=True, help="Exit status 1 where a batch does not fit."
 )
-def plan(**given: Any) -> int:  # noqa: ANN401 - click's
+def plan(named: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     """Say what a model on some GPUs could do at best; no engine is needed.
 
     Does it fit, what binds decode, what limits the batch, what latency, what price, how
@@ -584,7 +574,7 @@ def plan(**given: Any) -> int:  # noqa: ANN401 - click's
 
     \b
     64 requests of 4,096 tokens on one H200:
-      inferwatch plan --model llama-3-8b --gpu H200 --batch 64
+      inferwatch plan llama-3-8b --gpu H200 --batch 64
     What an FP8 cache or more GPUs would change, side by side:
       inferwatch plan --model llama-3-70b --gpu H100 --tp 2,4 --kv-dtype auto,fp8 \\
           --batch 32 --gpu-hour 2.50
@@ -601,4 +591,6 @@ def plan(**given: Any) -> int:  # noqa: ANN401 - click's
     Exit status 1 where a measured number beats its floor, or with --fail-if-not-fit
     where a batch does not fit.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    return print_plan(given)
+    if named is not None and given["model"] is not None:
+        raise click.UsageError(f"{named} and --model {given['model']}: give one model")
+    return print_plan({**given, "model": named or given["model"]})

@@ -234,5 +234,15 @@ def sessions(
         print_list(record_of(database), as_json=as_json, bin_too=bin_too)
 
 
-for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
+@click.command("list", hidden=True)
+@record_option
+@json_option
+def list_(database: Path | None, as_json: bool) -> None:
+    """List the recorded sessions, as `inferwatch sessions` alone does."""
+    from inferwatch.cli.running.sessions import print_list
+
+    print_list(record_of(database), as_json=as_json, bin_too=False)
+
+
+for _command in (list_, rename, tag, untag, delete, restore, prune, vacuum, recover):
     sessions.add_command(_command)

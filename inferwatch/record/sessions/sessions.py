@@ -175,6 +175,7 @@ def meant(rows: Sequence[SessionRow], wanted: str) -> Sequence[SessionRow]:
         lambda row: row.id == wanted,
         lambda row: row.name == wanted,
         lambda row: row.called == wanted,
+        lambda row: row.id == f"s{wanted}",
         lambda row: row.id.startswith(wanted) or row.called.startswith(wanted),
     )
     every = ([row for row in rows if test(row)] for test in tests)

@@ -2,17 +2,19 @@
 
 import asyncio
 import doctest
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from embedded_engine.engine.config import DEMO_FLAGS
 from inferwatch.cli import words
-from inferwatch.cli.main import inferwatch, main
+from inferwatch.cli.main import COMMANDS, inferwatch, main
 from inferwatch.cli.running import target
 from inferwatch.errors import UsageError
 from inferwatch.live.attached.nearby import NearbyEngine
@@ -154,3 +156,33 @@ def test_a_flag_that_vllm_lacks_is_told_before_it_starts() -> None:
 
     with pytest.raises(UsageError, match="no --max-seqs; did you mean --max-num-seqs"):
         refuse_unknown(("--max-seqs", "4"), known)
+
+
+@pytest.mark.parametrize("command", ["", "why", "sessions"])
+def test_help_is_a_word_too(command: str) -> None:
+    words = command.split()
+
+    asked = run("help", *words)
+
+    assert asked.exit_code == 0
+    assert asked.output == run(*words, "--help").output
+
+
+@pytest.mark.parametrize("command", ["demo", "serve", "attach", "record"])
+def test_help_of_a_watch_has_headings_with_every_option_once(command: str) -> None:
+    text = run(command, "--help").output
+
+    _, _, options = text.partition("\nOptions:\n")
+    flags = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", options, re.MULTILINE)
+    made = COMMANDS_BY_NAME[command].load()
+    assert sorted(flags) == sorted(
+        ["--help", *(each.opts[-1] for each in flags_of(made))]
+    )
+    assert options.index("\nWatch:") < options.index("\nGPUs:")
+
+
+COMMANDS_BY_NAME = {each.name: each for each in COMMANDS}
+
+
+def flags_of(command: click.Command) -> list[click.Option]:
+    return [each for each in command.params if isinstance(each, click.Option)]

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -259,6 +260,14 @@ def test_several_gpus_may_be_written_as_a_factor(
     assert column["tensor_parallel"] == ways
 
 
+def test_a_model_needs_no_flag() -> None:
+    assert asked("llama-3-8b", "--gpu", "H200") == asked(
+        "--model", "llama-3-8b", "--gpu", "H200"
+    )
+    with pytest.raises(click.UsageError, match="give one model"):
+        run("llama-3-8b", "--model", "8b", "--gpu", "H200")
+
+
 def test_a_factor_that_other_flags_contradict_is_refused() -> None:
     for more in (("--tp", "2"), ("--pp", "3")):
         status, text = run("--model", "llama-3-8b", "--gpu", "4xH100", *more)
@@ -382,5 +391,5 @@ def test_help_stands_under_headings_and_shows_examples() -> None:
     text = CliRunner().invoke(inferwatch, ["plan", "--help"]).output
 
     assert "Model without a file:" in text
-    assert "inferwatch plan --model llama-3-8b --gpu H200 --batch 64" in text
+    assert "inferwatch plan llama-3-8b --gpu H200 --batch 64" in text
     assert "--fail-if-not-fit" in text

@@ -374,3 +374,11 @@ def test_a_session_of_a_file_is_named_behind_it(record: Path) -> None:
     assert session_location(f"{record}:second", None) == (record, "second")
     assert session_location(str(record), None) == (record, "last")
     assert session_location("second", record) == (record, "second")
+
+
+def test_what_people_type_to_list_them_lists_them(record: Path) -> None:
+    assert sessions(record, "list").output == sessions(record).output
+
+
+def test_the_number_of_an_id_is_enough(record: Path) -> None:
+    assert sessions(record, "tag", "2", "chosen").stdout.startswith("s2 now has")
