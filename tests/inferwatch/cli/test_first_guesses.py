@@ -16,7 +16,7 @@ from embedded_engine.engine.config import DEMO_FLAGS
 from inferwatch.cli import words
 from inferwatch.cli.main import COMMANDS, inferwatch, main
 from inferwatch.cli.running import target
-from inferwatch.errors import UsageError
+from inferwatch.errors import NoSuchSessionError, SourceError, UsageError
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.engine import demo
 from inferwatch.printing import command as module
@@ -186,3 +186,13 @@ COMMANDS_BY_NAME = {each.name: each for each in COMMANDS}
 
 def flags_of(command: click.Command) -> list[click.Option]:
     return [each for each in command.params if isinstance(each, click.Option)]
+
+
+@pytest.mark.parametrize("session", ["s1", "s9"])
+def test_a_load_is_like_a_session_of_any_file(session: str) -> None:
+    like = f"{sample_file()}:{session}"
+
+    failed = run("load", "localhost:1", "--like", like, "--no-record").exception
+
+    assert isinstance(failed, NoSuchSessionError) == (session == "s9")
+    assert isinstance(failed, SourceError) == (session == "s1")

@@ -342,6 +342,7 @@ def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(
 def test_a_session_without_a_name_is_called_by_its_command_and_the_newest_is_meant(
     record: Path,
 ) -> None:
+    sessions(record, "rename", "s1", "serve before")
     sessions(record, "rename", "s2", "")
     sessions(record, "rename", "s3", "")
     shown = [each["name"] or each["command"] for each in rows_of(record)]
@@ -353,6 +354,21 @@ def test_a_session_without_a_name_is_called_by_its_command_and_the_newest_is_mea
     assert result.stderr == (
         "inferwatch: 'serve' is s3, the newest of 2 sessions called so; before it s2\n"
     )
+
+
+@pytest.mark.parametrize(
+    "words", [("why", "serve"), ("compare", "serve", "s1"), ("export", "serve")]
+)
+def test_wherever_a_session_is_taken_it_is_said_which_is_meant(
+    record: Path, words: tuple[str, ...]
+) -> None:
+    for each in ("s2", "s3"):
+        sessions(record, "rename", each, "")
+    more = ("--html", "-") if words[0] == "export" else ()
+
+    result = CliRunner().invoke(inferwatch, [*words, *more, "--db", str(record)])
+
+    assert "'serve' is s3, the newest of 2 sessions called so" in result.stderr
 
 
 def test_a_name_goes_before_a_command_and_an_id_before_both(record: Path) -> None:
