@@ -84,8 +84,9 @@ def baseline(**given: object) -> int:
     The session is kept as the baseline of this configuration (model, version, GPUs,
     settings): `a` on any screen finds it when the same is watched.
 
-    Load is sent: a few dozen requests of fresh random prompts. While others use the
-    server this is refused, for both would suffer; --anyway measures all the same.
+    Without URL it is the engine that runs on this node. Load is sent: a few dozen
+    requests of fresh random prompts. While others use the server this is refused, for
+    both would suffer; --anyway measures all the same.
 
     \b
     inferwatch baseline http://localhost:8000

@@ -110,13 +110,14 @@ COMMANDS = tuple(chain.from_iterable(SECTIONS.values()))
 
 
 def _guessed(word: str) -> str | None:
-    """Return the command for a word that is none: replay a file, attach to a server."""
-    from inferwatch.cli.words import is_address, is_record
+    """Return the command for a word that is none: replay it, or attach to it."""
+    from inferwatch.cli.words import is_address, is_record, is_session
 
     if is_address(word):
         return "attach"
     file, _, _ = word.rpartition(":")
-    return "replay" if is_record(word) or is_record(file) else None
+    recorded = is_session(word) or is_record(word) or is_record(file)
+    return "replay" if recorded else None
 
 
 class Program(click.Group):

@@ -30,7 +30,10 @@ GB = 1e9
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_COLUMNS = 24
-SEVERAL = re.compile(r"(\d+)\s*[x×*]\s*(.+)", re.IGNORECASE)
+SEVERAL = re.compile(
+    r"(?P<n>\d+)\s*[xX×*]\s*(?P<gpu>.+)|(?P<gpu_>.+?)\s?[x×*:](?P<n_>\d{1,3})"
+)
+"""Several GPUs: 4xH100, H100x4 or H100:4."""
 SAME_SIZE = 0.03
 """The relative difference allowed between stored and computed weights."""
 MOST_CONFIG_BYTES = 64 << 20
@@ -262,12 +265,13 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]
     several = SEVERAL.fullmatch(text)
     if several is None:
         return _device(text, given), ways or (1,)
-    gpus, device, stages = int(several[1]), _device(several[2], given), given["pp"]
+    name, stages = several["gpu"] or several["gpu_"], given["pp"]
+    gpus, device = int(several["n"] or several["n_"]), _device(name, given)
     if gpus % stages or (ways and ways != (gpus // stages,)):
         made = f"--tp {','.join(map(str, ways))}" if ways else f"--pp {stages}"
         raise UsageError(
             f"--gpu {text} are {gpus} GPUs, which {made} does not make: leave it out, "
-            f"or write --gpu {several[2]}"
+            f"or write --gpu {name}"
         )
     return device, (_number(str(gpus // stages)),)
 

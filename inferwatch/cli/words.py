@@ -1,8 +1,9 @@
-"""What a typed word is: the file of a record, the address of a server."""
+"""What a typed word is: a session, the file of a record, a server's address."""
 
 import re
 from pathlib import Path
 
+_ID = re.compile(r"s\d+|last")
 _ADDRESS = re.compile(r"\w+://|[\w.-]+:\d+(/|$)")
 RECORDS = {".db", ".sqlite", ".sqlite3"}
 
@@ -16,6 +17,11 @@ def is_address(word: str) -> bool:
     (False, False)
     """
     return bool(_ADDRESS.match(word))
+
+
+def is_session(word: str) -> bool:
+    """Whether the word is the id of a session, or stands for the latest."""
+    return bool(_ID.fullmatch(word))
 
 
 def is_record(word: str) -> bool:

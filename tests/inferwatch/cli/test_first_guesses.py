@@ -19,9 +19,11 @@ from inferwatch.cli.running import target
 from inferwatch.errors import NoSuchSessionError, SourceError, UsageError
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.engine import demo
+from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.printing import command as module
 from inferwatch.printing.command import command
 from inferwatch.sample import sample_file
+from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.tune.flags import KnownFlags, refuse_unknown
 
 HERE = NearbyEngine(address="http://127.0.0.1:8000", models=("m",))
@@ -38,6 +40,23 @@ def test_the_file_of_a_record_is_replayed(behind: str) -> None:
 
     assert result.exit_code == 0
     assert '"session_id": "s1"' in result.output
+
+
+def test_the_id_of_a_session_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERWATCH_DB", str(sample_file()))
+
+    for word in ("s1", "last"):
+        assert '"session_id": "s1"' in run(word, "--json").output
+    assert isinstance(run("s9").exception, NoSuchSessionError)
+
+
+def test_the_unit_of_a_metric_may_be_left_out() -> None:
+    assert str(parse_slo("ttft<500ms tpot<0.05")) == str(
+        parse_slo("ttft_s<500ms tpot_s<0.05")
+    )
+    assert parse_condition("ttft_p99 > +5%").metric == (
+        parse_condition("ttft_p99_s > +5%").metric
+    )
 
 
 def test_an_address_is_attached_to(monkeypatch: pytest.MonkeyPatch) -> None:
