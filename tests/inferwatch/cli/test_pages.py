@@ -15,6 +15,7 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.readings import HostSample
 from inferwatch.cli.running.on_screen import AppRunner
 from inferwatch.cli.running.pages import (
+    _recorded_as,
     _say_goodbye,
     compare_page,
     open_page,
@@ -395,3 +396,19 @@ def test_what_was_recorded_is_named_by_id_and_file(tmp_path: Path) -> None:
 
     where = f"--db '{tmp_path}/a b.db'"
     assert told == [f"recorded as s8: `inferwatch replay s8 {where}` opens it again."]
+
+
+def test_what_is_not_the_first_of_its_model_is_compared_next(database: Path) -> None:
+    clock: Any = type("Clock", (), {"start_ns": 0, "now_ns": lambda _: END_NS})()
+    recorder = Recorder.open(database, clock=clock, floor_bytes=0)
+    traffic = Traffic(step_ms=20.0)
+    for numbered in enumerate([*traffic.start(), *traffic.run(2)], 1):
+        recorder.put(*numbered)
+    recorder.close()
+
+    db = f"--db {database}"
+    assert _recorded_as("s1", database).endswith("opens it again.")
+    assert _recorded_as("s2", database) == (
+        f"recorded as s2: `inferwatch replay s2 {db}` opens it again. "
+        f"`inferwatch compare s1 s2 {db}` compares it with the one before."
+    )
