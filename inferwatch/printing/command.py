@@ -19,3 +19,9 @@ def command(*words: object, database: Path | None = None) -> str:
     """
     typed = shlex.join(["inferwatch", *map(str, words)])
     return typed if database is None else f"{typed}{db_option(database)}"
+
+
+def recorded_as(session: str, database: Path) -> str:
+    """Say how a recorded session is opened again."""
+    again = command("replay", session, database=database)
+    return f"recorded as {session}: `{again}` opens it again."

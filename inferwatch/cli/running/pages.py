@@ -18,7 +18,7 @@ from inferwatch.live.engine_source import FoundEngine
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
-from inferwatch.printing.command import command
+from inferwatch.printing.command import command, recorded_as
 from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
@@ -169,8 +169,7 @@ def _say_goodbye(watch: Watch, database: Path, tell: Tell, *, runs_on: bool) -> 
 
 def _recorded_as(session: str, database: Path) -> str:
     """Say how to open a session again, and to compare it with the one before it."""
-    again = command("replay", session, database=database)
-    text = f"recorded as {session}: `{again}` opens it again."
+    text = recorded_as(session, database)
     with suppress(InferwatchError):
         rows = list_sessions(database)
         row = next((each for each in rows if each.id == session), None)
