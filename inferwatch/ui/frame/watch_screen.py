@@ -130,7 +130,7 @@ SIGNPOSTS = (
     Signpost(
         OTHER_SETTING,
         "knobs",
-        "Turn limits while the engine runs, and back",
+        "Turn limits while the engine runs, and back: k on 3 and 6",
         action="knobs",
     ),
     Signpost(
