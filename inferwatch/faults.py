@@ -2,12 +2,13 @@
 
 import os
 import sys
-import traceback
 from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferwatch import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STATUS = 70
 """``EX_SOFTWARE``: different from every status by which a command reports its
@@ -34,9 +35,12 @@ def fault_text(error: BaseException) -> str:
     )
 
 
-def _keep_report(error: BaseException) -> Path | None:
+def _keep_report(error: BaseException) -> "Path | None":
     """Write the report to a file that only the user can read; None if that fails."""
-    from platformdirs import user_log_path  # noqa: PLC0415 - only a fault needs it
+    # Only a fault needs these, and every start would wait for them.
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    from platformdirs import user_log_path  # noqa: PLC0415
 
     with suppress(OSError):
         directory = user_log_path("inferwatch", appauthor=False)
@@ -54,6 +58,8 @@ def _keep_report(error: BaseException) -> Path | None:
 
 def _report(error: BaseException) -> str:
     """Return the report, without command-line arguments: a header may be an API key."""
+    import traceback  # noqa: PLC0415 - as above
+
     host = os.uname()
     system = f"Python {sys.version.split()[0]}, {host.sysname} {host.release}"
     system += f" {host.machine}"

@@ -339,6 +339,11 @@ class Feed(Protocol):
         ...
 
     @property
+    def starts(self) -> bool:
+        """Whether the engine is one that we start, so that its start has stages."""
+        ...
+
+    @property
     def can_stop(self) -> bool:
         """Whether the engine is ours to stop; the user confirms it first."""
         ...

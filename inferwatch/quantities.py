@@ -1,4 +1,4 @@
-"""Reads durations, sizes and rates as people write them, in one place for the program.
+"""Reads durations, sizes, rates and counts as people write them, in one place.
 
 Whoever asks says what may follow: which bounds it has, and what to write instead.
 """
@@ -13,6 +13,10 @@ _BYTES = {"mb": 10**6, "gb": 10**9}
 TIME_UNITS = (*_SECONDS, *_PARTS)
 TIME_UNIT = "|".join(sorted(filter(None, TIME_UNITS), key=len, reverse=True))
 """The pattern of a unit of time, in lower case."""
+_TIMES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_TIMES |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+"""The suffixes of vLLM: 2k is 2000, 2K is 2048."""
+_COUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)([kKmMgG]?)")
 _QUANTITY = re.compile(r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)\s*([^\W\d]*)")
 
 
@@ -53,6 +57,19 @@ def size_bytes(text: str) -> int | None:
     """
     number, unit = quantity(text) or (0.0, "")
     return round(number * _BYTES[unit]) if unit in _BYTES else None
+
+
+def count_of(text: str) -> int | None:
+    """Parse a whole number, with a suffix as `vllm serve` has it; None if it is none.
+
+    >>> count_of("512"), count_of("32k"), count_of("32K"), count_of("1.5k")
+    (512, 32000, 32768, 1500)
+    >>> count_of("1.5"), count_of("-1"), count_of("32 apples")
+    (None, None, None)
+    """
+    match = _COUNT.fullmatch(text.strip())
+    number = float(match[1]) * _TIMES[match[2]] if match else 0.5
+    return int(number) if number == int(number) else None
 
 
 def rate_per_s(text: str) -> float | None:

@@ -137,7 +137,9 @@ class EngineConfig:
         return "https" if secured else "http"
 
 
-def demo_config(probe: ProbeSettings | None = None) -> EngineConfig:
+def demo_config(
+    probe: ProbeSettings | None = None, flags: Sequence[str] = ()
+) -> EngineConfig:
     """The engine of the demo: a tiny model, and a KV cache that visibly fills up.
 
     256 blocks of 32 tokens hold 8,192 tokens, or 32 sequences of 256 tokens, so both
@@ -145,12 +147,12 @@ def demo_config(probe: ProbeSettings | None = None) -> EngineConfig:
     start. It needs one OpenMP thread, else it competes with the load generator for
     cores and steps take 10 times as long. It is niced below the processes that wait for
     its tokens, so that their timestamps are not late: a GPU would not compete with them
-    either.
+    either. ``flags`` win over ours: vLLM uses the last of repeated ones.
     """
     engine_id = new_engine_id()
     return EngineConfig(
         model="tiny-llama",
-        flags=DEMO_FLAGS,
+        flags=(*DEMO_FLAGS, *flags),
         engine_id=engine_id,
         log_path=new_log_path(engine_id),
         env=DEMO_ENV,

@@ -4,12 +4,21 @@ from dataclasses import replace
 
 import click
 
-from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.options import (
+    WATCH_HEADINGS,
+    HeadedCommand,
+    WatchOptions,
+    watch_options,
+)
 from inferwatch.cli.say import shows_screens
 from inferwatch.cli.servers.options import ServerOptions, server_options
 
 
-@click.command()
+@click.command(
+    cls=HeadedCommand,
+    headings=WATCH_HEADINGS,
+    short_help="Watch servers that run already; nothing is changed.",
+)
 @server_options
 @watch_options
 @click.option(
@@ -20,8 +29,8 @@ from inferwatch.cli.servers.options import ServerOptions, server_options
 def attach(servers: ServerOptions, options: WatchOptions, *, once: bool) -> int:
     """Watch the servers at URL..., whatever they offer: nothing is changed there.
 
-    Without URL, the engines of this node are looked for: one is watched at once, of
-    several people choose.
+    Without URL, the engines of this node are looked for: a single one is watched at
+    once, of several you choose.
 
     Each is asked for its metrics, which vLLM, SGLang and llama.cpp offer to everybody;
     where our probe runs beside vLLM, everything is seen. No request is ever sent to a

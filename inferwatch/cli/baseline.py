@@ -5,7 +5,8 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.options import database_option
+from inferwatch.cli.options import CountRange, database_option
+from inferwatch.quantities import count_of
 
 # What is printed.
 
@@ -19,11 +20,11 @@ def _lengths(
     """Parse a list such as ``32,512,2048``."""
     if value is None:
         return None
-    words = value.replace(",", " ").split()
-    lengths = tuple(dict.fromkeys(int(word) for word in words if word.isdecimal()))
-    if not words or len(words) > 10 or not all(word.isdecimal() for word in words):
+    counts = list(map(count_of, value.replace(",", " ").split()))
+    lengths = tuple(dict.fromkeys(each for each in counts if each is not None))
+    if not counts or len(counts) > 10 or None in counts:
         raise click.BadParameter(
-            f"{value!r} is not a list of lengths: write it as 32,512,2048",
+            f"{value!r} is not a list of lengths: write it as 32,512,2k",
             context,
             param,
         )
@@ -32,7 +33,7 @@ def _lengths(
     return lengths
 
 
-@click.command()
+@click.command(short_help="Measure a server with one request at a time.")
 @click.argument("url", required=False)
 @click.option("--model", help="Which model.  [default: the first that is listed]")
 @click.option(
@@ -44,7 +45,7 @@ def _lengths(
 )
 @click.option(
     "--output-tokens",
-    type=click.IntRange(2, MOST_TOKENS),
+    type=CountRange(2, MOST_TOKENS),
     default=64,
     show_default=True,
     help="Length of each answer.",
@@ -83,8 +84,9 @@ def baseline(**given: object) -> int:
     The session is kept as the baseline of this configuration (model, version, GPUs,
     settings): `a` on any screen finds it when the same is watched.
 
-    Load is sent: a few dozen requests of fresh random prompts. While others use the
-    server this is refused, for both would suffer; --anyway measures all the same.
+    Without URL it is the engine that runs on this node. Load is sent: a few dozen
+    requests of fresh random prompts. While others use the server this is refused, for
+    both would suffer; --anyway measures all the same.
 
     \b
     inferwatch baseline http://localhost:8000

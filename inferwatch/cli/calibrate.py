@@ -6,7 +6,7 @@ from inferwatch.cli.options import SOME_SECONDS
 from inferwatch.cli.slo_options import FiniteRange
 
 
-@click.command()
+@click.command(short_help="Measure the load generator itself, on this machine.")
 @click.option(
     "--rate",
     type=FiniteRange(min=0, min_open=True),

@@ -30,11 +30,9 @@ def _as_typed(
 
 
 @click.command(
-    cls=CompareCommand, short_help="Compare two sessions, with confidence intervals."
+    cls=CompareCommand, short_help="Did it help? Compare sessions, with intervals."
 )
-@click.argument(
-    "sessions", nargs=-1, required=True, metavar="A B [C ...]", callback=_as_typed
-)
+@click.argument("sessions", nargs=-1, metavar="A B [C ...]", callback=_as_typed)
 @click.option(
     "--warmup",
     default="auto",

@@ -5,14 +5,25 @@ from dataclasses import replace
 import click
 
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.cli.options import WatchOptions, probe_options, watch_options
+from inferwatch.cli.options import (
+    WATCH_HEADINGS,
+    HeadedCommand,
+    WatchOptions,
+    probe_options,
+    watch_options,
+)
 from inferwatch.cli.say import shows_screens
 
 HEADLESS_S = 30.0
 """How long a headless demo runs by default."""
 
 
-@click.command()
+@click.command(
+    cls=HeadedCommand,
+    headings=WATCH_HEADINGS,
+    short_help="Watch a small real vLLM engine under load; no GPU needed.",
+)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options
 @probe_options
 @click.option(
@@ -24,13 +35,33 @@ HEADLESS_S = 30.0
     help="Start no engine: replay the recording of this demo that ships with "
     "inferwatch.",
 )
-def demo(options: WatchOptions, probe: ProbeSettings, seed: int, sample: bool) -> int:
+def demo(
+    options: WatchOptions,
+    probe: ProbeSettings,
+    flags: tuple[str, ...],
+    seed: int,
+    sample: bool,
+) -> int:
     """Watch a real vLLM engine on a tiny random model, under load.
 
     Needs no GPU and no download. The engine stops with the demo. Without a terminal
     it runs headless for 30 s and prints its summary. --sample needs no engine either:
     it plays a recorded session of real vLLM from where its load began.
-    """
+
+    Flags of `vllm serve` may follow `--`, so that there is something to compare:
+
+    \b
+    inferwatch demo --name before --headless
+    inferwatch demo --name after --headless -- --max-num-seqs 4
+    inferwatch compare before after
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    if flags and not flags[0].startswith("-"):
+        raise click.UsageError(
+            f"{flags[0]!r} is no flag of `vllm serve`: the demo has its own model; "
+            "inferwatch serve MODEL serves another"
+        )
+    if sample and flags:
+        raise click.UsageError("--sample starts no engine: leave out what follows --")
     if not shows_screens():
         options = replace(options, headless=True)
     if sample:
@@ -39,9 +70,13 @@ def demo(options: WatchOptions, probe: ProbeSettings, seed: int, sample: bool) -
     from inferwatch.cli.running.session import run_engine_watch
     from inferwatch.live.engine.demo import demo_load, demo_source
 
+    if flags:
+        from inferwatch.studies.tune.flags import refuse_unknown
+
+        refuse_unknown(flags)
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
-    source = demo_source(probe)
+    source = demo_source(probe, flags)
     measure_once()  # before the engine starts, which it would disturb
     return run_engine_watch("demo", options, source, demo_load(seed))
 

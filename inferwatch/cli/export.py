@@ -8,19 +8,24 @@ import click
 from inferwatch.cli.options import SECONDS, database_option
 
 FORMATS = ("csv", "jsonl", "perfetto", "html")
-PARTS = ("requests", "steps", "gpu", "notes", "client", "all")
+PARTS = ("requests", "steps", "causes", "gpu", "notes", "client", "all")
 
 
-@click.command(
-    short_help="Export a session as CSV, JSON lines, Perfetto trace or web page."
+@click.command(short_help="Write a session as web page, CSV, JSON or Perfetto trace.")
+@click.argument("session", default="last")
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write one page: the same as --format html -o FILE.",
 )
-@click.argument("session")
 @click.option(
     "--format",
     "kind",
     type=click.Choice(FORMATS),
-    required=True,
-    help="csv, jsonl: tables. perfetto: a trace for ui.perfetto.dev. html: one page.",
+    help="csv, jsonl: tables. perfetto: a trace for ui.perfetto.dev. html: one page.  "
+    "[default: as -o ends]",
 )
 @click.option(
     "-o",
@@ -62,8 +67,10 @@ def export(
     """Write SESSION: its id or name, the beginning of either, `last`, or a file.
 
     \b
+    A page for those who have no inferwatch, of the latest session:
+      inferwatch export --html report.html
     Every step of the latest session, for a spreadsheet:
-      inferwatch export last --format csv --what steps -o steps.csv
+      inferwatch export last --what steps -o steps.csv
     All tables in one archive, token by token:
       inferwatch export s3 --format csv --token-times -o s3.zip
     Requests slower than a second, with jq:
@@ -71,8 +78,6 @@ def export(
           jq 'select(.ttft_s > 1)'
     Ten seconds of a busy day, to look at in ui.perfetto.dev:
       inferwatch export s3 --format perfetto --from 3600 --to 3610
-    A page for those who have no inferwatch:
-      inferwatch export before-change --format html -o report.html
 
     Columns are named as in the record and carry their units: *_ns is session time in
     nanoseconds, *_s seconds; unknown is empty or null. Traces are in microseconds of

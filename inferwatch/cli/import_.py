@@ -9,7 +9,7 @@ from inferwatch.cli.options import name as checked
 
 
 @click.command(
-    "import", short_help="Import results of vllm bench, guidellm or aiperf as sessions."
+    "import", short_help="Make sessions of results of vllm bench, guidellm or aiperf."
 )
 @click.argument(
     "files",

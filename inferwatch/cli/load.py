@@ -11,15 +11,15 @@ from inferwatch.cli.options import SectionedCommand
 @click.command(
     cls=SectionedCommand,
     sections=SECTIONS,
-    short_help="Load a server and measure it, counting from when each request was due.",
+    short_help="Load a server, and measure what its clients get.",
 )
 @click.argument("url", required=False)
 def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     """Load the server at URL (any that speaks OpenAI's API) and measure it.
 
-    Without URL, the newest engine that inferwatch runs here is loaded. What is
-    measured is recorded as a session. Latencies have 95% intervals; if the client
-    itself was too slow, the result says CLIENT-BOUND.
+    Without URL, the engine that runs on this node is loaded. What is measured is
+    recorded as a session. Latencies have 95% intervals; if the client itself was too
+    slow, the result says CLIENT-BOUND.
 
     \b
     20 requests a second for 15 s, arriving at random:

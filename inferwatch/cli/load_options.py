@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import DurationRange, RateRange, name
+from inferwatch.cli.options import CountRange, DurationRange, RateRange, name
 from inferwatch.cli.slo_options import FiniteRange
 from inferwatch.loadgen.plan.option import Flag, Heading, ShownBounds
 from inferwatch.loadgen.plan.plan import FIELDS, PlanField
@@ -49,7 +49,7 @@ def _type(flag: Flag, field: PlanField) -> click.ParamType[Any] | type | None:
         return field.number
     high = bounds.high if flag.shown is ShownBounds.BOTH else None
     if field.number is int:
-        return click.IntRange(int(bounds.low), None if high is None else int(high))
+        return CountRange(int(bounds.low), None if high is None else int(high))
     return _range_of(field.name)(bounds.low, high, min_open=bounds.above)
 
 

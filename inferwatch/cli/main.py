@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from io import StringIO, TextIOWrapper
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,12 +49,12 @@ def _report_unwritable() -> Iterator[None]:
 class LazyCommand(click.Command):
     """A command as ``inferwatch --help`` lists it, which is imported when it runs.
 
-    ``help`` or ``short_help`` repeats that of the command itself.
+    The line repeats the ``short_help`` of the command itself.
     """
 
-    def __init__(self, name: str, place: str, **texts: Any) -> None:  # noqa: ANN401 - click's
-        super().__init__(name, **texts)
-        file, _, self.attribute = place.partition(":")
+    def __init__(self, name: str, line: str, place: str | None = None) -> None:
+        super().__init__(name, short_help=line)
+        file, _, self.attribute = (place or f"{name}:{name}").partition(":")
         self.module = f"inferwatch.cli.{file}"
 
     def load(self) -> click.Command:
@@ -61,107 +62,62 @@ class LazyCommand(click.Command):
         return command
 
 
-COMMANDS = (
-    LazyCommand(
-        "agent",
-        "agent:agent",
-        help="Publish what the GPUs and engines' processes of this host do.",
+SECTIONS = {
+    "Watch": (
+        LazyCommand(
+            "demo", "Watch a small real vLLM engine under load; no GPU needed."
+        ),
+        LazyCommand("serve", "Start a vLLM engine for a model, and watch it."),
+        LazyCommand("attach", "Watch servers that run already; nothing is changed."),
+        LazyCommand("record", "Record running servers as a service, without a screen."),
+        LazyCommand("doctor", "What can be measured here, and what would allow more."),
     ),
-    LazyCommand(
-        "attach",
-        "attach:attach",
-        help="Watch the servers at URL..., whatever they offer: nothing is changed "
-        "there.",
+    "Measure": (
+        LazyCommand("load", "Load a server, and measure what its clients get."),
+        LazyCommand("baseline", "Measure a server with one request at a time."),
+        LazyCommand("tune", "Find the best settings of an engine, measured."),
     ),
-    LazyCommand(
-        "baseline",
-        "baseline:baseline",
-        help="Measure the server at URL with single requests, one after the other.",
+    "Look back": (
+        LazyCommand("sessions", "List, name, tag, delete and prune what was recorded."),
+        LazyCommand("replay", "Look at a recorded session as if it were live."),
+        LazyCommand("why", "Why requests were slow: queue, prefill, late tokens."),
+        LazyCommand(
+            "export", "Write a session as web page, CSV, JSON or Perfetto trace."
+        ),
+        LazyCommand(
+            "import",
+            "Make sessions of results of vllm bench, guidellm or aiperf.",
+            "import_:import_results",
+        ),
     ),
-    LazyCommand(
-        "calibrate",
-        "calibrate:calibrate",
-        help="Measure the load generator itself, on this machine, at the load you "
-        "plan.",
+    "Decide": (
+        LazyCommand("compare", "Did it help? Compare sessions, with intervals."),
+        LazyCommand(
+            "what-if",
+            "Predict latencies at another setting or rate.",
+            "what_if:what_if",
+        ),
+        LazyCommand("plan", "What a model could do at best on some GPUs."),
     ),
-    LazyCommand(
-        "compare",
-        "compare:compare",
-        short_help="Compare two sessions, with confidence intervals.",
+    "Advanced": (
+        LazyCommand("agent", "Publish what the GPUs and engines of this host do."),
+        LazyCommand("keys", "Make keys for a probe or an agent on the network."),
+        LazyCommand("calibrate", "Measure the load generator itself, on this machine."),
     ),
-    LazyCommand(
-        "demo",
-        "demo:demo",
-        help="Watch a real vLLM engine on a tiny random model, under load.",
-    ),
-    LazyCommand(
-        "doctor",
-        "doctor:doctor",
-        help="See what can be measured here, what not, why, and what would enable it.",
-    ),
-    LazyCommand(
-        "export",
-        "export:export",
-        short_help="Export a session as CSV, JSON lines, Perfetto trace or web page.",
-    ),
-    LazyCommand(
-        "import",
-        "import_:import_results",
-        short_help="Import results of vllm bench, guidellm or aiperf as sessions.",
-    ),
-    LazyCommand(
-        "keys",
-        "keys:keys",
-        help="Make keys in DIRECTORY for a probe or an agent that listens at tcp://.",
-    ),
-    LazyCommand(
-        "load",
-        "load:load",
-        short_help="Load a server and measure it, counting from when each request was "
-        "due.",
-    ),
-    LazyCommand(
-        "plan",
-        "plan:plan",
-        short_help="What a model on some GPUs could do at best, without an engine.",
-    ),
-    LazyCommand(
-        "record",
-        "record:record",
-        help="Record the servers at URL... until told to stop, without a screen.",
-    ),
-    LazyCommand(
-        "replay",
-        "replay:replay",
-        short_help="Look at a recorded session as if it were live.",
-    ),
-    LazyCommand(
-        "serve",
-        "serve:serve",
-        help="Serve MODEL with vLLM and watch it from the inside.",
-    ),
-    LazyCommand(
-        "sessions",
-        "sessions:sessions",
-        help="List the recorded sessions, newest first; name, tag, delete and prune "
-        "them.",
-    ),
-    LazyCommand(
-        "tune",
-        "tune:tune",
-        short_help="Find the best settings of an engine, measured.",
-    ),
-    LazyCommand(
-        "what-if",
-        "what_if:what_if",
-        short_help="Predict latencies at another setting or rate.",
-    ),
-    LazyCommand(
-        "why",
-        "why:why",
-        short_help="Why requests were slow: queue, prefill, late tokens.",
-    ),
-)
+}
+"""The commands under the headings of ``--help``."""
+COMMANDS = tuple(chain.from_iterable(SECTIONS.values()))
+
+
+def _guessed(word: str) -> str | None:
+    """Return the command for a word that is none: replay it, or attach to it."""
+    from inferwatch.cli.words import is_address, is_record, is_session
+
+    if is_address(word):
+        return "attach"
+    file, _, _ = word.rpartition(":")
+    recorded = is_session(word) or is_record(word) or is_record(file)
+    return "replay" if recorded else None
 
 
 class Program(click.Group):
@@ -172,14 +128,46 @@ class Program(click.Group):
         with _report_unwritable():
             return super().make_context(*arguments, **others)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read `help` and `help COMMAND` as ``--help``, where people look first."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Import the command that runs; listing and suggesting them imports none."""
+        """Import the command that runs; listing and suggesting them imports none.
+
+        A word that is a file or an address says what is to be done with it.
+        """
+        if args[0] not in self.commands and (guess := _guessed(args[0])):
+            args = [guess, *args]
         name, command, rest = super().resolve_command(ctx, args)
         if isinstance(command, LazyCommand):
             command = command.load()
         return name, command, rest
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the commands first: the options are those of no command."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the commands by section."""
+        del ctx
+        widest = max(len(each) for each in self.commands)
+        limit = formatter.width - widest - 6  # click's own margin
+        for heading, commands in SECTIONS.items():
+            rows = [
+                (each.name or "", each.get_short_help_str(limit)) for each in commands
+            ]
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), line) for name, line in rows])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         with _report_unwritable():
@@ -202,7 +190,8 @@ class Program(click.Group):
 def inferwatch(context: click.Context, slo: str | None, prices: "Prices | None") -> int:
     """See what a vLLM engine really does: every request, every step, recorded.
 
-    Without a command: watch the engine that is running on this node.
+    Without a command: watch the engine that is running on this node. With the file of
+    a record: replay its latest session. With an address: attach to the server there.
 
     \b
     Try it now, without a GPU:   inferwatch demo
@@ -215,7 +204,7 @@ def inferwatch(context: click.Context, slo: str | None, prices: "Prices | None")
     At another setting?          inferwatch what-if --max-num-seqs 64
     Find the best settings:      inferwatch tune demo --vary max-num-seqs=8,16,32
     Did the change help?         inferwatch compare before after
-    What could it do at best?    inferwatch plan --model llama-3-8b --gpu H200
+    What could it do at best?    inferwatch plan llama-3-8b --gpu 4xH100
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.record.file.sqlite import check_sqlite
@@ -275,7 +264,7 @@ def _explain(error: click.ClickException | InferwatchError) -> int:
         error.show(buffer)
         with suppress(OSError):  # stderr is closed
             text = buffer.getvalue().removesuffix("\n")
-            say(text.replace("\n\t", "\n  "), err=True)  # click's lists of choices
+            say(f"{text}{_where_flags_go(error)}", err=True)
         return error.exit_code
     if isinstance(error, OutputError):
         _discard_stdout()
@@ -283,6 +272,14 @@ def _explain(error: click.ClickException | InferwatchError) -> int:
             return NOBODY_READS
     _say(str(error))
     return error.exit_status
+
+
+def _where_flags_go(error: click.ClickException) -> str:
+    """Return a hint if the unknown option may be one of vLLM; else nothing."""
+    context = error.ctx if isinstance(error, click.NoSuchOption) else None
+    if context is None or all(each.name != "flags" for each in context.command.params):
+        return ""
+    return "\nFlags of `vllm serve` go behind --, as in: -- --max-num-seqs 4"
 
 
 def _say(text: str) -> None:

@@ -21,7 +21,7 @@ from inferwatch.cli.slo_options import (
 )
 from inferwatch.errors import UsageError
 from inferwatch.live.alarms.options import AlarmOptions
-from inferwatch.quantities import duration_s, rate_per_s, size_bytes
+from inferwatch.quantities import count_of, duration_s, rate_per_s, size_bytes
 
 MOST_SPAN_S = 86_400.0
 
@@ -196,6 +196,24 @@ class DurationRange(FiniteRange):
         return super().convert(value if seconds is None else seconds, param, ctx)
 
 
+class CountRange(click.IntRange):
+    """A whole number within bounds, such as ``512``, ``32k`` or ``32K`` (32,768)."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Refuse what is not a whole number."""
+        count = count_of(value) if isinstance(value, str) else None
+        try:
+            number = int(value) if count is None else count
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number such as 512 or 32k", param, ctx)
+        return super().convert(number, param, ctx)
+
+
 class RateRange(FiniteRange):
     """A rate within bounds, such as ``20``, ``20/s`` or ``30/min``, per second."""
 
@@ -208,6 +226,18 @@ class RateRange(FiniteRange):
         """Refuse what is not a rate."""
         rate = rate_per_s(value) if isinstance(value, str) else None
         return super().convert(value if rate is None else rate, param, ctx)
+
+
+def listed(kind: click.ParamType[Any]) -> Callable[..., tuple[Any, ...]]:
+    """Return a callback for a repeated option whose values may stand between commas."""
+
+    def converted(
+        context: click.Context, param: click.Parameter, values: tuple[str, ...]
+    ) -> tuple[Any, ...]:
+        words = (word.strip() for value in values for word in value.split(","))
+        return tuple(kind.convert(word, param, context) for word in words if word)
+
+    return converted
 
 
 SECONDS = DurationRange(0, MOST_S)
@@ -527,3 +557,35 @@ class SectionedCommand(click.Command):
             records = [each.get_help_record(ctx) for each in options if each]
             with formatter.section(heading):
                 formatter.write_dl([each for each in records if each])
+
+
+class HeadedCommand(SectionedCommand):
+    """A command whose options are declared one by one, and shown under headings.
+
+    Those under none are the command's own and come first.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401 - click's
+        headings: Mapping[str, Sequence[str]],
+        **others: Any,  # noqa: ANN401 - click's
+    ) -> None:
+        super().__init__(*arguments, sections={}, **others)
+        options = {o.name: o for o in self.params if isinstance(o, click.Option)}
+        placed = {
+            heading: [options.pop(name) for name in names if name in options]
+            for heading, names in headings.items()
+        }
+        sections = {"Options": list(options.values()), **placed}
+        self.sections = {heading: each for heading, each in sections.items() if each}
+
+
+WATCH_HEADINGS = {
+    "Watch": ("headless", "duration", "as_json", "name", "database", "no_record"),
+    "Objectives and cost": ("slo", "slo_target", "gpu_hour", "kwh", "currency"),
+    "Recording on events, alerts": ("record_on", "alert", *NEEDS),
+    "GPUs": ("gpus", "peak_gbps", "peak_tflops", "gpm", "gpu_rate", "dcgm"),
+    "Probe": ("no_block_map", "group_header", "control"),
+}
+"""Where options of commands that watch stand in their help."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import SectionedCommand
+from inferwatch.cli.options import HeadedCommand
 from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.errors import UsageError
 from inferwatch.formatting import format_bytes
@@ -26,12 +26,16 @@ from inferwatch.limits.shape import ModelShape
 from inferwatch.printing.summary.capacity import capacity_sentence
 from inferwatch.printing.summary.plan import MeasuredTimes, as_json, plan_text
 from inferwatch.printing.text import painter, wrapped_sentence
-from inferwatch.quantities import duration_s
+from inferwatch.quantities import count_of, duration_s
 
 GB = 1e9
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_COLUMNS = 24
+SEVERAL = re.compile(
+    r"(?P<n>\d+)\s*[xX×*]\s*(?P<gpu>.+)|(?P<gpu_>.+?)\s?[x×*:](?P<n_>\d{1,3})"
+)
+"""Several GPUs: 4xH100, H100x4 or H100:4."""
 SAME_SIZE = 0.03
 """The relative difference allowed between stored and computed weights."""
 MOST_CONFIG_BYTES = 64 << 20
@@ -133,8 +137,8 @@ def _config(given: Mapping[str, Any]) -> ModelFiles:
     if not shape_flags or missing:
         also = f"; {', '.join(missing)} missing" if shape_flags else ""
         raise UsageError(
-            "say which model: --model CONFIG, or its shape by --layers, --hidden, "
-            f"--heads, --ffn and --vocab{also}"
+            "say which model: a preset or a config.json, or its shape by --layers, "
+            f"--hidden, --heads, --ffn and --vocab{also}"
         )
     return (
         "model",
@@ -258,16 +262,13 @@ def _columns(
     given: Mapping[str, Any],
 ) -> Sequence[tuple[GpuSetup, str | None, str]]:
     """Return a GPU setup, quantisation and KV cache dtype for each column to print."""
-    gpus = list(dict.fromkeys(_device(each, given) for each in _listed(given["gpu"])))
+    gpus = list(dict.fromkeys(_gpus(each, given) for each in _listed(given["gpu"])))
     if not gpus:
         raise UsageError("say which GPU: --gpu H200, for instance")
-    ways = [_number(each) for each in _listed(given["tp"]) or ["1"]]
     methods: list[str | None] = [*_listed(given["quantization"])] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
-    columns = [
-        (_machine(gpu, way, given), method, cache)
-        for gpu, way, method, cache in product(gpus, ways, methods, caches)
-    ]
+    machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
+    columns = list(product(machines, methods, caches))
     if len(columns) > MOST_COLUMNS:
         raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
     return columns
@@ -277,6 +278,29 @@ def _listed(values: Sequence[str]) -> list[str]:
     """Return the values of a repeated or comma-separated option, each once."""
     parts = (part.strip() for each in values for part in each.split(","))
     return list(dict.fromkeys(part for part in parts if part))
+
+
+def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]:
+    """Return a device, and by how many of it each layer may be shared.
+
+    ``4xH100`` are four GPUs: tensor parallel by four, or by two in two stages.
+
+    Raises:
+        UsageError: they are unknown, or as many as --tp and --pp do not make.
+    """
+    ways = tuple(_number(each) for each in _listed(given["tp"]))
+    several = SEVERAL.fullmatch(text)
+    if several is None:
+        return _device(text, given), ways or (1,)
+    name, stages = several["gpu"] or several["gpu_"], given["pp"]
+    gpus, device = int(several["n"] or several["n_"]), _device(name, given)
+    if gpus % stages or (ways and ways != (gpus // stages,)):
+        made = f"--tp {','.join(map(str, ways))}" if ways else f"--pp {stages}"
+        raise UsageError(
+            f"--gpu {text} are {gpus} GPUs, which {made} does not make: leave it out, "
+            f"or write --gpu {name}"
+        )
+    return device, (_number(str(gpus // stages)),)
 
 
 def _number(text: str) -> int:
@@ -406,7 +430,7 @@ class PositiveParam(click.ParamType[float]):
     ) -> float:
         """Refuse what is not a number, zero, or absurdly large."""
         try:
-            number = int(value) if self.whole else float(value)
+            number = (count_of(str(value)) or 0) if self.whole else float(value)
         except (ValueError, OverflowError):
             number = 0
         if not 0 < number <= self.most:
@@ -436,22 +460,12 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class PlanCommand(SectionedCommand):
-    """A command whose options are declared one by one, and shown under HEADINGS."""
-
-    def __init__(self, *arguments: Any, **others: Any) -> None:  # noqa: ANN401 - click's
-        super().__init__(*arguments, sections={}, **others)
-        options = {o.name: o for o in self.params if isinstance(o, click.Option)}
-        self.sections = {
-            heading: [options[name] for name in names]
-            for heading, names in HEADINGS.items()
-        }
-
-
 @click.command(
-    cls=PlanCommand,
-    short_help="What a model on some GPUs could do at best, without an engine.",
+    cls=HeadedCommand,
+    headings=HEADINGS,
+    short_help="What a model could do at best on some GPUs.",
 )
+@click.argument("named", required=False, metavar="[MODEL]")
 @click.option(
     "--model",
     metavar="CONFIG",
@@ -463,7 +477,7 @@ class PlanCommand(SectionedCommand):
     "--gpu",
     multiple=True,
     metavar="NAME",
-    help="H200, A100-40GB, 'RTX 4090' …; again, or H100,H200: side by side.",
+    help="H200, A100-40GB, 'RTX 4090', 4xH100 …; again, or H100,H200: side by side.",
 )
 @click.option(
     "--tp",
@@ -555,7 +569,7 @@ class PlanCommand(SectionedCommand):
     type=MANY,
     metavar="TOKENS",
     help="Tokens that each request has room for in the KV cache.  "
-    "[default: prompt + output, or 4096]",
+    "32k is 32,000, 32K is 32,768.  [default: prompt + output, or 4096]",
 )
 @click.option(
     "--prompt", type=MANY, metavar="TOKENS", help="[default: context − output]"
@@ -581,7 +595,7 @@ class PlanCommand(SectionedCommand):
 @click.option(
     "--fail-if-not-fit", is_flag=True, help="Exit status 1 where a batch does not fit."
 )
-def plan(**given: Any) -> int:  # noqa: ANN401 - click's
+def plan(named: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     """Say what a model on some GPUs could do at best; no engine is needed.
 
     Does it fit, what binds decode, what limits the batch, what latency, what price, how
@@ -591,7 +605,7 @@ def plan(**given: Any) -> int:  # noqa: ANN401 - click's
 
     \b
     64 requests of 4,096 tokens on one H200:
-      inferwatch plan --model llama-3-8b --gpu H200 --batch 64
+      inferwatch plan llama-3-8b --gpu H200 --batch 64
     What an FP8 cache or more GPUs would change, side by side:
       inferwatch plan --model llama-3-70b --gpu H100 --tp 2,4 --kv-dtype auto,fp8 \\
           --batch 32 --gpu-hour 2.50
@@ -608,4 +622,6 @@ def plan(**given: Any) -> int:  # noqa: ANN401 - click's
     Exit status 1 where a measured number beats its floor, or with --fail-if-not-fit
     where a batch does not fit.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    return print_plan(given)
+    if named is not None and given["model"] is not None:
+        raise click.UsageError(f"{named} and --model {given['model']}: give one model")
+    return print_plan({**given, "model": named or given["model"]})

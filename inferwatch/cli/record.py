@@ -4,13 +4,22 @@ from dataclasses import replace
 
 import click
 
-from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.options import (
+    WATCH_HEADINGS,
+    HeadedCommand,
+    WatchOptions,
+    watch_options,
+)
 from inferwatch.cli.servers.options import ServerOptions, server_options
 
 TELL_EVERY_S = 60.0
 
 
-@click.command()
+@click.command(
+    cls=HeadedCommand,
+    headings=WATCH_HEADINGS,
+    short_help="Record running servers as a service, without a screen.",
+)
 @server_options
 @watch_options
 @click.option(

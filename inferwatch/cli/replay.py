@@ -64,12 +64,13 @@ def replay(
     previous mark, g to a time; - and + change the speed, b sets a bookmark, home and
     end go to the ends. Clicking the time line works too. ? explains the rest.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.running.chosen_session import session_location
     from inferwatch.cli.running.replay import (
         overrides_of,
         replay_headless,
         replay_on_screen,
     )
-    from inferwatch.cli.running.replay_start import ReplayStart, session_location
+    from inferwatch.cli.running.replay_start import ReplayStart
 
     if speed is not None and (headless or as_json):
         raise click.UsageError(

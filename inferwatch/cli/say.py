@@ -6,11 +6,14 @@ Much of the text comes from others, so control characters are shown and not obey
 import re
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from inferwatch.visible import strict_json, visible, visible_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CLEAR = "\r\x1b[2K"
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
@@ -89,7 +92,7 @@ class RowsProgress:
             say_no_more()
 
 
-def say_damage(path: Path) -> None:
+def say_damage(path: "Path") -> None:
     """Print to stderr what a damaged file has lost; nothing for an intact file."""
     from inferwatch.record.repair.recovery import damage_of
 

@@ -6,13 +6,24 @@ from pathlib import Path
 import click
 
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.cli.options import WatchOptions, probe_options, watch_options
+from inferwatch.cli.options import (
+    WATCH_HEADINGS,
+    HeadedCommand,
+    WatchOptions,
+    probe_options,
+    watch_options,
+)
 from inferwatch.cli.say import shows_screens
 
 LOOPBACK = "127.0.0.1"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    cls=HeadedCommand,
+    headings=WATCH_HEADINGS,
+    short_help="Start a vLLM engine for a model, and watch it.",
+    context_settings={"ignore_unknown_options": True},
+)
 @click.argument("model")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options

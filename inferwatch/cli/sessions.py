@@ -203,7 +203,10 @@ def restore(names: tuple[str, ...], database: Path | None, as_json: bool) -> Non
     restore_sessions(record_of(database), names, as_json=as_json)
 
 
-@click.group(invoke_without_command=True)
+@click.group(
+    invoke_without_command=True,
+    short_help="List, name, tag, delete and prune what was recorded.",
+)
 @record_option
 @json_option
 @click.option(
@@ -231,5 +234,15 @@ def sessions(
         print_list(record_of(database), as_json=as_json, bin_too=bin_too)
 
 
-for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
+@click.command("list", hidden=True)
+@record_option
+@json_option
+def list_(database: Path | None, as_json: bool) -> None:
+    """List the recorded sessions, as `inferwatch sessions` alone does."""
+    from inferwatch.cli.running.sessions import print_list
+
+    print_list(record_of(database), as_json=as_json, bin_too=False)
+
+
+for _command in (list_, rename, tag, untag, delete, restore, prune, vacuum, recover):
     sessions.add_command(_command)

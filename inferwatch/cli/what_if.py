@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.options import database_option
+from inferwatch.cli.options import CountRange, database_option, listed
 
 
 @click.command(short_help="Predict latencies at another setting or rate.")
@@ -12,31 +12,31 @@ from inferwatch.cli.options import database_option
 @database_option("The SQLite file that holds the session.")
 @click.option(
     "--max-num-seqs",
-    type=click.IntRange(1, 65_536),
+    callback=listed(CountRange(1, 65_536)),
     multiple=True,
-    metavar="N",
-    help="As many requests at once; may be repeated, side by side.",
+    metavar="N,...",
+    help="As many requests at once; several side by side.",
 )
 @click.option(
     "--max-num-batched-tokens",
-    type=click.IntRange(1, 10_000_000),
+    callback=listed(CountRange(1, 10_000_000)),
     multiple=True,
-    metavar="N",
-    help="As many tokens a step; may be repeated.",
+    metavar="N,...",
+    help="As many tokens a step, such as 8k.",
 )
 @click.option(
     "--kv-blocks",
-    type=click.IntRange(1, 1_000_000_000),
+    callback=listed(CountRange(1, 1_000_000_000)),
     multiple=True,
-    metavar="N",
-    help="As many KV blocks for requests; may be repeated.",
+    metavar="N,...",
+    help="As many KV blocks for requests.",
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0.01, 100),
+    callback=listed(click.FloatRange(0.01, 100)),
     multiple=True,
-    metavar="FACTOR",
-    help="Requests come so many times as fast; may be repeated.",
+    metavar="FACTOR,...",
+    help="Requests come so many times as fast.",
 )
 @click.option("--source", metavar="ENGINE", help="Of several engines, this one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -55,21 +55,21 @@ def what_if(
 
     SESSION is an id, a name, the beginning of either, `last`, or a file (its latest
     session). Its requests are put through a model of vLLM's scheduler, with steps that
-    take what steps took. One flag given several times makes a column each; flags that
-    are given once hold for all columns.
+    take what steps took. Each of several values is a column; what has one value holds
+    for all columns.
 
     \b
-    inferwatch what-if --max-num-seqs 16 --max-num-seqs 64   the latest session
-    inferwatch what-if s17 --kv-blocks 4096                  a larger cache
-    inferwatch what-if s17 --rate 1.5 --max-num-seqs 64      more load, more room
-    inferwatch what-if yesterday.db --rate 2 --json          for other programs
+    inferwatch what-if --max-num-seqs 16,64                the latest session
+    inferwatch what-if s17 --kv-blocks 4096                a larger cache
+    inferwatch what-if s17 --rate 1.5 --max-num-seqs 64    more load, more room
+    inferwatch what-if yesterday.db --rate 2 --json        for other programs
 
     First the load is simulated as it was: what that misses of what was measured is the
     stated error. Where it misses too much, or where steps would be larger than any that
     was seen, it is said that it cannot be told (exit status 1 where nothing can).
     Steps are told by the probe: without one there is nothing to predict from.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.running.replay_start import session_location
+    from inferwatch.cli.running.chosen_session import session_location
     from inferwatch.cli.running.what_if import WhatIfOptions, tell_what_if
 
     path, name = session_location(session, database)

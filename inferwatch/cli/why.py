@@ -55,7 +55,7 @@ def why(
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.running.replay_start import session_location
+    from inferwatch.cli.running.chosen_session import session_location
     from inferwatch.cli.running.why import WhyOptions, print_why
 
     path, name = session_location(session, database)

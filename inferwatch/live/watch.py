@@ -135,6 +135,11 @@ class Watch(ABC):
         return False
 
     @property
+    def starts(self) -> bool:
+        """Whether what is watched is started by us."""
+        return False
+
+    @property
     def can_restart(self) -> bool:
         """Whether what is watched is gone and can be started again."""
         return False

@@ -7,16 +7,19 @@ import click
 import pytest
 
 from inferwatch import quantities
-from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS, RateRange
-from inferwatch.cli.plan import _seconds
+from inferwatch.cli.baseline import baseline
+from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS, CountRange, RateRange
+from inferwatch.cli.plan import MANY, _seconds
 from inferwatch.cli.running.compare import comparison_request
 from inferwatch.cli.tune import DurationParam
 from inferwatch.live.alarms.rules import LatencyRule, rules_of
-from inferwatch.loadgen.plan.text import read_rates
+from inferwatch.loadgen.plan.text import read_groups, read_lengths, read_rates
 from inferwatch.metrics.requests.slo import parse_slo
-from inferwatch.quantities import duration_s, rate_per_s, size_bytes
+from inferwatch.quantities import count_of, duration_s, rate_per_s, size_bytes
 from inferwatch.record.sessions.retention import age_s
 from inferwatch.studies.compare.fail_if import parse_condition
+from inferwatch.studies.tune.flags import read_variables
+from inferwatch.ui.what_if.dialog import read_fields
 
 WRITTEN = {"0.5": 0.5, "90s": 90, "500ms": 0.5, "250us": 25e-5, "10m": 600, "2h": 7200}
 EVERY = pytest.mark.parametrize(("text", "seconds"), WRITTEN.items())
@@ -49,6 +52,12 @@ def of_a_warmup(text: str) -> float | None:
         inconclusive_fails=False,
     )
     return wanted.choices[0].warmup_s
+
+
+def of_a_baseline(text: str) -> int:
+    lengths = next(each for each in baseline.params if each.name == "prompt_tokens")
+    (found,) = lengths.process_value(click.Context(baseline), text)
+    return int(found)
 
 
 def of_a_rule(text: str) -> float:
@@ -89,6 +98,34 @@ def test_the_rate_of_a_load_is_read_as_any_rate_and_as_no_duration() -> None:
     for text in ("5m", "20/5s", "20/", "1/.5s"):
         with pytest.raises(click.BadParameter):
             RateRange(0).convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("512", 512), ("32k", 32_000), ("32K", 32_768), ("1.5k", 1500)]
+)
+def test_a_count_of_tokens_is_read_everywhere_as_vllm_does(
+    text: str, count: int
+) -> None:
+    for read in (
+        count_of,
+        lambda each: MANY.convert(each, None, None),
+        lambda each: CountRange(1).convert(each, None, None),
+        lambda each: read_lengths(each)["low"],
+        lambda each: read_lengths(f"1-{each}")["high"],
+        lambda each: read_lengths(f"lognormal:{each},0.5")["median"],
+        lambda each: read_groups(f"4x{each}")["tokens"],
+        lambda each: int(read_variables((f"max-num-seqs=8,{each}",))[0].values[1]),
+        lambda each: read_fields({"kv_blocks": each})[0].kv_blocks,
+        of_a_baseline,
+    ):
+        assert read(text) == count
+
+
+def test_what_is_no_whole_number_is_refused() -> None:
+    for text in ("1.5", "32 apples", "k", ""):
+        assert count_of(text) is None
+        with pytest.raises(click.BadParameter):
+            CountRange(1).convert(text, None, None)
 
 
 def test_numbers_in_a_series_of_rates_may_have_an_exponent() -> None:

@@ -36,6 +36,7 @@ from inferwatch.live.attached.attached_session import (
 from inferwatch.live.attached.nearby import NearbyEngine, nearby_engines
 from inferwatch.live.engine_source import FoundEngine
 from inferwatch.live.pipeline import Pipeline
+from inferwatch.printing.command import command
 from inferwatch.record.file.location import default_database
 from inferwatch.visible import visible
 
@@ -163,8 +164,8 @@ def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
     if not engines:
         raise SourceError(NOTHING_RUNS)
     for each in engines:
-        models = ", ".join(each.models) or "–"
-        say(visible(f"{each.family:<9} {each.place}  {models}"))
+        models = ", ".join(each.models) or each.family
+        say(visible(f"{command('attach', each.attach_to)}    {models}"))
     return 0
 
 

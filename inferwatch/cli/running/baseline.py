@@ -9,10 +9,10 @@ from typing import Any
 from collectors.contract.clock import SessionClock
 from collectors.http.server import Server
 from collectors.servers.scrape import ServerScraper
-from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.running.load_plan import headers_of
 from inferwatch.cli.running.recording import open_recorder
 from inferwatch.cli.running.signals import interrupts
+from inferwatch.cli.running.target import target_of
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError, StorageError, UsageError
 from inferwatch.formatting import UNKNOWN, counted, format_durations, format_rate
@@ -81,7 +81,13 @@ def run_baseline(options: BaselineOptions) -> int:
 
 
 async def _run(options: BaselineOptions) -> int:
-    target = _target(options)
+    target = await target_of(
+        "baseline",
+        options.url,
+        options.uds,
+        headers_of(options.header),
+        verify_tls=not options.insecure,
+    )
     plan, left_out = await _plan(options, target)
     _say_what_is_sent(options, target, plan, left_out)
     with interrupts() as stop:
@@ -92,18 +98,6 @@ async def _run(options: BaselineOptions) -> int:
     if interrupted:
         raise SourceError("interrupted: what was measured is not a whole baseline")
     return int(any(each.failed for each in result.lengths))
-
-
-def _target(options: BaselineOptions) -> TargetServer:
-    url, uds = options.url, str(options.uds) if options.uds else None
-    if url is None and uds is None:
-        engines = running_engines()
-        if not engines:
-            raise UsageError("which server? inferwatch baseline http://HOST:PORT")
-        url, uds = engines[-1].url, engines[-1].uds
-    headers = headers_of(options.header)
-    where = url or "http://localhost"
-    return TargetServer.at(where, uds, headers, verify_tls=not options.insecure)
 
 
 async def _plan(

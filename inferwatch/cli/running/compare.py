@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 
+from inferwatch.cli.running.chosen_session import say_which
 from inferwatch.cli.say import (
     say,
     say_coloured,
@@ -133,6 +134,7 @@ def print_comparison(
     Raises:
         UsageError, StorageError: the sessions cannot be compared.
     """
+    say_which(request.database, *request.sessions)
     try:
         comparison = run_comparison(request, _tell)
     finally:
@@ -168,6 +170,7 @@ def show_comparison(request: ComparisonRequest) -> int:
     from inferwatch.cli.running.on_screen import show_on_screen
     from inferwatch.cli.running.pages import compare_page
 
+    say_which(request.database, *request.sessions)
     find_all(request)
     return show_on_screen(compare_page(request))
 

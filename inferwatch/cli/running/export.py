@@ -1,11 +1,11 @@
 """Writes a recorded session into files for other programs."""
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.cli.running.replay_start import session_location
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage
 from inferwatch.errors import UsageError
 from inferwatch.printing.destination import Destination
@@ -22,6 +22,15 @@ SUFFIXES = {
     "perfetto": ".perfetto.json",
     "html": ".html",
 }
+KINDS = {
+    ".csv": "csv",
+    ".zip": "csv",
+    ".jsonl": "jsonl",
+    ".json": "perfetto",
+    ".html": "html",
+    ".htm": "html",
+}
+"""The format that a file's name says."""
 SINGLE = {SessionPart.REQUESTS, SessionPart.STEPS, SessionPart.CAUSES}
 """Parts that are one table each, so that one CSV file can hold them."""
 
@@ -31,7 +40,8 @@ class ExportOptions:
     """The options of ``inferwatch export``, as the user gave them."""
 
     session: str
-    kind: str
+    kind: str | None
+    page: Path | None
     output: Path | None
     what: str
     token_times: bool
@@ -46,6 +56,7 @@ def run_export(options: ExportOptions) -> None:
     Raises:
         InferwatchError: there is no such session, or it cannot be exported like this.
     """
+    options = _complete(options)
     if options.kind == "html" and options.span_s != (None, None):
         raise UsageError(
             "html always covers the whole session: leave out --from and --to"
@@ -64,6 +75,29 @@ def run_export(options: ExportOptions) -> None:
     say_damage(database)
     if not destination.is_stdout:
         say(f"{destination.path}", err=True)
+
+
+def _complete(options: ExportOptions) -> ExportOptions:
+    """Return the options with the format that ``--html`` or the file's name says.
+
+    Raises:
+        UsageError: they say none, or two.
+    """
+    page, output = options.page, options.output
+    if page is not None:
+        if options.kind not in {None, "html"} or output is not None:
+            raise UsageError("--html FILE is a format and a file: leave out the others")
+        return replace(options, kind="html", output=page)
+    if options.kind is not None:
+        return options
+    name = "" if output is None else output.name.removesuffix(".gz")
+    kind = KINDS.get(Path(name).suffix.lower())
+    if kind is None:
+        given = "" if output is None else f"-o {output} does not tell: "
+        raise UsageError(
+            f"as what? {given}give --html FILE, or --format csv, jsonl or perfetto"
+        )
+    return replace(options, kind=kind)
 
 
 def _write(
@@ -85,7 +119,7 @@ def _path(options: ExportOptions, recording: Recording) -> Path:
     """Return the given path, or a name made from the session's id."""
     if options.output is not None:
         return options.output
-    suffix = SUFFIXES[options.kind]
+    suffix = SUFFIXES[options.kind or ""]
     if options.kind == "csv" and SessionPart(options.what) in SINGLE:
         suffix = ".zip" if options.token_times else ".csv"
     return Path(f"inferwatch-{recording.session.id}{suffix}")

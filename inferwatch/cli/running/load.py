@@ -12,7 +12,7 @@ import msgspec
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import NoteKind
-from embedded_engine.engine.launch import running_engines
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.cli.running.load_plan import (
     LoadOptions,
     complete_plan,
@@ -24,6 +24,7 @@ from inferwatch.cli.running.load_plan import (
 from inferwatch.cli.running.load_progress import PointPrinter, shown_progress
 from inferwatch.cli.running.recording import open_recorder
 from inferwatch.cli.running.signals import interrupts
+from inferwatch.cli.running.target import target_of
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import RecordState
@@ -51,7 +52,6 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.printing.summary.latencies import Summary
 from inferwatch.printing.summary.load import load_text, summarise_load
 from inferwatch.printing.summary.session import summarise
-from inferwatch.record.file.location import default_database
 from inferwatch.visible import visible
 
 COLUMNS = 80
@@ -86,8 +86,8 @@ class SearchRuns:
         self._curve.head(_heading())
         search = RateSearch(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
-            path = options.database or default_database()
-            for earlier in await recorded_runs(path, options.resume, self._plan):
+            path, name = session_location(options.resume, options.database)
+            for earlier in await recorded_runs(path, name, self._plan):
                 if not earlier.refused and not earlier.untold(options.share):
                     search.add(earlier.point())
                     self._add(earlier)
@@ -295,21 +295,14 @@ def run_load(options: LoadOptions) -> int:
     _refuse_lost_requests(options.save_requests)
     fields = plan_fields(options)
     refuse_odd_searches(options, fields)
-    target = _target(options, fields)
+    target = asyncio.run(_target(options, fields))
     plan = asyncio.run(_plan(fields, target, options))
     return asyncio.run(_load(options, target, plan))
 
 
-def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
-    url, uds = options.url, str(options.uds) if options.uds else None
-    if url is None and uds is None:
-        engines = running_engines()
-        if not engines:
-            raise UsageError("which server? inferwatch load http://HOST:PORT ...")
-        url, uds = engines[-1].url, engines[-1].uds
-    verify = bool(fields.get("verify_tls", True))
-    headers = headers_of(options.header)
-    return TargetServer.at(url or "http://localhost", uds, headers, verify_tls=verify)
+async def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
+    verify, headers = bool(fields.get("verify_tls", True)), headers_of(options.header)
+    return await target_of("load", options.url, options.uds, headers, verify_tls=verify)
 
 
 async def _plan(

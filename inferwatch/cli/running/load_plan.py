@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan, read_plan, with_trace
 from inferwatch.loadgen.plan.plan import (
@@ -20,7 +21,6 @@ from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.scenarios.scenario import with_scenario
 from inferwatch.loadgen.target_server import endpoint_in
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
-from inferwatch.record.file.location import default_database
 from inferwatch.record.lookup.recorded_trace import trace_like
 
 FLAG_OF = {
@@ -161,8 +161,7 @@ def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any
     session = fields.pop("like", None)
     if session is None:
         return fields
-    path = options.database or default_database()
-    name, rows = trace_like(path, str(session))
+    name, rows = trace_like(*session_location(str(session), options.database))
     return {**fields, "arrivals": "trace", "trace": rows, "trace_of": name}
 
 

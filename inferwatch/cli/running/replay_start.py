@@ -1,23 +1,12 @@
-"""Which recorded session a command means, and where its replay starts."""
+"""Where the replay of a session starts."""
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 
 from inferwatch.feed import MarkKind
 from inferwatch.metrics.series.window import Window
-from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.player import Player
-from inferwatch.record.sessions.sessions import LAST
 from inferwatch.ui.widgets.moment_text import Scale, moment_of
-
-
-def session_location(session: str, database: Path | None) -> tuple[Path, str]:
-    """Return the file and the session in it; a file alone means its latest session."""
-    path = Path(session).expanduser()
-    if database is None and (path.suffix == ".db" or path.is_file()):
-        return path, LAST
-    return database or default_database(), session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

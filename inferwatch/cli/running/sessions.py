@@ -1,6 +1,5 @@
 """Lists sessions, and does what subcommands of ``inferwatch sessions`` ask."""
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from inferwatch.cli.running.chosen_session import say_which
 from inferwatch.cli.say import say, say_coloured, say_damage, say_json
 from inferwatch.errors import NoSuchSessionError
 from inferwatch.formatting import counted, format_bytes, format_duration
+from inferwatch.printing.command import command
 from inferwatch.record.file.location import db_option
 from inferwatch.record.repair.recovery import recover_into
 from inferwatch.record.sessions import erasing, housekeeping
@@ -27,8 +28,6 @@ from inferwatch.record.sessions.retention import (
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions, pick
 from inferwatch.record.sessions.sizes import SessionSizes, sizes_in
 from inferwatch.visible import visible
-
-HOW = "inferwatch sessions"
 
 
 def print_list(path: Path, *, as_json: bool, bin_too: bool) -> None:
@@ -49,7 +48,7 @@ def print_list(path: Path, *, as_json: bool, bin_too: bool) -> None:
     elif sizes and sizes.of:
         say(
             f"All sessions of {path} are in the bin: "
-            f"`inferwatch sessions --bin{db_option(path)}` lists them"
+            f"`{command('sessions', '--bin', database=path)}` lists them"
         )
     else:
         say(f"Nothing is recorded in {path} yet. Try: inferwatch demo")
@@ -59,7 +58,7 @@ def rename_session(path: Path, session: str, name: str, *, as_json: bool) -> Non
     [row] = named_sessions(path, [session])
     housekeeping.rename(path, row.session, name)
     now = housekeeping.checked_name(name)
-    undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}{db_option(path)}"
+    undo = command("sessions", "rename", row.id, row.name or "", database=path)
     called = f"is now named {now}" if now else "no longer has a name"
     facts = {"session": row.id, "name": now, "name_before": row.name, "undo": undo}
     tell(f"{row.id} {called}. Undo: {undo}", facts, as_json=as_json)
@@ -69,10 +68,10 @@ def delete_sessions(path: Path, names: Sequence[str], *, as_json: bool) -> None:
     rows = named_sessions(path, names)
     housekeeping.put_away(path, [row.session for row in rows])
     ids = [row.id for row in rows]
-    undo = f"{HOW} restore {' '.join(ids)}{db_option(path)}"
+    undo = command("sessions", "restore", *ids, database=path)
     text = (
         f"{', '.join(ids)} moved to the bin. Undo: {undo}\n"
-        f"To free the space for good: {HOW} vacuum{db_option(path)}"
+        f"To free the space for good: {command('sessions', 'vacuum', database=path)}"
     )
     tell(text, {"deleted": ids, "undo": undo}, as_json=as_json)
 
@@ -83,12 +82,12 @@ def restore_sessions(path: Path, names: Sequence[str], *, as_json: bool) -> None
     ]
     if not rows:
         raise NoSuchSessionError(
-            f"{', '.join(names)}: not in the bin; `{HOW} --bin{db_option(path)}` "
-            "lists what is in it"
+            f"{', '.join(names)}: not in the bin; "
+            f"`{command('sessions', '--bin', database=path)}` lists what is in it"
         )
     housekeeping.restore(path, [row.session for row in rows])
     ids = [row.id for row in rows]
-    undo = f"{HOW} delete {' '.join(ids)}{db_option(path)}"
+    undo = command("sessions", "delete", *ids, database=path)
     text = f"{', '.join(ids)} restored from the bin. Undo: {undo}"
     tell(text, {"restored": ids, "undo": undo}, as_json=as_json)
 
@@ -143,8 +142,8 @@ def retag_session(
             [*old, *words] if add else (each for each in old if each not in words)
         ),
     )
-    undo = f"{HOW} {'untag' if add else 'tag'} {row.id} {shlex.join(new)}"
-    undo += db_option(path)
+    back = "untag" if add else "tag"
+    undo = command("sessions", back, row.id, *new, database=path)
     text = f"{row.id} now has {', '.join(tags) or 'no tags'}."
     text += f" Undo: {undo}" if new else " Nothing changed."
     facts = {"session": row.id, "tags": tags, "undo": undo if new else None}
@@ -159,6 +158,8 @@ def named_sessions(
     Raises:
         StorageError: there is no such session, or the file cannot be read.
     """
+    if not bin_too:
+        say_which(path, *names)
     rows = list_sessions(path, bin_too=bin_too)
     chosen_rows = [pick(rows, each, path) for each in names]
     return list({row.session: row for row in chosen_rows}.values())
@@ -292,7 +293,7 @@ def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
         "~size": format_bytes(size_bytes).strip(),
         "model": row.model or "–",
         "state": row.state if row.deleted_ns is None else "in the bin",
-        "name": row.name or row.command,
+        "name": row.called,
         "tags": row.tags,
     }
 

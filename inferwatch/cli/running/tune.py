@@ -27,6 +27,7 @@ from inferwatch.cli.say import (
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import counted, format_about, format_duration, format_rate
 from inferwatch.live.engine_source import require_vllm
+from inferwatch.printing.command import command
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.page import write_page
 from inferwatch.printing.text import grid, painter
@@ -199,20 +200,21 @@ def print_result(task: TuneEnded, options: TuneOptions) -> int:
     if result is not None and options.html is not None:
         page = Destination(path=options.html, force=True)
         write_page(tune_page(result, plan, now.trials), page)
-    _say_where(task)
+    _say_where(task, options.database or default_database())
     if task.outcome == "interrupted":
         return INTERRUPTED
     return int(result is None or result.best is None)
 
 
-def _say_where(task: TuneEnded) -> None:
+def _say_where(task: TuneEnded, database: Path) -> None:
     """Print to stderr where the tune is recorded, and how to continue it."""
     tune_id = task.progress.tune_id
     if task.outcome == "done":
-        text = f"recorded as tune {tune_id}: `inferwatch tune --show {tune_id}`"
+        again = command("tune", "--show", tune_id, database=database)
+        text = f"recorded as tune {tune_id}: `{again}`"
     else:
-        goes_on = f"continue with `inferwatch tune --resume {tune_id}`"
-        text = f"tune {tune_id} {task.outcome}; {goes_on}"
+        on = command("tune", "--resume", tune_id, database=database)
+        text = f"tune {tune_id} {task.outcome}; continue with `{on}`"
     say(f"inferwatch: {text}", err=True)
 
 

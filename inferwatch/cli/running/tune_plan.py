@@ -1,6 +1,5 @@
 """The options of ``inferwatch tune``, and how they make a plan."""
 
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from inferwatch.cli.running.load_plan import (
     LoadOptions,
     plan_fields,
 )
+from inferwatch.cli.words import is_address
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
@@ -23,7 +23,6 @@ from inferwatch.studies.tune.flags import read_variables, split_present
 from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Variable, space_of
 
-_ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")
 DEMO = "demo"
 DEMO_TRIAL_S = 8.0
 DEMO_USERS = 48
@@ -168,7 +167,7 @@ def _refuse_two_forms(options: TuneOptions) -> None:
 
 def _url(target: str) -> str | None:
     """Return the URL of a running engine without secrets; None if it names a model."""
-    if not _ADDRESS.match(target):
+    if not is_address(target):
         return None
     return TargetServer.at(target, None, {}).url
 

@@ -18,6 +18,7 @@ from inferwatch.live.alarms.rules import Rule, RuleVerdict, rules_of
 from inferwatch.live.live_session import LiveSession
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.command import recorded_as
 from inferwatch.record.flight.flight_recorder import FlightRecorder
 from inferwatch.record.sessions.housekeeping import fitting_name
 from inferwatch.record.writing.recorder import Recorder
@@ -353,9 +354,6 @@ class Alarms:
             nothing = "nothing happened that --record-on names; nothing was recorded"
             return [nothing, *lines]
         return [
-            *(
-                f"recorded as {each}: `inferwatch replay {each}` opens it again."
-                for each in flight.sessions
-            ),
+            *(recorded_as(each, flight.path) for each in flight.sessions),
             *lines,
         ]

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.servers.discover import FoundServer, found_servers
-from embedded_engine.engine.engine_file import EngineFile, served_engines
+from embedded_engine.engine.engine_file import (
+    EngineFile,
+    running_engines,
+    served_engines,
+)
 from inferwatch.record.file.sqlite import connect
 
 RECENT = (
@@ -44,13 +48,15 @@ class NearbyEngine:
 LookAround = Callable[[], Awaitable[Sequence[NearbyEngine]]]
 
 
-async def nearby_engines() -> list[NearbyEngine]:
-    """Return the engines of this node, our own ones last; takes half a second."""
-    served, servers = await asyncio.gather(
-        asyncio.to_thread(served_engines), found_servers()
-    )
-    ours = [_ours(each) for each in served]
-    ports = {_port(each.url) for each in served if each.url}
+async def nearby_engines(*, hostages: bool = False) -> list[NearbyEngine]:
+    """Return the engines of this node, our own ones last; takes half a second.
+
+    With ``hostages`` those of ours, too, that end with whoever watches them.
+    """
+    our_files = running_engines if hostages else served_engines
+    files, servers = await asyncio.gather(asyncio.to_thread(our_files), found_servers())
+    ours = [_ours(each) for each in files]
+    ports = {_port(each.url) for each in files if each.url}
     others = [_other(each) for each in servers if each.port not in ports]
     return [*others, *ours]
 

@@ -1,15 +1,18 @@
 """What ``inferwatch demo`` watches: a tiny model, and a load that makes it queue."""
 
+from collections.abc import Sequence
 from functools import partial
 
-from embedded_engine.engine.config import demo_config
+from embedded_engine.engine.config import LAYOUT_FLAGS, OURS, demo_config
 from embedded_engine.probe_settings import ProbeSettings
+from inferwatch.errors import UsageError
 from inferwatch.live.engine_source import LiveEngine, StartedEngine, require_vllm
 from inferwatch.live.load.load_desk import MakeLoad
 from inferwatch.live.load.running_load import new_run_id
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import LoadPlan, SharedPrefixes
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.command import command
 
 
 def demo_plan(  # noqa: PLR0913 - the facts of one engine
@@ -42,18 +45,35 @@ def demo_plan(  # noqa: PLR0913 - the facts of one engine
     )
 
 
+FIXED_FLAGS = {
+    *(*OURS, "--api-key", "--ssl-certfile", "--ssl-keyfile", "--headless"),
+    *("--model", "--served-model-name", "--tokenizer", "--runner"),
+    *(*LAYOUT_FLAGS, "--distributed-executor-backend", "--api-server-count"),
+}
+"""Flags of ``vllm serve`` without which there is no demo."""
 MODEL_KV_TOKENS = 8192
 """The size of the demo engine's KV cache, in case its probe has not reported it."""
 
 
-def demo_source(probe: ProbeSettings | None = None) -> StartedEngine:
-    """Return a tiny engine that ends with this process.
+def demo_source(
+    probe: ProbeSettings | None = None, flags: Sequence[str] = ()
+) -> StartedEngine:
+    """Return a tiny engine that ends with this process, with further flags of vLLM.
 
     Raises:
         SourceError: vLLM is not installed.
+        UsageError: the demo cannot be with one of the flags.
     """
+    for flag in flags:
+        name = flag.partition("=")[0].replace("_", "-")
+        if name in FIXED_FLAGS:
+            raise UsageError(
+                f"{name} is fixed in the demo: its load finds one small engine, with "
+                f"its own model, here; `{command('serve', 'MODEL', '--', name)} …` "
+                "takes it"
+            )
     require_vllm()
-    return StartedEngine(configure=partial(demo_config, probe))
+    return StartedEngine(configure=partial(demo_config, probe, flags))
 
 
 def demo_load(seed: int) -> MakeLoad:

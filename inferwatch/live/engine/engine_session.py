@@ -234,6 +234,11 @@ class EngineSession(Watch):
         return "detached; the engine keeps running. `inferwatch` attaches to it again."
 
     @property
+    def starts(self) -> bool:
+        """Whether we start the engine; else it was found running."""
+        return self._source.can_restart
+
+    @property
     def can_restart(self) -> bool:
         """Whether the engine is lost and can be started again."""
         return self.state is FeedState.LOST and self._source.can_restart

@@ -27,7 +27,7 @@ from inferwatch.loadgen.plan.lengths import Empirical, LogNormal, Range
 from inferwatch.loadgen.plan.option import RATE, Bounds
 from inferwatch.loadgen.plan.rates import RateSeries, on_off, ramp, steps
 from inferwatch.metrics.requests.slo import parse_slo
-from inferwatch.quantities import duration_s, rate_per_s
+from inferwatch.quantities import count_of, duration_s, rate_per_s
 
 RATES_GRAMMAR = (
     "write SECONDS:RATE points as '0:5 30:20 60:20', ramp:FROM,TO,SECONDS, "
@@ -107,8 +107,7 @@ SHAPES: dict[str, Callable[[list[float]], RateSeries]] = {
 
 # Lengths.
 
-_RANGE = re.compile(r"(\d+)-(\d+)")
-_LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+),(\d*\.?\d+)")
+_LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+[kKmM]?),(\d*\.?\d+)")
 
 
 def read_lengths(text: str) -> dict[str, Any]:
@@ -117,13 +116,13 @@ def read_lengths(text: str) -> dict[str, Any]:
     Raises:
         ValueError: the text is malformed.
     """
-    if text.isdecimal():
-        return uniform(int(text), int(text))
-    if match := _RANGE.fullmatch(text):
-        return uniform(*map(int, match.groups()))
+    first, dash, last = text.partition("-")
+    low, high = count_of(first), count_of(last if dash else first)
+    if low is not None and high is not None:
+        return uniform(low, high)
     if match := _LOGNORMAL.fullmatch(text):
-        median, sigma = map(float, match.groups())
-        return {"type": "lognormal", "median": median, "sigma": sigma}
+        median = float(count_of(match[1]) or match[1])
+        return {"type": "lognormal", "median": median, "sigma": float(match[2])}
     raise ValueError(f"{text!r} is not N, LOW-HIGH or lognormal:MEDIAN,SIGMA")
 
 
@@ -199,10 +198,10 @@ def read_groups(text: str) -> dict[str, int]:
     Raises:
         ValueError: the text is malformed.
     """
-    groups, cross, tokens = text.partition("x")
-    if not (cross and groups.isdecimal() and tokens.isdecimal()):
+    groups, _, tokens = map(count_of, text.partition("x"))
+    if groups is None or tokens is None:
         raise ValueError(f"{text!r} is not GROUPSxTOKENS, such as 4x512")
-    return {"groups": int(groups), "tokens": int(tokens)}
+    return {"groups": groups, "tokens": tokens}
 
 
 def read_number(

@@ -97,7 +97,7 @@ def unreported(
 
 
 def parse_slo(text: str) -> Slo:
-    """Parse objectives such as ``ttft_s<0.5 tpot_s<50ms``.
+    """Parse objectives such as ``ttft_s<0.5 tpot_s<50ms``; ``ttft`` is ``ttft_s``.
 
     Raises:
         UsageError: it cannot be parsed; the message says what is accepted.
@@ -115,6 +115,7 @@ def parse_slo(text: str) -> Slo:
 
 
 def _limit(metric: str, sign: str, number: str, unit: str | None) -> Limit:
+    metric = f"{metric}_s" if f"{metric}_s" in METRICS else metric
     if metric not in METRICS:
         raise UsageError(_explain(f"no metric {metric!r}"))
     try:

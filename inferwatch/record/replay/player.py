@@ -245,6 +245,7 @@ class Player:
 
     state = FeedState.REPLAYING
     served = False
+    starts = False
     can_stop = False
     no_log = "a recorded session has no log"
     can_restart = False

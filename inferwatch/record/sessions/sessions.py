@@ -1,7 +1,7 @@
 """Lists and finds the sessions of a recording file."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -61,6 +61,11 @@ class SessionRow:
     """Unix time at which it was put into the bin; None: it is not there."""
     imported_from: str | None
     """Tool and file it was imported from; None: it was recorded by us."""
+
+    @property
+    def called(self) -> str:
+        """What lists of sessions show as its name: the command if it has none."""
+        return self.name or self.command
 
     @property
     def duration_s(self) -> float:
@@ -135,8 +140,8 @@ def gone(session: SessionRow) -> str:
 def find(path: Path, wanted: str) -> SessionRow:
     """The session with an id, a name, a unique prefix of either, or the ``last`` one.
 
-    Of several sessions with the same name, the newest is meant. Those in the bin are
-    not found; they can be restored.
+    One without a name is called by its command. Of several sessions with the same name,
+    the newest is meant. Those in the bin are not found; they can be restored.
 
     Raises:
         NoSuchSessionError: there is none, or the prefix is ambiguous.
@@ -151,25 +156,36 @@ def pick(rows: Sequence[SessionRow], wanted: str, path: Path) -> SessionRow:
     Raises:
         NoSuchSessionError: there is none, or the prefix is ambiguous.
     """
-    if wanted == LAST and rows:
-        return rows[0]
-    for row in rows:
-        if wanted in {row.id, row.name}:
-            return row
-    begun = [row for row in rows if _begins(row, wanted)]
-    if len(begun) == 1:
-        return begun[0]
-    raise NoSuchSessionError(_no_such(path, wanted, begun))
+    found = meant(rows, wanted)
+    names = {row.called for row in found}
+    if len(found) != 1 and not (len(names) == 1 and names.pop().startswith(wanted)):
+        raise NoSuchSessionError(_no_such(path, wanted, found))
+    return found[0]
 
 
-def _begins(row: SessionRow, prefix: str) -> bool:
-    return row.id.startswith(prefix) or (row.name or "").startswith(prefix)
+def meant(rows: Sequence[SessionRow], wanted: str) -> Sequence[SessionRow]:
+    """The sessions of these that a word may mean, in the same order.
+
+    It is the word of their id, their name or their command, in this order, or else the
+    beginning of one.
+    """
+    if wanted == LAST:
+        return rows[:1]
+    tests: tuple[Callable[[SessionRow], bool], ...] = (
+        lambda row: row.id == wanted,
+        lambda row: row.name == wanted,
+        lambda row: row.called == wanted,
+        lambda row: row.id == f"s{wanted}",
+        lambda row: row.id.startswith(wanted) or row.called.startswith(wanted),
+    )
+    every = ([row for row in rows if test(row)] for test in tests)
+    return next(filter(None, every), [])
 
 
 def _no_such(path: Path, name: str, begun: Sequence[SessionRow]) -> str:
     if begun:
-        which = ", ".join(row.name or row.id for row in begun[:10])
-        return f"{name!r} is ambiguous: it may mean {which}; type more of it"
+        which = ", ".join(f"{row.id} ({row.called})" for row in begun[:10])
+        return f"{name!r} is ambiguous: it may mean {which}; type more of it, or the id"
     command = f"`inferwatch sessions{db_option(path)}`"
     return f"No session {name!r} in {path}: {command} lists them"
 

@@ -76,6 +76,7 @@ def parse_condition(text: str) -> Condition:
     if match is None:
         raise UsageError(_explain(text, "cannot be read"))
     name, sign, direction, number, unit = match.groups()
+    name = f"{name}_s" if f"{name}_s" in KEYS else name
     if name not in KEYS:
         raise UsageError(_explain(text, f"{name!r} is not a metric"))
     metric = KEYS[name]

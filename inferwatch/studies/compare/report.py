@@ -1,7 +1,6 @@
 """Wording and number formats of a comparison, shared by screen, text and page."""
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from collectors.contract.readings import Vantage
@@ -17,6 +16,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.number import Unit
+from inferwatch.printing.command import command
 from inferwatch.studies.compare.checks.every import engine_differences
 from inferwatch.studies.compare.comparison import (
     Comparison,
@@ -293,7 +293,7 @@ def _again(run: SessionNumbers) -> str:
     """How to repeat the load; empty for imported sessions, which may lack the data."""
     if run.row.imported_from is not None:
         return ""
-    again = f"`inferwatch load --like {shlex.quote(run.row.name or run.row.id)}`"
+    again = f"`{command('load', '--like', run.row.id, database=run.path)}`"
     return f"; {again} sends the same requests, and pairs tell more"
 
 

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from inferwatch.errors import UsageError
+from inferwatch.quantities import count_of
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Variable
 
 HOW = (
@@ -28,17 +29,6 @@ _MORE_SOURCES = "entrypoints/**/cli_args.py"
 _ENOUGH = 50
 """With fewer flags the source was not understood, and no flag is refused."""
 _YES, _NO = {"on", "true", "yes"}, {"off", "false", "no"}
-_INT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
-_TIMES = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "K": 2**10,
-    "M": 2**20,
-    "G": 2**30,
-}
-"""The suffixes of vLLM: 2k is 2000, 2K is 2048."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +51,7 @@ class KnownFlags:
             return
         near = get_close_matches(flag, self.names, n=1, cutoff=0.7)
         hint = f"; did you mean --{near[0]}?" if near else ""
-        raise UsageError(f"--vary {flag}: `vllm serve` has no --{flag}{hint}")
+        raise UsageError(f"`vllm serve` has no --{flag}{hint}")
 
 
 @cache
@@ -106,6 +96,20 @@ def _fields(source: str) -> Iterator[tuple[str, str]]:
                 ):
                     name = each.target.id.replace("_", "-")
                     yield name, ast.unparse(each.annotation)
+
+
+def refuse_unknown(words: Sequence[str], known: KnownFlags | None = None) -> None:
+    """Refuse flags that the installed vLLM does not have, before it is started.
+
+    Raises:
+        UsageError: there is one; the message suggests a similar one.
+    """
+    known = known or known_flags()
+    for word in words:
+        name = plain_name(word.partition("=")[0]) if word.startswith("--") else ""
+        begun = any(each.startswith(name) for each in known.names)
+        if name and not begun:  # argparse takes the beginning of a flag
+            known.refuse(_switch(name, known)[0])
 
 
 # Varied flags.
@@ -186,11 +190,10 @@ def _value(flag: str, value: str, known: KnownFlags) -> str:
 
 
 def _whole(flag: str, value: str) -> str:
-    match = _INT.fullmatch(value)
-    number = float(match[1]) * _TIMES[match[2]] if match else 0.5
-    if number != int(number) or (flag in LIVE_FLAGS and number < 1):
+    number = count_of(value)
+    if number is None or (flag in LIVE_FLAGS and number < 1):
         raise UsageError(f"--vary {flag}: {value!r} is not a whole number, as 16 or 2k")
-    return str(int(number))
+    return str(number)
 
 
 def _split(listed: str) -> Iterator[str]:

@@ -33,6 +33,7 @@ from inferwatch.ui.frame.session_screen import SHORT, SessionScreen
 from inferwatch.ui.frame.time_line import TimeLine, position_of
 from inferwatch.ui.frame.welcome import Welcome, curl_lines, is_untouched
 from inferwatch.ui.kit.dialogs import ConfirmScreen
+from inferwatch.ui.kit.keys import Signpost
 from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Inked
 from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
@@ -106,29 +107,52 @@ CHANGES_BINDINGS: list[BindingType] = [
         "a",
         "changes",
         "against",
-        tooltip="What changed, traffic or server? Against a session, or yesterday",
+        tooltip="What changed since a session, yesterday, a baseline?",
     ),
     Binding(
         "C",
         "compare",
         "compare",
         show=False,
-        tooltip="Is it worse than the session before, by how much, and is that chance?",
+        tooltip="Once ended: is it worse, or is that chance?",
     ),
     Binding(
         "i",
         "what_if",
         "what if",
         show=False,
-        tooltip="What if it were set otherwise? Predicts from the last minutes",
+        tooltip="Predict other settings from the last minutes",
     ),
 ]
+OTHER_SETTING = "settings: predict, turn, measure"
+AGAINST = "against"
+SIGNPOSTS = (
+    Signpost(
+        OTHER_SETTING,
+        "knobs",
+        "Turn limits while the engine runs, and back: k on 3 and 6",
+        action="knobs",
+    ),
+    Signpost(
+        OTHER_SETTING,
+        "tune",
+        "Measure other settings, each under the same load",
+        command="inferwatch tune MODEL --vary max-num-seqs=16,32,64",
+    ),
+    Signpost(
+        AGAINST,
+        "baseline",
+        "What one request takes alone, for a to offer",
+        command="inferwatch baseline URL",
+    ),
+)
+"""Ways to another setting, and to what this is held against."""
 KNOB_BINDINGS: list[BindingType] = [
     Binding(
         "k",
         "knobs",
         "knobs",
-        tooltip="The engine's limits: turn them while it runs, and back; who did",
+        tooltip="Turn limits while the engine runs, and back",
     ),
 ]
 """Key of screens that show the effect of the limits."""
@@ -152,6 +176,13 @@ class WatchScreen(SessionScreen):
     """
 
     KEY_GROUP: ClassVar[str] = "time"
+    ACTION_GROUPS: ClassVar[Mapping[str, str]] = {
+        "changes": AGAINST,
+        "compare": AGAINST,
+        "what_if": OTHER_SETTING,
+        "knobs": OTHER_SETTING,
+    }
+    SIGNPOSTS: ClassVar[Sequence[Signpost]] = SIGNPOSTS
     BINDINGS: ClassVar[list[BindingType]] = [
         *MOMENT_BINDINGS,
         *PLAYBACK_BINDINGS,

@@ -5,7 +5,14 @@ palette; one without a tooltip is a second key of another binding. Bindings of c
 nearer to the focus come first and stay in a footer without room for all.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -59,6 +66,25 @@ class ActiveKey:
     group: str
 
 
+@dataclass(frozen=True, slots=True)
+class Signpost:
+    """A way on that has no key here: an action, or a command to type in a shell."""
+
+    group: str
+    name: str
+    tells: str
+    action: str = ""
+    """Of the screen; empty for a command."""
+    command: str = ""
+
+
+def signposts_of(screen: Screen[Any]) -> Sequence[Signpost]:
+    """Return the signposts of a screen, without those for which it has a key."""
+    posts: Sequence[Signpost] = getattr(screen, "SIGNPOSTS", ())
+    keys = {each.binding.action for each in active_keys(screen) if each.possible}
+    return [each for each in posts if each.command or each.action not in keys]
+
+
 def active_keys(screen: Screen[Any]) -> Sequence[ActiveKey]:
     """Return every active key of a screen, the nearest to the focus first."""
     active = screen.active_bindings
@@ -95,8 +121,9 @@ def _declared(screen: Screen[Any]) -> Iterator[tuple[DOMNode, str, Binding]]:
         for cls in type(node).__mro__:
             if cls.__module__.startswith("inferwatch."):
                 group = vars(cls).get("KEY_GROUP", HERE)
+                groups = getattr(cls, "ACTION_GROUPS", {})
                 for binding in Binding.make_bindings(vars(cls).get("BINDINGS", ())):
-                    yield node, group, binding
+                    yield node, groups.get(binding.action, group), binding
 
 
 class KeyFooter(Footer):
@@ -173,24 +200,42 @@ class KeyPalette(CommandPalette):
 
 
 class KeyCommands(Provider):
-    """The actions of all active keys, for the command palette."""
+    """The actions of all active keys and signposts, for the command palette."""
 
     async def discover(self) -> Hits:
-        for each in self._commands:
-            yield DiscoveryHit(
-                _hit_text(each, Content(_text(each))),
-                partial(self._run, each),
-                _text(each),
-            )
+        for key, text, run in self._rows:
+            yield DiscoveryHit(_hit_text(key, Content(text)), run, text)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for each in self._commands:
-            text = _text(each)
+        for key, text, run in self._rows:
             score = matcher.match(text)
             if score > 0:
-                line = _hit_text(each, matcher.highlight(text))
-                yield Hit(score, line, partial(self._run, each), text)
+                yield Hit(score, _hit_text(key, matcher.highlight(text)), run, text)
+
+    @property
+    def _rows(self) -> Iterator[tuple[str, str, Callable[[], Awaitable[None]]]]:
+        """Yield key, text and action of each row: the screen's own keys come first.
+
+        Then come those of a group with signposts, together.
+        """
+        posts = signposts_of(self.screen)
+        groups = [HERE, *dict.fromkeys(each.group for each in posts)]
+        commands = list(self._commands)
+        for group in groups:
+            lead, _, _ = group.partition(":")
+            lead = "" if group == HERE else f"{lead} · "
+            for key in commands:
+                if key.group == group:
+                    text = _text(key) if key.name == group else f"{lead}{_text(key)}"
+                    yield key.key, text, partial(self._run, key)
+            for post in posts:
+                if post.group == group:
+                    text = f"{lead}{post.name}: {post.tells}"
+                    yield "", text, partial(self._follow, post)
+        for key in commands:
+            if key.group not in groups:
+                yield key.key, _text(key), partial(self._run, key)
 
     @property
     def _commands(self) -> Iterable[ActiveKey]:
@@ -204,11 +249,23 @@ class KeyCommands(Provider):
     async def _run(self, key: ActiveKey) -> None:
         await self.app.run_action(key.binding.action, key.node)
 
+    async def _follow(self, post: Signpost) -> None:
+        if post.action:
+            await self.app.run_action(post.action, self.screen)
+            return
+        self.app.copy_to_clipboard(post.command)
+        self.app.notify(
+            f"{post.command}\ncopied, if the terminal allows programs to copy",
+            title=f"{post.name}: type in a shell",
+            timeout=12,
+            markup=False,
+        )
+
 
 def _text(key: ActiveKey) -> str:
     named = key.tells.startswith(key.name)
     return key.tells if named else f"{key.name}: {key.tells}"
 
 
-def _hit_text(key: ActiveKey, text: Content) -> Content:
-    return Content.assemble((f"{key.key:>8}  ", "bold $primary"), text)
+def _hit_text(key: str, text: Content) -> Content:
+    return Content.assemble((f"{key:>8}  ", "bold $primary"), text)

@@ -44,7 +44,7 @@ class ListedSession:
 
     @property
     def title(self) -> str:
-        return self.row.name or self.row.command
+        return self.row.called
 
     @property
     def model(self) -> str:

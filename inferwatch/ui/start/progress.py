@@ -29,7 +29,7 @@ class StartingScreen(SessionScreen):
         del charts
         log = self.feed.log_tail(LOG_LINES)
         stages = self.query_one(StageList)
-        stages.ours = self.feed.can_stop or not self.feed.served
+        stages.ours = self.feed.starts
         stages.show(now.notes, now.now_ns, log)
 
 

@@ -19,6 +19,7 @@ from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.quantities import count_of
 from inferwatch.studies.what_if.answer import answers
 from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
@@ -98,8 +99,9 @@ def _values(field: SettingField, text: str) -> list[float]:
 
 
 def _value(field: SettingField, word: str) -> float:
+    count = count_of(word) if field.whole else None
     try:
-        value = float(word)
+        value = float(word if count is None else count)
     except ValueError:
         value = nan
     if field.least <= value <= field.most and (value.is_integer() or not field.whole):

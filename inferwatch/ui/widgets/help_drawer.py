@@ -18,7 +18,7 @@ from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.steps.flow import Flow
-from inferwatch.ui.kit.keys import HERE, active_keys
+from inferwatch.ui.kit.keys import HERE, active_keys, signposts_of
 from inferwatch.visible import visible
 
 HELP_BINDING = Binding(
@@ -127,6 +127,9 @@ def toggle_help(
         if each.tells and each.key not in listed:
             listed.add(each.key)
             keys.setdefault(each.group, []).append((each.key, each.tells))
+    for post in signposts_of(screen):
+        told = f"{post.tells}: {post.command}" if post.command else post.tells
+        keys.setdefault(post.group, []).append((post.name, told))
     for group, rows in more.items():
         fresh = [each for each in rows if each[0] not in listed]
         keys.setdefault(group, []).extend(fresh)

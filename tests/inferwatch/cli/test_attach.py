@@ -147,9 +147,9 @@ def test_of_several_engines_people_choose(
     status, out, _ = attach("--headless")
 
     assert status == 0
-    assert [line.split() for line in out.splitlines()] == [
-        ["vllm", "localhost:8000", "chat"],
-        ["sglang", "/run/engine.sock", "–"],
+    assert out.splitlines() == [
+        "inferwatch attach http://localhost:8000    chat",
+        "inferwatch attach unix:/run/engine.sock    sglang",
     ]
 
 

@@ -124,7 +124,7 @@ def busy_server() -> Iterator[str]:
     [
         ((), "serving other traffic: 3 requests running, 1 waiting. Add --anyway"),
         (("--prompt-tokens", "700"), "m takes 600 tokens"),
-        (("--prompt-tokens", "a,b"), "write it as 32,512,2048"),
+        (("--prompt-tokens", "a,b"), "write it as 32,512,2k"),
         (("--prompt-tokens", "0"), "1 to 1,000,000"),
     ],
 )

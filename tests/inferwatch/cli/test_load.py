@@ -211,6 +211,8 @@ def test_without_an_address_the_engine_that_inferwatch_runs_here_is_loaded(
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["target"]["url"] == server
+    where = server.removeprefix("http://")
+    assert f"inferwatch: the engine here: {where}, m\n" in done.stderr
 
 
 @pytest.mark.parametrize(

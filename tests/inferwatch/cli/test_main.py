@@ -1,11 +1,13 @@
 """The command line teaches, and fails in words."""
 
 import os
+import re
 import socket
 import sqlite3
 import subprocess
 import sys
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
@@ -15,7 +17,13 @@ import pytest
 from click.testing import CliRunner
 
 from inferwatch import __version__, cli
-from inferwatch.cli.main import COMMANDS, LazyCommand, inferwatch, main
+from inferwatch.cli.main import (
+    COMMANDS,
+    SECTIONS,
+    LazyCommand,
+    inferwatch,
+    main,
+)
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.record.writing.recorder import Recorder
 
@@ -41,16 +49,6 @@ def test_help_shows_what_to_type(command: list[str]) -> None:
 
     assert result.exit_code == 0
     assert "Usage:" in result.output
-
-
-def test_choices_are_listed_without_control_characters(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["export", "last"])
-
-    assert ended.value.code == 2
-    assert "Choose from:\n  csv,\n  jsonl," in capsys.readouterr().err
 
 
 def test_the_version_is_told() -> None:
@@ -397,6 +395,22 @@ def test_to_list_and_to_complete_commands_imports_none_of_them() -> None:
     )
 
     assert done.stderr.strip() == "set()"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_lists_commands_by_what_they_are_for(width: int) -> None:
+    text = CliRunner().invoke(inferwatch, ["--help"], terminal_width=width).output
+
+    headings = [*SECTIONS, "Options"]
+    places = [text.index(f"\n{heading}:\n") for heading in headings]
+    assert places == sorted(places)
+    assert len({each.name for each in COMMANDS}) == len(COMMANDS)
+    for heading, after in pairwise(headings):
+        listed = text[text.index(f"\n{heading}:") : text.index(f"\n{after}:")]
+        names = re.findall(r"^  ([a-z-]+) ", listed, re.MULTILINE)
+        assert names == [each.name for each in SECTIONS[heading]]
+    if width >= 80:
+        assert all(f"{each.short_help}\n" in text for each in COMMANDS)
 
 
 def test_each_command_that_a_module_declares_is_listed() -> None:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,13 @@ from textual.pilot import Pilot
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import HostSample
 from inferwatch.cli.running.on_screen import AppRunner
-from inferwatch.cli.running.pages import compare_page, open_page, replay_page
+from inferwatch.cli.running.pages import (
+    _recorded_as,
+    _say_goodbye,
+    compare_page,
+    open_page,
+    replay_page,
+)
 from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.metrics.series.window import Window
@@ -378,3 +385,30 @@ async def test_a_server_attached_to_from_a_screen_shows_no_key(
     assert any("Basic bWU6cGE1NXdvcmQ=" in head for head in server.heads)
     assert server.url.rpartition(":")[2] in picture
     assert not any(each in picture for each in ("sk-planted", "pa55word", "bWU6"))
+
+
+def test_what_was_recorded_is_named_by_id_and_file(tmp_path: Path) -> None:
+    record = SimpleNamespace(session_id="s8", flight=None)
+    watch: Any = SimpleNamespace(alarms=None, record=record, failure=None)
+    told: list[str] = []
+
+    _say_goodbye(watch, tmp_path / "a b.db", told.append, runs_on=False)
+
+    where = f"--db '{tmp_path}/a b.db'"
+    assert told == [f"recorded as s8: `inferwatch replay s8 {where}` opens it again."]
+
+
+def test_what_is_not_the_first_of_its_model_is_compared_next(database: Path) -> None:
+    clock: Any = type("Clock", (), {"start_ns": 0, "now_ns": lambda _: END_NS})()
+    recorder = Recorder.open(database, clock=clock, floor_bytes=0)
+    traffic = Traffic(step_ms=20.0)
+    for numbered in enumerate([*traffic.start(), *traffic.run(2)], 1):
+        recorder.put(*numbered)
+    recorder.close()
+
+    db = f"--db {database}"
+    assert _recorded_as("s1", database).endswith("opens it again.")
+    assert _recorded_as("s2", database) == (
+        f"recorded as s2: `inferwatch replay s2 {db}` opens it again. "
+        f"`inferwatch compare s1 s2 {db}` compares it with the one before."
+    )

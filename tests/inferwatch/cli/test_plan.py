@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -241,6 +242,42 @@ def test_other_gpus_are_what_their_flags_say() -> None:
     assert plan["overhead_is_estimate"] is False
 
 
+@pytest.mark.parametrize(
+    ("words", "ways"),
+    [
+        (("4xH100",), 4),
+        (("4 x H100",), 4),
+        (("H100x4",), 4),
+        (("H100:4",), 4),
+        (("4xH100", "--tp", "4"), 4),
+        (("4xH100", "--pp", "2"), 2),
+    ],
+)
+def test_several_gpus_may_be_written_as_a_factor(
+    words: tuple[str, ...], ways: int
+) -> None:
+    (column,) = asked("--model", "llama-3-8b", "--gpu", *words)["plans"]
+
+    assert column["gpu"] == "H100 SXM"
+    assert column["tensor_parallel"] == ways
+
+
+def test_a_model_needs_no_flag() -> None:
+    assert asked("llama-3-8b", "--gpu", "H200") == asked(
+        "--model", "llama-3-8b", "--gpu", "H200"
+    )
+    with pytest.raises(click.UsageError, match="give one model"):
+        run("llama-3-8b", "--model", "8b", "--gpu", "H200")
+
+
+def test_a_factor_that_other_flags_contradict_is_refused() -> None:
+    for more in (("--tp", "2"), ("--pp", "3")):
+        status, text = run("--model", "llama-3-8b", "--gpu", "4xH100", *more)
+
+        assert status == 2
+        assert f"4 GPUs, which {' '.join(more)} does not make" in text
+
+
 def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
     config = {**PRESETS["llama-3-8b"], "quantization_config": {"quant_method": "gguf"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -356,7 +393,7 @@ def test_help_stands_under_headings_and_shows_examples() -> None:
     text = CliRunner().invoke(inferwatch, ["plan", "--help"]).output
 
     assert "Model without a file:" in text
-    assert "inferwatch plan --model llama-3-8b --gpu H200 --batch 64" in text
+    assert "inferwatch plan llama-3-8b --gpu H200 --batch 64" in text
     assert "--fail-if-not-fit" in text
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from inferwatch.cli.main import inferwatch
-from inferwatch.cli.running.replay_start import session_location
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.sample import sample_file
 
 Run = Callable[..., Result]

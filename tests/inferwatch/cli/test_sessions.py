@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from inferwatch.cli.main import inferwatch
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.errors import InferwatchError, StorageError, UsageError
 from inferwatch.record.connections import close_after_writing, open_for_writing
 from inferwatch.record.sessions.erasing import cut_short
@@ -59,6 +60,11 @@ def record(tmp_path: Path) -> Path:
         connection.execute(insert_sql("sessions", list(row)), list(row.values()))
     close_after_writing(connection)
     return path
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(sessions(path, "--json").output)
+    return rows
 
 
 def ids(path: Path, **options: Any) -> list[str]:
@@ -331,3 +337,64 @@ def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(
     assert sessions(rescued).stderr == ""
     again = sessions(record, "recover", str(tmp_path / "a b.db")).stdout
     assert shlex.split(again.strip(), comments=True)[-1] == str(tmp_path / "a b.db")
+
+
+def test_a_session_without_a_name_is_called_by_its_command_and_the_newest_is_meant(
+    record: Path,
+) -> None:
+    sessions(record, "rename", "s1", "serve before")
+    sessions(record, "rename", "s2", "")
+    sessions(record, "rename", "s3", "")
+    shown = [each["name"] or each["command"] for each in rows_of(record)]
+
+    result = sessions(record, "tag", "serve", "chosen")
+
+    assert shown[:2] == ["serve", "serve"]
+    assert result.stdout.startswith("s3 now has chosen.")
+    assert result.stderr == (
+        "inferwatch: 'serve' is s3, the newest of 2 sessions called so; before it s2\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [("why", "serve"), ("compare", "serve", "s1"), ("export", "serve")]
+)
+def test_wherever_a_session_is_taken_it_is_said_which_is_meant(
+    record: Path, words: tuple[str, ...]
+) -> None:
+    for each in ("s2", "s3"):
+        sessions(record, "rename", each, "")
+    more = ("--html", "-") if words[0] == "export" else ()
+
+    result = CliRunner().invoke(inferwatch, [*words, *more, "--db", str(record)])
+
+    assert "'serve' is s3, the newest of 2 sessions called so" in result.stderr
+
+
+def test_a_name_goes_before_a_command_and_an_id_before_both(record: Path) -> None:
+    sessions(record, "rename", "s3", "")
+    sessions(record, "rename", "s2", "serve")
+
+    result = sessions(record, "tag", "serve", "chosen")
+
+    assert result.stdout.startswith("s2 now has chosen.")
+    assert not result.stderr
+
+
+def test_the_beginning_of_several_is_told_with_ids(record: Path) -> None:
+    with pytest.raises(StorageError, match=r"may mean s3 \(third\), s2 \(second\), s1"):
+        sessions(record, "tag", "s", "chosen")
+
+
+def test_a_session_of_a_file_is_named_behind_it(record: Path) -> None:
+    assert session_location(f"{record}:second", None) == (record, "second")
+    assert session_location(str(record), None) == (record, "last")
+    assert session_location("second", record) == (record, "second")
+
+
+def test_what_people_type_to_list_them_lists_them(record: Path) -> None:
+    assert sessions(record, "list").output == sessions(record).output
+
+
+def test_the_number_of_an_id_is_enough(record: Path) -> None:
+    assert sessions(record, "tag", "2", "chosen").stdout.startswith("s2 now has")

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
@@ -72,6 +73,19 @@ def test_columns_stand_side_by_side_within_80(run: Run) -> None:
     assert "seqs 8, KV 128" in result.stdout
     assert "seqs 16, KV 128" in result.stdout
     assert max(map(cell_len, result.stdout.splitlines())) <= 80
+
+
+def test_values_may_stand_between_commas(run: Run) -> None:
+    together = run("--max-num-seqs", "8,16", "--max-num-batched-tokens", "1k")
+    apart = run(
+        *("--max-num-seqs", "8", "--max-num-seqs", "16"),
+        *("--max-num-batched-tokens", "1000"),
+    )
+
+    assert together.output == apart.output
+    assert "seqs 8" in together.output
+    for wrong in ("8,x", "0", "8,-1"):
+        assert isinstance(run("--max-num-seqs", wrong).exception, click.BadParameter)
 
 
 def test_nothing_to_change_is_wrong_usage(run: Run) -> None:

@@ -40,7 +40,7 @@ def test_below_is_not_equal() -> None:
     ("text", "said"),
     [
         ("tfft_s<0.5", "no metric 'tfft_s'"),
-        ("ttft<0.5", "no metric 'ttft'"),
+        ("tttf<0.5", "no metric 'tttf'"),
         ("ttft_s>0.5", "cannot read 'ttft_s>0.5'"),
         ("ttft_s<0.5mm", "cannot read 'ttft_s<0.5mm'"),
         ("ttft_s<1e", "'1e' is not a number"),

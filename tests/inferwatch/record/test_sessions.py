@@ -22,6 +22,7 @@ from inferwatch.record.file.location import (
     default_database,
     free_floor_bytes,
 )
+from inferwatch.record.sessions.housekeeping import rename
 from inferwatch.record.sessions.sessions import find, list_sessions
 from inferwatch.record.sessions.sizes import summarise
 from inferwatch.record.writing.recorder import Recorder
@@ -54,6 +55,8 @@ def test_the_newest_session_is_listed_first(sessions: Path) -> None:
         ("tuned", "s3"),
         ("baseline", "s4"),
         ("tu", "s3"),
+        ("base", "s4"),
+        ("2", "s2"),
         ("last", "s11"),
     ],
     ids=[
@@ -62,6 +65,8 @@ def test_the_newest_session_is_listed_first(sessions: Path) -> None:
         "name",
         "newest of a name",
         "start",
+        "newest of a start that is one name's",
+        "number of an id",
         "last",
     ],
 )
@@ -70,8 +75,10 @@ def test_a_session_is_found(sessions: Path, wanted: str, found: str) -> None:
 
 
 def test_a_start_that_several_share_names_them(sessions: Path) -> None:
-    with pytest.raises(NoSuchSessionError, match="may mean baseline, baseline"):
-        find(sessions, "base")
+    rename(sessions, 2, "tune")
+
+    with pytest.raises(NoSuchSessionError, match=r"may mean s3 \(tuned\), s2"):
+        find(sessions, "tun")
 
 
 def test_an_unknown_session_says_where_it_was_looked_for(sessions: Path) -> None:

@@ -346,7 +346,7 @@ def mute() -> ScriptedFeed:
 
 def asking() -> ScriptedFeed:
     """Nobody has answered, nor failed to."""
-    feed = ScriptedFeed(state=FeedState.STARTING, served=True)
+    feed = ScriptedFeed(state=FeedState.STARTING, served=True, foreign=True)
     feed.at_ns = 10 * S + 400_000_000
     feed.change = lambda made: Snapshot(
         now_ns=made.now_ns,

@@ -616,6 +616,10 @@ class ScriptedFeed:
         self.asked.append("restart")
 
     @property
+    def starts(self) -> bool:
+        return not self.foreign
+
+    @property
     def can_stop(self) -> bool:
         return self.served and not self.foreign and self.state is FeedState.LIVE
 

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, Static
 from textual.widgets._footer import FooterKey
 
 from inferwatch.metrics.series.window import Window
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.dialogs import ConfirmScreen, PromptScreen
-from inferwatch.ui.kit.keys import KeyFooter, KeyPalette, active_keys
+from inferwatch.ui.kit.keys import KeyFooter, KeyPalette, active_keys, signposts_of
+from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.widgets.help_drawer import HelpDrawer
 
 
 def footer(app: App[Any]) -> Sequence[str]:
@@ -116,12 +118,74 @@ async def test_the_palette_has_every_action_and_screen_once(
         listed = await palette(pilot)
 
         actions = {each.binding.action for each in keys}
-        assert len(listed) == len(set(listed)) == len(actions) - 1  # not itself
+        posts = signposts_of(app.screen_stack[-2])
+        assert [each.name for each in posts] == ["knobs", "tune", "baseline"]
+        assert len(listed) == len(set(listed))
+        assert len(listed) == len(actions) - 1 + len(posts)  # not itself
         text = "\n".join(listed)
         assert "2  Requests: Why was this one slow?" in text
         assert "space  pause: Pause the view" in text
         assert "play:" not in text
         assert "restart" not in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "names"),
+    [
+        ("settings · ", ["i  settings · what if", "knobs", "tune"]),
+        ("against", ["a  against", "C  against · compare", "baseline"]),
+    ],
+)
+async def test_ways_to_the_same_stand_together_in_the_palette(
+    watched_feed: Any, settle: Any, typed: str, names: list[str]
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settle(pilot)
+        listed = await palette(pilot, typed)
+
+    assert len(listed) == len(names)
+    for name in names:
+        assert sum(f"{name}:" in each for each in listed) == 1, listed
+
+
+async def test_a_signpost_leads_on(
+    watched_feed: Any, settle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    copied: list[str] = []
+    monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settle(pilot)
+        for typed in ("measure other", "against · baseline", "turn limits"):
+            await palette(pilot, typed)
+            await pilot.press("enter")
+            await pilot.pause(0.2)
+
+        assert isinstance(app.screen, KnobScreen)
+    assert copied == [
+        "inferwatch tune MODEL --vary max-num-seqs=16,32,64",
+        "inferwatch baseline URL",
+    ]
+
+
+async def test_help_has_them_in_groups(watched_feed: Any, settle: Any) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settle(pilot)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        told = str(app.screen.query_one(HelpDrawer).query_one(Static).content)
+
+    setting, against = (
+        told[told.index(f"\n{title}\n") :].partition("\n\n")[0]
+        for title in ("settings: predict, turn, measure", "against")
+    )
+    assert "i  Predict other settings" in setting
+    for each in ("knobs", "tune", "inferwatch tune MODEL --vary"):
+        assert each in " ".join(setting.split())
+    for each in ("a  What changed", "C  Once", "baseline"):
+        assert each in against
 
 
 async def test_what_is_chosen_in_the_palette_is_done(

@@ -21,9 +21,11 @@ from inferwatch.ui.pages import SessionPage
 SIZE = (120, 40)
 
 
+@pytest.mark.parametrize("served", [False, True], ids=["demo", "serve"])
 async def test_a_start_is_shown_as_stages_and_then_gives_way_to_the_overview(
-    starting_feed: Any, text_of: Any, settle: Any
+    starting_feed: Any, text_of: Any, settle: Any, *, served: bool
 ) -> None:
+    starting_feed.served = served
     app = InferwatchApp(SessionPage(starting_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)

@@ -1,9 +1,9 @@
 """Checks whether both sides got the same load from the same tool."""
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 
 from inferwatch.loadgen.plan.parts import Arrivals
+from inferwatch.printing.command import command
 from inferwatch.studies.compare.quality import QualityCheck, judged
 from inferwatch.studies.compare.reading.configuration import LOAD
 from inferwatch.studies.compare.reading.session_numbers import (
@@ -102,8 +102,8 @@ def _again(a: ComparedSide) -> str:
     row = a.first.row
     if row.imported_from is not None:
         return ""
-    name = shlex.quote(row.name or row.id)
-    return f" `inferwatch load --like {name}` sends the same again."
+    again = command("load", "--like", row.id, database=a.first.path)
+    return f" `{again}` sends the same again."
 
 
 def _facts(a: ComparedSide, b: ComparedSide, *, one_plan: bool) -> Iterator[str]:

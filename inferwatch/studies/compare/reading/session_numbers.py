@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean, geometric_mean
 
 import numpy as np
@@ -108,6 +109,8 @@ class SessionNumbers:
     """Equal among paired sessions, whose bins are of the same schedule."""
     label: str | None = None
     """A name that tells it from other sessions with the same name."""
+    path: Path | None = None
+    """The file that it was read from."""
     conditions: Conditions = field(default_factory=Conditions)
     """The conditions during the measurement."""
     priced: bool = False

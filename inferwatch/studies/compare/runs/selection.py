@@ -85,7 +85,7 @@ def run_comparison(
             query = SessionQuery(
                 choice=choices[place], objectives=objectives, paired=part
             )
-            runs.append(replace(_read(run, query, tell), label=label))
+            runs.append(replace(_read(run, query, tell), label=label, path=run.path))
         because = pairs.because[place]
         read.append(
             ComparedSide(runs=tuple(runs), label=side.label, unpaired_because=because)

@@ -162,7 +162,10 @@ def grouped(words: Sequence[str]) -> list[tuple[str, ...]]:
                 f"`inferwatch compare before1 before2 {PARTS} after1 after2`"
             )
     if len(sides) < 2:
-        raise UsageError("compare needs two sessions: inferwatch compare A B")
+        raise UsageError(
+            "compare needs two sessions: inferwatch compare A B "
+            "(`inferwatch sessions` lists them)"
+        )
     if len(sides) > MOST_SIDES:
         raise UsageError(
             f"these are {len(sides):,} sides, each to be compared with the first, and "

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import format_bytes, format_durations
+from inferwatch.printing.command import command
 from inferwatch.studies.compare.report import short_span
 from inferwatch.studies.tune.answers import AnswerComparison, answers_by_point
 from inferwatch.studies.tune.flags import plain_name
@@ -43,7 +44,7 @@ def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
         return None
     words = serve_words(point, plan)
     flags = ["--", *words] if words else []
-    return shlex.join(["inferwatch", "serve", plan.model, *flags])
+    return command("serve", plan.model, *flags)
 
 
 def flags_line(point: Point) -> str:

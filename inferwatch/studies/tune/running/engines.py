@@ -8,7 +8,7 @@ else; other settings need a restart.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
@@ -345,8 +345,7 @@ class OwnEngines:
         probe = ProbeSettings(control=True)
         flags = (*self._plan.engine_flags, *start.command_flags)
         if self._plan.model == DEMO:
-            demo = demo_config(probe)
-            return replace(demo, flags=(*demo.flags, *flags))
+            return demo_config(probe, flags)
         require_vllm()
         engine_id = new_engine_id()
         env, notice = cpu_defaults(flags)

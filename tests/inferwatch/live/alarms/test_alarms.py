@@ -81,7 +81,8 @@ async def test_a_recording_begins_and_ends_when_no_rule_has_held(path: Path) -> 
     texts = [note.text for note in notes(watched)]
     assert texts[0] == "waiting>20: waiting 30.0 > 20.0"
     assert "no rule has held for 30 s" in texts[1]
-    assert watched.farewell()[0].startswith("recorded as s1")
+    again = f"`inferwatch replay s1 --db {path}` opens it again."
+    assert watched.farewell()[0] == f"recorded as s1: {again}"
     with closing(open_for_reading(path)) as connection:
         marks = quick_marks(connection, 1)
     alerts = [mark.text for mark in marks if mark.kind is MarkKind.ALERT]

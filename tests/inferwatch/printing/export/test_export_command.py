@@ -12,9 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from collectors.contract.readings import RequestRecord, TokenTimes
+from inferwatch.cli.export import PARTS
 from inferwatch.cli.main import inferwatch
 from inferwatch.errors import InferwatchError
 from inferwatch.printing.export.recording import opened
+from inferwatch.record.tables.table import SessionPart
 from tests.inferwatch.printing.export.conftest import SAMPLES, Recorded
 
 VLLM = SAMPLES / "vllm_bench.json"
@@ -56,6 +58,28 @@ def test_without_a_name_the_file_is_called_after_the_session(
     assert done.exit_code == 0, done.output
     assert done.stderr == f"{name}\n"
     assert Path(name).stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (("--html", "page"), b"<!doctype html>"),
+        (("-o", "page.html"), b"<!doctype html>"),
+        (("-o", "steps.csv", "--what", "steps"), b"step_index,"),
+        (("-o", "causes.csv", "--what", "causes"), b"arrived_ns,"),
+        (("-o", "all.zip"), b"PK"),
+        (("-o", "all.jsonl"), b'{"table"'),
+        (("-o", "trace.json.gz"), b"\x1f\x8b"),
+    ],
+)
+@pytest.mark.usefixtures("recorded")
+def test_the_file_says_the_format_and_without_a_session_it_is_the_latest(
+    run: Run, words: tuple[str, ...], begins: bytes
+) -> None:
+    done = run("export", *words)
+
+    assert done.exit_code == 0, done.output
+    assert Path(words[1]).read_bytes().startswith(begins)
 
 
 @pytest.mark.usefixtures("recorded")
@@ -103,6 +127,10 @@ def test_nothing_that_lies_in_the_way_is_written_through(run: Run) -> None:
         (("last", "--format", "html", "--from", "1"), "leave out --from and --to"),
         (("last", "--format", "csv", "-o", "-"), "name a folder or a .zip"),
         (("last", "--format", "html", "-o", "no/where.html"), "No such file"),
+        (("last",), "as what? give --html FILE, or --format csv"),
+        (("last", "-o", "page.txt"), "-o page.txt does not tell"),
+        (("last", "--html", "a.html", "-o", "b.html"), "leave out the others"),
+        (("last", "--html", "a.html", "--format", "csv"), "leave out the others"),
     ],
 )
 @pytest.mark.usefixtures("recorded")
@@ -114,6 +142,10 @@ def test_what_cannot_be_is_a_usage_error_that_says_why(
     assert isinstance(done.exception, InferwatchError)
     assert done.exception.exit_status == 2
     assert why in str(done.exception)
+
+
+def test_every_part_that_can_be_exported_can_be_asked_for() -> None:
+    assert set(PARTS) == set(SessionPart)
 
 
 @pytest.mark.process
