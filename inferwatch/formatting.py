@@ -412,13 +412,22 @@ def format_nines(share: float | None) -> str:
     return f"{floor(share * 10_000 + 1e-6) / 100:g}%"
 
 
+BOUND_TEXTS = {
+    BoundBy.NOTHING: "nothing waits",
+    BoundBy.SEQS: "max_num_seqs",
+    BoundBy.TOKENS: "max_num_batched_tokens",
+    BoundBy.KV: "KV blocks",
+}
+"""What binds, by the flag that turns it; others are called as in files."""
+
+
 def bound_text(bound: BoundBy) -> str:
     """Return what kept the head of the queue waiting, in the words of the screens.
 
     >>> bound_text(BoundBy.NOTHING), bound_text(BoundBy.KV)
-    ('nothing waits', 'kv')
+    ('nothing waits', 'KV blocks')
     """
-    return "nothing waits" if bound is BoundBy.NOTHING else bound.value
+    return BOUND_TEXTS.get(bound, bound.value)
 
 
 def wall_clock(wall_ns: int, *, ms: bool = False) -> str:

@@ -127,10 +127,10 @@ class BatchTooSmall(Diagnosis):
 
 
 class TokenBudget(Diagnosis):
-    """Prompts wait for the token budget of a step, though compute has room."""
+    """Prompts wait for max_num_batched_tokens, though compute has room."""
 
-    NAME, TITLE = "token_budget", "token budget too small"
-    MANY = "let requests wait for the token budget of a step"
+    NAME, TITLE = "token_budget", "max_num_batched_tokens too small"
+    MANY = "let requests wait for max_num_batched_tokens"
     MISSES = TTFT
     CAUSES = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
@@ -141,19 +141,19 @@ class TokenBudget(Diagnosis):
 
     def sentence(self, facts: Facts) -> str:
         limit = facts.limit_text("max_num_batched_tokens")
-        most = f" of {limit} tokens" if limit else ""
+        most = f" {limit}" if limit else ""
         p50 = facts.prompts.p50
         prompt = f"; the median prompt has {p50:,.0f}" if p50 else ""
         return (
-            f"{facts.waiting or 0:,} wait because each step's budget{most} is used "
-            f"up{prompt}"
+            f"{facts.waiting or 0:,} wait because max_num_batched_tokens{most} is used "
+            f"up in each step{prompt}"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         share = facts.bound_share(BoundBy.TOKENS)
         used = facts.share("budgeted_tokens", "budget")
         full = f"; steps used {used:.0%} of their budget" if used is not None else ""
-        text = f"the token budget bound for {share:.0%} of the last 10 s{full}"
+        text = f"max_num_batched_tokens bound for {share:.0%} of the last 10 s{full}"
         return (
             Evidence(text=text, page="steps", t_ns=facts.now_ns),
             *queue_evidence(facts, *self.CAUSES),

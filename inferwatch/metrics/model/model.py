@@ -752,11 +752,13 @@ class Model:
     def _limits(
         self, now_ns: int, window: Window, totals: WindowTotals
     ) -> Limits | None:
+        short = window in {Window.TEN_SECONDS, Window.MINUTE}
         moment = LimitsMoment(
             now_ns=now_ns,
             window=window,
             covered_ns=totals.covered_ns,
             steps=totals.steps,
+            lately=self._steps.over(now_ns, Window.FIVE_MINUTES) if short else None,
         )
         return limits_of(self._floors, self._engines, moment)
 

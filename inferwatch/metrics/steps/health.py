@@ -204,7 +204,7 @@ class HealthTracker:
                 return f": bound by max_num_seqs{self._limit('max_num_seqs')}"
             case BoundBy.TOKENS:
                 limit = self._limit("max_num_batched_tokens")
-                return f": bound by the token budget{limit}"
+                return f": bound by max_num_batched_tokens{limit}"
             case BoundBy.DEFERRED:
                 return ": deferred, for a grammar, a KV transfer, a LoRA slot or such"
             case _:

@@ -20,6 +20,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
 from inferwatch.metrics.number import Number, numbers
@@ -167,14 +168,16 @@ def limits_lines(summary: Summary) -> list[str]:
 
 def _against_floor(point: Summary) -> str:
     step, floor = format_durations([point["step_s"], point["floor_s"]])
-    bound = f"by {point['bound']}" if point["bound"] else None
+    by_floor = point["bound"] not in {None, Bound.OVERHEAD}
+    bound = f"by {point['bound']}" if by_floor else None
     used = [
         f"{name.upper()} {format_share(point[name]).strip()}"
         for name in ("mbu", "mfu")
         if point[name] is not None
     ]
     first = " ".join(x for x in (f"floor {floor.strip()}", bound) if x)
-    return ", ".join([f"{step.strip()} a step", first, *used])
+    over = [] if by_floor or point["bound"] is None else ["overhead-bound"]
+    return ", ".join([f"{step.strip()} a step", first, *over, *used])
 
 
 MOST_PAST = 5

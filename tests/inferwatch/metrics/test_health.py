@@ -147,7 +147,7 @@ def test_a_short_queue_is_still_healthy(see: See, make_step: Make) -> None:
     [
         (BoundBy.KV, {}, ": bound by KV blocks (97% used, too few free)"),
         (BoundBy.SEQS, {}, ": bound by max_num_seqs 16"),
-        (BoundBy.TOKENS, {}, ": bound by the token budget 512"),
+        (BoundBy.TOKENS, {}, ": bound by max_num_batched_tokens 512"),
         (
             BoundBy.DEFERRED,
             {},
@@ -198,7 +198,7 @@ def test_fast_steps_of_before_do_not_outvote_a_slow_one(
 
     verdict = see([info(), *fast, *faster, slow], now_ms=4_700).verdict
 
-    assert verdict.sentence == "39 waiting: bound by the token budget 512"
+    assert verdict.sentence == "39 waiting: bound by max_num_batched_tokens 512"
 
 
 def test_a_step_longer_than_the_span_still_tells_what_binds(
