@@ -19,7 +19,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject
 from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
@@ -28,6 +28,7 @@ from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.live_limits import LABELS
 from inferwatch.printing.summary.causes import cause_lines, cause_rows
 from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
@@ -185,12 +186,19 @@ MOST_PAST = 5
 
 
 def finding_rows(snapshot: Snapshot) -> Summary:
-    """Current findings by cost, then past ones."""
+    """The verdict, then current findings by cost, then past ones."""
+    verdict = snapshot.verdict
+    since_ns = verdict.since_ns
     return {
+        "verdict": {
+            "health": verdict.health,
+            "sentence": verdict.headline,
+            "since_s": None if since_ns is None else since_ns / NS_PER_S,
+        },
         "findings": [
-            *(_row(each) for each in snapshot.findings),
+            *(_row(each) for each in (*snapshot.findings, *snapshot.trust)),
             *(_past_row(each) for each in reversed(snapshot.past_findings)),
-        ]
+        ],
     }
 
 
@@ -198,6 +206,7 @@ def _row(finding: Finding) -> Summary:
     return {
         "name": finding.name,
         "title": finding.title,
+        "subject": finding.subject,
         "sentence": finding.sentence,
         "since_s": finding.since_ns / NS_PER_S,
         "until_s": None,
@@ -230,6 +239,7 @@ def _past_row(past: PastFinding) -> Summary:
     return {
         "name": past.name,
         "title": past.title,
+        "subject": past.subject,
         "sentence": past.sentence,
         "since_s": past.since_ns / NS_PER_S,
         "until_s": past.until_ns / NS_PER_S,
@@ -240,10 +250,14 @@ def _past_row(past: PastFinding) -> Summary:
 
 def finding_lines(summary: Summary) -> list[str]:
     """Lines on current findings with remedies, then on past ones."""
-    findings = summary["findings"]
+    findings, verdict = summary["findings"], summary["verdict"]
     lines = []
+    if verdict["health"] in TROUBLES:
+        lines.append(f"{verdict['health'].upper()} {verdict['sentence']}")
     for each in [one for one in findings if one["until_s"] is None]:
-        lines.append(f"▲ {each['title']}: {each['sentence']} ({each['cost_text']})")
+        trust = "· trust:" if each["subject"] == Subject.MEASURING else "▲"
+        head = f"{trust} {each['title']}: {each['sentence']}"
+        lines.append(f"{head} ({each['cost_text']})")
         lines += [f"  ↻ {_knob(knob)}" for knob in each["knobs"][:2]]
     over = [one for one in findings if one["until_s"] is not None]
     for each in over[:MOST_PAST]:

@@ -36,6 +36,7 @@ GLYPHS = {
     Health.STARTING: ("◌", "accent"),
     Health.IDLE: ("○", "muted"),
     Health.HEALTHY: ("●", "good"),
+    Health.DEGRADED: ("▲", "warn"),
     Health.QUEUEING: ("▲", "warn"),
     Health.STALLED: ("■", "bad"),
     Health.LOST: ("✖", "bad"),

@@ -84,7 +84,7 @@ def test_what_holds_for_most_of_the_time_begins_and_is_dated_back() -> None:
 
 def test_it_does_not_flicker_and_its_span_is_told_when_it_is_over() -> None:
     seen, model = [], Model()
-    for reading in replace(BUSY).run(80):
+    for reading in replace(BUSY).run(200):
         model.fold(reading)
         if isinstance(reading, Tick):
             seen.append(bool(model.findings))
