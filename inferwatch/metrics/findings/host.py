@@ -31,8 +31,12 @@ class Stopped(Diagnosis):
         return FindingCost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
-        text = facts.verdict.sentence if facts.verdict else ""
-        return f"{text}{self._idle(facts)}"
+        since_ns = facts.verdict.since_ns if facts.verdict else None
+        quiet_s = (facts.now_ns - (since_ns or facts.now_ns)) / 1e9
+        return (
+            f"{facts.running or 0:,} run and {facts.waiting or 0:,} wait, and the last "
+            f"step ended {quiet_s:.0f} s ago{self._idle(facts)}"
+        )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         since_ns = facts.verdict.since_ns if facts.verdict else None

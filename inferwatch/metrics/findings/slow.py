@@ -29,6 +29,7 @@ LARGE = 0.2
 """Share of the slowest TTFTs from which a cause is worth a finding, 0-1."""
 SLOW_S = 1.0
 """Least TTFT of the slowest requests, unless objectives say what is slow."""
+MOST = 0.5
 LEAST_REQUESTS = 10
 WEIGHT = 0.25
 """Cost of a cause of all of the slowest TTFTs: it is of the slowest alone, 0-1."""
@@ -63,11 +64,12 @@ class SlowBy(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         slow = facts.slow
         first, share = self._first(facts)
+        much = "most" if share >= MOST else "much"
         if slow is None:
             return ""
         worst = format_duration(slow.worst_ttft_s).strip()
         return (
-            f"{share:.0%} of the slowest TTFTs of the last minute, up to {worst}, was "
+            f"First tokens took up to {worst} in the last minute, {much} of it "
             f"{SPOKEN[first]}{self._besides(facts)}"
         )
 

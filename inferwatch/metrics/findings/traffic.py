@@ -173,8 +173,8 @@ class ClientBound(Diagnosis):
         return f"The load generator is too slow: {facts.around.client_why or ''}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        why = facts.around.client_why or ""
-        return (Evidence(text=why, page="load", t_ns=facts.now_ns),)
+        text = "what it measured of itself, run by run"
+        return (Evidence(text=text, page="load", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         del facts

@@ -450,13 +450,26 @@ class HealthTracker:
         if sum(spent.values()) < QUEUE_SHARE:
             spent = {**minute.bound_ns}
         whole = sum(spent.values())
-        texts = {_limit_text(each): n for each, n in spent.items() if n > 0}
+        texts = {self._limit_text(each): n for each, n in spent.items() if n > 0}
         if was in texts:
             texts[was] *= STICKS
         ranked = sorted(texts, key=lambda text: -texts[text])
         first, *others = ranked or [""]
         second = [each for each in others if texts[each] >= SECOND_SHARE * whole]
         return [first, *second[:1]]
+
+    def _limit_text(self, bound: BoundBy) -> str:
+        """Return what binds; a lowered live limit with its values."""
+        others = {
+            BoundBy.DEFERRED: "deferred",
+            BoundBy.OTHER: "the scheduler's own rules",
+        }
+        name = BOUND_TEXTS.get(bound) or others[bound]
+        for each in self._engines.live_limits:
+            now, start = getattr(each, name, 0), getattr(each, f"start_{name}", 0)
+            if now < start:
+                return f"{name} {now:,} ({start:,} at start)"
+        return name
 
     def _starting(self, loaded_ns: int | None, seen_ns: int | None) -> Verdict:
         if self._stage is not None:
@@ -501,11 +514,6 @@ def _worst(work: SchedulerState, minute: LastMinute) -> str:
     if waits_s is not None and waits_s > (ttft_s or 0.0):
         return f"; the oldest waits for {format_duration(waits_s).strip()}"
     return "" if ttft_s is None else f"; worst TTFT {format_duration(ttft_s).strip()}"
-
-
-def _limit_text(bound: BoundBy) -> str:
-    others = {BoundBy.DEFERRED: "deferred", BoundBy.OTHER: "the scheduler's own rules"}
-    return BOUND_TEXTS.get(bound) or others[bound]
 
 
 def _verdict(health: Health, sentence: str, since_ns: int | None) -> Verdict:

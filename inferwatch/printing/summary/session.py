@@ -7,6 +7,7 @@ from msgspec import to_builtins
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LiveLimits
+from embedded_engine.engine.logs import redacted
 from inferwatch.formatting import (
     UNKNOWN,
     counted,
@@ -192,7 +193,7 @@ def finding_rows(snapshot: Snapshot) -> Summary:
     return {
         "verdict": {
             "health": verdict.health,
-            "sentence": verdict.headline,
+            "sentence": redacted(verdict.headline),
             "since_s": None if since_ns is None else since_ns / NS_PER_S,
         },
         "findings": [
@@ -207,7 +208,7 @@ def _row(finding: Finding) -> Summary:
         "name": finding.name,
         "title": finding.title,
         "subject": finding.subject,
-        "sentence": finding.sentence,
+        "sentence": redacted(finding.sentence),
         "since_s": finding.since_ns / NS_PER_S,
         "until_s": None,
         "cost": finding.cost,
@@ -240,7 +241,7 @@ def _past_row(past: PastFinding) -> Summary:
         "name": past.name,
         "title": past.title,
         "subject": past.subject,
-        "sentence": past.sentence,
+        "sentence": redacted(past.sentence),
         "since_s": past.since_ns / NS_PER_S,
         "until_s": past.until_ns / NS_PER_S,
         "cost": past.cost,

@@ -46,7 +46,7 @@ from inferwatch.ui.kit.renderables.text import (
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import MEAN, ROUGHLY, at_last_reading, step_s
-from inferwatch.ui.widgets.finding_strip import FindingStrip
+from inferwatch.ui.widgets.finding_strip import FindingStrip, TrustLine
 from inferwatch.ui.widgets.hardware_charts import (
     HARDWARE_NUMBERS,
     MEMORY,
@@ -398,6 +398,7 @@ class OverviewScreen(WatchScreen):
 
     def compose_panels(self) -> Iterable[Widget]:
         yield FindingStrip()
+        yield TrustLine()
         yield SlowLine(self.WORST_KEY)
         yield FlowPanel()
         yield LatencyTable()
@@ -426,6 +427,7 @@ class OverviewScreen(WatchScreen):
         self.set_class(snapshot.verdict.health is Health.LOST, "-lost")
         strip = self.query_one(FindingStrip)
         strip.show(snapshot.findings, 1 if self.is_short else MOST_SHOWN)
+        self.query_one(TrustLine).show(snapshot.trust)
         self.query_one(FlowPanel).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)
         table = self.query_one(LatencyTable)
