@@ -28,7 +28,7 @@ from inferwatch.metrics.steps.efficiency import StallKind
 LARGE = 0.2
 """Share of the slowest TTFTs from which a cause is worth a finding, 0-1."""
 SLOW_S = 1.0
-"""Least TTFT of the slowest requests, unless objectives say what is slow."""
+"""Least mean TTFT of the slowest requests, unless objectives say what is slow."""
 MOST = 0.5
 LEAST_REQUESTS = 10
 WEIGHT = 0.25
@@ -52,7 +52,7 @@ class SlowBy(Diagnosis):
         if slow is None or slow.of < LEAST_REQUESTS:
             return None
         has_slo = slo is not None and bool(slo.judged)
-        if not has_slo and slow.worst_ttft_s < SLOW_S:
+        if not has_slo and slow.ttft_s < SLOW_S * slow.n:
             return None
         shares = [each for cause, each in facts.slow_shares if cause in self.EXPLAINS]
         if max(shares, default=0.0) < LARGE:

@@ -20,13 +20,13 @@ from tests.inferwatch.metrics.findings.planted import client, moment
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 
-PERIOD_S = 840
+PERIOD_S = 990
 """One of each event, with time enough between them that the minute forgets it."""
-BURST, FULL, STALL, LATE, LOST, BACK, CLIENT, QUIET, AGAIN = (
-    60, 180, 300, 400, 520, 526, 600, 700, 760,
+BURST, FULL, STALL, LATE, LOST, BACK, CLIENT, QUIET, AGAIN, BURSTS = (
+    60, 180, 300, 400, 520, 526, 600, 700, 760, 840,
 )  # fmt: skip
 """When an event begins, in seconds of a period."""
-EVENTS = (BURST, FULL, STALL, LATE, LOST, BACK, CLIENT, QUIET, AGAIN)
+EVENTS = (BURST, FULL, STALL, LATE, LOST, BACK, CLIENT, QUIET, AGAIN, BURSTS)
 MANY = 5
 """Waiting requests that no engine called healthy may have for two ticks."""
 SLOW_S, LARGE = 1.0, 0.2
@@ -44,6 +44,8 @@ def rate(t_s: float) -> float:
     at_s = t_s % PERIOD_S
     if BURST <= at_s < BURST + 12:
         return 12
+    if BURSTS <= at_s < BURSTS + 75:  # each over before any request is slow
+        return 17 if at_s % 15 < 4 else 0.5
     if QUIET <= at_s < AGAIN:
         return 0
     return 4 if t_s % 40 < 3 else 1.5  # always a little uneven
