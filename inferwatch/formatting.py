@@ -421,13 +421,18 @@ BOUND_TEXTS = {
 """What binds, by the flag that turns it; others are called as in files."""
 
 
-def bound_text(bound: BoundBy) -> str:
+BRIEF_BOUNDS = {BoundBy.NOTHING: "nothing waits", BoundBy.KV: "KV"}
+"""What binds where there is no room for a flag."""
+
+
+def bound_text(bound: BoundBy, *, briefly: bool = False) -> str:
     """Return what kept the head of the queue waiting, in the words of the screens.
 
     >>> bound_text(BoundBy.NOTHING), bound_text(BoundBy.KV)
     ('nothing waits', 'KV blocks')
     """
-    return BOUND_TEXTS.get(bound, bound.value)
+    texts = BRIEF_BOUNDS if briefly else BOUND_TEXTS
+    return texts.get(bound, bound.value)
 
 
 def wall_clock(wall_ns: int, *, ms: bool = False) -> str:
