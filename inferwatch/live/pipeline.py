@@ -7,7 +7,7 @@ from collectors.contract.collector import Collector, Listener
 from collectors.contract.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import FlightState, RecordState
 from inferwatch.live.recent_readings import RecentReadings
-from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.findings.tracker import is_told_otherwise
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.metrics.model.model import Model
@@ -92,11 +92,12 @@ class Pipeline:
         findings = {each.name: each for each in self._model.findings}
         began = [each for name, each in findings.items() if name not in self._findings]
         ended = [each for name, each in self._findings.items() if name not in findings]
-        past = [*self._model.past_findings, *findings.values(), *ended]
+        others: list[Finding | PastFinding] = [*findings.values(), *ended]
+        others += self._model.past_findings if began else ()
         texts = [
             f"{each.title}: {each.sentence}"
             for each in began
-            if self._is_news(each, begins=True) and not is_told_otherwise(each, past)
+            if not is_told_otherwise(each, others) and self._is_news(each, begins=True)
         ]
         texts += [
             f"{each.title}: no longer"

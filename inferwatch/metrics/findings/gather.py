@@ -168,8 +168,6 @@ def _reachable(curve: Sequence[HitPoint], hit_rate: float | None) -> float | Non
     if hit_rate is None or len(rates) < LEAST_SIZES:
         return None
     now, larger = rates[0], rates[-1]
-    if now is None or larger is None:
-        return None
     return min(larger, hit_rate + larger - now)
 
 

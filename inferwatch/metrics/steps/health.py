@@ -414,31 +414,30 @@ class HealthTracker:
     ) -> tuple[str, str]:
         """Return the sentence of a verdict, and what it names first."""
         was = self._judged.first if self._was(health) and self._judged else ""
-        worst = _worst(work, minute)
         told = _those(minute, health) if health in BELONGS else list(minute.problems)
         whole_ns = min(max(minute.covered_ns, NS_PER_S), MINUTE_NS)
-        of = f"of the last {whole_ns / NS_PER_S:.0f} s"
-        match health:
-            case Health.STALLED:
-                lengths = self._stalled_in.within(now_ns)
-                share = min(sum(lengths) / whole_ns, 1.0)
-                if lengths:
-                    longest = _short(max(lengths))
-                    return f"{share:.0%} {of}: no step for up to {longest}{worst}", ""
-            case Health.QUEUEING:
-                held_ns = sum(minute.bound_ns.values()) / minute.ranks
-                queued_ns = max(held_ns, self._queued_ns(now_ns, work))
-                share = min(queued_ns / whole_ns, 1.0)
-                if share < LEAST_SHARE and told:
-                    return f"{told[0].text}{worst}", was
-                named = self._limits_named(minute, was)
-                causes = ", then ".join(named)
+        said = first = ""
+        if health is Health.STALLED:
+            said = self._says_stalled(now_ns, whole_ns)
+        elif health is Health.QUEUEING:
+            held_ns = sum(minute.bound_ns.values()) / minute.ranks
+            share = max(held_ns, self._queued_ns(now_ns, work)) / whole_ns
+            if share >= LEAST_SHARE or not told:
+                first, *others = self._limits_named(minute, was)
+                causes = ", then ".join([first, *others])
                 causes = f", mostly {causes}" if causes else ""
-                return f"{share:.0%} {of}{causes}{worst}", named[0]
-        named = [each for each in told if each.name == was] or told[:1]
-        return "".join(f"{each.text}{worst}" for each in named), (
-            named[0].name if named else ""
-        )
+                said = f"{_of_last(share, whole_ns)}{causes}"
+        if not said and told:
+            problem = next((each for each in told if each.name == was), told[0])
+            said, first = problem.text, problem.name
+        return f"{said}{_worst(work, minute)}", first
+
+    def _says_stalled(self, now_ns: int, whole_ns: int) -> str:
+        lengths = self._stalled_in.within(now_ns)
+        if not lengths:
+            return ""
+        of_last = _of_last(sum(lengths) / whole_ns, whole_ns)
+        return f"{of_last}: no step for up to {_short(max(lengths))}"
 
     def _limits_named(self, minute: LastMinute, was: str) -> list[str]:
         """Return the limits that requests queued for, as flags; one is mostly so.
@@ -506,6 +505,10 @@ class HealthTracker:
 
 def _those(minute: LastMinute, health: Health) -> list[Problem]:
     return [each for each in minute.problems if each.name in BELONGS[health]]
+
+
+def _of_last(share: float, whole_ns: int) -> str:
+    return f"{min(share, 1.0):.0%} of the last {whole_ns / NS_PER_S:.0f} s"
 
 
 def _worst(work: SchedulerState, minute: LastMinute) -> str:

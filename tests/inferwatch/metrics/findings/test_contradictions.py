@@ -213,7 +213,7 @@ def test_the_verdict_goes_on_from_a_checkpoint(at_s: int) -> None:
     for reading in readings[: cut + 1]:
         whole.fold(reading)
         halfway.fold(reading)
-    saved = halfway.saved()
+    saved, query = halfway.saved(), SnapshotQuery(Window.MINUTE)
     keeps.keep(saved)
     restored = keeps.restored(saved)
 
@@ -221,7 +221,6 @@ def test_the_verdict_goes_on_from_a_checkpoint(at_s: int) -> None:
         whole.fold(reading)
         restored.fold(reading)
         if isinstance(reading, Tick):
-            query = SnapshotQuery(Window.MINUTE)
             one, other = (m.snapshot(reading.t_ns, query) for m in (whole, restored))
             assert one.verdict == other.verdict
             assert one.findings == other.findings
