@@ -149,6 +149,8 @@ from inferwatch.metrics.steps.health import (
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
 MOST_NOTES = 200
+SLOW_FROM_S = 0.5
+"""Worst TTFT below which no request of a minute is looked at for its causes."""
 LATELY_NS = 2 * NS_PER_S
 """Length of the window for present rates."""
 
@@ -973,11 +975,14 @@ class Model:
         )
         slow = self._slow_minute(now_ns)
         self.watch.tick(now_ns, self._began_ns, (steps, slow), around, self._watches())
-        work = self._work_now(now_ns)
+        work = scheduler_state(now_ns, self._engines, self._requests)
         self._health.tick(now_ns, work, self._last_minute(now_ns, slow))
 
     def _slow_minute(self, now_ns: int) -> SlowRequests | None:
-        """Return the slowest requests of the last minute; None where unknown."""
+        """Return the slowest requests of the last minute; None where none was slow."""
+        worst_s = self._tracker.slow.worst_s(now_ns, Window.MINUTE)
+        if worst_s is None or (worst_s < SLOW_FROM_S and not self._slo.said):
+            return None
         if not any(Vantage.ENGINE in each for each in self._requests.tellers.values()):
             return None
         samples = self._latencies.samples["ttft_s"]
@@ -986,7 +991,10 @@ class Model:
 
     def _last_minute(self, now_ns: int, slow: SlowRequests | None) -> LastMinute:
         """Return what the verdict is judged by."""
-        steps = self._steps.over(now_ns, Window.MINUTE).sums
+        facts = self.watch.facts
+        known = facts is not None and facts.now_ns == now_ns
+        over = facts.steps_minute if known and facts is not None else None
+        steps = (over or self._steps.over(now_ns, Window.MINUTE)).sums
         groups = slow.groups if slow is not None else ()
         shares = {each.cause: each.share for each in groups}
         return LastMinute(
@@ -1004,7 +1012,7 @@ class Model:
                 if bound is not BoundBy.NOTHING
             },
             p99_ttft_s=None if slow is None else slow.from_s,
-            worst_ttft_s=None if slow is None else slow.worst_ttft_s,
+            worst_ttft_s=self._tracker.slow.worst_s(now_ns, Window.MINUTE),
             preemptions=steps["preemptions"],
             problems=[
                 Problem(
