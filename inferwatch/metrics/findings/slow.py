@@ -43,8 +43,8 @@ class SlowBy(Diagnosis):
 
     SUBJECT = Subject.ENGINE
     MISSES = TTFT
-    LASTING = Lasting(least_s=15, of_s=20)
-    """Longer than of others, which say more where they hold."""
+    LASTING = Lasting(least_s=15, of_s=20, gone_s=5)
+    """It begins later than others, which say more, and ends with what it tells of."""
     WEIGHT: ClassVar[float] = WEIGHT
 
     def holds(self, facts: Facts) -> FindingCost | None:

@@ -8,7 +8,12 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
 from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject
+from inferwatch.metrics.findings.finding import (
+    SLIGHT,
+    Finding,
+    PastFinding,
+    Subject,
+)
 
 MOST_SHOWN = 3
 LONGEST_NS = 2 * NS_PER_S
@@ -102,7 +107,9 @@ class FindingTracker:
         telling = {
             each.name
             for each in findings
-            if each.name not in fallbacks and each.subject is not Subject.MEASURING
+            if each.name not in fallbacks
+            and each.subject is not Subject.MEASURING
+            and each.cost >= SLIGHT
         }
         explained = {
             cause

@@ -268,10 +268,9 @@ class SloMissed(Diagnosis):
         slo = facts.around.slo
         if slo is None:
             return ""
-        return (
-            f"{slo.good:,} of {slo.judged:,} requests held {slo.slo}; "
-            "what keeps them from it is not known"
-        )
+        slow = facts.slow.sentence if facts.slow is not None else ""
+        why = slow or "what keeps them from it is not known"
+        return f"{slo.good:,} of {slo.judged:,} requests held {slo.slo}; {why}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         missed = facts.around.slo.missed if facts.around.slo else None
