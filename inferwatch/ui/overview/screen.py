@@ -17,6 +17,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.findings.tracker import MOST_SHOWN
+from inferwatch.metrics.findings.traffic import EngineLost
 from inferwatch.metrics.load.canary import Canary
 from inferwatch.metrics.number import (
     NOW,
@@ -424,9 +425,12 @@ class OverviewScreen(WatchScreen):
             super().action_chart(by)
 
     def show_panels(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.verdict.health is Health.LOST, "-lost")
-        strip = self.query_one(FindingStrip)
-        strip.show(snapshot.findings, 1 if self.is_short else MOST_SHOWN)
+        is_lost = snapshot.verdict.health is Health.LOST
+        self.set_class(is_lost, "-lost")
+        strip, found = self.query_one(FindingStrip), snapshot.findings
+        if is_lost:  # the banner tells it
+            found = tuple(each for each in found if each.name != EngineLost.NAME)
+        strip.show(found, 1 if self.is_short else MOST_SHOWN)
         self.query_one(TrustLine).show(snapshot.trust)
         self.query_one(FlowPanel).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)

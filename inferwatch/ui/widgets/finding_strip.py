@@ -57,12 +57,14 @@ class FindingStrip(Panel):
             )
             head: Line = mark_of(each), TextRun(f"{each.title} ", "strong", OPENS)
             whole = (*head, TextRun(each.sentence, "", OPENS))
-            cost = (*whole, TextRun(f" · {each.cost_text}", "muted"))
+            is_told = each.cost_text.partition(" ")[0] in each.sentence
+            cost = "" if is_told else f" · {each.cost_text}"
+            costs = (*whole, TextRun(cost, "muted"))
             right = opens if number == 0 or hint else ()
             room = width - width_of(right) - 1
             said = cut_within(each.sentence, room - width_of(head))
             cut = fit((*head, TextRun(said, "", OPENS)), room)
-            line = cost if width_of(cost) <= room else cut
+            line = costs if width_of(costs) <= room else cut
             lines.append(spread(line, right, width))
         return lines
 

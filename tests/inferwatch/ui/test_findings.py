@@ -157,6 +157,7 @@ async def test_the_strip_tells_all_and_f_opens_the_drawer_over_any_screen(
         assert "KV cache full" in strip[0]
         assert "+2" not in strip[0]
         assert strip[0].rstrip().endswith("f what to do")
+        assert strip[1].count("28%") == 1  # the sentence says it
 
         for page in pages:
             await pilot.press(page)
