@@ -88,10 +88,10 @@ def _verdict(server: ScrapedServer) -> Verdict:
             Health.HEALTHY, "it answers, and tells nothing of its work", since_ns
         )
     busy = [each for each in gauges if each.work]
-    stalled = _stalled(busy, running, waiting)
-    queueing = None if stalled else _queueing(gauges, waiting, working=bool(busy))
-    if stalled or queueing:
-        return stalled or queueing
+    trouble = _stalled(busy, running, waiting)
+    trouble = trouble or _queueing(gauges, waiting, working=bool(busy))
+    if trouble is not None:
+        return trouble
     if not busy:
         since_ns = max(each.idle_since_ns or each.t_ns for each in gauges)
         return _made(Health.IDLE, "nothing running, nothing waiting", since_ns)

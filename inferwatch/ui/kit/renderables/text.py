@@ -148,8 +148,8 @@ def ruled(title: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Lin
 def cut_within(text: str, width: int) -> str:
     """Return a text of at most this width, cut in its middle: its end may matter.
 
-    >>> cut_within("41 wait for KV blocks: 97% used", 16)
-    '41 wait fo… used'
+    >>> cut_within("41 wait for KV blocks: 97% used", 18)
+    '41 wait for…% used'
     """
     text = visible(text)
     if cells_of(text) <= width:
