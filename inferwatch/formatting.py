@@ -412,13 +412,27 @@ def format_nines(share: float | None) -> str:
     return f"{floor(share * 10_000 + 1e-6) / 100:g}%"
 
 
-def bound_text(bound: BoundBy) -> str:
+BOUND_TEXTS = {
+    BoundBy.NOTHING: "nothing waits",
+    BoundBy.SEQS: "max_num_seqs",
+    BoundBy.TOKENS: "max_num_batched_tokens",
+    BoundBy.KV: "KV blocks",
+}
+"""What binds, by the flag that turns it; others are called as in files."""
+
+
+BRIEF_BOUNDS = {BoundBy.NOTHING: "nothing waits", BoundBy.KV: "KV"}
+"""What binds where there is no room for a flag."""
+
+
+def bound_text(bound: BoundBy, *, briefly: bool = False) -> str:
     """Return what kept the head of the queue waiting, in the words of the screens.
 
     >>> bound_text(BoundBy.NOTHING), bound_text(BoundBy.KV)
-    ('nothing waits', 'kv')
+    ('nothing waits', 'KV blocks')
     """
-    return "nothing waits" if bound is BoundBy.NOTHING else bound.value
+    texts = BRIEF_BOUNDS if briefly else BOUND_TEXTS
+    return texts.get(bound, bound.value)
 
 
 def wall_clock(wall_ns: int, *, ms: bool = False) -> str:

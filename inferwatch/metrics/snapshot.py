@@ -117,7 +117,9 @@ class Snapshot:
     limits: Limits | None = None
     """None where no engine reports its steps."""
     findings: tuple[Finding, ...] = ()
-    """At most three, costliest first."""
+    """On the engine and its traffic, costliest first."""
+    trust: tuple[Finding, ...] = ()
+    """Findings on measuring: how far the numbers can be trusted."""
     past_findings: tuple[PastFinding, ...] = ()
     """The latest 200 that ended, by their end."""
     slo: SloState | None = None

@@ -98,7 +98,7 @@ class StallRule(Rule):
         latest = now.stalls[0] if now.stalls else None
         before, ended_ns = self._latest_ns, latest.end_ns if latest else -1
         self._latest_ns = max(ended_ns, -1 if before is None else before)
-        if now.verdict.health is Health.STALLED:
+        if now.verdict.at_present is Health.STALLED:
             return RuleVerdict(holds=True, sentence=now.verdict.sentence)
         if latest is not None and before is not None and ended_ns > before:
             return RuleVerdict(
@@ -147,8 +147,9 @@ class FindingRule(Rule):
 
         A finding can come and go, since a snapshot has only three.
         """
-        fresh = [each for each in now.findings if each.name not in self._before]
-        self._before = {each.name for each in now.findings}
+        found = (*now.findings, *now.trust)
+        fresh = [each for each in found if each.name not in self._before]
+        self._before = {each.name for each in found}
         if not fresh:
             return RuleVerdict(holds=False)
         return RuleVerdict(

@@ -19,11 +19,11 @@ class Cause(StrEnum):
     """Tokenizing and handing over to the engine, without waiting for a running step."""
     QUEUE_STEP = "running step"
     """Until the running step ended: engines take requests between two steps."""
-    QUEUE_SEQS = "queue: sequences"
-    """Queued because max_num_seqs requests were running."""
+    QUEUE_SEQS = "queue: max_num_seqs"
+    """Queued because as many requests were running as may."""
     QUEUE_KV = "queue: KV blocks"
-    QUEUE_TOKENS = "queue: token budget"
-    """Queued because max_num_batched_tokens was used up."""
+    QUEUE_TOKENS = "queue: max_num_batched_tokens"
+    """Queued because the step's tokens were used up."""
     QUEUE_DEFERRED = "queue: deferred"
     """Queued for a grammar, a KV transfer, a LoRA slot or an encoder."""
     QUEUE_OTHER = "queue: other"
@@ -249,9 +249,9 @@ class SlowRequests:
 SPOKEN = {
     Cause.API: "the API server before the queue",
     Cause.QUEUE_STEP: "waiting for the running step",
-    Cause.QUEUE_SEQS: "queueing for a sequence slot",
+    Cause.QUEUE_SEQS: "queueing for max_num_seqs",
     Cause.QUEUE_KV: "queueing for KV blocks",
-    Cause.QUEUE_TOKENS: "queueing for the token budget",
+    Cause.QUEUE_TOKENS: "queueing for max_num_batched_tokens",
     Cause.QUEUE_DEFERRED: "deferred in the queue",
     Cause.QUEUE_OTHER: "queueing, held back by the scheduler",
     Cause.PREFILL: "prefill of its own prompt",

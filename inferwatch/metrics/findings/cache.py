@@ -4,7 +4,7 @@ from collectors.contract.readings import BoundBy
 from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
-from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
+from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
 from inferwatch.metrics.findings.queue import (
     TTFT,
     blocks_short,
@@ -86,6 +86,8 @@ class KvBound(Diagnosis):
     """Requests wait for KV blocks, or would if max_num_seqs were higher."""
 
     NAME, TITLE = "kv_bound", "KV cache full"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.QUEUE_KV, Cause.RECOMPUTE)
     MANY = "let requests wait for KV blocks"
     MISSES = TTFT
 
@@ -134,6 +136,8 @@ class Preemptions(Diagnosis):
     """Requests lose their KV blocks, and their tokens have to be recomputed."""
 
     NAME, TITLE = "preemptions", "preemptions"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.RECOMPUTE, Cause.QUEUE_KV)
     MANY = "preempt requests and compute them again"
     MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
     LEAST = 3
@@ -189,6 +193,7 @@ class BlocksWasted(Diagnosis):
     """Much of the room in used KV blocks is empty, in partly filled last blocks."""
 
     NAME, TITLE = "kv_waste", "KV blocks half empty"
+    SUBJECT = Subject.ENGINE
     MANY = "waste much of their KV cache in last blocks"
     MISSES = TTFT
     LEAST = 0.3
@@ -234,6 +239,8 @@ class CacheTooSmall(Diagnosis):
     """Prompts share prefixes, but these are evicted before they are used again."""
 
     NAME, TITLE = "prefix_evicted", "prefix cache too small"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = PREFILL_TIME
     MANY = "evict prefixes before they are used again"
     MISSES = TTFT
     LEAST_GAIN = 0.15
@@ -252,7 +259,7 @@ class CacheTooSmall(Diagnosis):
         return (
             f"{facts.hit_rate or 0:.0%} of prompt tokens are found in the prefix "
             "cache; "
-            f"one without limit would find {facts.reachable_hit_rate or 0:.0%}"
+            f"one 8 times as large would find {facts.reachable_hit_rate or 0:.0%}"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -277,6 +284,8 @@ class UnstablePrefix(Diagnosis):
     """Prompts look alike, but no two share a prefix, so the prefix cache never hits."""
 
     NAME, TITLE = "unstable_prefix", "prompts begin differently"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = PREFILL_TIME
     MANY = "find nothing of their prompts in the prefix cache"
     MISSES = TTFT
     LEAST_PROMPTS = 10
@@ -344,6 +353,8 @@ class PrefixCachingOff(Diagnosis):
     """Prefix caching is off, and prefill takes most of the time to first token."""
 
     NAME, TITLE = "prefix_caching_off", "prefix caching off"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = PREFILL_CAUSES
     MANY = "have prefix caching switched off"
     MISSES = TTFT
     PREFILL = 0.4

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
+from inferwatch.metrics.findings.finding import (
+    Effort,
+    Evidence,
+    Finding,
+    Knob,
+    Subject,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,7 @@ class Diagnosis(ABC):
     """A condition judged at each tick; FindingTracker decides when it is a finding."""
 
     NAME: ClassVar[str]
+    SUBJECT: ClassVar[Subject]
     TITLE: ClassVar[str]
     MANY: ClassVar[str]
     """What several affected servers do, such as *wait for KV blocks*."""
@@ -40,6 +48,14 @@ class Diagnosis(ABC):
     """Objectives this condition makes requests miss; no finding while they are met."""
     FALLBACK: ClassVar[bool] = False
     """Whether it is shown only when no other finding explains the problem."""
+
+    EXPLAINS: ClassVar[tuple[Cause, ...]] = ()
+    """Causes of slow requests that it has knobs for."""
+
+    def subject(self, facts: Facts) -> Subject:
+        """Return whose trouble this is, where that depends on the facts."""
+        del facts
+        return self.SUBJECT
 
     @abstractmethod
     def holds(self, facts: Facts) -> FindingCost | None:
@@ -83,6 +99,7 @@ class Diagnosis(ABC):
             cost_text=cost.text,
             evidence=self.evidence(facts),
             knobs=tuple(sorted(self.knobs(facts), key=_is_not_live)),
+            subject=self.subject(facts),
         )
 
 

@@ -1,10 +1,12 @@
 """All diagnoses."""
 
-from inferwatch.metrics.findings import cache, host, queue, traffic, work
+from inferwatch.metrics.findings import cache, host, queue, slow, traffic, work
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 
 OF_ALL: tuple[Diagnosis, ...] = (traffic.ClientBound(), traffic.Dropped())
 """Diagnoses of the whole session, however many servers there are."""
+EXPLAINED_OTHERWISE = {each.NAME for each in slow.SLOW_BY}
+"""Not shown where other findings explain the same causes."""
 DIAGNOSES: tuple[Diagnosis, ...] = (
     traffic.EngineLost(),
     traffic.RestartLoop(),
@@ -33,5 +35,6 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     traffic.Failures(),
     traffic.EngineWarmUp(),
     traffic.SloMissed(),
+    *slow.SLOW_BY,
     *OF_ALL,
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits
-from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.findings.finding import Effort, Knob
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.hosts import HostState
@@ -116,6 +116,8 @@ class Facts:
     """Share of ``ttft_ns`` due to each cause, in nanoseconds."""
     slowest: Mapping[Cause, str] = field(default_factory=dict)
     """Key of the request that lost most time to each cause."""
+    slow: SlowRequests | None = None
+    """The slowest requests of the last minute, as the table of causes shows them."""
     mixed: MixedSteps | None = None
     behind: WaitingPrompts | None = None
     stalls: Sequence[Stall] = ()
@@ -129,7 +131,7 @@ class Facts:
     hit_rate_ever: float | None = None
     """Prefix cache hit rate over the session, 0-1."""
     reachable_hit_rate: float | None = None
-    """Hit rate that an unlimited prefix cache would reach, 0-1."""
+    """Hit rate that a cache eight times as large would reach, 0-1."""
     slow_start: Quantiles | None = None
     """Step durations in the engine's first minute; None after it."""
     longest_s: float | None = None
@@ -147,6 +149,12 @@ class Facts:
     @property
     def limits(self) -> Limits | None:
         return self.around.limits
+
+    @property
+    def slow_shares(self) -> Sequence[tuple[Cause, float]]:
+        """Each cause of the slowest requests' TTFT, with its share of it, 0-1."""
+        groups = self.slow.groups if self.slow is not None else ()
+        return [(each.cause, each.share) for each in groups]
 
     @property
     def works(self) -> bool:

@@ -13,6 +13,22 @@ class Effort(StrEnum):
     MEMORY = "risks memory"
 
 
+class Subject(StrEnum):
+    """Whose trouble a finding is."""
+
+    ENGINE = "engine"
+    TRAFFIC = "traffic"
+    """The load that comes in: its objectives, aborts, where it is routed."""
+    MEASURING = "measuring"
+    """How far the numbers can be trusted; the engine may be well."""
+
+
+SLIGHT = 0.05
+"""Cost below which a finding does not change the verdict, 0-1."""
+GRAVE = 0.3
+"""Cost from which a finding counts as grave, 0-1."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """An observation, and where to look at it."""
@@ -63,6 +79,7 @@ class Finding:
     """Knobs that need no restart come first."""
     sources: tuple[str, ...] = ()
     """The affected servers; empty where there is only one."""
+    subject: Subject = Subject.ENGINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +94,4 @@ class PastFinding:
     until_ns: int
     cost: float
     sources: tuple[str, ...] = ()
+    subject: Subject = Subject.ENGINE

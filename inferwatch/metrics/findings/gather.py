@@ -1,13 +1,15 @@
 """Gathers the facts that diagnoses judge from the trackers of a Model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.cache.memory import HitPoint
 from inferwatch.metrics.cache.tracker import MemoryTracker
+from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.facts import (
     Around,
     Facts,
@@ -29,7 +31,7 @@ from inferwatch.metrics.steps.counter import (
     ratio,
 )
 from inferwatch.metrics.steps.engines import Engines, known_sum
-from inferwatch.metrics.steps.flow import Flow, scheduler_state
+from inferwatch.metrics.steps.flow import scheduler_state
 from inferwatch.metrics.steps.health import HealthTracker
 from inferwatch.metrics.steps.stalls import StallFinder
 
@@ -42,6 +44,7 @@ FULL = 0.8
 """KV cache usage from which on wasted room is computed, 0-1."""
 FEW = 0.1
 """Hit rate below which the hit rate of the session is computed, 0-1."""
+LEAST_SIZES = 2
 LOSSES_NS = 600 * NS_PER_S
 TEN_S, MINUTE_S = 10, 60
 LONGER = Window.MINUTE
@@ -86,6 +89,7 @@ class JudgedMoment:
     heard_ns: int | None
     """When any engine process last sent a message."""
     lost: tuple[tuple[int, str], ...]
+    slow: SlowRequests | None = None
     """When engines were lost, and why, oldest first."""
 
 
@@ -99,7 +103,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
     kv_usage = used / blocks if used is not None and blocks else None
     minute = sources.steps.over(now_ns, LONGER)
     n, ttft_ns, spent_ns, slowest = sources.slow.spent(now_ns, Window.TEN_SECONDS)
-    curve = sources.memory.hit_curve(blocks)
+    hit_rate = ratio(minute.sums["prefix_hits"], minute.sums["prefix_queries"])
     infos = engines.infos
     steps, up_ns = sources.steps, moment.up_ns
     begins = up_ns is not None and now_ns - up_ns <= MINUTE_S * NS_PER_S
@@ -118,7 +122,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         infos=infos,
         settings=engines.first_settings,
         live_limits=engines.live_limits,
-        verdict=sources.health.verdict(now_ns, work, Flow(kv_usage=kv_usage)),
+        verdict=sources.health.state(now_ns, work),
         running=work.running,
         waiting=work.waiting,
         oldest_wait_s=work.oldest_wait_s,
@@ -133,13 +137,14 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         ttft_ns=ttft_ns,
         spent_ns=spent_ns,
         slowest=slowest,
+        slow=moment.slow,
         mixed=_mixed_steps(sources.steps, now_ns),
         behind=_waiting_prompts(sources.requests),
         stalls=sources.stalls.over(now_ns, LONGER),
         waste_share=sources.memory.waste_share(block_tokens) if full else None,
-        hit_rate=ratio(minute.sums["prefix_hits"], minute.sums["prefix_queries"]),
+        hit_rate=hit_rate,
         hit_rate_ever=_hit_rate_ever(sources.steps, moment),
-        reachable_hit_rate=curve[-1].hit_rate if curve else None,
+        reachable_hit_rate=_reachable(sources.memory.hit_curve(blocks), hit_rate),
         slow_start=steps.durations(now_ns, LONGER) if slow else None,
         longest_s=longest_s if slow else None,
         lost_ns=tuple(t_ns for t_ns, _ in lost),
@@ -155,6 +160,15 @@ def _hit_rate_ever(steps: StepCounter, moment: JudgedMoment) -> float | None:
         return None
     whole = steps.over(moment.now_ns, Window.SESSION).sums
     return ratio(whole["prefix_hits"], whole["prefix_queries"])
+
+
+def _reachable(curve: Sequence[HitPoint], hit_rate: float | None) -> float | None:
+    """Return the hit rate of a larger cache: by what the estimates differ, not more."""
+    rates = [point.hit_rate for point in curve if point.factor is not None]
+    if hit_rate is None or len(rates) < LEAST_SIZES:
+        return None
+    now, larger = rates[0], rates[-1]
+    return min(larger, hit_rate + larger - now)
 
 
 def _since_s(now_ns: int, t_ns: int | None) -> float | None:

@@ -3,7 +3,7 @@
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
 from inferwatch.metrics.findings.facts import Facts, now
-from inferwatch.metrics.findings.finding import Evidence, Knob
+from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
 from inferwatch.metrics.steps.efficiency import StallKind
 from inferwatch.metrics.steps.health import Health
 
@@ -15,6 +15,8 @@ class Stopped(Diagnosis):
     """The engine has work, but no step ends."""
 
     NAME, TITLE = "stopped", "engine stands still"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.QUEUE_STEP,)
     MANY = "stand still with work to do"
     LASTING = Lasting(least_s=2, of_s=5, gone_s=3)
     SILENT_S = 5
@@ -29,8 +31,12 @@ class Stopped(Diagnosis):
         return FindingCost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
-        text = facts.verdict.sentence if facts.verdict else ""
-        return f"{text}{self._idle(facts)}"
+        since_ns = facts.verdict.since_ns if facts.verdict else None
+        quiet_s = (facts.now_ns - (since_ns or facts.now_ns)) / 1e9
+        return (
+            f"{facts.running or 0:,} run and {facts.waiting or 0:,} wait, and the last "
+            f"step ended {quiet_s:.0f} s ago{self._idle(facts)}"
+        )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         since_ns = facts.verdict.since_ns if facts.verdict else None
@@ -72,6 +78,8 @@ class HostGaps(Diagnosis):
     """Much of the time no step runs, though there is work."""
 
     NAME, TITLE = "host_bound", "host-bound"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.QUEUE_STEP,)
     MANY = "leave gaps between their steps"
     MISSES = EVERY
     LEAST = 0.25
@@ -134,6 +142,7 @@ class Throttled(Diagnosis):
     """GPU clocks are throttled while there is work."""
 
     NAME, TITLE = "throttled", "GPU clocks held down"
+    SUBJECT = Subject.ENGINE
     MANY = "run on GPUs whose clocks are held down"
     MISSES = EVERY
     HELD = 0.3
@@ -204,11 +213,18 @@ class CpuBusy(Diagnosis):
     """Other processes keep the cores of the engine's host busy."""
 
     NAME, TITLE = "host_busy", "host busy with other work"
+    SUBJECT = Subject.ENGINE
     MANY = "share a host that others keep busy"
     MISSES = EVERY
     FULL = 0.95
     OTHERS = 0.3
     """Share of the cores used by other processes, 0-1."""
+
+    def subject(self, facts: Facts) -> Subject:
+        """Return measuring where a load generator is among those that share it."""
+        processes = facts.host.processes if facts.host else ()
+        loads = any(each.role == "load" for each in processes)
+        return Subject.MEASURING if loads else Subject.ENGINE
 
     def holds(self, facts: Facts) -> FindingCost | None:
         share = self._others(facts)
@@ -253,6 +269,7 @@ class CpuQuota(Diagnosis):
     """A cgroup CPU quota throttles the engine."""
 
     NAME, TITLE = "cpu_quota", "CPU quota reached"
+    SUBJECT = Subject.ENGINE
     MANY = "are held back by a CPU quota"
     MISSES = EVERY
     LEAST = 0.1
@@ -295,6 +312,8 @@ class FrontEnd(Diagnosis):
     """Tokenization, detokenization and sending take a large part of TTFT."""
 
     NAME, TITLE = "front_end", "front end too slow"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.API, Cause.SEND)
     MANY = "spend most of a TTFT in their API server"
     MISSES = ("ttft_s", "e2el_s")
     LEAST = 0.4
@@ -359,6 +378,8 @@ class Stalls(Diagnosis):
     """The engine stalls repeatedly."""
 
     NAME, TITLE = "stalls", "engine stalls"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.QUEUE_STEP,)
     MANY = "stall again and again"
     MISSES = EVERY
     LASTING = Lasting(least_s=5, of_s=10, gone_s=20)

@@ -5,7 +5,7 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
-from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
+from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
 
 HELD = 0.5
 """Share of the time that limits must hold the queue back, 0-1; a burst stays below."""
@@ -89,6 +89,8 @@ class BatchTooSmall(Diagnosis):
     """max_num_seqs is reached, though memory and compute have room."""
 
     NAME, TITLE = "batch_too_small", "batch too small"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.QUEUE_SEQS,)
     MANY = "let requests wait for max_num_seqs"
     MISSES = TTFT
 
@@ -127,36 +129,37 @@ class BatchTooSmall(Diagnosis):
 
 
 class TokenBudget(Diagnosis):
-    """Prompts wait for the token budget of a step, though compute has room."""
+    """Prompts wait for max_num_batched_tokens, though compute has room."""
 
-    NAME, TITLE = "token_budget", "token budget too small"
-    MANY = "let requests wait for the token budget of a step"
+    NAME, TITLE = "token_budget", "max_num_batched_tokens too small"
+    SUBJECT = Subject.ENGINE
+    MANY = "let requests wait for max_num_batched_tokens"
     MISSES = TTFT
-    CAUSES = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
+    EXPLAINS = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
     def holds(self, facts: Facts) -> FindingCost | None:
         if is_compute_full(facts):
             return None
-        return waits(facts, *self.CAUSES, bound=(BoundBy.TOKENS,))
+        return waits(facts, *self.EXPLAINS, bound=(BoundBy.TOKENS,))
 
     def sentence(self, facts: Facts) -> str:
         limit = facts.limit_text("max_num_batched_tokens")
-        most = f" of {limit} tokens" if limit else ""
+        most = f" {limit}" if limit else ""
         p50 = facts.prompts.p50
         prompt = f"; the median prompt has {p50:,.0f}" if p50 else ""
         return (
-            f"{facts.waiting or 0:,} wait because each step's budget{most} is used "
-            f"up{prompt}"
+            f"{facts.waiting or 0:,} wait because max_num_batched_tokens{most} is used "
+            f"up in each step{prompt}"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         share = facts.bound_share(BoundBy.TOKENS)
         used = facts.share("budgeted_tokens", "budget")
         full = f"; steps used {used:.0%} of their budget" if used is not None else ""
-        text = f"the token budget bound for {share:.0%} of the last 10 s{full}"
+        text = f"max_num_batched_tokens bound for {share:.0%} of the last 10 s{full}"
         return (
             Evidence(text=text, page="steps", t_ns=facts.now_ns),
-            *queue_evidence(facts, *self.CAUSES),
+            *queue_evidence(facts, *self.EXPLAINS),
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -176,6 +179,8 @@ class HeadOfLine(Diagnosis):
     """Short prompts wait behind a long one."""
 
     NAME, TITLE = "head_of_line", "short behind long"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = TokenBudget.EXPLAINS
     MANY = "let short prompts wait behind long ones"
     MISSES = TTFT
     LONGER = 8
@@ -197,7 +202,7 @@ class HeadOfLine(Diagnosis):
             and behind.waiting >= self.LEAST_BEHIND
             and behind.longest >= self.LONGER * max(behind.waiting_p50, 1)
         )
-        share = facts.ttft_share(*TokenBudget.CAUSES)
+        share = facts.ttft_share(*TokenBudget.EXPLAINS)
         left_out = facts.ttft_share(Cause.QUEUE_TOKENS, Cause.PREFILL_DELAYED) or 0.0
         if share is None or share < self.SHARE or left_out < self.LEFT_OUT:
             return None
@@ -217,7 +222,7 @@ class HeadOfLine(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         behind = facts.behind
-        share = facts.ttft_share(*TokenBudget.CAUSES) or 0.0
+        share = facts.ttft_share(*TokenBudget.EXPLAINS) or 0.0
         text = f"the prompts of others took {share:.0%} of the TTFTs of the last 10 s"
         evidence = [Evidence(text=text, page="requests", t_ns=facts.now_ns)]
         if behind is not None:
@@ -252,6 +257,8 @@ class Deferred(Diagnosis):
     """Requests wait for a grammar, a KV transfer, a LoRA slot or an encoder."""
 
     NAME, TITLE = "deferred", "requests deferred"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.QUEUE_DEFERRED,)
     MANY = "defer requests for grammars, KV transfers, LoRA slots or encoders"
     MISSES = TTFT
 

@@ -6,14 +6,22 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
-from inferwatch.metrics.findings.every import DIAGNOSES
+from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.findings.finding import (
+    SLIGHT,
+    Finding,
+    PastFinding,
+    Subject,
+)
 
 MOST_SHOWN = 3
 LONGEST_NS = 2 * NS_PER_S
 """Longest time that one tick may stand for."""
 MOST_ENDED = 200
+RESUMES_NS = 60 * NS_PER_S
+"""Time within which a finding that ended and begins again is the same one."""
+BY_NAME = {each.NAME: each for each in DIAGNOSES}
 
 
 class Watched(msgspec.Struct, array_like=True):
@@ -78,7 +86,11 @@ class FindingTracker:
             watched = self._watched.setdefault(diagnosis.NAME, Watched())
             watched.take(now_ns, span_ns, diagnosis.LASTING, holds=cost is not None)
             if cost is not None and (watched.shown or watched.lasts(diagnosis.LASTING)):
-                since_ns = watched.shown.since_ns if watched.shown else watched.since_ns
+                since_ns = (
+                    watched.shown.since_ns
+                    if watched.shown
+                    else self._resumed(diagnosis.NAME, watched.since_ns)
+                )
                 watched.shown = diagnosis.finding(facts, cost, since_ns)
             elif watched.shown is not None and self._is_over(
                 diagnosis, watched, now_ns
@@ -92,8 +104,28 @@ class FindingTracker:
         """Return present findings, costliest first; fallbacks if no others hold."""
         findings = [each.shown for each in self._watched.values() if each.shown]
         fallbacks = {each.NAME for each in DIAGNOSES if each.FALLBACK}
-        telling = [each for each in findings if each.name not in fallbacks]
-        return ranked(telling or findings)
+        telling = {
+            each.name
+            for each in findings
+            if each.name not in fallbacks
+            and each.subject is not Subject.MEASURING
+            and each.cost >= SLIGHT
+        }
+        explained = {
+            cause
+            for name in telling - EXPLAINED_OTHERWISE
+            if name in BY_NAME
+            for cause in BY_NAME[name].EXPLAINS
+        }
+        return ranked(
+            each
+            for each in findings
+            if not (telling and each.name in fallbacks)
+            and not (
+                each.name in EXPLAINED_OTHERWISE
+                and explained.issuperset(BY_NAME[each.name].EXPLAINS)
+            )
+        )
 
     @property
     def ended(self) -> tuple[PastFinding, ...]:
@@ -110,7 +142,18 @@ class FindingTracker:
     def _is_over(self, diagnosis: Diagnosis, watched: Watched, now_ns: int) -> bool:
         return now_ns - watched.last_ns >= diagnosis.LASTING.gone_s * NS_PER_S
 
+    def _resumed(self, name: str, since_ns: int) -> int:
+        """Return since when a finding holds; one that ended just before goes on."""
+        for at, past in enumerate(self._ended):
+            if past.name == name and since_ns - past.until_ns <= RESUMES_NS:
+                del self._ended[at]
+                return past.since_ns
+        return since_ns
+
     def _end(self, finding: Finding, until_ns: int) -> None:
+        shown = [each.shown for each in self._watched.values() if each.shown]
+        if is_told_otherwise(finding, [*self._ended, *shown]):
+            return
         over = PastFinding(
             name=finding.name,
             title=finding.title,
@@ -118,9 +161,29 @@ class FindingTracker:
             since_ns=finding.since_ns,
             until_ns=until_ns,
             cost=finding.cost,
+            subject=finding.subject,
         )
         self._ended.append(over)
         del self._ended[:-MOST_ENDED]
+
+
+def is_told_otherwise(
+    finding: Finding, others: Iterable[Finding | PastFinding]
+) -> bool:
+    """Return whether another finding of that time or the minute before explains it."""
+    if finding.name not in EXPLAINED_OTHERWISE:
+        return False
+    causes = BY_NAME[finding.name].EXPLAINS
+    return any(
+        each.name in BY_NAME
+        and each.name not in EXPLAINED_OTHERWISE
+        and set(causes) <= set(BY_NAME[each.name].EXPLAINS)
+        and (
+            not isinstance(each, PastFinding)
+            or each.until_ns > finding.since_ns - RESUMES_NS
+        )
+        for each in others
+    )
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from inferwatch.metrics.findings.diagnosis import (
     ago_ns,
 )
 from inferwatch.metrics.findings.facts import Facts, now
-from inferwatch.metrics.findings.finding import Evidence, Knob
+from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
 from inferwatch.metrics.steps.health import Health
 
 
@@ -16,8 +16,9 @@ class EngineLost(Diagnosis):
     """The engine is lost."""
 
     NAME, TITLE = "lost", "engine lost"
+    SUBJECT = Subject.ENGINE
     MANY = "are lost"
-    LASTING = Lasting(least_s=0, of_s=5, gone_s=2)
+    LASTING = Lasting(least_s=0, of_s=5, gone_s=0)
 
     def holds(self, facts: Facts) -> FindingCost | None:
         verdict = facts.verdict
@@ -42,6 +43,7 @@ class RestartLoop(Diagnosis):
     """The engine is lost repeatedly."""
 
     NAME, TITLE = "restart_loop", "engine keeps dying"
+    SUBJECT = Subject.ENGINE
     MANY = "are lost again and again"
     LASTING = Lasting(least_s=0, of_s=5, gone_s=30)
     LEAST = 2
@@ -76,6 +78,7 @@ class Aborts(Diagnosis):
     """Clients abort requests before these finish."""
 
     NAME, TITLE = "aborts", "clients give up"
+    SUBJECT = Subject.TRAFFIC
     MANY = "have many requests aborted"
     LEAST = 3
     SHARE = 0.15
@@ -121,6 +124,7 @@ class Failures(Diagnosis):
     """Requests fail with errors."""
 
     NAME, TITLE = "failures", "requests fail"
+    SUBJECT = Subject.ENGINE
     MANY = "fail requests"
     LEAST = 3
     SHARE = 0.05
@@ -150,6 +154,7 @@ class ClientBound(Diagnosis):
     """The load generator cannot keep up, so its numbers are not the server's."""
 
     NAME, TITLE = "client_bound", "load generator too slow"
+    SUBJECT = Subject.MEASURING
     MANY = "are measured by a client that is too slow"
     LASTING = Lasting(least_s=20, of_s=25)
     """Long, because the load generator's own verdict lasts ten seconds after a slow
@@ -168,8 +173,8 @@ class ClientBound(Diagnosis):
         return f"The load generator is too slow: {facts.around.client_why or ''}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        why = facts.around.client_why or ""
-        return (Evidence(text=why, page="load", t_ns=facts.now_ns),)
+        text = "what it measured of itself, run by run"
+        return (Evidence(text=text, page="load", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         del facts
@@ -194,6 +199,7 @@ class EngineWarmUp(Diagnosis):
     """Slow first steps after a start are part of the window."""
 
     NAME, TITLE = "warm_up", "warm-up in the window"
+    SUBJECT = Subject.MEASURING
     MANY = "have their warm-up in the window"
     LASTING = Lasting(least_s=3, of_s=5, gone_s=5)
     WITHIN_S = 60
@@ -248,6 +254,7 @@ class SloMissed(Diagnosis):
     """Objectives are missed, and no other finding explains it."""
 
     NAME, TITLE = "slo_missed", "objectives missed"
+    SUBJECT = Subject.TRAFFIC
     MANY = "miss their objectives"
     FALLBACK = True
 
@@ -261,10 +268,9 @@ class SloMissed(Diagnosis):
         slo = facts.around.slo
         if slo is None:
             return ""
-        return (
-            f"{slo.good:,} of {slo.judged:,} requests held {slo.slo}; "
-            "what keeps them from it is not known"
-        )
+        slow = facts.slow.sentence if facts.slow is not None else ""
+        why = slow or "what keeps them from it is not known"
+        return f"{slo.good:,} of {slo.judged:,} requests held {slo.slo}; {why}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         missed = facts.around.slo.missed if facts.around.slo else None
@@ -281,6 +287,7 @@ class Dropped(Diagnosis):
     """Readings were lost, so numbers are incomplete."""
 
     NAME, TITLE = "dropped", "readings dropped"
+    SUBJECT = Subject.MEASURING
     MANY = "lose readings"
     LASTING = Lasting(least_s=0, of_s=5, gone_s=60)
 

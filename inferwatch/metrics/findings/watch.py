@@ -8,10 +8,17 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EngineInfo, Note, NoteKind, Totals
+from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
 from inferwatch.metrics.findings.facts import Around, Facts, now
-from inferwatch.metrics.findings.finding import Evidence, Finding, Knob, PastFinding
+from inferwatch.metrics.findings.finding import (
+    Evidence,
+    Finding,
+    Knob,
+    PastFinding,
+    Subject,
+)
 from inferwatch.metrics.findings.gather import JudgedMoment, Sources, facts_of
 from inferwatch.metrics.findings.tracker import (
     FindingTracker,
@@ -27,6 +34,7 @@ class Imbalance(Diagnosis):
     """Requests wait at one server while another has room."""
 
     NAME, TITLE = "imbalance", "uneven load"
+    SUBJECT = Subject.TRAFFIC
     MANY = "are loaded unevenly"
     MISSES = EVERY
     LEAST_WAITING = 4
@@ -154,11 +162,11 @@ class FindingWatch:
         self,
         now_ns: int,
         began_ns: int | None,
-        steps: CounterTotals,
+        lately: tuple[CounterTotals, SlowRequests | None],
         around: Around,
         servers: Mapping[str, "FindingWatch"],
     ) -> None:
-        """Judge this tick by the steps of the last ten seconds.
+        """Judge this tick by the steps of ten seconds and slow requests of a minute.
 
         The watches of ``servers`` must have been ticked first.
         """
@@ -168,7 +176,8 @@ class FindingWatch:
         moment = JudgedMoment(
             now_ns=now_ns,
             began_ns=began_ns,
-            steps=steps,
+            steps=lately[0],
+            slow=lately[1],
             up_ns=began_ns if self._up_ns is None else self._up_ns,
             lost=tuple(self._lost),
             heard_ns=self._heard_ns,

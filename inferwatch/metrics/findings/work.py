@@ -1,8 +1,9 @@
 """Diagnoses of the work itself: memory-bound, compute-bound, mixed steps."""
 
+from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
-from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
+from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
 from inferwatch.metrics.findings.queue import shed
 from inferwatch.metrics.floor.view import Bound
 
@@ -13,6 +14,7 @@ class PrefillStalls(Diagnosis):
     """Output tokens come late because long prompts are computed in the same steps."""
 
     NAME, TITLE = "prefill_stalls_decode", "prefill stalls decode"
+    SUBJECT = Subject.ENGINE
     MANY = "let tokens come late while prompts are computed"
     MISSES = ITL
     SHARE = 0.25
@@ -77,6 +79,7 @@ class MemoryBound(Diagnosis):
     """Decode uses most of the memory bandwidth, and requests still wait."""
 
     NAME, TITLE = "memory_bound", "memory-bound decode"
+    SUBJECT = Subject.ENGINE
     MANY = "decode as fast as their memory allows"
     MISSES = ITL
     FULL = 0.6
@@ -156,6 +159,8 @@ class ComputeBound(Diagnosis):
     """Prefill uses most of the compute, and requests still wait."""
 
     NAME, TITLE = "compute_bound", "compute-bound"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.PREFILL, Cause.PREFILL_SHARED)
     MANY = "compute as fast as they can"
     MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
     FULL = 0.5
@@ -209,6 +214,7 @@ class FasterThanFloor(Diagnosis):
     """Steps were faster than the hardware allows, so a number is wrong."""
 
     NAME, TITLE = "impossible", "faster than possible"
+    SUBJECT = Subject.MEASURING
     MANY = "are faster than their hardware allows"
     LEAST = 0.1
     """Share of the steps, 0-1."""

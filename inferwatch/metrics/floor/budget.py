@@ -95,10 +95,13 @@ class Budget:
         capacity, each = self._capacity_bytes(), self._request_bytes(shape)
         return capacity / each if capacity is not None and each else None
 
-    def savings(self, decode: OperatingPoint | None) -> tuple[Saving, ...]:
+    def savings(
+        self, decode: OperatingPoint | None, usual: OperatingPoint | None
+    ) -> tuple[Saving, ...]:
         """Return the memory that each smaller number format would free.
 
-        Formats that the model already uses are left out.
+        Formats that the model already uses are left out. ``usual`` is where decode
+        stands over a longer time, by which it is judged whether a format helps.
         """
         shape = self.needs.shape if self.needs is not None else None
         if shape is None:
@@ -109,29 +112,35 @@ class Budget:
             if smaller is not None:
                 freed = weight_bytes(shape) - weight_bytes(smaller)
                 freed *= len(self.infos)
-                savings.append(self._saving(name, smaller, freed, decode))
+                savings.append(self._saving(name, smaller, freed, (decode, usual)))
         capacity = self._capacity_bytes()
         if shape.kv_bits > FP8_BITS and capacity is not None:
             smaller = replace(shape, kv_bits=FP8_BITS)
             freed = round(capacity * (1 - FP8_BITS / shape.kv_bits))
-            savings.append(self._saving("FP8 KV cache", smaller, freed, decode))
+            savings.append(
+                self._saving("FP8 KV cache", smaller, freed, (decode, usual))
+            )
         return tuple(savings)
 
     def _saving(
-        self, name: str, smaller: ModelShape, freed: int, decode: OperatingPoint | None
+        self,
+        name: str,
+        smaller: ModelShape,
+        freed: int,
+        decoded: tuple[OperatingPoint | None, OperatingPoint | None],
     ) -> Saving:
         """Return the saving of one format.
 
         Freed memory is taken to become KV cache of that format.
         """
         each = self._request_bytes(smaller)
-        floor_s = self._floor_s(smaller, decode)
+        decode, usual = decoded
         return Saving(
             name=name,
             freed_bytes=freed,
             more_requests=freed / each if each else None,
-            floor_s=floor_s,
-            helps=self._helps(decode, floor_s),
+            floor_s=self._floor_s(smaller, decode),
+            helps=self._helps(usual, self._floor_s(smaller, usual)),
         )
 
     def _helps(

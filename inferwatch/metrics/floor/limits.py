@@ -32,6 +32,8 @@ from inferwatch.metrics.steps.counter import SPENT_NS
 from inferwatch.metrics.steps.engines import Engines, Key, Rank
 
 Totals = Mapping[str, CounterTotals]
+OVERHEAD = 0.5
+"""Floor / duration below which overhead bounds a step."""
 SAME_SIZE = 0.03
 """Relative tolerance between weights as loaded and as derived from the shape."""
 
@@ -45,6 +47,11 @@ class LimitsMoment:
     covered_ns: int
     steps: CounterTotals
     """Sums over all steps of the window."""
+    lately: CounterTotals | None = None
+    """Sums over the steps of five minutes, where the window is shorter.
+
+    By these savings are judged, so that what helps does not change with each burst.
+    """
 
 
 def limits_of(
@@ -65,7 +72,11 @@ def limits_of(
     alike = one is not None and first is not None
     weights, per_token = sizes_of(shape, first) if alike and first else (None, None)
     decode = _point(totals, [DECODE], peak)
-    budget = Budget.of(one, ranks, totals, moment.steps)
+    lately, usual = moment.lately, decode
+    if lately is not None:
+        longer = floors.over(moment.now_ns, Window.FIVE_MINUTES)
+        usual = _point(longer, [DECODE], peak)
+    budget = Budget.of(one, ranks, totals, moment.steps if lately is None else lately)
     return Limits(
         peak=peak,
         shape=shape,
@@ -86,7 +97,7 @@ def limits_of(
         ),
         max_requests=budget.max_requests,
         tokens_per_request=budget.tokens_per_request,
-        savings=budget.savings(decode),
+        savings=budget.savings(decode, usual),
         impossible=floors.impossible(moment.now_ns, moment.window),
         missing=_missing(floors, ranks, needs, one),
     )
@@ -120,6 +131,8 @@ def _point(
     memory_ns, compute_ns = _sum(bounded, "memory_ns"), _sum(bounded, "compute_ns")
     spent_s = spent_ns / NS_PER_S
     bound = Bound.MEMORY if memory_ns >= compute_ns else Bound.COMPUTE
+    if memory_ns + compute_ns < OVERHEAD * _sum(bounded, "duration_ns"):
+        bound = Bound.OVERHEAD
     return OperatingPoint(
         steps=steps,
         intensity=computed / moved,

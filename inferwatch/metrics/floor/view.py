@@ -15,10 +15,12 @@ LEFT_OUT = (
 
 
 class Bound(StrEnum):
-    """What sets the floor of a step: memory or compute."""
+    """What bounds a step: memory or compute sets its floor; overhead is all else."""
 
     MEMORY = "memory"
     COMPUTE = "compute"
+    OVERHEAD = "overhead"
+    """Most of the step is beyond its floor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,10 @@ class OperatingPoint:
         Number(
             "bound by",
             "Bound by",
-            "Which of memory and compute makes the larger part of their floors.",
+            "Which of memory and compute makes the larger part of their floors; "
+            "overhead where more than half of the time is beyond the floors: kernels, "
+            "launches, communication, sampling and the host. Then a faster memory or "
+            "more FLOP/s help little, larger batches and CUDA graphs do.",
         ),
     ] = None
     floor_s: Annotated[
@@ -157,8 +162,8 @@ class TimeSplit:
     inefficiency: Annotated[
         float | None,
         Number(
-            "beyond floor",
-            "Beyond the floor",
+            "overhead",
+            "Overhead",
             "Share of the time with work in which a step was under way for longer "
             "than its floor: kernels, launches, communication, sampling, and the host "
             "where it is within a step.",
@@ -315,7 +320,7 @@ class Saving:
             "Whether it helps",
             "It eases what binds: requests wait for KV blocks or were preempted, or "
             "decode uses over half of the bandwidth and would have a floor shorter by "
-            "over 5%.",
+            "over 5%; judged over five minutes or the window, whichever is longer.",
         ),
     ] = None
 

@@ -12,6 +12,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import (
     AnyReading,
     BlockMap,
+    BoundBy,
     CanaryRequest,
     ClientSample,
     Contact,
@@ -49,12 +50,17 @@ from collectors.contract.readings import (
 from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.cache.prefix_cache import PrefixCaches, SavedCaches
 from inferwatch.metrics.cache.tracker import MemoryMoment, MemoryTracker, SavedMemory
-from inferwatch.metrics.causes.cause import SlowRequests
+from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.causes.clock_drops import ClockDrops, SavedClock
+from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
 from inferwatch.metrics.findings.facts import Around
-from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.findings.finding import (
+    SLIGHT,
+    Finding,
+    PastFinding,
+    Subject,
+)
 from inferwatch.metrics.findings.gather import Sources
-from inferwatch.metrics.findings.tracker import MOST_SHOWN
 from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
 from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
 from inferwatch.metrics.floor.peaks import Devices
@@ -116,6 +122,7 @@ from inferwatch.metrics.servers.traced import SavedTraces, Traces
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.batches import curve_of
 from inferwatch.metrics.steps.counter import (
+    SPENT_NS,
     SavedSteps,
     StepCounter,
     ratio,
@@ -135,11 +142,15 @@ from inferwatch.metrics.steps.health import (
     CATCHING_UP,
     CatchUp,
     HealthTracker,
+    LastMinute,
+    Problem,
     SavedHealth,
 )
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
 MOST_NOTES = 200
+SLOW_FROM_S = 0.5
+"""Worst TTFT below which no request of a minute is looked at for its causes."""
 LATELY_NS = 2 * NS_PER_S
 """Length of the window for present rates."""
 
@@ -539,7 +550,7 @@ class Model:
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
-        table = self._steps.table(now_ns, window)
+        table, found = self._steps.table(now_ns, window), self.findings
         shown = Snapshot(
             now_ns=now_ns,
             window=window,
@@ -548,7 +559,11 @@ class Model:
             verdict=CATCHING_UP
             if self._catch_up.goes_on
             else self._health.verdict(
-                now_ns, work, flow_now, loaded_ns, self._hardware.hosts.seen_ns
+                now_ns,
+                work,
+                lambda: self._last_minute(now_ns, self._slow_minute(now_ns)),
+                loaded_ns,
+                self._hardware.hosts.seen_ns,
             ),
             catching_up=self._catch_up.goes_on,
             engines=self._engines.infos,
@@ -575,7 +590,10 @@ class Model:
             block_maps=self._memory.pictures(),
             requests=self._rows() if query.requests else (),
             slowest=self._slowest(now_ns, window, latencies),
-            findings=self.findings[:MOST_SHOWN],
+            findings=tuple(
+                each for each in found if each.subject is not Subject.MEASURING
+            ),
+            trust=tuple(each for each in found if each.subject is Subject.MEASURING),
             past_findings=self.past_findings,
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
@@ -752,11 +770,13 @@ class Model:
     def _limits(
         self, now_ns: int, window: Window, totals: WindowTotals
     ) -> Limits | None:
+        short = window in {Window.TEN_SECONDS, Window.MINUTE}
         moment = LimitsMoment(
             now_ns=now_ns,
             window=window,
             covered_ns=totals.covered_ns,
             steps=totals.steps,
+            lately=self._steps.over(now_ns, Window.FIVE_MINUTES) if short else None,
         )
         return limits_of(self._floors, self._engines, moment)
 
@@ -953,7 +973,58 @@ class Model:
             slo=self.slo(now_ns, Window.MINUTE, 0, None),
             limits=limits_of(self._floors, self._engines, moment),
         )
-        self.watch.tick(now_ns, self._began_ns, steps, around, self._watches())
+        slow = self._slow_minute(now_ns)
+        self.watch.tick(now_ns, self._began_ns, (steps, slow), around, self._watches())
+        work = scheduler_state(now_ns, self._engines, self._requests)
+        self._health.tick(now_ns, work, self._last_minute(now_ns, slow))
+
+    def _slow_minute(self, now_ns: int) -> SlowRequests | None:
+        """Return the slowest requests of the last minute; None where none was slow."""
+        worst_s = self._tracker.slow.worst_s(now_ns, Window.MINUTE)
+        if worst_s is None or (worst_s < SLOW_FROM_S and not self._slo.said):
+            return None
+        if not any(Vantage.ENGINE in each for each in self._requests.tellers.values()):
+            return None
+        samples = self._latencies.samples["ttft_s"]
+        ttft = samples.quantiles(now_ns, Window.MINUTE)
+        return self._tracker.slow.of(now_ns, Window.MINUTE, ttft)
+
+    def _last_minute(self, now_ns: int, slow: SlowRequests | None) -> LastMinute:
+        """Return what the verdict is judged by."""
+        facts = self.watch.facts
+        known = facts is not None and facts.now_ns == now_ns
+        over = facts.steps_minute if known and facts is not None else None
+        steps = (over or self._steps.over(now_ns, Window.MINUTE)).sums
+        groups = slow.groups if slow is not None else ()
+        shares = {each.cause: each.share for each in groups}
+        return LastMinute(
+            covered_ns=self._covered_ns(now_ns, Window.MINUTE.value),
+            ranks=max(len(self._engines.ranks), 1),
+            bound_ns={
+                bound: steps[SPENT_NS[bound]]
+                for bound in BoundBy
+                if bound is not BoundBy.NOTHING
+            },
+            slow_shares={
+                bound: shares.get(cause, 0.0)
+                + (shares.get(Cause.RECOMPUTE, 0.0) if bound is BoundBy.KV else 0.0)
+                for bound, cause in CAUSE_OF_BOUND.items()
+                if bound is not BoundBy.NOTHING
+            },
+            p99_ttft_s=None if slow is None else slow.from_s,
+            worst_ttft_s=self._tracker.slow.worst_s(now_ns, Window.MINUTE),
+            preemptions=steps["preemptions"],
+            problems=[
+                Problem(
+                    name=each.name,
+                    text=f"{each.title}: {each.cost_text}",
+                    cost=each.cost,
+                    since_ns=each.since_ns,
+                )
+                for each in self.findings
+                if each.subject is not Subject.MEASURING and each.cost >= SLIGHT
+            ],
+        )
 
     def _watches(self) -> dict[str, FindingWatch]:
         """Return the FindingWatch of each server, where there are several."""

@@ -253,8 +253,8 @@ class Timeline:
     bound_seqs: Annotated[
         tuple[float | None, ...],
         Number(
-            "seqs",
-            "Bound by seqs",
+            "max_num_seqs",
+            "Bound by max_num_seqs",
             "Share of the steps' time when the head of the queue had to wait because "
             "max_num_seqs requests were running.",
             unit=Unit.SHARE,
@@ -264,10 +264,10 @@ class Timeline:
     bound_tokens: Annotated[
         tuple[float | None, ...],
         Number(
-            "tokens",
-            "Bound by tokens",
+            "max_num_batched_tokens",
+            "Bound by max_num_batched_tokens",
             "Share of the steps' time when the head of the queue had to wait because "
-            "the token budget was used up.",
+            "max_num_batched_tokens was used up.",
             unit=Unit.SHARE,
             better=Better.LOWER,
         ),
@@ -275,8 +275,8 @@ class Timeline:
     bound_kv: Annotated[
         tuple[float | None, ...],
         Number(
-            "KV",
-            "Bound by KV",
+            "KV blocks",
+            "Bound by KV blocks",
             "Share of the steps' time when the head of the queue had to wait for KV "
             "blocks.",
             unit=Unit.SHARE,

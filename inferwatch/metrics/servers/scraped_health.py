@@ -4,15 +4,15 @@ They are lost only if none answers: while one of them does, the others go on.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted
 from inferwatch.metrics.servers.scraped import Gauges, ScrapedServer
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import Flow
-from inferwatch.metrics.steps.health import Health, Verdict
+from inferwatch.metrics.steps.health import MINUTE_NS, Health, Verdict
 
-QUEUE_PERSISTS_NS = NS_PER_S
 STALL_LEAST_NS = 5 * NS_PER_S
 STALL_INTERVALS = 3
 """Consecutive samples without progress that mean stalled."""
@@ -32,7 +32,7 @@ def verdict_of(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
         names = ", ".join(server.name for server in lost[:NAMED])
         more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
         sentence += f" · no answer from {names}{more}"
-    return _made(worst[1].health, sentence, worst[1].since_ns)
+    return replace(worst[1], sentence=sentence)
 
 
 def _sentence(
@@ -88,14 +88,14 @@ def _verdict(server: ScrapedServer) -> Verdict:
             Health.HEALTHY, "it answers, and tells nothing of its work", since_ns
         )
     busy = [each for each in gauges if each.work]
+    trouble = _stalled(busy, running, waiting)
+    trouble = trouble or _queueing(gauges, waiting, working=bool(busy))
+    if trouble is not None:
+        return trouble
     if not busy:
         since_ns = max(each.idle_since_ns or each.t_ns for each in gauges)
         return _made(Health.IDLE, "nothing running, nothing waiting", since_ns)
-    return (
-        _stalled(busy, running, waiting)
-        or _queueing(busy, waiting)
-        or _healthy(busy, running, waiting)
-    )
+    return _healthy(busy, running, waiting)
 
 
 def _stalled(
@@ -120,21 +120,25 @@ def _stuck_ns(each: Gauges) -> int | None:
     return quiet_ns if quiet_ns >= least_ns else None
 
 
-def _queueing(busy: Sequence[Gauges], waiting: int | None) -> Verdict | None:
-    """Return the verdict if requests have waited for a while; else None."""
-    since = [
-        (each.waiting_since_ns, each.t_ns)
-        for each in busy
-        if each.waiting_since_ns is not None
-    ]
-    if not since:
+def _queueing(
+    gauges: Sequence[Gauges], waiting: int | None, *, working: bool
+) -> Verdict | None:
+    """Return the verdict if requests have waited for a while in the last minute."""
+    now_ns = max(each.t_ns for each in gauges)
+    queued_ns = max(sum(each.queued.within(now_ns)) for each in gauges)
+    if not queued_ns:
         return None
-    since_ns, now_ns = min(since)
-    if now_ns - since_ns < QUEUE_PERSISTS_NS:
-        return None
-    usage = max((each.kv_usage or 0.0 for each in busy), default=0.0)
+    since = [each.waiting_since_ns for each in gauges if each.waiting_since_ns]
+    since += [each.queued.spans[0][0] for each in gauges if each.queued.spans]
+    usage = max((each.kv_usage or 0.0 for each in gauges), default=0.0)
     full = f", KV {usage:.0%} used" if usage else ""
-    return _made(Health.QUEUEING, f"{waiting or 0:,} waiting{full}", since_ns)
+    share = min(queued_ns / MINUTE_NS, 1.0)
+    return Verdict(
+        health=Health.QUEUEING,
+        sentence=f"{share:.0%} of the last 60 s; now {waiting or 0:,} waiting{full}",
+        since_ns=min(since),
+        now=Health.HEALTHY if working else Health.IDLE,
+    )
 
 
 def _healthy(

@@ -72,10 +72,10 @@ class StepTotals:
             "What binds",
             "Share of the steps' time by what kept the head of the queue from being "
             "scheduled: nothing waits (under-loaded: the engine has room; in --json "
-            "and files: nothing), seqs (max_num_seqs), tokens (token budget), kv "
-            "(blocks), deferred (all that wait need something first: a grammar, a KV "
-            "transfer, a LoRA slot, an encoder), other. One slow step weighs as much "
-            "as many fast ones.",
+            "and files: nothing), max_num_seqs (there: seqs), "
+            "max_num_batched_tokens (tokens), KV blocks (kv), deferred (all that wait "
+            "need something first: a grammar, a KV transfer, a LoRA slot, an "
+            "encoder), other. One slow step weighs as much as many fast ones.",
             unit=Unit.SHARE,
         ),
     ] = field(default_factory=dict)

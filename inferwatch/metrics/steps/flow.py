@@ -163,8 +163,8 @@ class Flow:
         float | None,
         Number(
             "budget",
-            "Token budget usage",
-            "Share of the token budget that the steps used.",
+            "max_num_batched_tokens used",
+            "Share of max_num_batched_tokens that the steps used.",
             unit=Unit.SHARE,
             place=FlowFact(FlowColumn.PREFILL, inside=True),
         ),

@@ -1,7 +1,13 @@
-"""The verdict: the state of the engine in one line, and since when."""
+"""The verdict: how the engine has been in the last minute, in one line.
+
+What is so at this moment is its *state*. The verdict is judged at each tick over the
+last minute: it begins when something is wrong for long enough, and ends when none of
+that is left in the minute, so that no burst turns it on and off or renames its cause.
+"""
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import median
 
@@ -9,9 +15,10 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, EngineInfo, Note, NoteKind, Step
+from inferwatch.formatting import BOUND_TEXTS, format_duration
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.steps.engines import Engines
-from inferwatch.metrics.steps.flow import Flow, SchedulerState
+from inferwatch.metrics.steps.flow import SchedulerState
 
 
 class Health(StrEnum):
@@ -20,9 +27,14 @@ class Health(StrEnum):
     STARTING = "starting"
     IDLE = "idle"
     HEALTHY = "healthy"
+    DEGRADED = "degraded"
     QUEUEING = "queueing"
     STALLED = "stalled"
     LOST = "lost"
+
+
+TROUBLES = (Health.STALLED, Health.QUEUEING, Health.DEGRADED)
+"""Verdicts that are judged over the last minute, the worst first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,19 +45,122 @@ class Verdict:
     sentence: str
     """For an engine that died, the end of its log follows on further lines."""
     since_ns: int | None = None
+    now: Health | None = None
+    """How it is at this moment, where that differs."""
 
     @property
     def headline(self) -> str:
         """The first line of the verdict's sentence, without log lines."""
         return self.sentence.partition("\n")[0]
 
+    @property
+    def at_present(self) -> Health:
+        """How it is at this moment, whatever the last minute was like."""
+        return self.now or self.health
 
+
+MINUTE_NS = 60 * NS_PER_S
 QUEUE_PERSISTS_NS = NS_PER_S
-BOUND_SPAN_NS = 3 * NS_PER_S
-"""The limit that bound most of this time is what binds now."""
+QUEUE_SHARE = 0.05
+"""Share of the minute with a lasting queue from which it counts, 0-1."""
+MANY_WAITING = 5
+"""Waiting requests that count at once, if they last."""
+MANY_PREEMPTIONS = 3
+SLOW_S = 1.0
+"""TTFT of the slowest requests from which preemptions count."""
+IDLE_AFTER_NS = 20 * NS_PER_S
+"""Time without work after which work that went well is over."""
 STALL_LEAST_NS = 2 * NS_PER_S
 STALL_STEPS = 10
 """Number of usual step times without a step that mean stalled."""
+LONGEST_TICK_NS = 2 * NS_PER_S
+"""Longest time that one tick may stand for."""
+FRESH_NS = 3 * NS_PER_S
+"""How long what was judged at a tick is shown."""
+LEAST_SHARE = 0.005
+"""Share of the minute that would be 0% as text, 0-1."""
+SECOND_SHARE = 0.2
+"""Share of the queued time from which a second limit is named, 0-1."""
+STICKS = 1.25
+"""How much more another cause must take than the one named first, to be named first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A finding on the engine or its traffic, as far as the verdict depends on it."""
+
+    name: str
+    text: str
+    cost: float
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastMinute:
+    """What the verdict is judged by, besides the state of the engine."""
+
+    covered_ns: int = 0
+    """How much of the minute an engine was watched."""
+    ranks: int = 1
+    bound_ns: dict[BoundBy, int] = field(default_factory=dict)
+    """Time of steps by the limit that held the head of the queue back."""
+    slow_shares: dict[BoundBy, float] = field(default_factory=dict)
+    """Share of the slowest TTFTs spent queueing for each limit, 0-1."""
+    p99_ttft_s: float | None = None
+    worst_ttft_s: float | None = None
+    preemptions: int = 0
+    problems: Sequence[Problem] = ()
+    """The costliest first."""
+
+
+BELONGS = {
+    Health.STALLED: {"stopped", "stalls", "host_bound", "slow_by_step"},
+    Health.QUEUEING: {
+        "batch_too_small",
+        "token_budget",
+        "head_of_line",
+        "deferred",
+        "kv_bound",
+        "preemptions",
+        "kv_waste",
+        "imbalance",
+        "slow_by_max_num_seqs",
+        "slow_by_kv_blocks",
+        "slow_by_max_num_batched_tokens",
+        "slow_by_deferral",
+        "slow_by_scheduler",
+    },
+}
+"""Findings that tell the same as a verdict does."""
+
+
+class Spans(msgspec.Struct, array_like=True):
+    """Spans of the last minute in which something was so; saved as they are."""
+
+    spans: list[tuple[int, int]] = []
+
+    def take(self, start_ns: int, end_ns: int) -> None:
+        """Add a span that ends last of all."""
+        if self.spans and start_ns <= self.spans[-1][1]:
+            start_ns = min(self.spans.pop()[0], start_ns)
+        self.spans.append((start_ns, end_ns))
+
+    def within(self, now_ns: int) -> list[int]:
+        """Return the lengths of the parts within the last minute."""
+        since_ns = now_ns - MINUTE_NS
+        self.spans = [each for each in self.spans if each[1] > since_ns]
+        return [end - max(start, since_ns) for start, end in self.spans]
+
+
+class Judged(msgspec.Struct, array_like=True):
+    """The verdict as of a tick."""
+
+    tick_ns: int
+    health: Health
+    since_ns: int | None
+    sentence: str
+    first: str
+    """What is named first."""
 
 
 class SavedHealth(msgspec.Struct, array_like=True):
@@ -56,8 +171,10 @@ class SavedHealth(msgspec.Struct, array_like=True):
     up_ns: int | None
     last_work_ns: int | None
     durations_ns: list[int]
-    bounds: list[tuple[int, int, BoundBy]]
-    """End, duration and limit of recent steps."""
+    queued: Spans
+    stalled: Spans
+    judged: Judged | None
+    tick_ns: int | None
 
 
 class HealthTracker:
@@ -71,7 +188,10 @@ class HealthTracker:
         self._up_ns: int | None = None
         self._last_work_ns: int | None = None
         self._durations_ns: deque[int] = deque(maxlen=128)
-        self._bounds: deque[tuple[int, int, BoundBy]] = deque(maxlen=2048)
+        self._queued = Spans()
+        self._stalled_in = Spans()
+        self._judged: Judged | None = None
+        self._tick_ns: int | None = None
 
     def info(self, info: EngineInfo) -> None:
         self._lost = None
@@ -82,8 +202,6 @@ class HealthTracker:
             self._up(step.start_ns)
         self.worked(step.end_ns)
         self._durations_ns.append(step.duration_ns)
-        if step.bound_by is not BoundBy.NOTHING:
-            self._bounds.append((step.end_ns, step.duration_ns, step.bound_by))
 
     def worked(self, t_ns: int) -> None:
         if self._last_work_ns is None or t_ns > self._last_work_ns:
@@ -95,6 +213,8 @@ class HealthTracker:
             self._stage = note
         elif note.kind is NoteKind.LOST:
             self._lost, self._up_ns, self._stage = note, None, None
+            self._queued, self._stalled_in = Spans(), Spans()
+            self._judged = None
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
 
@@ -111,7 +231,10 @@ class HealthTracker:
             up_ns=self._up_ns,
             last_work_ns=self._last_work_ns,
             durations_ns=list(self._durations_ns),
-            bounds=list(self._bounds),
+            queued=self._queued,
+            stalled=self._stalled_in,
+            judged=self._judged,
+            tick_ns=self._tick_ns,
         )
 
     def restore(self, saved: SavedHealth) -> None:
@@ -120,17 +243,32 @@ class HealthTracker:
         self._up_ns = saved.up_ns
         self._last_work_ns = saved.last_work_ns
         self._durations_ns.extend(saved.durations_ns)
-        self._bounds.extend(saved.bounds)
+        self._queued, self._stalled_in = saved.queued, saved.stalled
+        self._judged, self._tick_ns = saved.judged, saved.tick_ns
 
-    def verdict(
+    def tick(self, now_ns: int, work: SchedulerState, minute: LastMinute) -> None:
+        """Judge the last minute as of a tick."""
+        before_ns = self._tick_ns
+        if before_ns is not None and now_ns <= before_ns:
+            return
+        self._tick_ns = now_ns
+        from_ns = max(now_ns - LONGEST_TICK_NS, before_ns or 0)
+        state = self.state(now_ns, work)
+        if state.health is Health.STALLED and state.since_ns is not None:
+            self._stalled_in.take(state.since_ns, now_ns)
+        if self._queued_since_ns(now_ns, work) is not None:
+            self._queued.take(from_ns, now_ns)
+        if self._up_ns is not None:
+            self._judged = self._judge(now_ns, work, minute, state)
+
+    def state(
         self,
         now_ns: int,
         work: SchedulerState,
-        flow: Flow,
         loaded_ns: int | None = None,
         seen_ns: int | None = None,
     ) -> Verdict:
-        """Return the verdict at a moment.
+        """Return how the engine is at a moment: lost, starting, idle, stalled or not.
 
         ``loaded_ns`` is when a load run of ours began, ``seen_ns`` when hardware of
         another host was first seen: either may be all that is watched.
@@ -142,16 +280,195 @@ class HealthTracker:
         if not work.any:
             since_ns = self._last_work_ns or self._up_ns
             return _verdict(Health.IDLE, "nothing running, nothing waiting", since_ns)
-        return (
-            self._stalled(now_ns, work)
-            or self._queueing(now_ns, work, flow)
-            or self._healthy(work)
-        )
+        return self._stalled(now_ns, work) or self._healthy(work)
+
+    def verdict(
+        self,
+        now_ns: int,
+        work: SchedulerState,
+        minute: Callable[[], LastMinute] = LastMinute,
+        loaded_ns: int | None = None,
+        seen_ns: int | None = None,
+    ) -> Verdict:
+        """Return the verdict at a moment, as judged at the latest tick.
+
+        ``minute`` is asked only where there was no tick lately.
+        """
+        state = self.state(now_ns, work, loaded_ns, seen_ns)
+        if self._up_ns is None or self._lost is not None:
+            return state
+        judged = self._judged
+        if judged is None or now_ns - judged.tick_ns > FRESH_NS:
+            judged = self._judge(now_ns, work, minute(), state)
+        if state.health is Health.STALLED:
+            since_ns = state.since_ns
+            if judged.health is Health.STALLED:
+                since_ns = judged.since_ns
+            return _verdict(Health.STALLED, state.sentence, since_ns)
+        if judged.health in TROUBLES:
+            return Verdict(
+                health=judged.health,
+                sentence=judged.sentence,
+                since_ns=judged.since_ns,
+                now=state.health,
+            )
+        if judged.health is Health.HEALTHY or state.health is Health.HEALTHY:
+            goes_on = judged.health is Health.HEALTHY
+            return Verdict(
+                health=Health.HEALTHY,
+                sentence=state.sentence,
+                since_ns=judged.since_ns if goes_on else state.since_ns,
+                now=state.health,
+            )
+        return state
 
     def _up(self, t_ns: int) -> None:
         self._up_ns = t_ns
         self._durations_ns.clear()
-        self._bounds.clear()
+
+    def _judge(
+        self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
+    ) -> Judged:
+        """Return the verdict over the last minute, by what it was before."""
+        before = self._judged
+        for health, holds in (
+            (Health.STALLED, self._is_stalled),
+            (Health.QUEUEING, self._is_queueing),
+            (Health.DEGRADED, self._is_degraded),
+        ):
+            since_ns = holds(now_ns, work, minute, state)
+            if since_ns is None:
+                continue
+            if before is not None and before.health is health:
+                since_ns = before.since_ns if before.since_ns is not None else since_ns
+            sentence, first = self._says(health, now_ns, work, minute)
+            return Judged(now_ns, health, since_ns, sentence, first)
+        health = state.health
+        if health is Health.IDLE and not self._is_over(now_ns):
+            health = Health.HEALTHY
+        goes_on = before is not None and before.health is health
+        since = before.since_ns if before is not None and goes_on else state.since_ns
+        return Judged(now_ns, health, since, "", "")
+
+    def _is_over(self, now_ns: int) -> bool:
+        """Return whether there was no work for so long that the engine is idle."""
+        before = self._judged
+        if before is None or before.health is Health.IDLE:
+            return True
+        return now_ns - (self._last_work_ns or now_ns) >= IDLE_AFTER_NS
+
+    def _was(self, health: Health) -> bool:
+        return self._judged is not None and self._judged.health is health
+
+    def _is_stalled(
+        self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
+    ) -> int | None:
+        """Return since when it is stalled, or stalled now and then; None if not."""
+        del work
+        if state.health is Health.STALLED:
+            return state.since_ns
+        goes_on = self._stalled_in.within(now_ns) or _those(minute, Health.STALLED)
+        return now_ns if self._was(Health.STALLED) and goes_on else None
+
+    def _is_queueing(
+        self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
+    ) -> int | None:
+        """Return since when requests queue, now or now and then; None if not."""
+        del state
+        waits_since_ns = self._queued_since_ns(now_ns, work)
+        queued_ns = self._queued_ns(now_ns, work)
+        if waits_since_ns is not None:
+            many = (work.waiting or 0) >= MANY_WAITING
+            if many or queued_ns >= QUEUE_SHARE * MINUTE_NS:
+                return waits_since_ns
+        told = _those(minute, Health.QUEUEING)
+        if told:
+            return min(each.since_ns for each in told)
+        slow = (minute.p99_ttft_s or 0.0) >= SLOW_S
+        if slow and minute.preemptions >= MANY_PREEMPTIONS:
+            return now_ns
+        return now_ns if self._was(Health.QUEUEING) and queued_ns else None
+
+    def _is_degraded(
+        self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
+    ) -> int | None:
+        del now_ns, work, state
+        return min((each.since_ns for each in minute.problems), default=None)
+
+    def _queued_ns(self, now_ns: int, work: SchedulerState) -> int:
+        """Return for how much of the last minute there was a lasting queue."""
+        since_ns = self._queued_since_ns(now_ns, work)
+        lasts_ns = 0 if since_ns is None else min(now_ns - since_ns, MINUTE_NS)
+        return max(sum(self._queued.within(now_ns)), lasts_ns)
+
+    def _queued_since_ns(self, now_ns: int, work: SchedulerState) -> int | None:
+        """Return since when requests have waited, if that is a while; else None."""
+        ranks = self._engines.ranks.values()
+        since = [r.waiting_since_ns for r in ranks if r.waiting_since_ns is not None]
+        if not work.waiting or not since or now_ns - min(since) < QUEUE_PERSISTS_NS:
+            return None
+        return min(since)
+
+    def _says(
+        self, health: Health, now_ns: int, work: SchedulerState, minute: LastMinute
+    ) -> tuple[str, str]:
+        """Return the sentence of a verdict, and what it names first."""
+        was = self._judged.first if self._was(health) and self._judged else ""
+        told = _those(minute, health) if health in BELONGS else list(minute.problems)
+        whole_ns = min(max(minute.covered_ns, NS_PER_S), MINUTE_NS)
+        said = first = ""
+        if health is Health.STALLED:
+            said = self._says_stalled(now_ns, whole_ns)
+        elif health is Health.QUEUEING:
+            held_ns = sum(minute.bound_ns.values()) / minute.ranks
+            share = max(held_ns, self._queued_ns(now_ns, work)) / whole_ns
+            if share >= LEAST_SHARE or not told:
+                first, *others = self._limits_named(minute, was)
+                causes = ", then ".join([first, *others])
+                causes = f", mostly {causes}" if causes else ""
+                said = f"{_of_last(share, whole_ns)}{causes}"
+        if not said and told:
+            problem = next((each for each in told if each.name == was), told[0])
+            said, first = problem.text, problem.name
+        return f"{said}{_worst(work, minute)}", first
+
+    def _says_stalled(self, now_ns: int, whole_ns: int) -> str:
+        lengths = self._stalled_in.within(now_ns)
+        if not lengths:
+            return ""
+        of_last = _of_last(sum(lengths) / whole_ns, whole_ns)
+        return f"{of_last}: no step for up to {_short(max(lengths))}"
+
+    def _limits_named(self, minute: LastMinute, was: str) -> list[str]:
+        """Return the limits that requests queued for, as flags; one is mostly so.
+
+        By the slowest requests' time where it is known, so that it is what their table
+        of causes says.
+        """
+        spent: dict[BoundBy, float] = {**minute.slow_shares}
+        if sum(spent.values()) < QUEUE_SHARE:
+            spent = {**minute.bound_ns}
+        whole = sum(spent.values())
+        texts = {self._limit_text(each): n for each, n in spent.items() if n > 0}
+        if was in texts:
+            texts[was] *= STICKS
+        ranked = sorted(texts, key=lambda text: -texts[text])
+        first, *others = ranked or [""]
+        second = [each for each in others if texts[each] >= SECOND_SHARE * whole]
+        return [first, *second[:1]]
+
+    def _limit_text(self, bound: BoundBy) -> str:
+        """Return what binds; a lowered live limit with its values."""
+        others = {
+            BoundBy.DEFERRED: "deferred",
+            BoundBy.OTHER: "the scheduler's own rules",
+        }
+        name = BOUND_TEXTS.get(bound) or others[bound]
+        for each in self._engines.live_limits:
+            now, start = getattr(each, name, 0), getattr(each, f"start_{name}", 0)
+            if now < start:
+                return f"{name} {now:,} ({start:,} at start)"
+        return name
 
     def _starting(self, loaded_ns: int | None, seen_ns: int | None) -> Verdict:
         if self._stage is not None:
@@ -176,65 +493,6 @@ class HealthTracker:
         text = f"{_work(work)}: no step for {_short(quiet_ns)}{usual}"
         return _verdict(Health.STALLED, text, quiet_since_ns)
 
-    def _queueing(
-        self, now_ns: int, work: SchedulerState, flow: Flow
-    ) -> Verdict | None:
-        """Return the verdict if requests have waited for a while; else None."""
-        ranks = self._engines.ranks.values()
-        since = [r.waiting_since_ns for r in ranks if r.waiting_since_ns is not None]
-        if not work.waiting or not since:
-            return None
-        if now_ns - min(since) < QUEUE_PERSISTS_NS:
-            return None
-        text = f"{work.waiting:,} waiting"
-        if work.oldest_wait_s is not None:
-            text += f", oldest {work.oldest_wait_s:.1f} s"
-        text += self._bound(now_ns, flow)
-        return _verdict(Health.QUEUEING, text, min(since))
-
-    def _bound(self, now_ns: int, flow: Flow) -> str:
-        match self._longest_bound(now_ns):
-            case None:
-                return ""
-            case BoundBy.KV:
-                usage = flow.kv_usage
-                used = f" ({usage:.0%} used, too few free)" if usage else ""
-                return f": bound by KV blocks{used}"
-            case BoundBy.SEQS:
-                return f": bound by max_num_seqs{self._limit('max_num_seqs')}"
-            case BoundBy.TOKENS:
-                limit = self._limit("max_num_batched_tokens")
-                return f": bound by the token budget{limit}"
-            case BoundBy.DEFERRED:
-                return ": deferred, for a grammar, a KV transfer, a LoRA slot or such"
-            case _:
-                return ": held back by the scheduler"
-
-    def _longest_bound(self, now_ns: int) -> BoundBy | None:
-        """Return the limit that bound for the longest time recently."""
-        since_ns = now_ns - BOUND_SPAN_NS
-        spent_ns: dict[BoundBy, int] = {}
-        for end_ns, duration_ns, cause in self._bounds:
-            if end_ns > since_ns:
-                inside_ns = min(duration_ns, end_ns - since_ns)
-                spent_ns[cause] = spent_ns.get(cause, 0) + inside_ns
-        if spent_ns:
-            return max(spent_ns, key=lambda cause: spent_ns[cause])
-        latest = self._engines.latest_step
-        if latest is None or latest.bound_by is BoundBy.NOTHING:
-            return None
-        return latest.bound_by
-
-    def _limit(self, name: str) -> str:
-        """Return a limit of the engine as text; empty where unknown."""
-        limits = {getattr(info, name) for info in self._engines.infos}
-        if len(limits) != 1 or None in limits:
-            return ""
-        now = limits.pop()
-        starts = {getattr(e, f"start_{name}") for e in self._engines.live_limits}
-        start = max(starts, default=now)
-        return f" {now:,}" + (f" ({start:,} at start)" if now < start else "")
-
     def _healthy(self, work: SchedulerState) -> Verdict:
         calm = [rank.calm_since_ns for rank in self._engines.ranks.values()]
         since = [*calm, self._requests.busy_since_ns, self._up_ns]
@@ -243,6 +501,22 @@ class HealthTracker:
             text += f", {work.tokens_per_s:,.0f} tok/s"
         since_ns = max(t_ns for t_ns in since if t_ns is not None)
         return _verdict(Health.HEALTHY, text, since_ns)
+
+
+def _those(minute: LastMinute, health: Health) -> list[Problem]:
+    return [each for each in minute.problems if each.name in BELONGS[health]]
+
+
+def _of_last(share: float, whole_ns: int) -> str:
+    return f"{min(share, 1.0):.0%} of the last {whole_ns / NS_PER_S:.0f} s"
+
+
+def _worst(work: SchedulerState, minute: LastMinute) -> str:
+    """Return the worst TTFT, or for how long a request waits if that is longer."""
+    ttft_s, waits_s = minute.worst_ttft_s, work.oldest_wait_s
+    if waits_s is not None and waits_s > (ttft_s or 0.0):
+        return f"; the oldest waits for {format_duration(waits_s).strip()}"
+    return "" if ttft_s is None else f"; worst TTFT {format_duration(ttft_s).strip()}"
 
 
 def _verdict(health: Health, sentence: str, since_ns: int | None) -> Verdict:

@@ -7,6 +7,7 @@ from msgspec import to_builtins
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LiveLimits
+from embedded_engine.engine.logs import redacted
 from inferwatch.formatting import (
     UNKNOWN,
     counted,
@@ -19,7 +20,8 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject
+from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
 from inferwatch.metrics.number import Number, numbers
@@ -27,6 +29,7 @@ from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.live_limits import LABELS
 from inferwatch.printing.summary.causes import cause_lines, cause_rows
 from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
@@ -167,14 +170,16 @@ def limits_lines(summary: Summary) -> list[str]:
 
 def _against_floor(point: Summary) -> str:
     step, floor = format_durations([point["step_s"], point["floor_s"]])
-    bound = f"by {point['bound']}" if point["bound"] else None
+    by_floor = point["bound"] not in {None, Bound.OVERHEAD}
+    bound = f"by {point['bound']}" if by_floor else None
     used = [
         f"{name.upper()} {format_share(point[name]).strip()}"
         for name in ("mbu", "mfu")
         if point[name] is not None
     ]
     first = " ".join(x for x in (f"floor {floor.strip()}", bound) if x)
-    return ", ".join([f"{step.strip()} a step", first, *used])
+    over = [] if by_floor or point["bound"] is None else ["overhead-bound"]
+    return ", ".join([f"{step.strip()} a step", first, *over, *used])
 
 
 MOST_PAST = 5
@@ -182,12 +187,19 @@ MOST_PAST = 5
 
 
 def finding_rows(snapshot: Snapshot) -> Summary:
-    """Current findings by cost, then past ones."""
+    """The verdict, then current findings by cost, then past ones."""
+    verdict = snapshot.verdict
+    since_ns = verdict.since_ns
     return {
+        "verdict": {
+            "health": verdict.health,
+            "sentence": redacted(verdict.headline),
+            "since_s": None if since_ns is None else since_ns / NS_PER_S,
+        },
         "findings": [
-            *(_row(each) for each in snapshot.findings),
+            *(_row(each) for each in (*snapshot.findings, *snapshot.trust)),
             *(_past_row(each) for each in reversed(snapshot.past_findings)),
-        ]
+        ],
     }
 
 
@@ -195,7 +207,8 @@ def _row(finding: Finding) -> Summary:
     return {
         "name": finding.name,
         "title": finding.title,
-        "sentence": finding.sentence,
+        "subject": finding.subject,
+        "sentence": redacted(finding.sentence),
         "since_s": finding.since_ns / NS_PER_S,
         "until_s": None,
         "cost": finding.cost,
@@ -227,7 +240,8 @@ def _past_row(past: PastFinding) -> Summary:
     return {
         "name": past.name,
         "title": past.title,
-        "sentence": past.sentence,
+        "subject": past.subject,
+        "sentence": redacted(past.sentence),
         "since_s": past.since_ns / NS_PER_S,
         "until_s": past.until_ns / NS_PER_S,
         "cost": past.cost,
@@ -237,10 +251,14 @@ def _past_row(past: PastFinding) -> Summary:
 
 def finding_lines(summary: Summary) -> list[str]:
     """Lines on current findings with remedies, then on past ones."""
-    findings = summary["findings"]
+    findings, verdict = summary["findings"], summary["verdict"]
     lines = []
+    if verdict["health"] in TROUBLES:
+        lines.append(f"{verdict['health'].upper()} {verdict['sentence']}")
     for each in [one for one in findings if one["until_s"] is None]:
-        lines.append(f"▲ {each['title']}: {each['sentence']} ({each['cost_text']})")
+        trust = "· trust:" if each["subject"] == Subject.MEASURING else "▲"
+        head = f"{trust} {each['title']}: {each['sentence']}"
+        lines.append(f"{head} ({each['cost_text']})")
         lines += [f"  ↻ {_knob(knob)}" for knob in each["knobs"][:2]]
     over = [one for one in findings if one["until_s"] is not None]
     for each in over[:MOST_PAST]:

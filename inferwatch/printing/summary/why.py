@@ -119,10 +119,10 @@ def _groups(slow: SlowRequests) -> Iterator[str]:
         "many of them it took most:",
         "",
     )
-    yield "  share  cause                 most of    worst"
+    yield "  share  cause                           most of    worst"
     for each in slow.groups:
         yield (
-            f"   {format_share(each.share)}  {each.cause:<20}{each.requests:>9}"
+            f"   {format_share(each.share)}  {each.cause:<30}{each.requests:>9}"
             f"  {format_duration(each.worst_ttft_s)}"
         )
 

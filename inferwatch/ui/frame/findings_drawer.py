@@ -1,4 +1,7 @@
-"""The findings drawer: what is wrong, why we think so, which knob to turn."""
+"""The findings drawer: what is wrong, why we think so, which knob to turn.
+
+On measuring it is a drawer of its own: how far the numbers can be trusted.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import UNKNOWN
+from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.metrics.findings.finding import Evidence, Finding, Knob
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.session_screen import SessionScreen
@@ -32,6 +35,7 @@ from inferwatch.ui.widgets.finding_strip import mark_of
 
 INDENT = "   "
 NOTHING = "nothing is wrong that we know of: every diagnosis is judged once a second"
+TRUSTED = "nothing is known that would make the numbers doubtful"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class FindingsDrawer(Panel, can_focus=True):
         Binding("down", "choose(1)", "next evidence", show=False),
         Binding("pageup", "scroll_page(-1)", "page up", show=False),
         Binding("pagedown", "scroll_page(1)", "page down", show=False),
-        Binding("escape", "screen.findings", "close", tooltip="Close this drawer"),
+        Binding("escape", "shut", "close", tooltip="Close this drawer"),
     ]
 
     @dataclass
@@ -67,6 +71,8 @@ class FindingsDrawer(Panel, can_focus=True):
         evidence: Evidence
 
     _findings: Sequence[Finding] = ()
+    _lost = 0
+    """Readings that never came."""
     _now_ns = 0
     _clock: Callable[[int], str] = str
     _at = 0
@@ -75,12 +81,15 @@ class FindingsDrawer(Panel, can_focus=True):
     _tallest = 0
     """Most lines since it was opened: the drawer grows but never shrinks."""
 
+    def __init__(self, *, trust: bool = False) -> None:
+        super().__init__()
+        self.trust = trust
+        """Whether it shows findings on measuring, instead of all others."""
+
     def show(self, snapshot: Snapshot, clock: Callable[[int], str]) -> None:
-        self._findings, self._now_ns, self._clock = (
-            snapshot.findings,
-            snapshot.now_ns,
-            clock,
-        )
+        self._findings = snapshot.trust if self.trust else snapshot.findings
+        self._lost = snapshot.cost.dropped_readings if self.trust else 0
+        self._now_ns, self._clock = snapshot.now_ns, clock
         self._at = min(self._at, max(len(self._evidence) - 1, 0))
         if len(self._rows(self.size.width)) + 1 > self._tallest:
             self.refresh(layout=True)
@@ -106,6 +115,9 @@ class FindingsDrawer(Panel, can_focus=True):
         self._top = min(max(self._top + pages * (room - 1), 0), max(rows - room, 0))
         self.redraw()
 
+    async def action_shut(self) -> None:
+        await self.run_action(f"screen.{'trust' if self.trust else 'findings'}")
+
     def action_open(self) -> None:
         if self._at < len(self._evidence):
             self.post_message(self.EvidenceChosen(self._evidence[self._at]))
@@ -130,8 +142,9 @@ class FindingsDrawer(Panel, can_focus=True):
         shown = [fit(row.line, width) for row in rows[self._top : self._top + room]]
         below = len(rows) - self._top - room
         more = f" · {below:,} more lines below" if below > 0 else ""
-        title = (TextRun("findings", "strong"), TextRun(more, "muted"))
-        keys = (("↑↓", "evidence"), ("enter", "look there"), ("f", "closes"))
+        name, key = ("trust", "F") if self.trust else ("findings", "f")
+        title = (TextRun(name, "strong"), TextRun(more, "muted"))
+        keys = (("↑↓", "evidence"), ("enter", "look there"), (key, "closes"))
         runs = [
             (TextRun(k, "accent"), TextRun(f" {does}", "muted")) for k, does in keys
         ]
@@ -152,9 +165,13 @@ class FindingsDrawer(Panel, can_focus=True):
         self.redraw()
 
     def _rows(self, width: int) -> list[DrawerRow]:
-        if not self._findings:
-            return [DrawerRow((TextRun(f" {NOTHING}", "faint"),))]
         rows: list[DrawerRow] = []
+        if self._lost:
+            lost = f" {counted(self._lost, 'reading')} of this session never came"
+            rows.append(DrawerRow((TextRun(lost, "muted"),)))
+        if not self._findings:
+            nothing = TRUSTED if self.trust else NOTHING
+            return rows or [DrawerRow((TextRun(f" {nothing}", "faint"),))]
         at = 0
         for finding in self._findings:
             rows += [DrawerRow(())] if rows else []
@@ -227,12 +244,15 @@ class FindingsControl:
         for drawer in widgets_of(self._screen, FindingsDrawer):
             drawer.show(snapshot, self._screen.feed.wall_text)
 
-    def toggle(self) -> None:
+    def toggle(self, *, trust: bool = False) -> None:
+        """Open the drawer, or close it; one on the other subject is replaced."""
         screen = self._screen
-        if screen.query(FindingsDrawer):
+        drawers = [*widgets_of(screen, FindingsDrawer)]
+        if drawers:
             self.close()
+        if any(each.trust is trust for each in drawers):
             return
-        drawer = FindingsDrawer()
+        drawer = FindingsDrawer(trust=trust)
         self._focused_before = screen.focused
         screen.mount(drawer)
         drawer.focus()

@@ -106,9 +106,7 @@ class HeaderLine(LinePanel):
         record = _recording(self._record, snapshot.now_ns, replay=self._time.replay)
         behind = (*_slow(self.app), *_behind(self._time.behind_s))
         lost = snapshot.cost.dropped_readings
-        drops = (
-            TextRun(f"{format_count(lost).strip()} lost", "bad" if lost else "muted"),
-        )
+        drops = (TextRun(f"{format_count(lost).strip()} lost", "muted"),)
         own = (
             TextRun("self ", "muted"),
             TextRun(format_share(snapshot.cost.self_cpu_share)),
@@ -264,7 +262,7 @@ def _heartbeat(snapshot: Snapshot) -> Line:
         Health.STALLED: ("■ ", "STALLED ", "bad"),
         Health.STARTING: ("◌ ", "", "accent"),
         Health.IDLE: ("○ ", "", "muted"),
-    }.get(snapshot.verdict.health, ("● ", "", "good"))
+    }.get(snapshot.verdict.at_present, ("● ", "", "good"))
     return (
         TextRun(glyph + word, f"{ink} bold"),
         TextRun(age, "" if ink == "good" else ink),

@@ -164,6 +164,13 @@ FINDINGS_BINDINGS: list[BindingType] = [
         tooltip="What is wrong, how that is known, and what to do about it",
     ),
     Binding("f", "no_findings", "findings", show=False, tooltip="What is wrong"),
+    Binding(
+        "F",
+        "trust",
+        "trust",
+        tooltip="How far the numbers can be trusted: client, host, lost readings",
+    ),
+    Binding("F", "no_trust", "trust", show=False, tooltip="How far to trust it all"),
 ]
 """After those of time, to leave a full footer first."""
 
@@ -214,6 +221,7 @@ class WatchScreen(SessionScreen):
 
     _slow: SlowRequests | None = None
     _any_findings = False
+    _any_trust = False
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__(feed, view, tabs)
@@ -234,6 +242,7 @@ class WatchScreen(SessionScreen):
             "server": len(view.servers) > 1 and not self.OF_ALL,
             "canary": self.feed.canary is not None,
             "findings": self._any_findings,
+            "trust": self._any_trust,
             "worst": self._slow is not None and bool(self._slow.groups),
             "copy_curl": self.TELLS_HOW and self.has_class("-untouched"),
             "copy_advice": self.ADVISES and TELLS_MORE in self._explanations,
@@ -302,10 +311,11 @@ class WatchScreen(SessionScreen):
         self._show_findings(now)
 
     def _show_findings(self, snapshot: Snapshot) -> None:
-        """Show findings; the footer has their key only if there are any."""
+        """Show findings; the footer has their keys only if there are any."""
         self.findings.show(snapshot)
-        if self._any_findings != bool(snapshot.findings):
-            self._any_findings = bool(snapshot.findings)
+        there = bool(snapshot.findings), bool(snapshot.trust)
+        if (self._any_findings, self._any_trust) != there:
+            self._any_findings, self._any_trust = there
             self.refresh_bindings()
 
     def action_findings(self) -> None:
@@ -314,6 +324,13 @@ class WatchScreen(SessionScreen):
     def action_no_findings(self) -> None:
         """Open or close the findings, for a key that the footer does not show."""
         self.findings.toggle()
+
+    def action_trust(self) -> None:
+        self.findings.toggle(trust=True)
+
+    def action_no_trust(self) -> None:
+        """Open or close the drawer, for a key that the footer does not show."""
+        self.findings.toggle(trust=True)
 
     @on(FindingsDrawer.EvidenceChosen)
     def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:

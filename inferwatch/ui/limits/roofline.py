@@ -14,7 +14,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.floor.view import EnginePeak, Limits, OperatingPoint
+from inferwatch.metrics.floor.view import Bound, EnginePeak, Limits, OperatingPoint
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Panel
@@ -406,7 +406,7 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
         (OF_POSSIBLE, _both(limits, lambda each: format_share(reached(each)))),
         (
             label_of(OperatingPoint.bound),
-            _both(limits, lambda each: bound_words(each.bound)),
+            _both(limits, lambda each: _bound(each.bound)),
         ),
         (label_of(OperatingPoint.step_s), step),
         (label_of(OperatingPoint.floor_s), floor),
@@ -454,6 +454,11 @@ def _of_model(limits: Limits) -> list[Line]:
 def _both(limits: Limits, text: Text) -> Sequence[str]:
     points = (limits.decode, limits.prefill)
     return [UNKNOWN if each is None else text(each).strip() for each in points]
+
+
+def _bound(bound: Bound | None) -> str:
+    """Return what binds, as narrow as its column."""
+    return bound.value if bound is Bound.OVERHEAD else bound_words(bound)
 
 
 def _times(*points: OperatingPoint | None) -> tuple[Sequence[str], Sequence[str]]:

@@ -214,6 +214,11 @@ READING = (
         "◆ steps that only decode, ▲ steps with prompt tokens: where they are in the "
         "mean, and what they reach of what is possible, step by step."
     ),
+    (
+        "Overhead-bound: more than half of a step is beyond its floor, spent on "
+        "launches, communication, sampling and the host. Faster memory or compute "
+        "helps little then; larger batches and CUDA graphs do."
+    ),
     "Of possible: the mean floor of these steps / the mean time they took.",
 )
 

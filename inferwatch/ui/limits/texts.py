@@ -102,6 +102,8 @@ def _briefly(name: str, glyph: str, ink: str, point: OperatingPoint) -> Line:
 def _in_full(name: str, glyph: str, ink: str, point: OperatingPoint) -> Line:
     step, floor = format_durations((point.step_s, point.floor_s))
     took = f", a step takes {step}, at best {floor}"
+    if point.bound is Bound.OVERHEAD:
+        took += ": the rest is launches, communication, sampling and the host"
     return (*_briefly(name, glyph, ink, point), TextRun(took, "muted"))
 
 

@@ -17,6 +17,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.findings.tracker import MOST_SHOWN
+from inferwatch.metrics.findings.traffic import EngineLost
 from inferwatch.metrics.load.canary import Canary
 from inferwatch.metrics.number import (
     NOW,
@@ -46,7 +47,7 @@ from inferwatch.ui.kit.renderables.text import (
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import MEAN, ROUGHLY, at_last_reading, step_s
-from inferwatch.ui.widgets.finding_strip import FindingStrip
+from inferwatch.ui.widgets.finding_strip import FindingStrip, TrustLine
 from inferwatch.ui.widgets.hardware_charts import (
     HARDWARE_NUMBERS,
     MEMORY,
@@ -398,6 +399,7 @@ class OverviewScreen(WatchScreen):
 
     def compose_panels(self) -> Iterable[Widget]:
         yield FindingStrip()
+        yield TrustLine()
         yield SlowLine(self.WORST_KEY)
         yield FlowPanel()
         yield LatencyTable()
@@ -423,9 +425,13 @@ class OverviewScreen(WatchScreen):
             super().action_chart(by)
 
     def show_panels(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.verdict.health is Health.LOST, "-lost")
-        strip = self.query_one(FindingStrip)
-        strip.show(snapshot.findings, 1 if self.is_short else MOST_SHOWN)
+        is_lost = snapshot.verdict.health is Health.LOST
+        self.set_class(is_lost, "-lost")
+        strip, found = self.query_one(FindingStrip), snapshot.findings
+        if is_lost:  # the banner tells it
+            found = tuple(each for each in found if each.name != EngineLost.NAME)
+        strip.show(found, 1 if self.is_short else MOST_SHOWN)
+        self.query_one(TrustLine).show(snapshot.trust)
         self.query_one(FlowPanel).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)
         table = self.query_one(LatencyTable)

@@ -20,7 +20,6 @@ from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     beside,
-    cells,
     join_whole,
     ruled,
 )
@@ -270,7 +269,8 @@ def _mark_late(cells: list[Cell], moments: StoryMoments, axis: Axis) -> None:
 
 
 NAME_WIDTH = 20
-ENTRY_WIDTH = 2 + NAME_WIDTH + 9 + 6
+"""Cells of a part's name; a longer one gets what it takes."""
+BESIDE_NAME = 2 + 9 + 6
 GAP = 3
 
 
@@ -301,7 +301,9 @@ def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
     total_s = sum(seconds for _, seconds in parts)
     if not total_s or most_rows < 1:
         return []
-    columns = max((width + GAP) // (ENTRY_WIDTH + GAP), 1)
+    name_width = max(len(CAUSES[cause].name) + 1 for cause, _ in parts)
+    name_width = max(name_width, NAME_WIDTH)
+    columns = max((width + GAP) // (BESIDE_NAME + name_width + GAP), 1)
     room = columns * most_rows
     visible = parts
     if len(parts) > room:
@@ -313,24 +315,28 @@ def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
         seconds_.append(rest_s)
     texts = format_durations(seconds_)
     entries = [
-        _entry(*CAUSES[cause], text, seconds / total_s, estimated=cause in ESTIMATES)
+        _entry(
+            CAUSES[cause]._replace(name=CAUSES[cause].name.ljust(name_width)),
+            text,
+            seconds / total_s,
+            estimated=cause in ESTIMATES,
+        )
         for (cause, seconds), text in zip(visible, texts, strict=False)
     ]
     if len(visible) < len(parts):
         name = f"{len(parts) - len(visible)} smaller ones"
         share = rest_s / total_s
-        entries.append(_entry(" ", "", name, texts[-1], share, estimated=False))
+        rest = CauseStyle(" ", "", name.ljust(name_width))
+        entries.append(_entry(rest, texts[-1], share, estimated=False))
     rows = -(-len(entries) // columns)
     return [_row(entries[row::rows]) for row in range(rows)]
 
 
-def _entry(
-    glyph: str, ink: str, name: str, text: str, share: float, *, estimated: bool
-) -> Line:
+def _entry(look: CauseStyle, text: str, share: float, *, estimated: bool) -> Line:
     percent = format_share(share).rjust(6)
     return (
-        TextRun(f"{glyph} ", ink),
-        cells(name, NAME_WIDTH, "muted"),
+        TextRun(f"{look.glyph} ", look.ink),
+        TextRun(look.name, "muted"),
         TextRun(about(text) if estimated else text),
         TextRun(about(percent) if estimated else percent, "muted"),
     )

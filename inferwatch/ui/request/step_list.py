@@ -7,7 +7,7 @@ from statistics import fmean
 from rich.cells import set_cell_size
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import format_count, format_duration
+from inferwatch.formatting import bound_text, format_count, format_duration
 from inferwatch.metrics.story.story import Companion, RequestStory, StoryStep
 from inferwatch.ui.kit.renderables.bars import gauge
 from inferwatch.ui.kit.renderables.text import (
@@ -47,7 +47,7 @@ STEP_COLUMNS = (
     StepListColumn("of budget", GAUGE_WIDTH + 7),
     StepListColumn("prefill", 9),
     StepListColumn("waiting", 9),
-    StepListColumn("  bound by", 11, right=False),
+    StepListColumn("  bound by", 24, right=False),
 )
 """By priority: the last ones are left out first."""
 BUDGET = 6
@@ -145,7 +145,7 @@ def _step_cell(index: int, step: StoryStep, zero_ns: int) -> TextRun:
         5: f"{step.tokens:,}",
         7: f"{step.prefill_tokens:,}",
         8: f"{step.waiting:,}",
-        9: f"  {step.bound_by.value}",
+        9: f"  {bound_text(step.bound_by)}",
     }
     return cells(texts[index], column.width, right=column.right)
 

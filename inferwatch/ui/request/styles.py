@@ -20,9 +20,9 @@ class CauseStyle(NamedTuple):
 CAUSES = {
     Cause.API: CauseStyle("·", "muted", "API"),
     Cause.QUEUE_STEP: CauseStyle("─", "muted", "running step"),
-    Cause.QUEUE_SEQS: CauseStyle("░", "seqs", "queue: sequences"),
+    Cause.QUEUE_SEQS: CauseStyle("░", "seqs", "queue: max_num_seqs"),
     Cause.QUEUE_KV: CauseStyle("▒", "kv", "queue: KV blocks"),
-    Cause.QUEUE_TOKENS: CauseStyle("▓", "waiting", "queue: token budget"),
+    Cause.QUEUE_TOKENS: CauseStyle("▓", "waiting", "queue: max_num_batched_tokens"),
     Cause.QUEUE_DEFERRED: CauseStyle("⠶", "mean", "queue: deferred"),
     Cause.QUEUE_OTHER: CauseStyle("⠒", "other", "queue: other"),
     Cause.PREFILL: CauseStyle("█", "prefill", "prefill"),

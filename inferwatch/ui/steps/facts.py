@@ -50,7 +50,11 @@ def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
     texts = format_durations(getattr(steps.duration_s, name) for name in names)
     times = [(name, text, "") for name, text in zip(names, texts, strict=True)]
     bound = [
-        (bound_text(bound), format_share(steps.share_by_bound.get(bound)), "")
+        (
+            bound_text(bound, briefly=True),
+            format_share(steps.share_by_bound.get(bound)),
+            "",
+        )
         for bound in BoundBy
     ]
     return [

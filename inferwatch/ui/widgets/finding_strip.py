@@ -1,21 +1,30 @@
-"""The findings that hold, one line each, under the verdict."""
+"""The findings that hold, one line each, under the verdict; one on trust."""
 
 from collections.abc import Sequence
 
-from inferwatch.metrics.findings.finding import Finding
-from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, spread, width_of
+from inferwatch.metrics.findings.finding import GRAVE, SLIGHT, Finding, Subject
+from inferwatch.ui.kit.panel import LinePanel, Panel
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    cut_within,
+    fit,
+    join_whole,
+    spread,
+    width_of,
+)
 
 OPENS = "screen.findings"
 MARK = ("▲", "warn")
-GRAVE = 0.3
-"""Share of the SLO or of throughput lost from which a finding counts as grave."""
 GRAVE_MARK = ("✖", "bad")
+SLIGHT_MARK = ("·", "muted")
 
 
 def mark_of(finding: Finding) -> TextRun:
     """Return the glyph for the severity of a finding."""
     glyph, ink = GRAVE_MARK if finding.cost >= GRAVE else MARK
+    if finding.cost < SLIGHT or finding.subject is Subject.MEASURING:
+        glyph, ink = SLIGHT_MARK
     return TextRun(f" {glyph} ", f"{ink} bold")
 
 
@@ -46,14 +55,43 @@ class FindingStrip(Panel):
                 TextRun("f ", "accent", OPENS),
                 TextRun("what to do ", "muted", OPENS),
             )
-            parts: Line = (
-                mark_of(each),
-                TextRun(f"{each.title} ", "strong", OPENS),
-                TextRun(each.sentence, "", OPENS),
-            )
-            cost = (*parts, TextRun(f" · {each.cost_text}", "muted"))
+            head: Line = mark_of(each), TextRun(f"{each.title} ", "strong", OPENS)
+            whole = (*head, TextRun(each.sentence, "", OPENS))
+            is_told = each.cost_text.partition(" ")[0] in each.sentence
+            cost = "" if is_told else f" · {each.cost_text}"
+            costs = (*whole, TextRun(cost, "muted"))
             right = opens if number == 0 or hint else ()
             room = width - width_of(right) - 1
-            line = cost if width_of(cost) <= room else fit(parts, room)
+            said = cut_within(each.sentence, room - width_of(head))
+            cut = fit((*head, TextRun(said, "", OPENS)), room)
+            line = costs if width_of(costs) <= room else cut
             lines.append(spread(line, right, width))
         return lines
+
+
+class TrustLine(LinePanel):
+    """Why numbers may be doubtful, in one dim line; hidden while nothing is known."""
+
+    DEFAULT_CSS = """
+    TrustLine { display: none; }
+    """
+    OPENS = "screen.trust"
+
+    _findings: Sequence[Finding] = ()
+
+    def show(self, findings: Sequence[Finding]) -> None:
+        self._findings, self.display = findings, bool(findings)
+        self.redraw()
+
+    def line(self, width: int) -> Line:
+        opens = (
+            TextRun("F ", "accent", self.OPENS),
+            TextRun("why ", "muted", self.OPENS),
+        )
+        titles = [
+            (TextRun(each.title, "muted", self.OPENS),) for each in self._findings
+        ]
+        head: Line = (TextRun(" trust  ", "muted", self.OPENS), *titles[0])
+        room = width - width_of(opens) - 1
+        told = join_whole((head, *titles[1:]), room, " · ") or fit(head, room)
+        return spread(told, opens, width)

@@ -5,6 +5,7 @@ from re import sub
 from textwrap import wrap
 
 from collectors.contract.clock import NS_PER_S
+from embedded_engine.engine.logs import PREFIX
 from inferwatch.formatting import (
     format_count,
     format_durations,
@@ -14,7 +15,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.metrics.steps.health import Health, Verdict
+from inferwatch.metrics.steps.health import TROUBLES, Health, Verdict
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -36,6 +37,7 @@ GLYPHS = {
     Health.STARTING: ("◌", "accent"),
     Health.IDLE: ("○", "muted"),
     Health.HEALTHY: ("●", "good"),
+    Health.DEGRADED: ("▲", "warn"),
     Health.QUEUEING: ("▲", "warn"),
     Health.STALLED: ("■", "bad"),
     Health.LOST: ("✖", "bad"),
@@ -76,23 +78,30 @@ class VerdictLine(LinePanel):
             return ()
         glyph, ink = GLYPHS[self._verdict.health]
         first_line = self._verdict.headline
-        in_short = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
+        in_short = sub(r", then [^;]*", "", first_line)
+        shortest = sub(r", [\d,]+ tok/s$|; (worst TTFT|the oldest) .*$", "", in_short)
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
         if self._missed:
             return self._after_missed(word, in_short, width)
-        for text in (first_line, in_short, sub(r", [\d,]+ tok/s$", "", in_short)):
+        texts = [first_line, in_short, shortest]
+        if self._verdict.health in TROUBLES:  # what the verdict says goes first
+            texts = [next((t for t in texts if self._fits(word, t, width)), shortest)]
+        for text in texts:
             parts = (word, TextRun(f" {text}"))
             room = width - width_of(parts) - GAP - 1
             slow = slow_words(self._slow, room, self._opener)
             if slow:
                 return spread(parts, (*slow, TextRun(" ")), width)
-        if width_of((word,)) + len(first_line) + 1 > width:
-            first_line = in_short
-        parts = (word, TextRun(f" {first_line}"))
+        told = next((t for t in texts if self._fits(word, t, width)), texts[-1])
+        parts = (word, TextRun(f" {told}"))
         aside = self._aside()
         if width_of(parts) + width_of(aside) >= width:
             aside = ()
         return spread(parts, aside, width)
+
+    @staticmethod
+    def _fits(word: TextRun, text: str, width: int) -> bool:
+        return width_of((word, TextRun(f" {text}"))) <= width
 
     def _after_missed(self, word: TextRun, text: str, width: int) -> Line:
         """Append the health to missed objectives, in one word if room is short."""
@@ -258,7 +267,14 @@ class LostBanner(Panel):
 
     @property
     def _log(self) -> list[str]:
-        return self._verdict.sentence.splitlines()[1:] if self._verdict else []
+        lines = self._verdict.sentence.splitlines()[1:] if self._verdict else []
+        return [line for line in lines if not _is_mark(line)]
+
+
+def _is_mark(line: str) -> bool:
+    """Return whether a line of a traceback says nothing by itself."""
+    said = PREFIX.sub("", line).strip()
+    return not said.strip("^~ ") or said == "Traceback (most recent call last):"
 
 
 def _keys_line(keys: Sequence[Key]) -> Line:

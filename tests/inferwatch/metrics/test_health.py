@@ -143,36 +143,39 @@ def test_a_short_queue_is_still_healthy(see: See, make_step: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound_by", "told", "why"),
+    ("bound_by", "why"),
     [
-        (BoundBy.KV, {}, ": bound by KV blocks (97% used, too few free)"),
-        (BoundBy.SEQS, {}, ": bound by max_num_seqs 16"),
-        (BoundBy.TOKENS, {}, ": bound by the token budget 512"),
-        (
-            BoundBy.DEFERRED,
-            {},
-            ": deferred, for a grammar, a KV transfer, a LoRA slot or such",
-        ),
-        (BoundBy.SEQS, {"max_num_seqs": None}, ": bound by max_num_seqs"),
-        (BoundBy.OTHER, {}, ": held back by the scheduler"),
-        (BoundBy.NOTHING, {}, ""),
+        (BoundBy.KV, ", mostly KV blocks"),
+        (BoundBy.SEQS, ", mostly max_num_seqs"),
+        (BoundBy.TOKENS, ", mostly max_num_batched_tokens"),
+        (BoundBy.DEFERRED, ", mostly deferred"),
+        (BoundBy.OTHER, ", mostly the scheduler's own rules"),
+        (BoundBy.NOTHING, ""),
     ],
 )
-def test_a_lasting_queue_tells_what_binds(
-    see: See, make_step: Make, bound_by: BoundBy, told: dict[str, Any], why: str
+def test_a_lasting_queue_tells_how_much_of_the_time_and_what_binds(
+    see: See, make_step: Make, bound_by: BoundBy, why: str
 ) -> None:
-    steps = waiting_steps(make_step, 11, bound_by=bound_by, kv_used_blocks=97)
+    steps = waiting_steps(make_step, 31, bound_by=bound_by, kv_used_blocks=97)
 
-    verdict = see([info(**told), *steps], now_ms=2_100).verdict
+    verdict = see([info(100), *steps], now_ms=4_100).verdict
 
     assert verdict.health is Health.QUEUEING
-    assert verdict.sentence == f"3 waiting{why}"
+    assert verdict.now is Health.HEALTHY
+    assert verdict.sentence == f"78% of the last 4 s{why}"
     assert verdict.since_ns == 1_000 * MS
 
 
-def test_what_binds_is_what_bound_the_most_time_lately(
-    see: See, make_step: Make
-) -> None:
+def test_many_that_wait_count_after_a_second(see: See, make_step: Make) -> None:
+    steps = waiting_steps(make_step, 11, waiting=5, bound_by=BoundBy.SEQS)
+
+    verdict = see([info(100), *steps], now_ms=2_100).verdict
+
+    assert verdict.health is Health.QUEUEING
+    assert verdict.sentence == "55% of the last 2 s, mostly max_num_seqs"
+
+
+def test_what_binds_is_named_by_the_time_it_took(see: See, make_step: Make) -> None:
     early = waiting_steps(make_step, 40, bound_by=BoundBy.TOKENS)
     late = [
         make_step(5_200 + 100 * n, {0: 1}, duration_ms=100, waiting=1, bound_by=by)
@@ -181,49 +184,54 @@ def test_what_binds_is_what_bound_the_most_time_lately(
 
     verdict = see([info(), *early, *late], now_ms=8_200).verdict
 
-    assert verdict.sentence == "1 waiting: bound by max_num_seqs 16"
+    told = "mostly max_num_batched_tokens, then max_num_seqs"
+    assert verdict.sentence.endswith(told)
 
 
-def test_fast_steps_of_before_do_not_outvote_a_slow_one(
-    see: See, make_step: Make
+def test_what_is_named_first_stays_so_until_another_took_clearly_more(
+    make_step: Make,
 ) -> None:
-    fast = waiting_steps(make_step, 11, bound_by=BoundBy.SEQS)
-    faster = [
-        make_step(2_110 + 10 * n, {0: 1}, waiting=39, bound_by=BoundBy.SEQS)
-        for n in range(30)
-    ]
-    slow = make_step(
-        4_600, {0: 1}, duration_ms=2_200, waiting=39, bound_by=BoundBy.TOKENS
-    )
+    model, told = Model(), []
+    model.fold(info())
+    for second in range(40):
+        by = BoundBy.KV if second % 2 else BoundBy.SEQS
+        for n in range(10):
+            end_ms = second * 1_000 + 100 * (n + 1)
+            step = make_step(end_ms, {0: 1}, duration_ms=100, waiting=9, bound_by=by)
+            model.fold(step)
+        model.fold(Tick(t_ns=(second + 1) * 1_000 * MS))
+        query = SnapshotQuery(Window.MINUTE)
+        told.append(model.snapshot((second + 1) * 1_000 * MS, query).verdict.sentence)
 
-    verdict = see([info(), *fast, *faster, slow], now_ms=4_700).verdict
+    assert {each.partition(", ")[2] for each in told[3:]} == {
+        "mostly max_num_seqs, then KV blocks"
+    }
 
-    assert verdict.sentence == "39 waiting: bound by the token budget 512"
 
-
-def test_a_step_longer_than_the_span_still_tells_what_binds(
-    see: See, make_step: Make
-) -> None:
-    steps = [
-        make_step(
-            1_000 + 4_000 * n,
+def test_a_queue_is_told_until_none_of_it_is_in_the_minute(make_step: Make) -> None:
+    model, told = Model(), []
+    model.fold(info())
+    for tenth in range(1_000):
+        queues = 100 <= tenth < 160
+        step = make_step(
+            100 * (tenth + 1),
             {0: 1},
-            duration_ms=4_000,
-            waiting=9,
-            bound_by=BoundBy.KV,
+            duration_ms=100,
+            waiting=9 if queues else 0,
+            bound_by=BoundBy.SEQS if queues else BoundBy.NOTHING,
         )
-        for n in range(2)
-    ]
+        model.fold(step)
+        if tenth % 10 == 9:
+            model.fold(Tick(t_ns=step.end_ns))
+            shown = model.snapshot(step.end_ns, SnapshotQuery(Window.TEN_SECONDS))
+            told.append(shown.verdict)
 
-    verdict = see([info(), *steps], now_ms=8_900).verdict
-
-    assert verdict.sentence == "9 waiting: bound by KV blocks"
-
-
-def test_kv_usage_is_left_out_while_unknown(see: See, make_step: Make) -> None:
-    steps = waiting_steps(make_step, 11, bound_by=BoundBy.KV)
-
-    assert see(steps, now_ms=2_100).verdict.sentence == "3 waiting: bound by KV blocks"
+    words = [each.health for each in told]
+    assert words[:10] == [Health.HEALTHY] * 10
+    assert words[10:75] == [Health.QUEUEING] * 65  # the last of it was at 16 s
+    assert words[75:] == [Health.HEALTHY] * 25
+    assert told[40].sentence == "15% of the last 41 s, mostly max_num_seqs"
+    assert told[40].now is Health.HEALTHY
 
 
 def test_the_oldest_waiting_request_is_told(
@@ -234,7 +242,7 @@ def test_the_oldest_waiting_request_is_told(
 
     snapshot = see([queued, *steps], now_ms=4_100)
 
-    assert snapshot.verdict.sentence == "1 waiting, oldest 3.1 s"
+    assert snapshot.verdict.sentence.endswith("; the oldest waits for 3.10 s")
     assert snapshot.flow.oldest_wait_s == pytest.approx(3.1)
 
 

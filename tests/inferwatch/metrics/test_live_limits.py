@@ -173,7 +173,7 @@ def test_the_verdict_says_what_it_was_at_start() -> None:
     verdict = shown(told, now_ns=7 * S).verdict
 
     assert verdict.health is Health.QUEUEING
-    assert "bound by max_num_seqs 8 (12 at start)" in verdict.sentence
+    assert "mostly max_num_seqs 8 (12 at start)" in verdict.sentence
 
 
 @pytest.mark.parametrize(

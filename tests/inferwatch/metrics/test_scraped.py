@@ -321,8 +321,23 @@ def test_a_queue_that_lasts_is_told_with_what_kv_holds() -> None:
     verdict = see(readings, 4).verdict
 
     assert verdict.health is Health.QUEUEING
-    assert verdict.sentence == "6 waiting, KV 97% used"
+    assert verdict.sentence == "3% of the last 60 s; now 6 waiting, KV 97% used"
     assert verdict.since_ns == 2 * S
+
+
+def test_a_queue_is_told_until_none_of_it_is_in_the_minute() -> None:
+    server = Served()
+    readings: list[AnyReading] = []
+    words = []
+    for second in range(90):
+        server.request()
+        waiting = 6 if second in range(10, 14) else 0
+        readings.append(server.at(second, running=4, waiting=waiting))
+        words.append(see(readings, second).verdict.health)
+
+    assert words[:11] == [Health.HEALTHY] * 11
+    assert words[11:73] == [Health.QUEUEING] * 62
+    assert words[73:] == [Health.HEALTHY] * 17
 
 
 def test_of_several_servers_the_one_in_trouble_is_named() -> None:
@@ -333,7 +348,7 @@ def test_of_several_servers_the_one_in_trouble_is_named() -> None:
             server.request()
             readings.append(server.at(second, running=2, waiting=waiting))
 
-    assert see(readings, 4).verdict.sentence.startswith("b:1: 7 waiting")
+    assert see(readings, 4).verdict.sentence.startswith("b:1: 5% of the last")
     assert see(readings, 4, source="a:1").verdict.health is Health.HEALTHY
 
 

@@ -376,7 +376,9 @@ def snapshot(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Snapshot:
         covered_ns=min(window.value or now_ns, now_ns),
         verdict=Verdict(
             health=Health.QUEUEING,
-            sentence="7 wait, the oldest for 0.41 s: bound by KV blocks (KV 96% used)",
+            sentence="35% of the last 60 s, mostly KV blocks, then max_num_seqs; "
+            "worst TTFT 3.31 s",
+            now=Health.HEALTHY,
             since_ns=now_ns - 4 * S,
         ),
         engines=(ENGINE,),

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
+from inferwatch.metrics.findings.finding import (
+    Effort,
+    Evidence,
+    Finding,
+    Knob,
+    Subject,
+)
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame.findings_drawer import FindingsDrawer
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.widgets.finding_strip import FindingStrip
+from inferwatch.ui.widgets.finding_strip import FindingStrip, TrustLine
 from tests.inferwatch.ui.conftest import NOW_NS
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 
@@ -151,6 +157,7 @@ async def test_the_strip_tells_all_and_f_opens_the_drawer_over_any_screen(
         assert "KV cache full" in strip[0]
         assert "+2" not in strip[0]
         assert strip[0].rstrip().endswith("f what to do")
+        assert strip[1].count("28%") == 1  # the sentence says it
 
         for page in pages:
             await pilot.press(page)
@@ -236,3 +243,60 @@ def _footer_tells(app: InferwatchApp) -> bool:
         for _, binding, enabled, _ in app.screen.active_bindings.values()
         if binding.key == "f"
     )
+
+
+CLIENT = Finding(
+    name="client_bound",
+    title="load generator too slow",
+    sentence="The load generator is too slow: it used all of one core",
+    since_ns=NOW_NS - 40 * S,
+    cost=0.5,
+    cost_text="what the clients measure: it is not the server's",
+    evidence=(Evidence(text="what it measured of itself", page="load"),),
+    subject=Subject.MEASURING,
+)
+
+
+async def test_what_is_about_measuring_is_one_line_with_a_drawer_of_its_own(
+    ailing: InferwatchApp, feed: Any, settle: Settle, text_of: Text
+) -> None:
+    feed.change = lambda made: replace(made, findings=(KV,), trust=(CLIENT,))
+    async with ailing.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        assert "load generator" not in "\n".join(text_of(ailing, "FindingStrip"))
+        (line,) = text_of(ailing, "TrustLine")
+        assert line.split() == ["trust", "load", "generator", "too", "slow", "F", "why"]
+
+        await pilot.press("F")
+        await settle(pilot)
+        told = "\n".join(text_of(ailing, "FindingsDrawer"))
+        assert told.startswith("─ trust ")
+        assert "it used all of one core" in told
+        assert "KV cache full" not in told
+
+        await pilot.press("f")  # the other one takes its place
+        await settle(pilot)
+        told = "\n".join(text_of(ailing, "FindingsDrawer"))
+        assert "KV cache full" in told
+        assert "it used all of one core" not in told
+
+        await pilot.press("f", "3", "F")
+        await settle(pilot)
+        assert "it used all of one core" in "\n".join(text_of(ailing, "FindingsDrawer"))
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not ailing.screen.query(FindingsDrawer)
+
+
+async def test_without_doubts_the_line_of_trust_takes_no_row(
+    app: InferwatchApp, settle: Settle, text_of: Text
+) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert not app.screen.query_one(TrustLine).display
+
+        await pilot.press("F")
+        await settle(pilot)
+        told = text_of(app, "FindingsDrawer")
+        assert "nothing is known that would make the numbers doubtful" in told[1]

@@ -472,7 +472,7 @@ async def test_what_is_proposed_is_predicted_with_its_error(
         assert text.splitlines()[1].startswith(
             "With max_num_seqs 8 instead of 32, TTFT"
         )
-        assert "measured  predicted" in " ".join(text.split(" "))
+        assert "measured predicted" in " ".join(text.split())
         (ttft,) = [line for line in text.splitlines() if line.startswith("TTFT p50")]
         assert len(ttft.split()) >= 5
         assert "%" in ttft

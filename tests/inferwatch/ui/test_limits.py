@@ -218,7 +218,7 @@ async def test_the_parts_of_time_add_up_and_what_is_unknown_of_it_stays_empty(
         for told in (
             "memory  34%",
             "compute 8.0%",
-            "beyond floor  41%",
+            "overhead  41%",
             "host gap  17%",
         ):
             assert told in legend

@@ -48,10 +48,10 @@ def drawn(name: str, size: tuple[int, int] = (120, 36), **how: object) -> list[s
     ("name", "said"),
     [
         ("quick", "nothing stands out: TTFT 27.0 ms, ~52% prefill of its own prompt"),
-        ("queued", "TTFT 1.85 s: 64% queueing for KV blocks, 11% queueing for a seq"),
+        ("queued", "TTFT 1.85 s: 64% queueing for KV blocks, 11% queueing for max"),
         ("preempted", "1 late token, after 681 ms: preemption and recompute"),
         ("spiky", "7 late tokens, the worst after 212 ms: 2× long prefill, 1× host"),
-        ("live", "no token yet after 3.16 s, most of it queueing for a sequence slot"),
+        ("live", "no token yet after 3.16 s, most of it queueing for max_num_seqs"),
         ("unknown", "TTFT 800 ms: 90% not explained; none of 11 gaps is late"),
         ("long", "1 late token, after 908 ms: a stall of the engine's host"),
     ],
@@ -90,17 +90,18 @@ def test_the_legend_says_seconds_and_shares_and_marks_estimates() -> None:
     rows = list(map(text, ttft_legend(stories.queued().ttft_parts, 118)))
 
     assert rows[0].split("   ")[0].strip() == "· API"
-    assert "▒ queue: KV blocks     1,190 ms   64%" in rows[0]
-    assert "█ prefill               ~160 ms ~8.7%" in rows[2]
+    assert "▒ queue: KV blocks               1,190 ms   64%" in rows[3]
+    assert "▓ queue: max_num_batched_tokens" in rows[4]  # never cut
+    assert "█ prefill                         ~160 ms ~8.7%" in rows[0]
 
 
 def test_a_legend_without_room_puts_the_smallest_together() -> None:
     parts = stories.queued().ttft_parts
     rows = " ".join(map(text, ttft_legend(parts, 78, most_rows=2)))
 
-    assert "queue: KV blocks     1,190 ms   64%" in rows
-    assert "6 smaller ones" in rows
-    shown = sum(seconds for _, seconds in parts) - 1.190 - 0.210 - 0.160
+    assert "queue: KV blocks               1,190 ms   64%" in rows
+    assert "8 smaller ones" in rows
+    shown = sum(seconds for _, seconds in parts) - 1.190
     assert f"{shown * 1e3:.0f} ms" in rows
 
 

@@ -145,6 +145,20 @@ def ruled(title: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Lin
     return fit((*start, TextRun(dashes, "rule"), *end), width)
 
 
+def cut_within(text: str, width: int) -> str:
+    """Return a text of at most this width, cut in its middle: its end may matter.
+
+    >>> cut_within("41 wait for KV blocks: 97% used", 18)
+    '41 wait for…% used'
+    """
+    text = visible(text)
+    if cells_of(text) <= width:
+        return text
+    before = (width - 1) * 2 // 3
+    head = set_cell_size(text, max(before, 0)).rstrip()
+    return f"{head}…{last_letters(text, width - 1 - before)}"
+
+
 def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> TextRun:
     """Return a text as a table cell of exactly this width."""
     text = visible(text)

@@ -84,7 +84,7 @@ def test_what_holds_for_most_of_the_time_begins_and_is_dated_back() -> None:
 
 def test_it_does_not_flicker_and_its_span_is_told_when_it_is_over() -> None:
     seen, model = [], Model()
-    for reading in replace(BUSY).run(80):
+    for reading in replace(BUSY).run(200):
         model.fold(reading)
         if isinstance(reading, Tick):
             seen.append(bool(model.findings))
@@ -200,6 +200,24 @@ def test_a_live_session_notes_what_begins_and_ends_once() -> None:
     told = [each.text for each in model.notes if each.kind is NoteKind.FINDING]
     assert [text.split(":")[0] for text in told] == ["batch too small"] * 2
     assert told[1] == "batch too small: no longer"
+
+
+def test_what_comes_and_goes_is_one_finding_and_is_noted_once() -> None:
+    flapping = replace(BUSY, rate_per_s=lambda t_s: 8 if t_s % 55 < 16 else 0.1)
+    pipeline, seen = Pipeline(model := Model()), []
+    for reading in flapping.run(290):
+        if isinstance(reading, Tick):
+            pipeline.tick(reading.t_ns)
+            seen.append("batch_too_small" in {each.name for each in model.findings})
+        else:
+            pipeline.take([reading])
+
+    assert sum(one < other for one, other in pairwise(seen)) >= 3  # it began so often
+    told = [each.text for each in model.notes if each.kind is NoteKind.FINDING]
+    assert [text.split(":")[0] for text in told] == ["batch too small"] * 2
+    (past,) = [e for e in model.past_findings if e.name == "batch_too_small"]
+    assert past.since_ns < 20 * S
+    assert past.until_ns > 200 * S
 
 
 def test_a_replay_folds_the_notes_and_makes_none() -> None:

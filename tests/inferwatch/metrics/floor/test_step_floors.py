@@ -71,7 +71,19 @@ def test_a_decode_step_reads_weights_and_the_context_of_each_request(
     computed = flops_of(2, 2, 101 + 51)
     assert point.flops == pytest.approx(computed / 0.001, rel=1e-3)
     assert point.intensity == pytest.approx(computed / moved, rel=1e-3)
-    assert point.bound is Bound.MEMORY
+    assert point.bound is Bound.OVERHEAD  # 56 µs of 1 ms
+
+
+def test_a_step_near_its_floor_is_bound_by_what_sets_that(see: See) -> None:
+    script = Script()
+    took_ms = bytes_read(1, 400) / BANDWIDTH * 1e3 / 0.6
+    readings = [
+        *started(),
+        *script.prompt(0, 400),
+        script.step({0: 1}, took_ms=took_ms),
+    ]
+
+    assert decode_of(limits_of(see, readings)).bound is Bound.MEMORY
 
 
 def test_a_long_prompt_is_bound_by_what_it_computes(see: See) -> None:

@@ -32,8 +32,12 @@ def test_what_holds_is_told_with_evidence_and_knobs() -> None:
         "expected": "TTFT falls, tokens/s rise, ITL rises a little",
         "effort": ["needs a restart"],
     }
-    assert finding_lines(rows)[0].startswith("▲ batch too small: ")
-    assert "(works now)" in finding_lines(rows)[1]
+    assert found["subject"] == "engine"
+    verdict, first, knob, *_ = finding_lines(rows)
+    assert rows["verdict"]["health"] == "queueing"
+    assert verdict == f"QUEUEING {rows['verdict']['sentence']}"
+    assert first.startswith("▲ batch too small: ")
+    assert "(works now)" in knob
 
 
 def test_what_is_over_is_told_with_its_span() -> None:
@@ -51,5 +55,6 @@ def test_what_is_over_is_told_with_its_span() -> None:
 def test_a_healthy_session_tells_nothing() -> None:
     rows = told(Engine(), 60)
 
-    assert rows == {"findings": []}
+    assert rows["findings"] == []
+    assert rows["verdict"]["health"] == "healthy"
     assert finding_lines(rows) == []

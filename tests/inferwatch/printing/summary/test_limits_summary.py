@@ -31,7 +31,7 @@ def test_limits_are_a_section_of_json(see: See) -> None:
     limits = summary["limits"]
     floor_s = bytes_read(1, 100) / BANDWIDTH
     assert limits["decode"]["floor_s"] == pytest.approx(floor_s, rel=1e-3)
-    assert limits["decode"]["bound"] == "memory"
+    assert limits["decode"]["bound"] == "overhead"
     assert limits["peak"]["ridge"] == pytest.approx(295, rel=0.01)
     assert limits["shape"]["layers"] == 4
     assert limits["savings"][0]["name"] == "FP8 weights"
@@ -41,7 +41,9 @@ def test_limits_are_a_section_of_json(see: See) -> None:
 def test_people_read_a_line_for_each_kind_of_step(see: See) -> None:
     text = summary_text(told(see, 1.0))
 
-    assert "decode       1.00 ms a step, floor 0.056 ms by memory, MBU 5.6%" in text
+    assert (
+        "decode       1.00 ms a step, floor 0.056 ms, overhead-bound, MBU 5.6%" in text
+    )
     assert "prefill" in text
     assert "impossible" not in text
 

@@ -77,6 +77,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "live_limits",
         "requests",
         "findings",
+        "verdict",
         "ttft_s",
         "tpot_s",
         "itl_s",
