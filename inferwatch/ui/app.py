@@ -36,6 +36,7 @@ from inferwatch.ui.messages import (
     LookAt,
     OpenKnobs,
     OpenRequest,
+    OpenStep,
     OpenWhatIf,
 )
 from inferwatch.ui.overview.screen import OverviewScreen
@@ -56,6 +57,7 @@ from inferwatch.ui.sessions.browser import SessionsScreen
 from inferwatch.ui.start.progress import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.terminal.terminal import TerminalApp
+from inferwatch.ui.view import StepPlace
 
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03
@@ -456,6 +458,20 @@ class InferwatchApp(TerminalApp[None]):
             self.session.view.open_request(wish.key)
             self._look_at_mode(RequestScreen.NAME)
             self.look()
+
+    @on(OpenStep)
+    def _open_step(self, wish: OpenStep) -> None:
+        """Hold the view, with a step in its window, and show that step."""
+        if self._current is None or not isinstance(self.page, SessionPage):
+            return
+        feed, view = self.session.feed, self.session.view
+        if feed.playback is not None and feed.playback.playing:
+            feed.playback.pause()
+        view.widen_to(wish.t_ns, feed.now_ns())
+        view.cursor_ns = max(wish.t_ns, 0)
+        view.sought_step = StepPlace(wish.t_ns, wish.key)
+        self._look_at_mode(StepsScreen.NAME)
+        self.look()
 
     @on(OpenWhatIf)
     def _open_what_if(self, wish: OpenWhatIf) -> None:
