@@ -535,6 +535,13 @@ class WatchScreen(SessionScreen):
     def action_mark(self, by: int) -> None:
         self.playback.mark(by)
 
+    def action_bookmarked(self, by: int) -> None:
+        self.playback.mark(by, bookmarks=True)
+
+    @work
+    async def action_marks(self) -> None:
+        await self.playback.marks()
+
     def action_go_to_start(self) -> None:
         self.playback.go_to_start()
 
