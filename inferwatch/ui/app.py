@@ -13,6 +13,7 @@ from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.screen import Screen
+from textual.widget import Widget
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed, FeedState
@@ -116,6 +117,7 @@ APP_BINDINGS: list[BindingType] = [
         priority=True,
         tooltip="Save the screen as a picture (SVG)",
     ),
+    Binding("escape", "close_drawer", "close", show=False, priority=True),
     Binding("t", "theme", "dark/light", show=False, tooltip="Dark or light colours"),
 ]
 
@@ -433,6 +435,7 @@ class InferwatchApp(TerminalApp[None]):
             "quit": not served and not back,
             "detach": served and not back,
             "go_back": back,
+            "close_drawer": self._drawer_beside is not None,
         }.get(action, True)
 
     @property
@@ -522,6 +525,17 @@ class InferwatchApp(TerminalApp[None]):
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, KeyPalette):
             self.push_screen(KeyPalette())
+
+    @property
+    def _drawer_beside(self) -> Widget | None:
+        """An open drawer that has lost the focus, so that it gets no keys."""
+        screen = self.screen
+        drawer = screen.drawer if isinstance(screen, SessionScreen) else None
+        return None if drawer is None or drawer.has_focus_within else drawer
+
+    async def action_close_drawer(self) -> None:
+        if self._drawer_beside is not None:
+            await self._drawer_beside.remove()
 
     def action_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name

@@ -57,7 +57,7 @@ class FindingsDrawer(Panel, can_focus=True):
         Binding("down", "choose(1)", "next evidence", show=False),
         Binding("pageup", "scroll_page(-1)", "page up", show=False),
         Binding("pagedown", "scroll_page(1)", "page down", show=False),
-        Binding("escape", "screen.findings", "close", tooltip="Close this drawer"),
+        Binding("escape", "screen.no_findings", "close", tooltip="Close this drawer"),
     ]
 
     @dataclass

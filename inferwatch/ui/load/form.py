@@ -323,6 +323,21 @@ class WordChoice(LinePanel, can_focus=True):
         return fit((TextRun("‹", edge), *words, TextRun("›", edge)), width)
 
 
+class StartButton(Button):
+    """Starts or stops the load; takes letters while focused, like a field."""
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        del key
+        return character is not None and character.isprintable()
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Press at the letter on the button; other letters are no keys here."""
+        if event.is_printable and event.character != " ":
+            event.stop()
+            if event.character == "s":
+                self.press()
+
+
 class LoadFormHead(LinePanel):
     """The form's heading, with the keys that enter and leave it."""
 
@@ -414,7 +429,7 @@ class LoadForm(Vertical):
         for each in FORM:
             yield LoadField(each, each.text(self._base))
         with Horizontal(classes="go"):
-            yield Button("Start", id="start", compact=True, variant="primary")
+            yield StartButton("Start", id="start", compact=True, variant="primary")
             yield LoadFormFoot()
         yield LoadSketch(self._sketch)
         yield LoadSketchAxis()
@@ -514,7 +529,7 @@ class LoadForm(Vertical):
         """The visible fields that can have the focus, in the order of the form."""
         return [
             each
-            for each in (self.query("WordChoice, Input, Button"))
+            for each in (self.query("WordChoice, Input, StartButton"))
             if each.focusable and each.display and self._is_visible(each)
         ]
 

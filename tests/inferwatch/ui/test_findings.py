@@ -169,6 +169,31 @@ async def test_the_strip_tells_all_and_f_opens_the_drawer_over_any_screen(
             assert not ailing.screen.query(FindingsDrawer), page
 
 
+@pytest.mark.parametrize("page", "1237")
+async def test_esc_closes_findings_that_are_gone_or_have_lost_the_focus(
+    feed: Any, settle: Settle, page: str
+) -> None:
+    feed.change = lambda made: replace(made, findings=(KV,))
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press(page, "f")
+        await settle(pilot)
+        feed.change = lambda made: made
+        await settle(pilot)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not app.screen.query(FindingsDrawer)
+
+        await pilot.press("f")
+        await settle(pilot)
+        app.screen.set_focus(None)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not app.screen.query(FindingsDrawer)
+        assert app.current_mode == app.screen.NAME  # type: ignore[attr-defined]
+
+
 async def test_enter_leads_to_the_screen_and_the_moment_or_to_the_request(
     ailing: InferwatchApp, settle: Settle
 ) -> None:

@@ -487,6 +487,20 @@ async def test_letters_belong_to_a_field_and_esc_leaves_it(bench: Bench) -> None
         assert bench.app.current_mode == "overview"
 
 
+async def test_letters_typed_past_the_last_field_are_no_commands(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e", "up")
+        assert screen.focused is screen.query_one("#start")
+
+        await bench.go(pilot, *"1q>?n")
+        assert bench.app.current_mode == "load"
+        assert bench.app.screen is screen
+        assert screen.focused is screen.query_one("#start")
+
+        await bench.go(pilot, "s")
+        assert bench.desk.asked == [PLAN]
+
+
 async def test_tab_enter_and_arrows_go_round_the_form_however_fast_one_types(
     bench: Bench,
 ) -> None:
