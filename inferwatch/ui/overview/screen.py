@@ -48,8 +48,8 @@ from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import MEAN, ROUGHLY, at_last_reading, step_s
 from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.hardware_charts import (
+    GPU_MEMORY,
     HARDWARE_NUMBERS,
-    MEMORY,
 )
 from inferwatch.ui.widgets.help_drawer import (
     COST_NUMBERS,
@@ -213,10 +213,7 @@ class FlowPanel(Panel):
         visible = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
         sizes = _shares(width - 1, len(visible))
         columns = list(zip(visible, sizes, strict=True))
-        lost = (
-            self._snapshot.without_steps and self._snapshot.timeline.lost_ns is not None
-        )
-        now = "last read" if lost else "now"
+        now = _now_text(self._snapshot)
         last = _end(*columns[-1], now, self._snapshot.window)
         heads = [*(_arrow(*each) for each in columns[:-1]), last]
         rows = zip(
@@ -227,6 +224,14 @@ class FlowPanel(Panel):
             (TextRun(" "), *(run for cell in cells for run in cell))
             for cells in (heads, *rows)
         ]
+
+
+def _now_text(snapshot: Snapshot) -> str:
+    """Return the legend of present values: how old they are once the engine is lost."""
+    lost_ns = snapshot.timeline.lost_ns
+    if lost_ns is None:
+        return "now"
+    return f"{age_text(max(snapshot.now_ns - lost_ns, 0) / NS_PER_S)} old"
 
 
 def _end(column: _Column, size: int, now: str, window: Window) -> Line:
@@ -403,7 +408,7 @@ class OverviewScreen(WatchScreen):
         yield LatencyTable()
         yield CanaryLine()
         yield ChartStack(
-            (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT, MEMORY),
+            (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT, GPU_MEMORY),
             most_telling=1,
         )
 
