@@ -46,6 +46,7 @@ from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.status_lines import LostBanner, ReadoutLine, VerdictLine
 from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 
+LOADING = "loading this moment of the recording …"
 MOMENT_NS = NS_PER_S
 """Longest bin whose values count as now."""
 AROUND_BODY = 6
@@ -270,6 +271,7 @@ class WatchScreen(SessionScreen):
         if charts:
             for stack in widgets_of(self, ChartStack):
                 stack.show(self.charted(now))
+                stack.remark(LOADING if self._is_loading(now) else "")
         self._show_moment(now)
         self.reference.show(now)
         self._show_findings(now)
@@ -392,6 +394,15 @@ class WatchScreen(SessionScreen):
         """Whether the view is paused at a moment, so that single steps can be shown."""
         playback = self.feed.playback
         return playback is not None and not (playback.at_live or playback.playing)
+
+    def _is_loading(self, snapshot: Snapshot) -> bool:
+        """Whether charts are empty as a recording is still being read."""
+        playback, line = self.feed.playback, snapshot.timeline
+        if playback is None or not playback.seeking:
+            return False
+        columns = (line.output_tokens, line.running_max, line.ttft_mean_s)
+        held = any(each is not None for column in columns for each in column)
+        return not (held or any(line.steps))
 
     def _here(self, snapshot: Snapshot) -> str:
         """Return a word for the moment shown: now, here, or lost."""

@@ -33,7 +33,7 @@ from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
-from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.frame.watch_screen import TALL, WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -343,6 +343,8 @@ def _latency(number: Number, quantiles: Quantiles) -> Line:
     )
 
 
+STRIP = 2
+"""Rows of findings on a screen that is neither short nor tall."""
 TINY = 22
 """Height below which table and charts alternate."""
 
@@ -430,7 +432,8 @@ class OverviewScreen(WatchScreen):
     def show_panels(self, snapshot: Snapshot) -> None:
         self.set_class(snapshot.verdict.health is Health.LOST, "-lost")
         strip = self.query_one(FindingStrip)
-        strip.show(snapshot.findings, 1 if self.is_short else MOST_SHOWN)
+        rows = MOST_SHOWN if self.size.height >= TALL else STRIP
+        strip.show(snapshot.findings, 1 if self.is_short else rows)
         self.query_one(FlowPanel).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)
         table = self.query_one(LatencyTable)

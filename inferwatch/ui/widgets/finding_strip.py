@@ -20,19 +20,20 @@ def mark_of(finding: Finding) -> TextRun:
 
 
 class FindingStrip(Panel):
-    """Up to three findings, the costliest first, and the key that opens them all."""
+    """Up to three findings, the costliest first, and the key that opens them all.
+
+    Its rows are always there, so nothing moves when findings come or go.
+    """
 
     DEFAULT_CSS = """
-    FindingStrip { height: auto; max-height: 3; display: none; }
+    FindingStrip { height: 1; max-height: 3; }
     """
 
     _findings: Sequence[Finding] = ()
 
     def show(self, findings: Sequence[Finding], most: int) -> None:
-        visible = findings[:most]
-        if len(visible) != len(self._findings[:most]) or self.display != bool(visible):
-            self.styles.height = max(len(visible), 1)
-            self.display = bool(visible)
+        if self.styles.height is None or self.styles.height.value != most:
+            self.styles.height = most
         self._findings = findings
         self.redraw()
 

@@ -76,6 +76,7 @@ class TimeChart(Inked):
     _rows: list[list[Run]] | None = None
     _built = Size()
     _heading: Line = ()
+    _remark = ""
     _marked: int | None = None
     _restarts: tuple[int, ...] = ()
 
@@ -133,6 +134,12 @@ class TimeChart(Inked):
     def title(self) -> str:
         return self._plan.title
 
+    def remark(self, text: str) -> None:
+        """Write a text in the middle of the chart, which has no values to draw."""
+        if text != self._remark:
+            self._remark = text
+            self.refresh()
+
     def mark(self, t_ns: int | None) -> None:
         """Draw the cursor at a moment, None for none."""
         column = self._axis.column_at(t_ns) if self._axis and t_ns is not None else None
@@ -151,6 +158,9 @@ class TimeChart(Inked):
         width = self.size.width
         if y == 0:
             return self.strip_of(self._heading, width)
+        if self._remark and y == self.size.height // 2:
+            text = self._remark.center(max(width - MARGIN, 0))
+            return self.strip_of((TextRun(" " * MARGIN + text, "muted"),), width)
         if self._rows is None or self._built != self.size:
             self._built = self.size
             self._rows = self._build(width, self.size.height - 1)
@@ -490,6 +500,10 @@ class ChartStack(Vertical):
         for chart in widgets_of(self, TimeChart):
             if chart.display:
                 chart.show(snapshot, axis)
+
+    def remark(self, text: str) -> None:
+        for chart in widgets_of(self, TimeChart):
+            chart.remark(text)
 
     def point(
         self,

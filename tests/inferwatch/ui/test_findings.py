@@ -11,7 +11,6 @@ from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame.findings_drawer import FindingsDrawer
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.widgets.finding_strip import FindingStrip
 from tests.inferwatch.ui.conftest import NOW_NS
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 
@@ -124,12 +123,29 @@ async def test_where_there_is_little_room_the_strip_tells_one_and_the_drawer_all
         assert "KV cache full" in text_of(ailing, "FindingsDrawer")[1]
 
 
-async def test_without_findings_no_row_is_taken_and_the_footer_is_silent(
+async def test_nothing_moves_when_findings_come_or_go(
+    feed: Any, settle: Settle
+) -> None:
+    app = InferwatchApp(SessionPage(feed))
+    for size in SIZES:
+        async with app.run_test(size=size) as pilot:
+            places = []
+            for findings in ((), (KV,), (KV, HOST, ABORTS), ()):
+                feed.change = lambda made, told=findings: replace(made, findings=told)
+                await settle(pilot)
+                await settle(pilot)
+                body = app.screen.query("#body > *")
+                places.append([(each.region, each.display) for each in body])
+            assert all(each == places[0] for each in places), size
+        app = InferwatchApp(SessionPage(feed))
+
+
+async def test_without_findings_the_strip_is_blank_and_the_footer_is_silent(
     app: InferwatchApp, settle: Settle, text_of: Text
 ) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        assert not app.screen.query_one(FindingStrip).display
+        assert not "".join(text_of(app, "FindingStrip")).strip()
         assert not _footer_tells(app)
 
         await pilot.press("f")
@@ -147,10 +163,10 @@ async def test_the_strip_tells_all_and_f_opens_the_drawer_over_any_screen(
         await settle(pilot)
         await settle(pilot)
         strip = text_of(ailing, "FindingStrip")
-        assert len(strip) == 3  # here each has a row
+        assert len(strip) == 2
         assert "KV cache full" in strip[0]
-        assert "+2" not in strip[0]
         assert strip[0].rstrip().endswith("f what to do")
+        assert strip[1].rstrip().endswith("+1 f what to do")
 
         for page in pages:
             await pilot.press(page)

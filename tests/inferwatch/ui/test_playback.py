@@ -12,7 +12,9 @@ from textual.widgets._footer import FooterKey
 from collectors.contract.readings import Note, NoteKind
 from inferwatch.errors import StorageError
 from inferwatch.feed import FeedState, Mark, MarkKind
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame.mark_list import MarkScreen
@@ -250,6 +252,24 @@ async def test_while_it_seeks_it_says_so_and_only_the_newest_wish_waits(
         await settle(pilot)
         assert playback.told == ["seek 0", "seek 2"]
         assert "seeking" not in text_of(app, "TimeLine")[0]
+
+
+async def test_empty_charts_of_a_recording_say_that_it_is_loading(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    full = replayed_feed.change
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        for seeking, change in ((True, _empty), (False, _empty), (True, full)):
+            replayed_feed.playback.seeking = seeking
+            replayed_feed.change = change
+            await settle(pilot)
+            said = "loading" in "\n".join(text_of(app, "#chart-1"))
+            assert said is (seeking and change is _empty)
+
+
+def _empty(made: Snapshot) -> Snapshot:
+    return replace(made, timeline=Timeline(bin_ns=S // 2, steps=(0,) * 120))
 
 
 # Going to a time.
