@@ -11,6 +11,7 @@ from textual.widget import Widget
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import LoadDesk
+from inferwatch.formatting import counted
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
@@ -44,6 +45,8 @@ STALE_NS = 5_000_000_000
 BOTH_FROM = 116
 """Least width for form and run next to each other."""
 STEP = 1.1
+BURST_S, LEAST_BURST, MOST_BURST = 5.0, 8, 500
+"""A burst is what would come in so many seconds, within bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +160,12 @@ class LoadScreen(WatchScreen):
             key_display="< >",
             show=False,
             tooltip="Ask for 10% more",
+        ),
+        Binding(
+            "B",
+            "burst",
+            "burst",
+            tooltip="Send at once what would come in five seconds, beside the rate",
         ),
         Binding(
             "e,enter",
@@ -358,8 +367,11 @@ class LoadScreen(WatchScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide actions if load is impossible here, disable them while it is refused."""
         desk = self.desk
-        if action in {"start_stop", "edit", "ask"} and desk is None:
+        if action in {"start_stop", "edit", "ask", "burst"} and desk is None:
             return False
+        if desk is not None and action == "burst":
+            adjustment = self._current_adjustment if desk.running else None
+            return adjustment is not None and not adjustment.users
         if desk is not None and action == "start_stop":
             possible = desk.running or desk.unavailable is None
             return possible or None
@@ -482,6 +494,20 @@ class LoadScreen(WatchScreen):
             return
         self._adjustment = target
         self.post_message(LookAgain())
+
+    async def action_burst(self) -> None:
+        """Send a burst beside the rate: the plan's own, else some seconds' worth."""
+        desk, adjustment = self.desk, self._current_adjustment
+        if desk is None or adjustment is None or not desk.running:
+            return
+        worth = min(max(round(adjustment.value * BURST_S), LEAST_BURST), MOST_BURST)
+        requests = desk.plan.burst_requests or worth
+        try:
+            await desk.change(burst=requests)
+        except InferwatchError as error:
+            self.notify(str(error), severity="warning", markup=False)
+            return
+        self.notify(f"a burst of {counted(requests, 'request').strip()}", timeout=3)
 
     @property
     def _current_adjustment(self) -> LoadAdjustment | None:

@@ -72,8 +72,15 @@ class ScriptedDesk:
         self.plan, self.running = plan, True
 
     async def change(
-        self, *, rate_per_s: float | None = None, concurrency: int | None = None
+        self,
+        *,
+        rate_per_s: float | None = None,
+        concurrency: int | None = None,
+        burst: int | None = None,
     ) -> None:
+        if burst is not None:
+            self.asked.append(f"burst {burst}")
+            return
         self.asked.append((rate_per_s, concurrency))
         if rate_per_s is not None:
             self.plan = msgspec.structs.replace(self.plan, rate_per_s=rate_per_s)
