@@ -173,7 +173,7 @@ def _text(name: str, plan: LoadPlan) -> str:
 FORM = tuple(_form_fields())
 
 
-INSIDE = [("esc", " leaves, "), ("tab", " goes on")]
+INSIDE = [("esc", " leaves, "), ("↑ ↓", " other fields")]
 OUTSIDE = [("e", " or a click edits")]
 
 
@@ -200,11 +200,22 @@ class LoadLabel(LinePanel):
     LoadLabel { width: 15; }
     """
 
+    _pointed = False
+
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
 
+    def point(self, *, pointed: bool) -> None:
+        """Mark the label of the field that has the focus."""
+        if pointed != self._pointed:
+            self._pointed = pointed
+            self.redraw()
+
     def line(self, width: int) -> Line:
+        if self._pointed:
+            mark = TextRun("▸", "accent")
+            return fit((mark, TextRun(self._text, "strong")), width)
         return fit((TextRun(f" {self._text}", "muted"),), width)
 
 
@@ -215,7 +226,7 @@ class LoadField(Horizontal):
     LoadField {
         height: 1;
         Input { width: 21; height: 1; background: $surface; }
-        Input:focus { background: $panel; }
+        Input:focus { background: $primary 35%; }
         Input.-textual-compact { padding: 0 1 !important; }
         LoadRemark { width: 1fr; }
         &#row-slo Input { width: 26; }
@@ -253,7 +264,7 @@ class WordChoice(LinePanel, can_focus=True):
 
     DEFAULT_CSS = """
     WordChoice { background: $surface; }
-    WordChoice:focus { background: $panel; }
+    WordChoice:focus { background: $primary 35%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right", "move(1)", "next", show=False),
@@ -387,7 +398,9 @@ class LoadForm(Vertical):
         Horizontal { height: 1; }
         .go { height: 2; }
         #start { width: 15; margin: 0 1 0 0; }
+        #start:focus { text-style: bold reverse; }
         LoadSketch { height: 1fr; max-height: 24; }
+        LoadSketch.-blank { height: 1; min-height: 1; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -408,6 +421,9 @@ class LoadForm(Vertical):
     @dataclass
     class FormLeft(Message):
         """The focus has left the form."""
+
+    class SketchChanged(Message):
+        """The sketch now needs rows for a curve, or no longer does."""
 
     @dataclass
     class StartPressed(Message):
@@ -498,14 +514,35 @@ class LoadForm(Vertical):
             self._measured = rate_per_s
             self._sketch_it()
 
+    def runs_at(self, rate_per_s: float | None) -> None:
+        """Fill in the rate of the running load where the plan leaves it to be measured.
+
+        It stands there for reading: what is typed takes its place.
+        """
+        text = "" if rate_per_s is None else f"{rate_per_s:.4g} now"
+        field = self.query_one("#field-rate", Input)
+        if field.placeholder != text:
+            field.placeholder = text
+
+    @property
+    def sketched(self) -> bool:
+        """Whether the sketch draws a curve, and not only a sentence."""
+        plan = self.reading.plan
+        return plan is not None and self.query_one(LoadSketch).drawn
+
     def _sketch_it(self) -> None:
         """Sketch the plan; if the warm-up measures its rate, once that is known."""
         plan, also = self.reading.plan, ""
         if plan is not None and plan.measures_rate and self._measured is not None:
             also = f"{self._measured:.3g}/s: {plan.rate_fraction:.0%} of the measured"
             plan = msgspec.structs.replace(plan, rate_per_s=self._measured)
-        self.query_one(LoadSketch).sketch(plan, also)
+        sketch = self.query_one(LoadSketch)
+        before = sketch.drawn
+        sketch.sketch(plan, also)
         self.query_one(LoadSketchAxis).show(plan)
+        sketch.set_class(not sketch.drawn, "-blank")
+        if sketch.drawn != before:
+            self.post_message(self.SketchChanged())
 
     def _offer(self) -> None:
         own = self._base.arrivals.value
@@ -520,7 +557,8 @@ class LoadForm(Vertical):
         label = next((f"{each.label}: " for each in FORM if each.key == at), "")
         fault = f"{label}{faults[at]}" if faults else ""
         also = beside(self._base)
-        text = self._blocked or fault or (f"also: {also}" if also else "")
+        hint = next((each.hint for each in FORM if each.key == here), "")
+        text = self._blocked or fault or hint or (f"also: {also}" if also else "")
         foot = self.query_one(LoadFormFoot)
         foot.say(text, bad=bool(self._blocked or fault))
 
@@ -555,13 +593,22 @@ class LoadForm(Vertical):
         self.post_message(self.FormLeft())
 
     def on_descendant_focus(self) -> None:
-        """Show the key that leaves the form, and the mistake of the focused field."""
+        """Show the key that leaves the form, and what is to be known of the field."""
         self._head()
+        self._point()
         self._tell()
 
     def on_descendant_blur(self) -> None:
         """Show the key that enters the form, unless another field has the focus."""
         self._head()
+        self._point()
+
+    def _point(self) -> None:
+        focused = self.screen.focused
+        for label in self.query(LoadLabel):
+            row = label.parent
+            pointed = focused is not None and row is focused.parent
+            label.point(pointed=pointed and focused.id != "start")
 
     def _head(self) -> None:
         head = self.query_one(LoadFormHead)

@@ -116,6 +116,11 @@ class LoadSketch(TimeChart):
         self._why = ""
         self._also = ""
 
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a curve to draw, and not only a sentence."""
+        return self._load is not None and not self._why
+
     def sketch(self, plan: LoadPlan | None, also: str = "") -> None:
         """Sketch a plan, with a note; None stands for a plan with mistakes."""
         self._load, self._also = plan, also
