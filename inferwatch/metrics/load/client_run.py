@@ -1,7 +1,7 @@
 """One load run as measured by its client: requests, latencies, events, charts."""
 
 from collections import deque
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -17,6 +17,7 @@ from collectors.contract.readings import (
     Vantage,
 )
 from inferwatch.metrics.hardware.host_use import HostUse
+from inferwatch.metrics.load.client_verdict import MERGED_SHARE
 from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.progress import RunProgress, SavedRun
@@ -31,7 +32,7 @@ from inferwatch.metrics.series.curves import (
     SessionBins,
     grid_over,
 )
-from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.series.window import Latency, Quantiles, Window
 
 RECENT = "last 10 s of the run"
 
@@ -243,6 +244,17 @@ class ClientView:
         return tuple(sorted((self, *self.others), key=lambda each: each.number))
 
 
+def _unmerged(quantiles: Quantiles, *, blurred: bool) -> Quantiles:
+    """Return quantiles without zeros if chunks were read together.
+
+    The gap between two chunks of one read is none: what it was is not known.
+    """
+    if not blurred:
+        return quantiles
+    values = {name: getattr(quantiles, name) for name in ("p50", "p90", "p95", "p99")}
+    return replace(quantiles, **{name: each or None for name, each in values.items()})
+
+
 Plan = tuple[PlanFacts, str]
 """The facts of a plan, and the whole plan as recorded."""
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -331,13 +343,14 @@ class ClientRun:
         timeline = self._timeline(now_ns, window, grid)
         slos = dict.fromkeys(map(str, self._slos.values()))
         run = self.progress.view(now_ns)
+        quality = self._quality()
         return ClientView(
-            **self._quality(),
+            **quality,
             run=run,
             number=self.number,
             elsewhere=self.elsewhere,
             rate_per_s=run.rate_per_s,
-            latencies=self._table(now_ns, timeline),
+            latencies=self._table(now_ns, timeline, quality["merged_share"]),
             events=tuple(self._events),
             timeline=timeline,
             asked_mean_per_s=self._target.mean(now_ns),
@@ -389,13 +402,18 @@ class ClientRun:
             itl_max_s=itl[1],
         )
 
-    def _table(self, now_ns: int, timeline: ClientTimeline) -> tuple[Latency, ...]:
+    def _table(
+        self, now_ns: int, timeline: ClientTimeline, merged_share: float | None
+    ) -> tuple[Latency, ...]:
+        blurred = (merged_share or 0.0) > MERGED_SHARE
         trends = {"ttft_s": timeline.ttft_max_s, "itl_s": timeline.itl_max_s}
         return tuple(
             Latency(
                 metric=metric,
                 vantage=Vantage.CLIENT,
-                quantiles=samples.quantiles(now_ns, Window.SESSION),
+                quantiles=_unmerged(
+                    samples.quantiles(now_ns, Window.SESSION), blurred=blurred
+                ),
                 trend=trends.get(metric, ()),
             )
             for metric, samples in self.samples.items()
