@@ -251,8 +251,13 @@ def _unmerged(quantiles: Quantiles, *, blurred: bool) -> Quantiles:
     """
     if not blurred:
         return quantiles
-    values = {name: getattr(quantiles, name) for name in ("p50", "p90", "p95", "p99")}
-    return replace(quantiles, **{name: each or None for name, each in values.items()})
+    return replace(
+        quantiles,
+        p50=quantiles.p50 or None,
+        p90=quantiles.p90 or None,
+        p95=quantiles.p95 or None,
+        p99=quantiles.p99 or None,
+    )
 
 
 Plan = tuple[PlanFacts, str]

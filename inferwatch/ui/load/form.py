@@ -605,10 +605,9 @@ class LoadForm(Vertical):
 
     def _point(self) -> None:
         focused = self.screen.focused
+        row = None if focused is None else focused.parent
         for label in self.query(LoadLabel):
-            row = label.parent
-            pointed = focused is not None and row is focused.parent
-            label.point(pointed=pointed and focused.id != "start")
+            label.point(pointed=row is label.parent)
 
     def _head(self) -> None:
         head = self.query_one(LoadFormHead)

@@ -280,5 +280,5 @@ def test_values_of_now_are_of_all_servers_whenever_each_was_asked(
     assert latest.running_max == (16,)
     assert latest.waiting_max == (7,)
     assert latest.kv_usage == (0.5,)
-    assert latest.output_tokens == (pytest.approx(400, rel=0.05),)
-    assert latest.ttft_mean_s == (pytest.approx(0.2),)
+    assert latest.output_tokens[0] == pytest.approx(400, rel=0.05)
+    assert latest.ttft_mean_s[0] == pytest.approx(0.2)
