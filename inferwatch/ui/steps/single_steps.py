@@ -93,7 +93,8 @@ class StepLine(Panel):
 
     @property
     def capacity(self) -> int:
-        return max(self.size.width - MARGIN - 1, 1)
+        width = self.size.width or self.screen.size.width  # before it is laid out
+        return max(width - MARGIN - 1, 1)
 
     def show(self, picture: StepPicture) -> None:
         self._picture = picture

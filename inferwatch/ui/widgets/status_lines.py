@@ -127,6 +127,10 @@ CHARTED = {
 """Titles of the charts whose headings show a value, by its name."""
 
 
+BATCH_WIDTH = 9
+"""Cells of the batch, so that nothing moves when an engine comes to rest."""
+
+
 class ReadoutLine(LinePanel):
     """Values of the bin under the time cursor that no chart in sight shows."""
 
@@ -207,14 +211,15 @@ def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
 def _batch(timeline: Timeline, index: int) -> Line:
     decode, prefill = timeline.batch_decode[index], timeline.batch_prefill[index]
     if decode is None and prefill is None:
-        return fact("batch", "–", "decode")
-    return fact("batch", f"{decode or 0:.1f}+{prefill or 0:.1f}", "decode")
+        return fact("batch", "–".rjust(BATCH_WIDTH), "decode")
+    batch = f"{decode or 0:.1f}+{prefill or 0:.1f}"
+    return fact("batch", batch.rjust(BATCH_WIDTH), "decode")
 
 
 def _rate(timeline: Timeline, index: int) -> str:
     tokens = timeline.output_tokens[index]
     if tokens is None:
-        return "–"
+        return f"{format_rate(None)}      "
     return f"{format_rate(tokens * NS_PER_S / timeline.bin_ns)} tok/s"
 
 

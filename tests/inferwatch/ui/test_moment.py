@@ -10,7 +10,7 @@ from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.time_chart import TimeChart
-from tests.inferwatch.ui.conftest import timeline
+from tests.inferwatch.ui.conftest import app_on, timeline
 
 SIZE = (120, 40)
 S = 1_000_000_000
@@ -230,3 +230,33 @@ async def test_charts_stop_at_a_loss_and_say_when_that_was(
 
         assert "lost 03:12:41, 35 s ago" in text_of(app, "TimeAxisLine")[0]
         assert readout(text_of, app).startswith("lost 03:12:41")
+
+
+async def test_no_field_moves_when_an_engine_comes_to_rest(
+    feed: Any, text_of: Any, settle: Any
+) -> None:
+    def at_rest(made: Snapshot) -> Snapshot:
+        line = made.timeline
+        gaps = (None,) * len(line.steps)
+        line = replace(
+            line,
+            **dict.fromkeys(("batch_decode", "batch_prefill", "output_tokens"), gaps),
+        )
+        kv = replace(made.kv, prefix_hits=0, prefix_queries=1, recomputed_tokens=0)
+        return replace(made, timeline=line, kv=kv)
+
+    app = app_on("kv", feed)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        places = []
+        for change in (lambda made: made, at_rest):
+            feed.change = change
+            await settle(pilot)
+            row = text_of(app, "ReadoutLine")[0]
+            facts = "\n".join(text_of(app, "TotalsPanel"))
+            words = ("out", "step max")
+            places.append(
+                [row.index(word) for word in words]
+                + [facts.index(word) for word in ("queried", "hits", "recomputed")]
+            )
+        assert places[0] == places[1]
