@@ -1,7 +1,7 @@
 """One load run as measured by its client: requests, latencies, events, charts."""
 
 from collections import deque
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -17,7 +17,7 @@ from collectors.contract.readings import (
     Vantage,
 )
 from inferwatch.metrics.hardware.host_use import HostUse
-from inferwatch.metrics.load.client_verdict import MERGED_SHARE
+from inferwatch.metrics.load.client_verdict import unmerged
 from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.progress import RunProgress, SavedRun
@@ -32,7 +32,7 @@ from inferwatch.metrics.series.curves import (
     SessionBins,
     grid_over,
 )
-from inferwatch.metrics.series.window import Latency, Quantiles, Window
+from inferwatch.metrics.series.window import Latency, Window
 
 RECENT = "last 10 s of the run"
 
@@ -244,22 +244,6 @@ class ClientView:
         return tuple(sorted((self, *self.others), key=lambda each: each.number))
 
 
-def _unmerged(quantiles: Quantiles, *, blurred: bool) -> Quantiles:
-    """Return quantiles without zeros if chunks were read together.
-
-    The gap between two chunks of one read is none: what it was is not known.
-    """
-    if not blurred:
-        return quantiles
-    return replace(
-        quantiles,
-        p50=quantiles.p50 or None,
-        p90=quantiles.p90 or None,
-        p95=quantiles.p95 or None,
-        p99=quantiles.p99 or None,
-    )
-
-
 Plan = tuple[PlanFacts, str]
 """The facts of a plan, and the whole plan as recorded."""
 METRICS = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -410,14 +394,14 @@ class ClientRun:
     def _table(
         self, now_ns: int, timeline: ClientTimeline, merged_share: float | None
     ) -> tuple[Latency, ...]:
-        blurred = (merged_share or 0.0) > MERGED_SHARE
         trends = {"ttft_s": timeline.ttft_max_s, "itl_s": timeline.itl_max_s}
         return tuple(
             Latency(
                 metric=metric,
                 vantage=Vantage.CLIENT,
-                quantiles=_unmerged(
-                    samples.quantiles(now_ns, Window.SESSION), blurred=blurred
+                quantiles=unmerged(
+                    samples.quantiles(now_ns, Window.SESSION),
+                    merged_share if metric == "itl_s" else None,
                 ),
                 trend=trends.get(metric, ()),
             )

@@ -172,7 +172,7 @@ class LoadScreen(WatchScreen):
             tooltip="Send at once what would come in five seconds, beside the rate",
         ),
         Binding(
-            "F",
+            "S",
             "search",
             "SLO search",
             tooltip="Search for the highest rate that holds the SLO; s ends it",

@@ -1118,7 +1118,7 @@ async def test_the_search_runs_until_it_knows_the_highest_rate_that_holds(
     feed.change = desk.measured
     bench = Bench(app_on("load", feed), feed, desk, text_of, settle)
     async with bench.app.run_test(size=SIZE) as pilot:
-        await bench.go(pilot, "F")
+        await bench.go(pilot, "S")
         await bench.app.workers.wait_for_complete()
         await bench.go(pilot)
 
@@ -1129,7 +1129,7 @@ async def test_the_search_runs_until_it_knows_the_highest_rate_that_holds(
         desk.plan = msgspec.structs.replace(PLAN, slo="")
         await bench.go(pilot)
         await bench.fill(pilot, "slo", "")
-        await bench.go(pilot, "F")
+        await bench.go(pilot, "S")
         assert len(desk.runs) == 5
         assert "a search needs an SLO" in [*bench.app._notifications][-1].message
 
@@ -1137,7 +1137,7 @@ async def test_the_search_runs_until_it_knows_the_highest_rate_that_holds(
 async def test_s_ends_a_search_and_its_run(bench: Bench) -> None:
     async with bench.app.run_test(size=SIZE) as pilot:
         await bench.go(pilot)
-        await pilot.press("F")
+        await pilot.press("S")
         await pilot.pause()
         assert bench.desk.running
         await pilot.press("s")
