@@ -386,7 +386,8 @@ class WatchScreen(SessionScreen):
             now = (present, index) if present is not None and here_too else None
             end = self._end(charted, here if here_too else "end")
             stack.point(charted, on_charts, cursor_ns, clock, end, now)
-            charts |= stack.titles if here_too else set()
+            # a client's TTFT is not the server's
+            charts |= stack.titles if charted is snapshot else set()
         self.query_one(ReadoutLine).show(when, values, index, charts)
 
     @property

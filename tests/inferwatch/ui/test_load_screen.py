@@ -1149,6 +1149,16 @@ async def test_s_ends_a_search_and_its_run(bench: Bench) -> None:
         assert "SLO search ended: it was stopped" in bench.rows("LoadStatus")
 
 
+async def test_the_servers_latencies_stand_beside_charts_of_the_clients(
+    bench: Bench,
+) -> None:
+    bench.feed.change = running
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        assert "TTFT" in bench.rows("ReadoutLine")
+        assert "ITL" in bench.rows("ReadoutLine")
+
+
 # What one sees of the form.
 
 
