@@ -35,7 +35,7 @@ from inferwatch.ui.widgets.limit_texts import limit_words
 from inferwatch.ui.widgets.slo_line import share_line
 
 LONGEST_WHY = 34
-AGE_WIDTH = 12
+AGE_WIDTH = 5
 """Cells of the age of a token that was scraped, so that it moves nothing."""
 FAMILIES = {
     "vllm": "vLLM",
