@@ -211,10 +211,15 @@ class LoadDesk(Protocol):
         ...
 
     async def change(
-        self, *, rate_per_s: float | None = None, concurrency: int | None = None
+        self,
+        *,
+        rate_per_s: float | None = None,
+        concurrency: int | None = None,
+        burst: int | None = None,
     ) -> None:
         """Change the current run from now on; the record marks when.
 
+        ``burst`` is a number of requests to send at once, beside the rate.
         A rate over time is replaced by the one rate. Without a current run, do nothing.
 
         Raises:

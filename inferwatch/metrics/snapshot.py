@@ -98,6 +98,9 @@ class Snapshot:
     prompt_tokens and output_tokens of requests, step_tokens of engine steps.
     """
     timeline: Timeline = field(default_factory=Timeline)
+    latest: Timeline | None = None
+    """The last moments in short columns, for values of now: where those of ``timeline``
+    are longer than a second, or servers only count. None elsewhere."""
     latest_step: Step | None = None
     """The step that ended last, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)

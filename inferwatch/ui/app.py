@@ -13,6 +13,7 @@ from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.screen import Screen
+from textual.widget import Widget
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed, FeedState
@@ -36,6 +37,7 @@ from inferwatch.ui.messages import (
     LookAt,
     OpenKnobs,
     OpenRequest,
+    OpenStep,
     OpenWhatIf,
 )
 from inferwatch.ui.overview.screen import OverviewScreen
@@ -56,6 +58,7 @@ from inferwatch.ui.sessions.browser import SessionsScreen
 from inferwatch.ui.start.progress import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.terminal.terminal import TerminalApp
+from inferwatch.ui.view import StepPlace
 
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03
@@ -114,6 +117,7 @@ APP_BINDINGS: list[BindingType] = [
         priority=True,
         tooltip="Save the screen as a picture (SVG)",
     ),
+    Binding("escape", "close_drawer", "close", show=False, priority=True),
     Binding("t", "theme", "dark/light", show=False, tooltip="Dark or light colours"),
 ]
 
@@ -431,6 +435,7 @@ class InferwatchApp(TerminalApp[None]):
             "quit": not served and not back,
             "detach": served and not back,
             "go_back": back,
+            "close_drawer": self._drawer_beside is not None,
         }.get(action, True)
 
     @property
@@ -456,6 +461,20 @@ class InferwatchApp(TerminalApp[None]):
             self.session.view.open_request(wish.key)
             self._look_at_mode(RequestScreen.NAME)
             self.look()
+
+    @on(OpenStep)
+    def _open_step(self, wish: OpenStep) -> None:
+        """Hold the view, with a step in its window, and show that step."""
+        if self._current is None or not isinstance(self.page, SessionPage):
+            return
+        feed, view = self.session.feed, self.session.view
+        if feed.playback is not None and feed.playback.playing:
+            feed.playback.pause()
+        view.widen_to(wish.t_ns, feed.now_ns())
+        view.cursor_ns = max(wish.t_ns, 0)
+        view.sought_step = StepPlace(wish.t_ns, wish.key)
+        self._look_at_mode(StepsScreen.NAME)
+        self.look()
 
     @on(OpenWhatIf)
     def _open_what_if(self, wish: OpenWhatIf) -> None:
@@ -506,6 +525,17 @@ class InferwatchApp(TerminalApp[None]):
     def action_command_palette(self) -> None:
         if not isinstance(self.screen, KeyPalette):
             self.push_screen(KeyPalette())
+
+    @property
+    def _drawer_beside(self) -> Widget | None:
+        """An open drawer that has lost the focus, so that it gets no keys."""
+        screen = self.screen
+        drawer = screen.drawer if isinstance(screen, SessionScreen) else None
+        return None if drawer is None or drawer.has_focus_within else drawer
+
+    async def action_close_drawer(self) -> None:
+        if self._drawer_beside is not None:
+            await self._drawer_beside.remove()
 
     def action_theme(self) -> None:
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name

@@ -25,6 +25,15 @@ class OpenRequest(Message):
 
 
 @dataclass
+class OpenStep(Message):
+    """Show the step that ran at a moment, and hold the view there."""
+
+    t_ns: int
+    key: str = ""
+    """Key of a request that the step belongs to; empty for any."""
+
+
+@dataclass
 class OpenWhatIf(Message):
     """Open the what-if dialog."""
 

@@ -22,6 +22,16 @@ class ChosenSessions:
     """Id of the session under the cursor."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepPlace:
+    """Where a single step is to be found."""
+
+    t_ns: int
+    """A moment while it ran; its end is surest."""
+    key: str = ""
+    """Key of a request of its engine; empty for any engine."""
+
+
 @dataclass(kw_only=True)
 class View:
     """The state of a session's screens, so that all show the same moment."""
@@ -34,6 +44,8 @@ class View:
     servers: tuple[str, ...] = ()
     cursor_ns: int | None = None
     """Session time of the cursor; None follows the moment shown."""
+    sought_step: StepPlace | None = None
+    """The step to open on the screen of steps; None once it is open."""
     opened: list[str] = field(default_factory=list)
     """Keys of requests opened from one another; the last is shown."""
     opened_from: str = "requests"
@@ -52,6 +64,15 @@ class View:
         """Choose the next longer window; after the whole session, the shortest."""
         windows = list(Window)
         self.window = windows[(windows.index(self.window) + 1) % len(windows)]
+
+    def widen_to(self, t_ns: int, now_ns: int) -> None:
+        """Choose the next longer window that holds a moment, if this one does not."""
+        windows = list(Window)
+        self.window = next(
+            each
+            for each in windows[windows.index(self.window) :]
+            if each.value is None or now_ns - each.value < t_ns
+        )
 
     def next_server(self, by: int) -> None:
         """Choose the next server; if all are shown, the first or the last."""

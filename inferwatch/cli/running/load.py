@@ -60,6 +60,11 @@ CLIENTS = {
     ClientState.CLIENT_BOUND: "bound",
     ClientState.UNKNOWN: "–",
 }
+LEGEND = (
+    "good: the share of requests that held every objective; times are those of the "
+    "client, from the intended send; client: whether it kept up with what it measures"
+)
+"""What the columns of the table mean."""
 HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
 
 
@@ -188,7 +193,11 @@ def print_points(
         say_json(summary)
     else:
         say(_table(points.runs))
-        sentences = [sentence(search) if search else "", client_sentence(points.runs)]
+        sentences = [
+            sentence(search) if search else "",
+            LEGEND,
+            client_sentence(points.runs),
+        ]
         say("\n".join("\n".join(wrap(each, COLUMNS)) for each in sentences if each))
         say(record_text(search, record))
     if points.fault is not None:

@@ -176,16 +176,20 @@ class WatchedLoadDesk:
             await self._begin(self._target.aimed(plan), self._target)
 
     async def change(
-        self, *, rate_per_s: float | None = None, concurrency: int | None = None
+        self,
+        *,
+        rate_per_s: float | None = None,
+        concurrency: int | None = None,
+        burst: int | None = None,
     ) -> None:
-        """Change the rate or the number of users of the current run.
+        """Change the rate or the users of the current run, or send a burst.
 
         Raises:
             UsageError: a run of that kind cannot be changed like this.
         """
         if self._load is None:
             return
-        change = Change(rate_per_s=rate_per_s, concurrency=concurrency)
+        change = Change(rate_per_s=rate_per_s, concurrency=concurrency, burst=burst)
         if why := change.refusal(self._plan):
             raise UsageError(why)
         self._plan = change.applied(self._plan)

@@ -2,8 +2,11 @@
 
 import msgspec
 
-from inferwatch.loadgen.plan.option import RATE, USERS
+from inferwatch.loadgen.plan.option import RATE, USERS, Bounds
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+
+BURST = Bounds(1, 10_000)
+"""Requests of a burst at once."""
 
 
 class Change(
@@ -14,12 +17,14 @@ class Change(
     forbid_unknown_fields=True,
     tag=True,
 ):
-    """A command that changes the rate or the number of users from now on."""
+    """A command that changes the rate or the number of users, or sends a burst."""
 
     rate_per_s: float | None = None
     """For an open loop; replaces a rate that varies over time."""
     concurrency: int | None = None
     """Users of a closed loop; surplus users stop after their current request."""
+    burst: int | None = None
+    """Requests of an open loop to send at once, beside its rate."""
 
     def refusal(self, plan: LoadPlan) -> str | None:
         """Why the change is impossible in a run of that plan; None if it is not."""
@@ -30,8 +35,8 @@ class Change(
                 "a trace keeps its own times: start it again with another speed",
             ),
             (
-                self.rate_per_s is None and self.concurrency is None,
-                "say a rate or a number of users",
+                (self.rate_per_s, self.concurrency, self.burst) == (None, None, None),
+                "say a rate, a number of users or of requests to send at once",
             ),
             (
                 closed and self.rate_per_s is not None,
@@ -40,6 +45,14 @@ class Change(
             (
                 not closed and self.concurrency is not None,
                 "an open loop has no users: change its rate",
+            ),
+            (
+                closed and self.burst is not None,
+                "a closed loop sends no bursts: give it more users",
+            ),
+            (
+                not BURST.hold(self.burst),
+                f"the requests of a burst must be {BURST}",
             ),
             (
                 not RATE.hold(self.rate_per_s),
@@ -56,6 +69,8 @@ class Change(
         """The plan as followed after the change."""
         if self.concurrency is not None:
             return msgspec.structs.replace(plan, concurrency=self.concurrency)
+        if self.rate_per_s is None:
+            return plan
         return msgspec.structs.replace(plan, rates=None, rate_per_s=self.rate_per_s)
 
 

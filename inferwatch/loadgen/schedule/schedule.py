@@ -21,6 +21,9 @@ from inferwatch.loadgen.schedule.arrivals import (
 )
 from inferwatch.loadgen.schedule.rate_integral import Floats
 
+FIRST_EXTRA = 1 << 30
+"""Number of the first request of bursts that users ask for during the run."""
+
 
 class DueRequest(NamedTuple):
     """A request and its intended time, in ns from the start of the schedule."""
@@ -123,7 +126,9 @@ class Schedule:
 
     def __init__(self, plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> None:
         warmup_ns = warmup_of(plan)
-        self._warmup_ns = warmup_ns
+        self._warmup_ns, self._prompts = warmup_ns, prompts
+        self._extra = FIRST_EXTRA
+        """Number of the next request that is in no plan."""
         self._pace = ArrivalPace(rates)
         self._left = plan.requests
         self._end_ns = float("inf")
@@ -172,6 +177,29 @@ class Schedule:
         self._steady.retime()
         if self._left is not None:
             self._left += sum(due.phase is not Phase.WARMUP for due in unsent)
+
+    def burst(self, at_ns: int, requests: int, unsent: Iterable[DueRequest]) -> None:
+        """Make requests due together at a time, which no plan asked for.
+
+        ``unsent`` are given back, and returned again after them.
+        """
+        unsent = list(unsent)
+        for phase, stream in self._streams.items():
+            stream.give_back(due for due in unsent if due.phase is phase)
+        if self._left is not None:
+            self._left += sum(due.phase is not Phase.WARMUP for due in unsent)
+        numbers = range(self._extra, self._extra + requests)
+        self._extra += requests
+        self._streams[Phase.BURST].give_back(
+            DueRequest(
+                at_ns,
+                Phase.BURST,
+                number,
+                self._prompts.make(Phase.BURST, number),
+                None if place else requests,
+            )
+            for place, number in enumerate(numbers)
+        )
 
     def _steady_s(self, at_ns: int) -> float:
         return max(at_ns - self._warmup_ns, 0) / NS_PER_S

@@ -162,12 +162,24 @@ class OpenLoop:
 
     def change(self, now_ns: int, rate_per_s: float) -> None:
         """Switch to another rate; prepared requests that are not due yet move, too."""
-        self._made |= {(due.phase, due.number): each for due, each in self._ready}
-        unsent = [due for due, _ in self._ready]
-        self._ready.clear()
+        unsent = self._unprepared()
         self._schedule.change(now_ns - self._start_ns, rate_per_s, unsent)
         self._changed = True
         self._timer.wake()
+
+    def burst(self, now_ns: int, requests: int) -> None:
+        """Send requests together now, beside those of the schedule."""
+        unsent = self._unprepared()
+        self._schedule.burst(now_ns - self._start_ns, requests, unsent)
+        self._changed = True
+        self._timer.wake()
+
+    def _unprepared(self) -> list[DueRequest]:
+        """Take back the prepared requests, which are kept for when they are due."""
+        self._made |= {(due.phase, due.number): each for due, each in self._ready}
+        unsent = [due for due, _ in self._ready]
+        self._ready.clear()
+        return unsent
 
     async def _wait_for_slot(self, exchange: Exchange) -> None:
         """Wait while too many are in flight, and count the requests this delays."""

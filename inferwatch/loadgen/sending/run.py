@@ -125,6 +125,8 @@ class OpenRun:
 
     def change(self, change: Change) -> None:
         now_ns, rate = monotonic_ns(), change.rate_per_s
+        if change.burst is not None and self._loop is not None:
+            self._loop.burst(now_ns, change.burst)
         if rate is None:
             return
         was = self._was(now_ns)

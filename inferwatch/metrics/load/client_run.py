@@ -17,6 +17,7 @@ from collectors.contract.readings import (
     Vantage,
 )
 from inferwatch.metrics.hardware.host_use import HostUse
+from inferwatch.metrics.load.client_verdict import unmerged
 from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.progress import RunProgress, SavedRun
@@ -331,13 +332,14 @@ class ClientRun:
         timeline = self._timeline(now_ns, window, grid)
         slos = dict.fromkeys(map(str, self._slos.values()))
         run = self.progress.view(now_ns)
+        quality = self._quality()
         return ClientView(
-            **self._quality(),
+            **quality,
             run=run,
             number=self.number,
             elsewhere=self.elsewhere,
             rate_per_s=run.rate_per_s,
-            latencies=self._table(now_ns, timeline),
+            latencies=self._table(now_ns, timeline, quality["merged_share"]),
             events=tuple(self._events),
             timeline=timeline,
             asked_mean_per_s=self._target.mean(now_ns),
@@ -389,13 +391,18 @@ class ClientRun:
             itl_max_s=itl[1],
         )
 
-    def _table(self, now_ns: int, timeline: ClientTimeline) -> tuple[Latency, ...]:
+    def _table(
+        self, now_ns: int, timeline: ClientTimeline, merged_share: float | None
+    ) -> tuple[Latency, ...]:
         trends = {"ttft_s": timeline.ttft_max_s, "itl_s": timeline.itl_max_s}
         return tuple(
             Latency(
                 metric=metric,
                 vantage=Vantage.CLIENT,
-                quantiles=samples.quantiles(now_ns, Window.SESSION),
+                quantiles=unmerged(
+                    samples.quantiles(now_ns, Window.SESSION),
+                    merged_share if metric == "itl_s" else None,
+                ),
                 trend=trends.get(metric, ()),
             )
             for metric, samples in self.samples.items()

@@ -183,6 +183,22 @@ def _send_lag_fault(evidence: ClientEvidence) -> str:
     return f"{text}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
 
 
+def unmerged(gaps: Quantiles, share: float | None) -> Quantiles:
+    """Return quantiles of gaps without zeros, if that share of reads was merged.
+
+    The gap between two chunks of one read is none: what it was is not known.
+    """
+    if (share or 0.0) <= MERGED_SHARE:
+        return gaps
+    return replace(
+        gaps,
+        p50=gaps.p50 or None,
+        p90=gaps.p90 or None,
+        p95=gaps.p95 or None,
+        p99=gaps.p99 or None,
+    )
+
+
 def _receive_lag_fault(evidence: ClientEvidence) -> str:
     """Return what is wrong with receive lag p99; empty if nothing.
 

@@ -13,7 +13,13 @@ from inferwatch.metrics.load.book import (
     per_second,
     told_sum,
 )
-from inferwatch.metrics.load.client_verdict import ClientEvidence, ClientVerdict, judge
+from inferwatch.metrics.load.client_verdict import (
+    ClientEvidence,
+    ClientVerdict,
+    judge,
+    merged_share,
+    unmerged,
+)
 from inferwatch.metrics.load.goodput import Goodput, goodput, goodput_of
 from inferwatch.metrics.load.request_latencies import latencies_of
 from inferwatch.metrics.load.view import FailureCount
@@ -174,7 +180,7 @@ def load_result(
             len(book.gaps_of(each)) + (each.first_token_ns is not None)
             for each in succeeded
         ),
-        latencies=estimates,
+        latencies=_without_merged_gaps(estimates, book.sample),
         sample=book.sample,
         send_lag=send_lag,
         verdict=_verdict(book, send_lag, estimates),
@@ -202,6 +208,21 @@ def _verdict(
         )
     )
     return replace(verdict, cause=book.cause if verdict.reasons else None)
+
+
+def _without_merged_gaps(
+    estimates: Mapping[str, Estimate], sample: ClientSample | None
+) -> dict[str, Estimate]:
+    """Return estimates in which ITL has no percentile of chunks read together."""
+    share = merged_share(sample) if sample is not None else None
+    itl = estimates["itl_s"]
+    clear = unmerged(itl.quantiles, share)
+    sure = {
+        name: span
+        for name, span in itl.ci95.items()
+        if getattr(clear, name, None) is not None
+    }
+    return {**estimates, "itl_s": replace(itl, quantiles=clear, ci95=sure)}
 
 
 def _streams(book: LoadBook) -> float | None:

@@ -38,6 +38,7 @@ from inferwatch.metrics.series.curves import Grid, grid_over
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import told_of
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 
@@ -63,6 +64,8 @@ class HardwareView:
     gpus: tuple[GpuState, ...] = ()
     hosts: tuple[HostState, ...] = ()
     columns: MeasuredColumns
+    latest: MeasuredColumns
+    """The same columns of the snapshot's last moments."""
 
     def add_to(self, limits: Limits | None) -> Limits | None:
         """Return the limits with measured bandwidth and free memory of the GPUs."""
@@ -111,10 +114,11 @@ class HardwareTracker:
         ``snapshot`` tells which servers are shown, and over which bins.
         """
         line, now_ns, window = snapshot.timeline, snapshot.now_ns, snapshot.window
-        grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+        grid = _grid_of(line)
         gpus, hosts = self.gpus.gpus, self.hosts.hosts
         if not gpus and not hosts:
-            return HardwareView(hardware=self._together(snapshot, [], ()), columns={})
+            together = self._together(snapshot, [], ())
+            return HardwareView(hardware=together, columns={}, latest={})
         own = self._engines_gpus(snapshot)
         chosen = _counted_gpus(gpus, own)
         states = tuple(
@@ -144,6 +148,9 @@ class HardwareTracker:
                 [each for each in states if each.source in _uuids(chosen)],
             ),
             columns=self._columns(window, chosen, grid),
+            latest={}
+            if snapshot.latest is None
+            else self._columns(Window.MINUTE, chosen, _grid_of(snapshot.latest)),
         )
 
     @property
@@ -324,6 +331,10 @@ def _tokens(snapshot: Snapshot) -> tuple[Grid, Floats]:
     watched = (begins >= begin_ns) & (begins + grid.bin_ns <= end_ns)
     found: Floats = np.where(watched, tokens, np.nan)
     return grid, found
+
+
+def _grid_of(line: Timeline) -> Grid:
+    return Grid(line.start_ns, line.bin_ns, len(line.steps))
 
 
 def _column_sums(columns: Sequence[Floats]) -> tuple[float | None, ...]:

@@ -113,6 +113,7 @@ from inferwatch.metrics.series.samples import (
     SealedBlocks,
 )
 from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Window
 from inferwatch.metrics.servers.imbalance import Steady
 from inferwatch.metrics.servers.scraped import SavedScraped, ScrapedServers
@@ -151,6 +152,8 @@ from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 MOST_NOTES = 200
 SLOW_FROM_S = 0.5
 """Worst TTFT below which no request of a minute is looked at for its causes."""
+LATEST = 6
+"""Short columns up to now, where those of a window are long; GPUs tell late."""
 LATELY_NS = 2 * NS_PER_S
 """Length of the window for present rates."""
 
@@ -519,6 +522,7 @@ class Model:
             hosts=measured.hosts,
             hardware=measured.hardware,
             timeline=replace(shown.timeline, **measured.columns),
+            latest=shown.latest and replace(shown.latest, **measured.latest),
             limits=measured.add_to(shown.limits),
         )
         return replace(shown, spending=spending(shown, self._prices))
@@ -575,6 +579,7 @@ class Model:
             flow=flow_now,
             latencies=latencies,
             timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
+            latest=self._latest(now_ns if lost_ns is None else lost_ns, grid, lost_ns),
             latest_step=step and without_members(step),
             steps=step_totals(
                 totals.steps, totals.durations, table, self._steps.graphs
@@ -640,6 +645,14 @@ class Model:
         end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
         start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
         return Grid(start_ns, bin_ns, len(bins)), bins, lost_ns
+
+    def _latest(self, end_ns: int, grid: Grid, lost_ns: int | None) -> Timeline | None:
+        """Return the last short columns, up to now, if those of the grid are long."""
+        if grid.bin_ns <= NS_PER_S:
+            return None
+        start_ns, bin_ns, bins = self._history.columns(end_ns, Window.MINUTE)
+        start_ns += (len(bins) - LATEST) * bin_ns
+        return timeline(start_ns, bin_ns, bins[-LATEST:], lost_ns)
 
     def _beside_servers(
         self, snapshot: Snapshot, scraped: ScrapedWindow | None, source: str | None

@@ -197,7 +197,7 @@ class Servers:
     def best(self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
         """Return scraped numbers, with exact latencies if traces cover all requests."""
         probed = self._engines.alive
-        counted = _as_counted(exact, scraped, grid, probed)
+        counted = _as_counted(exact, scraped, grid, self._engines.sources)
         exact_of_all = self._traces.tell_all(
             counted.latencies, exact.latencies, scraped, exact.window, probed
         )
@@ -294,6 +294,7 @@ def _as_counted(
         latencies=scraped.latencies(charts),
         lengths=scraped.lengths(),
         timeline=charts.timeline(scraped.lost_ns, scraped.restarts_ns),
+        latest=scraped.latest(),
         latest_step=None,
         steps=scraped.step_totals(),
         kv=scraped.kv(),

@@ -259,6 +259,11 @@ class Gained:
         return None if hits is None or queries is None else ratio(hits, queries)
 
 
+def _in_all(per_s: float | None) -> int | None:
+    """Return how many a rate makes in the time of the latest column."""
+    return None if per_s is None else round(per_s * LATELY_NS / NS_PER_S)
+
+
 def _ended(each: Increase) -> int | None:
     """Return ended requests; by the count of E2EL where no finish reason is counted."""
     return sum(each.finished.values()) if each.finished else each.count("e2el_s")
@@ -365,8 +370,12 @@ class ScrapedWindow:
         )
 
     def advice(self, probed: Collection[str]) -> tuple[str, ...]:
-        """Return advice on how to measure more; servers in ``probed`` need none."""
-        infos = (s.info for s in self.servers if s.info and s.source not in probed)
+        """Return advice on how to measure more; servers in ``probed`` need none.
+
+        Nor do those that are lost: first they must answer.
+        """
+        asked = [s for s in self.servers if s.answers] or self.servers
+        infos = (s.info for s in asked if s.info and s.source not in probed)
         return tuple(dict.fromkeys(each for info in infos for each in info.advice))
 
     def charts(self, grid: Grid) -> ScrapedCharts:
@@ -395,10 +404,10 @@ class ScrapedWindow:
             ended=gained.ended,
         )
 
-    def _flow_now(self) -> Flow:
-        """Return present gauges of servers that answer, and the recent token rate."""
-        gauges = self._answering
-        lately = Gained(
+    @cached_property
+    def _lately(self) -> Gained:
+        """What the servers that answer have counted in the last two seconds."""
+        return Gained(
             [
                 increase
                 for server, _, rank, _ in self._ranks
@@ -406,6 +415,33 @@ class ScrapedWindow:
                 and (increase := rank.counted.within(self.now_ns, LATELY_NS))
             ]
         )
+
+    def latest(self) -> Timeline | None:
+        """Return one column of now; None once no server answers.
+
+        A column of a chart may lack the servers that were asked just before or after.
+        """
+        if self.lost_ns is not None:
+            return None
+        now, lately = self._flow_now(), self._lately
+        per_s = now.output_tokens_per_s_now
+        prefilled_per_s = lately.per_s(_prefilled)
+        return Timeline(
+            start_ns=(self.now_ns // LATELY_NS - 1) * LATELY_NS,
+            bin_ns=LATELY_NS,
+            steps=(0,),
+            running_max=(now.running,),
+            waiting_max=(now.waiting,),
+            kv_usage=(now.kv_usage,),
+            output_tokens=(_in_all(per_s),),
+            prefill_tokens=(_in_all(prefilled_per_s),),
+            ttft_mean_s=(lately.pool("ttft_s").quantiles.mean,),
+            itl_mean_s=(lately.pool("itl_s").quantiles.mean,),
+        )
+
+    def _flow_now(self) -> Flow:
+        """Return present gauges of servers that answer, and the recent token rate."""
+        gauges, lately = self._answering, self._lately
         return Flow(
             running=known_sum(each.running for each in gauges),
             waiting=known_sum(each.waiting for each in gauges),

@@ -1,15 +1,16 @@
 """Moments of a session worth a look: bookmarks, and events found by short queries."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from collectors.contract.clock import NS_PER_S, anchor
 from collectors.contract.readings import LiveLimits, LoadKind, NoteKind
 from inferwatch.errors import NoSuchSessionError
 from inferwatch.feed import Mark, MarkKind
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, format_about
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Slo
@@ -22,6 +23,10 @@ from inferwatch.record.tables.reading_tables import LIMIT_ROWS
 from inferwatch.record.tables.table import SourceNames, readable
 
 MOST_MARKS = 500
+FLAP_NS = 60 * NS_PER_S
+"""A finding that returns within this time makes no second mark."""
+NO_LONGER = "no longer"
+"""What a note of a finding that ended says after its title."""
 CALM_NS = 5 * NS_PER_S
 """Preemptions that are closer to each other than this make one mark."""
 STALL_NS = 2 * NS_PER_S
@@ -113,10 +118,61 @@ def _loads(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
 
 
 def _notes(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
+    findings: list[tuple[int, str]] = []
     for t_ns, kind, text in connection.execute(NOTES, (session,)):
         mark = NOTE_KINDS.get(kind)
-        if mark is not None:
+        if mark is MarkKind.FINDING:
+            findings.append((t_ns, text))
+        elif mark is not None:
             yield Mark(t_ns=t_ns, kind=mark, text=text)
+    yield from finding_marks(findings)
+
+
+@dataclass(slots=True)
+class FindingSpan:
+    """A finding from when it began to hold until it was gone for good."""
+
+    title: str
+    text: str
+    began_ns: int
+    times: int = 1
+    ended_ns: int | None = None
+    """When it last ended; None while it holds."""
+
+    def returns(self, t_ns: int) -> bool:
+        """Return whether the same finding at this moment is this one again."""
+        return self.ended_ns is not None and t_ns - self.ended_ns < FLAP_NS
+
+    def marks(self) -> Iterator[Mark]:
+        text, kind = self.text, MarkKind.FINDING
+        short = self.ended_ns is not None and self.ended_ns - self.began_ns < FLAP_NS
+        if self.ended_ns is not None and (short or self.times > 1):
+            lasted = format_about((self.ended_ns - self.began_ns) / NS_PER_S)
+            many = f"{self.times} times in" if self.times > 1 else "for"
+            text += f" ({many} {lasted})"
+        yield Mark(t_ns=self.began_ns, kind=kind, text=text)
+        if self.ended_ns is not None and not short:
+            end = f"{self.title}: {NO_LONGER}"
+            yield Mark(t_ns=self.ended_ns, kind=kind, text=end)
+
+
+def finding_marks(notes: Iterable[tuple[int, str]]) -> Iterator[Mark]:
+    """Yield one mark for a finding that comes and goes, and one for its end."""
+    spans: list[FindingSpan] = []
+    latest: dict[str, FindingSpan] = {}
+    for t_ns, text in sorted(notes):
+        title = text.partition(": ")[0]
+        span = latest.get(title)
+        if text == f"{title}: {NO_LONGER}":
+            if span is not None:
+                span.ended_ns = t_ns
+        elif span is not None and span.returns(t_ns):
+            span.times, span.ended_ns = span.times + 1, None
+        else:
+            latest[title] = FindingSpan(title, text, t_ns)
+            spans.append(latest[title])
+    for span in spans:
+        yield from span.marks()
 
 
 def _limits(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -34,6 +35,7 @@ from inferwatch.ui.fleet.table import (
     FleetScope,
     FleetTable,
     FleetTotalsLine,
+    FleetVerdictLine,
     trouble_line,
 )
 from inferwatch.ui.frame.watch_screen import WatchScreen
@@ -55,6 +57,7 @@ from inferwatch.ui.kit.renderables.text import (
 )
 from inferwatch.ui.messages import LookAt
 from inferwatch.ui.widgets import charts
+from inferwatch.ui.widgets.charts import ChartPlan
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 
@@ -102,8 +105,10 @@ def _identity(server: FleetServer) -> Iterator[Line]:
     yield (TextRun(info.url or info.uds or server.state.source),)
     yield (TextRun(server.engine or ""),)
     yield (TextRun(", ".join(info.models[:3]), "muted"),)
+    yield labelled("via", server.state.via.value)
     if server.ranks:
-        yield (TextRun(counted(len(server.ranks), "rank"), "muted"),)
+        ranks = counted(len(server.ranks), "rank").strip()
+        yield (TextRun(f"{ranks} pooled", "muted"),)
     if info.max_model_len is not None:
         yield labelled("max_model_len", f"{info.max_model_len:,}")
 
@@ -150,6 +155,12 @@ def _advice(state: ServerState) -> Line:
     return (TextRun(info.advice[0], "muted"),) if info and info.advice else ()
 
 
+def _of_all(plan: ChartPlan) -> ChartPlan:
+    """Return a chart that says it is of all servers."""
+    fallback = None if plan.fallback is None else _of_all(plan.fallback)
+    return replace(plan, note=f"all servers, {plan.note}", fallback=fallback)
+
+
 TOLD = (
     (Trouble.LOST, "lost"),
     (Trouble.STANDS_OUT, "standing out"),
@@ -172,6 +183,9 @@ class FleetScreen(WatchScreen, FilteredList):
     LABEL = "Fleet"
     QUESTION = "Which engine is in trouble?"
     OF_ALL = True
+    ADVISES = False
+    """What would tell more differs by server: the one under the cursor says it."""
+    VERDICT = FleetVerdictLine
     EXPLAINS = (
         *numbers(
             Flow.running,
@@ -238,7 +252,8 @@ class FleetScreen(WatchScreen, FilteredList):
         yield table
         yield FleetTotalsLine()
         yield ServerDetail()
-        yield ChartStack((charts.TTFT, charts.WAITING, charts.OUTPUT))
+        plans = (charts.TTFT, charts.WAITING, charts.OUTPUT)
+        yield ChartStack(tuple(map(_of_all, plans)))
 
     def fit_height(self) -> None:
         """Give the table the rows it needs, and the rest to the charts."""
@@ -256,6 +271,7 @@ class FleetScreen(WatchScreen, FilteredList):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         servers = servers_of(snapshot)
+        self.query_one(FleetVerdictLine).show_servers(servers)
         table = self.query_one(FleetTable)
         table.show(servers)
         if len(table.rows) != self._listed:

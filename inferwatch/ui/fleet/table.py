@@ -1,5 +1,6 @@
 """The table of servers and the line of their totals."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -38,10 +39,13 @@ from inferwatch.ui.kit.renderables.text import (
     cells_of,
     end_of,
     fit,
+    join_whole,
+    width_of,
 )
 from inferwatch.ui.kit.row_filter import FieldKind, FilterField
 from inferwatch.ui.kit.table import CursorTable, TableColumn, share_width
 from inferwatch.ui.widgets.limit_texts import of_server
+from inferwatch.ui.widgets.status_lines import VerdictLine
 
 MARKS = {
     Trouble.LOST: ("✖", "bad"),
@@ -52,6 +56,8 @@ MARKS = {
     Trouble.NONE: ("●", "good"),
 }
 """Shape and word agree, so that colour is never the only signal."""
+AILING = (Trouble.STANDS_OUT, Trouble.SLOW)
+"""What is wrong with servers that answer."""
 ITL_KEYS = ("itl_s", "tpot_s")
 """Metrics of the mean gap: of all gaps, else of requests."""
 
@@ -498,6 +504,37 @@ class FleetTable(CursorTable[FleetRow]):
     def _unfolded(self, row: FleetRow) -> bool:
         source = row.server.state.source
         return not self._folded.get(source, not row.server.ranks_differ)
+
+
+class FleetVerdictLine(VerdictLine):
+    """The servers that are lost or in trouble, worst first; without any, the verdict.
+
+    A fleet is as well as its worst server, whatever all of it does together.
+    """
+
+    _servers: Sequence[FleetServer] = ()
+
+    def show_servers(self, servers: Sequence[FleetServer]) -> None:
+        self._servers = sorted(servers, key=lambda each: -each.trouble.gravity)
+        self.redraw()
+
+    def line(self, width: int) -> Line:
+        counts = Counter(each.trouble for each in self._servers)
+        lost, trouble = counts[Trouble.LOST], sum(counts[each] for each in AILING)
+        if not lost and not trouble:
+            return super().line(width)
+        glyph, ink = MARKS[Trouble.LOST if lost else Trouble.STANDS_OUT]
+        parts = [f"{lost} of {len(self._servers)} LOST"] if lost else []
+        if trouble:
+            of = "" if lost else f" of {len(self._servers)}"
+            parts.append(f"{trouble}{of} {'in trouble' if lost else 'IN TROUBLE'}")
+        head = (TextRun(f" {glyph} {', '.join(parts)}:", f"{ink} bold"),)
+        ill = [e for e in self._servers if e.trouble in {Trouble.LOST, *AILING}]
+        told = [
+            (TextRun(f" {each.name} ", "strong"), *trouble_line(each)) for each in ill
+        ]
+        line = join_whole(told, width - width_of(head), ";")
+        return fit((*head, *(line or told[0])), width)
 
 
 class FleetTotalsLine(LinePanel):

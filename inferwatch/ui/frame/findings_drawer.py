@@ -116,7 +116,8 @@ class FindingsDrawer(Panel, can_focus=True):
         self.redraw()
 
     async def action_shut(self) -> None:
-        await self.run_action(f"screen.{'trust' if self.trust else 'findings'}")
+        """Close, also when what was told in here is over meanwhile."""
+        await self.run_action(f"screen.no_{'trust' if self.trust else 'findings'}")
 
     def action_open(self) -> None:
         if self._at < len(self._evidence):

@@ -35,6 +35,8 @@ from inferwatch.ui.widgets.limit_texts import limit_words
 from inferwatch.ui.widgets.slo_line import share_line
 
 LONGEST_WHY = 34
+AGE_WIDTH = 5
+"""Cells of the age of a token that was scraped, so that it moves nothing."""
 FAMILIES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -272,7 +274,7 @@ def _heartbeat(snapshot: Snapshot) -> Line:
 def _age(age_s: float, snapshot: Snapshot) -> str:
     """Format the time since the last token; whole seconds and ``~`` if scraped."""
     if snapshot.without_steps:
-        return about(f" {age_text(age_s + 1)}")
+        return about(f" {age_text(age_s + 1)}").rjust(AGE_WIDTH)
     return format_duration(age_s)
 
 

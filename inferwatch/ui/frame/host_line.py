@@ -208,16 +208,12 @@ def _cost(snapshot: Snapshot) -> Iterator[Fact]:
 
 
 def _without_gpu(snapshot: Snapshot) -> Iterator[Fact]:
-    """Yield why no GPU is watched, and the memory traffic derived from steps."""
-    here = not snapshot.servers
-    derived = snapshot.hardware.derived_bytes_per_s is not None
-    if here:
+    """Yield why no GPU is watched."""
+    if not snapshot.servers:
         absent = snapshot.hardware.no_gpu or "not checked yet"
         why = re.split(r"[:;.,(]", absent)[0].strip()
         text = why if len(why) <= LONGEST_WHY else "none"
         yield Fact((TextRun("GPU ", "muted"), TextRun(text, "faint")), 4)
-    if derived:
-        yield Fact(_derived(snapshot.hardware), 1)
 
 
 def _derived(hardware: Hardware) -> Line:

@@ -1,5 +1,6 @@
 """Playback by keys: play, seek, step, marks and bookmarks."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 from textual.binding import Binding, BindingType
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.errors import InferwatchError
-from inferwatch.feed import Mark, Playback
+from inferwatch.errors import InferwatchError, UsageError
+from inferwatch.feed import Mark, MarkKind, Playback
+from inferwatch.ui.frame.mark_list import MarkScreen
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.messages import LookAgain
@@ -37,10 +39,33 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         tooltip="To the previous mark",
     ),
     Binding(
+        "j",
+        "bookmarked(1)",
+        "bookmarks",
+        key_display="j J",
+        show=False,
+        tooltip="To the next or previous bookmark",
+    ),
+    Binding(
+        "J",
+        "bookmarked(-1)",
+        "previous bookmark",
+        key_display="j J",
+        show=False,
+        tooltip="To the previous bookmark",
+    ),
+    Binding(
+        "M",
+        "marks",
+        "list of marks",
+        show=False,
+        tooltip="All marks, bookmarks first: type to find one, enter goes there",
+    ),
+    Binding(
         "g",
         "go_to",
         "go to",
-        tooltip="Go to a time: 12:03:40, 90s, +90s, -5m, 50% or end",
+        tooltip="Go to a time, 12:03:40, 90s, +90s, -5m, 50%, end, or to a bookmark",
     ),
     Binding(
         "b",
@@ -103,10 +128,20 @@ ELSEWHERE_KEYS: tuple[Key, ...] = (
     (", .", "one engine step back or forward, once paused"),
     ("- +", "play slower or faster, once paused"),
 )
-ANYWHERE = {"skip", "go_to", "go_to_start", "bookmark", "mark"}
+ANYWHERE = {
+    "skip",
+    "go_to",
+    "go_to_start",
+    "bookmark",
+    "bookmarked",
+    "mark",
+    "marks",
+}
 """Actions that are also possible at the present."""
 ELSEWHERE = {"speed", "engine_step"}
 """Actions that are only possible away from the present."""
+MARKS_WAIT_S, MARKS_LOOK_S = 5.0, 0.05
+"""How long, and how often, marks of a session that goes on are waited for."""
 STEP_NS = NS_PER_S
 """Time of one ``[`` or ``]``."""
 HELD_S = 0.15
@@ -152,6 +187,18 @@ def mark_from(marks: Sequence[Mark], here_ns: int, by: int) -> Mark | None:
     if by > 0:
         return next((mark for mark in marks if mark.t_ns > here_ns), None)
     return next((mark for mark in reversed(marks) if mark.t_ns < here_ns), None)
+
+
+def bookmark_of(text: str, marks: Sequence[Mark]) -> Mark | None:
+    """Return the first bookmark that begins with a text, else one that has it."""
+    wanted = text.strip().casefold()
+    texts = [
+        (each, each.text.casefold())
+        for each in marks
+        if each.kind is MarkKind.BOOKMARK and wanted
+    ]
+    begins = (each for each, has in texts if has.startswith(wanted))
+    return next(begins, next((each for each, has in texts if wanted in has), None))
 
 
 class SeekQueue:
@@ -288,14 +335,52 @@ class PlaybackControl:
             await self._seeking.seek(cursor_ns)
         await self._seeking.step(by)
 
-    def mark(self, by: int) -> None:
-        marks, here_ns = self._playback.marks, self._here_ns
+    def mark(self, by: int, *, bookmarks: bool = False) -> None:
+        """Seek the next or previous mark, or bookmark; without one, stay."""
+        if not self._playback.at_live:
+            self._to_mark(self._here_ns, by, bookmarks=bookmarks)
+        elif self._can_seek():
+            self._go(self._mark_before_now(self._here_ns, by, bookmarks=bookmarks))
+
+    async def _mark_before_now(self, here_ns: int, by: int, *, bookmarks: bool) -> None:
+        """Hold the view, as marks are read from the record, and seek one."""
+        playback = self._playback
+        playback.pause()
+        for _ in range(round(MARKS_WAIT_S / MARKS_LOOK_S)):
+            if playback.shape is not None:
+                break
+            await asyncio.sleep(MARKS_LOOK_S)
+        if not self._to_mark(here_ns, by, bookmarks=bookmarks):
+            await self._seeking.go_live()
+
+    def _to_mark(self, here_ns: int, by: int, *, bookmarks: bool) -> bool:
+        marks = self._playback.marks
+        if bookmarks:
+            marks = tuple(each for each in marks if each.kind is MarkKind.BOOKMARK)
         mark = mark_from(marks, here_ns, by)
-        if mark is None:
-            after, before = "after this time; N goes back", "before this time"
-            self._screen.notify(f"no mark {after if by > 0 else before}", timeout=2)
+        if mark is not None:
+            self.seek(mark.t_ns)
+            return True
+        noun, back = ("bookmark", "J") if bookmarks else ("mark", "N")
+        after, before = f"after this time; {back} goes back", "before this time"
+        self._screen.notify(f"no {noun} {after if by > 0 else before}", timeout=2)
+        return False
+
+    async def marks(self) -> None:
+        """List the marks and go to the chosen one."""
+        if not self._can_seek():
             return
-        self.seek(mark.t_ns)
+        playback = self._playback
+        was_live = playback.at_live
+        if was_live:
+            playback.pause()
+            self._look()
+        ask = MarkScreen(self._feed, playback)
+        mark = await self._screen.app.push_screen_wait(ask)
+        if mark is not None:
+            self.seek(mark.t_ns)
+        elif was_live:
+            self._go(self._seeking.go_live())
 
     def go_to_start(self) -> None:
         self.seek(self._playback.span_ns[0])
@@ -314,16 +399,34 @@ class PlaybackControl:
         """Ask for a time and go there; without an answer, go to the time cursor."""
         if not self._can_seek():
             return
+        if was_live := self._playback.at_live:
+            self._playback.pause()
+            self._look()
         cursor_ns = self._view.cursor_ns
         here = "" if cursor_ns is None else "; enter alone goes to the time cursor"
-        ask = PromptScreen("Go to a time", UNDERSTOOD + here, self._wrong_time)
+        hint = f"{UNDERSTOOD}, a bookmark's text{here}"
+        ask = PromptScreen("Go to a time or a bookmark", hint, self._wrong_time)
         text = await self._screen.app.push_screen_wait(ask)
-        if text is None:
-            return
-        if text.strip():
-            self.seek(moment_of(text, self._scale()))
-        elif cursor_ns is not None:
+        if text is not None and text.strip():
+            self.seek(self._moment(text))
+        elif text is not None and cursor_ns is not None:
             self.seek(cursor_ns)
+        elif was_live:
+            self._go(self._seeking.go_live())
+
+    def _moment(self, text: str) -> int:
+        """Return the session time of a typed moment, or of a bookmark.
+
+        Raises:
+            UsageError: it is neither.
+        """
+        try:
+            return moment_of(text, self._scale())
+        except UsageError as error:
+            bookmark = bookmark_of(text, self._playback.marks)
+            if bookmark is None:
+                raise UsageError(f"{error}, or a bookmark's text") from None
+            return bookmark.t_ns
 
     async def bookmark(self) -> None:
         """Ask for a note and bookmark the moment shown."""
@@ -411,7 +514,7 @@ class PlaybackControl:
         if not text.strip() and self._view.cursor_ns is not None:
             return None
         try:
-            moment_of(text, self._scale())
+            self._moment(text)
         except InferwatchError as error:
             return str(error)
         return None

@@ -106,7 +106,7 @@ class LogDrawer(Panel, can_focus=True):
         Binding("down", "scroll(-1)", "newer", show=False),
         Binding("pageup", "scroll_page(1)", "older", show=False),
         Binding("pagedown", "scroll_page(-1)", "newer", show=False),
-        Binding("escape", "screen.log", "close", show=False),
+        Binding("escape", "screen.log_too", "close", show=False),
     ]
 
     def __init__(self, empty: str = "nothing is logged yet") -> None:
@@ -264,6 +264,12 @@ class SessionScreen(Screen[None]):
     def shown_source(self) -> str | None:
         """The source of the server shown; None for all servers."""
         return None if self.OF_ALL else self.view.source
+
+    @property
+    def drawer(self) -> Widget | None:
+        """The drawer that was opened last; None if none is open."""
+        drawers = (each for each in reversed(self.children) if each.layer == "drawer")
+        return next(drawers, None)
 
     @property
     def hidden_tabs(self) -> Collection[str]:

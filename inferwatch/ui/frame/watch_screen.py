@@ -1,6 +1,7 @@
 """The base of screens over a session: verdict, body, time cursor."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on, work
@@ -39,12 +40,14 @@ from inferwatch.ui.kit.panel import Inked
 from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
 from inferwatch.ui.messages import LookAgain, LookAt, OpenKnobs, OpenRequest, OpenWhatIf
 from inferwatch.ui.view import View
+from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.help_drawer import Key
 from inferwatch.ui.widgets.slo_line import missed_lines
 from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.status_lines import LostBanner, ReadoutLine, VerdictLine
 from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 
+LOADING = "loading this moment of the recording …"
 MOMENT_NS = NS_PER_S
 """Longest bin whose values count as now."""
 AROUND_BODY = 6
@@ -216,6 +219,8 @@ class WatchScreen(SessionScreen):
     """Screen whose tab is marked; empty is its own."""
     WORST_KEY: ClassVar[str] = ""
     """Key that opens the slowest request."""
+    VERDICT: ClassVar[type[VerdictLine]] = VerdictLine
+    """Draws the headline."""
     ADVISES: ClassVar[bool] = True
     """Its numbers are the server's: advise how to reveal more of them."""
 
@@ -256,7 +261,7 @@ class WatchScreen(SessionScreen):
     def compose_body(self) -> Iterable[Widget]:
         """Compose the verdict, the screen's own part and the lines below."""
         yield TabLine(self.tabs, self.TAB or self.NAME)
-        yield VerdictLine()
+        yield self.VERDICT()
         yield LostBanner()
         yield ServerNews()
         with Vertical(id="body"):
@@ -306,6 +311,7 @@ class WatchScreen(SessionScreen):
         if charts:
             for stack in widgets_of(self, ChartStack):
                 stack.show(self.charted(now))
+                stack.remark(LOADING if self._is_loading(now) else "")
         self._show_moment(now)
         self.reference.show(now)
         self._show_findings(now)
@@ -375,9 +381,12 @@ class WatchScreen(SessionScreen):
         advised = self.ADVISES and not numberless
         advice = self.query_one(AdviceLine)
         advice.show(snapshot.advice if advised else (), short=self.is_short)
-        gone = server is not None and server.answers is False
-        for panel in widgets_of(self.query_one("#body"), Inked):
-            panel.grey = gone
+        silent = server is not None and server.answers is False
+        gone = silent or snapshot.verdict.health is Health.LOST
+        readout = self.query_one(ReadoutLine)
+        for panel in (readout, *widgets_of(self.query_one("#body"), Inked)):
+            news = isinstance(panel, FindingStrip)
+            panel.grey = gone and self.ADVISES and not (self.OF_ALL or news)
 
     def action_copy_advice(self) -> None:
         self.copy("\n".join(self._explanations.get(TELLS_MORE, ())))
@@ -402,10 +411,13 @@ class WatchScreen(SessionScreen):
         cursor_ns, index = self.view.cursor_ns, self.view.bin_of(snapshot)
         charted = self.charted(snapshot)
         on_charts = self.view.bin_of(charted)
+        present = present_of(snapshot) if cursor_ns is None else None
+        values = snapshot if present is None else present
         t_ns = snapshot.charts_end_ns if cursor_ns is None else cursor_ns
         clock, here = self.feed.wall_text(t_ns), self._here(snapshot)
         if cursor_ns is None:
-            when = _latest(here, clock, snapshot.timeline.bin_ns)
+            bin_ns = snapshot.timeline.bin_ns if present is None else 0
+            when = _latest(here, clock, bin_ns)
         else:
             seen = index is not None
             when = _when(cursor_ns, snapshot.now_ns, clock, seen=seen, here=here)
@@ -413,16 +425,33 @@ class WatchScreen(SessionScreen):
         if step is not None:
             exactly = self.feed.wall_text(snapshot.now_ns, ms=True)
             when = _at_step(here, exactly, step)
-        self.query_one(ReadoutLine).show(when, snapshot, index)
+        if self.OF_ALL and len(self.view.servers) > 1:
+            when = (*when, TextRun("  all servers", "muted"))
+        index = self.view.bin_of(values)
+        charts = set[str]()
         for stack in widgets_of(self, ChartStack):
-            end = here if charted.timeline is snapshot.timeline else "end"
-            stack.point(charted, on_charts, cursor_ns, clock, self._end(charted, end))
+            here_too = charted.timeline is snapshot.timeline
+            now = (present, index) if present is not None and here_too else None
+            end = self._end(charted, here if here_too else "end")
+            stack.point(charted, on_charts, cursor_ns, clock, end, now)
+            # a client's TTFT is not the server's
+            charts |= stack.titles if charted is snapshot else set()
+        self.query_one(ReadoutLine).show(when, values, index, charts)
 
     @property
     def is_held(self) -> bool:
         """Whether the view is paused at a moment, so that single steps can be shown."""
         playback = self.feed.playback
         return playback is not None and not (playback.at_live or playback.playing)
+
+    def _is_loading(self, snapshot: Snapshot) -> bool:
+        """Whether charts are empty as a recording is still being read."""
+        playback, line = self.feed.playback, snapshot.timeline
+        if playback is None or not playback.seeking:
+            return False
+        columns = (line.output_tokens, line.running_max, line.ttft_mean_s)
+        held = any(each is not None for column in columns for each in column)
+        return not (held or any(line.steps))
 
     def _here(self, snapshot: Snapshot) -> str:
         """Return a word for the moment shown: now, here, or lost."""
@@ -583,6 +612,13 @@ class WatchScreen(SessionScreen):
     def action_mark(self, by: int) -> None:
         self.playback.mark(by)
 
+    def action_bookmarked(self, by: int) -> None:
+        self.playback.mark(by, bookmarks=True)
+
+    @work
+    async def action_marks(self) -> None:
+        await self.playback.marks()
+
     def action_go_to_start(self) -> None:
         self.playback.go_to_start()
 
@@ -602,6 +638,12 @@ class WatchScreen(SessionScreen):
     @work
     async def action_bookmark(self) -> None:
         await self.playback.bookmark()
+
+
+def present_of(snapshot: Snapshot) -> Snapshot | None:
+    """Return the snapshot with its last moments as its timeline; None without any."""
+    latest = snapshot.latest
+    return None if latest is None else replace(snapshot, timeline=latest)
 
 
 def _at_step(here: str, clock: str, step: Step) -> Line:

@@ -216,6 +216,8 @@ MARGIN = 9
 """Characters before a row of cells."""
 AROUND_ROWS = 3
 """Rows of the heading and of what is under the cursor."""
+WITHIN = "›"
+"""Before the name of a section that begins within a row of cells."""
 HINT = "tab or a click, then the arrows: which block it is, and who holds it"
 
 
@@ -380,15 +382,23 @@ class BlockMapPanel(Inked, can_focus=True):
         return pointed_cells(blocks, self.scale, flags)
 
     def _label(self, place: int) -> str:
-        """Return the text left of a row of cells: a new section, or a block number."""
+        """Return the text left of a row of cells: a new section, or a block number.
+
+        A section that begins further to the right has a mark before its name.
+        """
         blocks = self._blocks
         if blocks is None:
             return ""
         if not blocks.sections:
             return f"{place:,}"
         until = place + self.scale.columns * self.scale.blocks
-        started = [name for at, name in blocks.sections if place <= at < until]
-        return started[0] if started else ""
+        cell = self.scale.blocks
+        started = (
+            name if at < place + cell else f"{WITHIN}{name}"
+            for at, name in blocks.sections
+            if place <= at < until
+        )
+        return next(started, "")
 
     @property
     def _cell(self) -> int | None:

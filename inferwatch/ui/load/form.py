@@ -173,7 +173,7 @@ def _text(name: str, plan: LoadPlan) -> str:
 FORM = tuple(_form_fields())
 
 
-INSIDE = [("esc", " leaves, "), ("tab", " goes on")]
+INSIDE = [("esc", " leaves, "), ("↑ ↓", " other fields")]
 OUTSIDE = [("e", " or a click edits")]
 
 
@@ -200,11 +200,22 @@ class LoadLabel(LinePanel):
     LoadLabel { width: 15; }
     """
 
+    _pointed = False
+
     def __init__(self, text: str) -> None:
         super().__init__()
         self._text = text
 
+    def point(self, *, pointed: bool) -> None:
+        """Mark the label of the field that has the focus."""
+        if pointed != self._pointed:
+            self._pointed = pointed
+            self.redraw()
+
     def line(self, width: int) -> Line:
+        if self._pointed:
+            mark = TextRun("▸", "accent")
+            return fit((mark, TextRun(self._text, "strong")), width)
         return fit((TextRun(f" {self._text}", "muted"),), width)
 
 
@@ -215,7 +226,7 @@ class LoadField(Horizontal):
     LoadField {
         height: 1;
         Input { width: 21; height: 1; background: $surface; }
-        Input:focus { background: $panel; }
+        Input:focus { background: $primary 35%; }
         Input.-textual-compact { padding: 0 1 !important; }
         LoadRemark { width: 1fr; }
         &#row-slo Input { width: 26; }
@@ -253,7 +264,7 @@ class WordChoice(LinePanel, can_focus=True):
 
     DEFAULT_CSS = """
     WordChoice { background: $surface; }
-    WordChoice:focus { background: $panel; }
+    WordChoice:focus { background: $primary 35%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right", "move(1)", "next", show=False),
@@ -323,6 +334,21 @@ class WordChoice(LinePanel, can_focus=True):
         return fit((TextRun("‹", edge), *words, TextRun("›", edge)), width)
 
 
+class StartButton(Button):
+    """Starts or stops the load; takes letters while focused, like a field."""
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        del key
+        return character is not None and character.isprintable()
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Press at the letter on the button; other letters are no keys here."""
+        if event.is_printable and event.character != " ":
+            event.stop()
+            if event.character == "s":
+                self.press()
+
+
 class LoadFormHead(LinePanel):
     """The form's heading, with the keys that enter and leave it."""
 
@@ -372,7 +398,9 @@ class LoadForm(Vertical):
         Horizontal { height: 1; }
         .go { height: 2; }
         #start { width: 15; margin: 0 1 0 0; }
+        #start:focus { text-style: bold reverse; }
         LoadSketch { height: 1fr; max-height: 24; }
+        LoadSketch.-blank { height: 1; min-height: 1; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -394,6 +422,9 @@ class LoadForm(Vertical):
     class FormLeft(Message):
         """The focus has left the form."""
 
+    class SketchChanged(Message):
+        """The sketch now needs rows for a curve, or no longer does."""
+
     @dataclass
     class StartPressed(Message):
         """The button was pressed: start or stop the load."""
@@ -414,7 +445,7 @@ class LoadForm(Vertical):
         for each in FORM:
             yield LoadField(each, each.text(self._base))
         with Horizontal(classes="go"):
-            yield Button("Start", id="start", compact=True, variant="primary")
+            yield StartButton("Start", id="start", compact=True, variant="primary")
             yield LoadFormFoot()
         yield LoadSketch(self._sketch)
         yield LoadSketchAxis()
@@ -483,14 +514,35 @@ class LoadForm(Vertical):
             self._measured = rate_per_s
             self._sketch_it()
 
+    def runs_at(self, rate_per_s: float | None) -> None:
+        """Fill in the rate of the running load where the plan leaves it to be measured.
+
+        It stands there for reading: what is typed takes its place.
+        """
+        text = "" if rate_per_s is None else f"{rate_per_s:.4g} now"
+        field = self.query_one("#field-rate", Input)
+        if field.placeholder != text:
+            field.placeholder = text
+
+    @property
+    def sketched(self) -> bool:
+        """Whether the sketch draws a curve, and not only a sentence."""
+        plan = self.reading.plan
+        return plan is not None and self.query_one(LoadSketch).drawn
+
     def _sketch_it(self) -> None:
         """Sketch the plan; if the warm-up measures its rate, once that is known."""
         plan, also = self.reading.plan, ""
         if plan is not None and plan.measures_rate and self._measured is not None:
             also = f"{self._measured:.3g}/s: {plan.rate_fraction:.0%} of the measured"
             plan = msgspec.structs.replace(plan, rate_per_s=self._measured)
-        self.query_one(LoadSketch).sketch(plan, also)
+        sketch = self.query_one(LoadSketch)
+        before = sketch.drawn
+        sketch.sketch(plan, also)
         self.query_one(LoadSketchAxis).show(plan)
+        sketch.set_class(not sketch.drawn, "-blank")
+        if sketch.drawn != before:
+            self.post_message(self.SketchChanged())
 
     def _offer(self) -> None:
         own = self._base.arrivals.value
@@ -505,7 +557,8 @@ class LoadForm(Vertical):
         label = next((f"{each.label}: " for each in FORM if each.key == at), "")
         fault = f"{label}{faults[at]}" if faults else ""
         also = beside(self._base)
-        text = self._blocked or fault or (f"also: {also}" if also else "")
+        hint = next((each.hint for each in FORM if each.key == here), "")
+        text = self._blocked or fault or hint or (f"also: {also}" if also else "")
         foot = self.query_one(LoadFormFoot)
         foot.say(text, bad=bool(self._blocked or fault))
 
@@ -514,7 +567,7 @@ class LoadForm(Vertical):
         """The visible fields that can have the focus, in the order of the form."""
         return [
             each
-            for each in (self.query("WordChoice, Input, Button"))
+            for each in (self.query("WordChoice, Input, StartButton"))
             if each.focusable and each.display and self._is_visible(each)
         ]
 
@@ -540,13 +593,21 @@ class LoadForm(Vertical):
         self.post_message(self.FormLeft())
 
     def on_descendant_focus(self) -> None:
-        """Show the key that leaves the form, and the mistake of the focused field."""
+        """Show the key that leaves the form, and what is to be known of the field."""
         self._head()
+        self._point()
         self._tell()
 
     def on_descendant_blur(self) -> None:
         """Show the key that enters the form, unless another field has the focus."""
         self._head()
+        self._point()
+
+    def _point(self) -> None:
+        focused = self.screen.focused
+        row = None if focused is None else focused.parent
+        for label in self.query(LoadLabel):
+            label.point(pointed=row is label.parent)
 
     def _head(self) -> None:
         head = self.query_one(LoadFormHead)

@@ -1,5 +1,6 @@
 """The load screen: edit a plan, run it and change the running load."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,6 +12,7 @@ from textual.widget import Widget
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import LoadDesk
+from inferwatch.formatting import counted
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
@@ -18,7 +20,7 @@ from inferwatch.metrics.load.view import ClientTimeline, LoadRun
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.lookup import widgets_of
@@ -26,6 +28,7 @@ from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
 from inferwatch.ui.load.form import LoadForm
 from inferwatch.ui.load.runs import LoadRuns, in_order
+from inferwatch.ui.load.search import SloSearch, no_search
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS, Key
@@ -44,6 +47,10 @@ STALE_NS = 5_000_000_000
 BOTH_FROM = 116
 """Least width for form and run next to each other."""
 STEP = 1.1
+SEARCH_LOOK_S = 0.2
+"""How often a search looks whether its run has ended."""
+BURST_S, LEAST_BURST, MOST_BURST = 5.0, 8, 500
+"""A burst is what would come in so many seconds, within bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +166,18 @@ class LoadScreen(WatchScreen):
             tooltip="Ask for 10% more",
         ),
         Binding(
+            "B",
+            "burst",
+            "burst",
+            tooltip="Send at once what would come in five seconds, beside the rate",
+        ),
+        Binding(
+            "S",
+            "search",
+            "SLO search",
+            tooltip="Search for the highest rate that holds the SLO; s ends it",
+        ),
+        Binding(
             "e,enter",
             "edit",
             "edit plan",
@@ -197,6 +216,9 @@ class LoadScreen(WatchScreen):
         &.-short .go { height: 1; }
         &.-tall LoadSketch { max-height: 100; }
         &.-alone LoadForm { width: 1fr; margin: 0; }
+        &.-stacked #sides { layout: vertical; }
+        &.-stacked LoadForm { height: auto; }
+        &.-stacked #live { height: 1fr; width: 1fr; }
     }
     """
 
@@ -209,6 +231,9 @@ class LoadScreen(WatchScreen):
     """Number of the chosen run; None follows the current or last one."""
     _adjustment: LoadAdjustment | None = None
     _doing = ""
+    _search: SloSearch | None = None
+    """The search under way, or the last one until another load starts."""
+    _searching = False
     _could: tuple[object, ...] = ()
 
     @property
@@ -304,8 +329,11 @@ class LoadScreen(WatchScreen):
         forms = widgets_of(self, LoadForm)
         for form in forms:
             form.display = not alone or self.editing or self.run_shown is None
-        live = not (alone and any(form.display for form in forms))
-        self.query_one("#live").display = live
+        formed = alone and any(form.display for form in forms)
+        # what a sketch without a curve leaves is for the results
+        stacked = formed and any(not form.sketched for form in forms)
+        self.set_class(stacked, "-stacked")
+        self.query_one("#live").display = not formed or stacked
         self._share_rows()
 
     def _share_rows(self) -> None:
@@ -337,6 +365,8 @@ class LoadScreen(WatchScreen):
             for form in widgets_of(self, LoadForm):
                 form.follow(desk.plan, running=desk.running)
                 form.measured(self._measured(snapshot))
+                run = self._latest if desk.running else None
+                form.runs_at(None if run is None else run.rate_per_s)
                 form.show(running=desk.running, blocked=blocked)
 
     def action_edit(self) -> None:
@@ -350,6 +380,10 @@ class LoadScreen(WatchScreen):
         self.fit_height()
         self.post_message(LookAgain())
 
+    @on(LoadForm.SketchChanged)
+    def _share_anew(self) -> None:
+        self.fit_height()
+
     def more_keys(self) -> Iterable[Key]:
         description = "ask for 10% less or more, while our load runs"
         own = (("< >", description),) if self.desk else ()
@@ -358,15 +392,18 @@ class LoadScreen(WatchScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide actions if load is impossible here, disable them while it is refused."""
         desk = self.desk
-        if action in {"start_stop", "edit", "ask"} and desk is None:
-            return False
-        if desk is not None and action == "start_stop":
-            possible = desk.running or desk.unavailable is None
-            return possible or None
-        if desk is not None and action == "ask":
-            return desk.running and self._current_adjustment is not None
-        if action == "run":
-            return self._rooms[0] > 1
+        adjustment = self._current_adjustment if desk and desk.running else None
+        possible = desk is not None and (desk.running or desk.unavailable is None)
+        can: dict[str, bool | None] = {
+            "start_stop": (possible or None) if desk is not None else False,
+            "edit": desk is not None,
+            "ask": adjustment is not None,
+            "burst": adjustment is not None and not adjustment.users,
+            "search": possible and desk is not None and not desk.running,
+            "run": self._rooms[0] > 1,
+        }
+        if action in can:
+            return can[action]
         return super().check_action(action, parameters)
 
     def _show_what_can_be_done(self) -> None:
@@ -420,10 +457,55 @@ class LoadScreen(WatchScreen):
         desk = self.desk
         if desk is None:
             return
+        if self._searching and self._search is not None:
+            self._searching = False
+            self._search.stop()
         if desk.running:
             await self._do(desk, "stopping…")
         elif await self._may_start(desk):
+            self._search = None
             await self._do(desk, "starting…")
+
+    @work(group="search")
+    async def action_search(self) -> None:
+        """Search for the highest rate that holds the form's SLO, until it is found."""
+        desk = self.desk
+        if desk is None or desk.running or not await self._may_start(desk):
+            return
+        plan = self.query_one(LoadForm).reading.plan
+        if plan is None:
+            return
+        if why := no_search(plan):
+            self.notify(why, severity="warning", timeout=6)
+            return
+        self._search, self._searching = SloSearch(plan), True
+        self._picked, self.editing = None, False
+        self.set_focus(None)
+        try:
+            await self._run_search(desk, self._search)
+        except InferwatchError as error:
+            self.notify(str(error), title="No load", severity="error", markup=False)
+        finally:
+            self._searching = False
+            self.fit_height()
+            self.post_message(LookAgain())
+
+    async def _run_search(self, desk: LoadDesk, search: SloSearch) -> None:
+        while self._searching and (plan := search.next_plan()) is not None:
+            await desk.start(plan)
+            run_id = desk.plan.run_id
+            self.post_message(LookAgain())
+            while desk.running:  # noqa: ASYNC110 - the generator is another process
+                await asyncio.sleep(SEARCH_LOOK_S)
+            if self._searching:
+                search.add(self._run_view(run_id))
+
+    def _run_view(self, run_id: str) -> ClientView | None:
+        """Return what a run has measured, whichever screen is shown."""
+        query = SnapshotQuery(self.view.window, requests=False)
+        client = self.feed.snapshot(query).client
+        runs = client.runs if client is not None else ()
+        return next((v for v in runs if v.run and v.run.run_id == run_id), None)
 
     async def _may_start(self, desk: LoadDesk) -> bool:
         """Return True if the plan is valid, and server and user permit the load."""
@@ -483,6 +565,20 @@ class LoadScreen(WatchScreen):
         self._adjustment = target
         self.post_message(LookAgain())
 
+    async def action_burst(self) -> None:
+        """Send a burst beside the rate: the plan's own, else some seconds' worth."""
+        desk, adjustment = self.desk, self._current_adjustment
+        if desk is None or adjustment is None or not desk.running:
+            return
+        worth = min(max(round(adjustment.value * BURST_S), LEAST_BURST), MOST_BURST)
+        requests = desk.plan.burst_requests or worth
+        try:
+            await desk.change(burst=requests)
+        except InferwatchError as error:
+            self.notify(str(error), severity="warning", markup=False)
+            return
+        self.notify(f"a burst of {counted(requests, 'request').strip()}", timeout=3)
+
     @property
     def _current_adjustment(self) -> LoadAdjustment | None:
         """The rate or users last requested, else the plan's, else the measured ones."""
@@ -502,6 +598,8 @@ class LoadScreen(WatchScreen):
     @property
     def wish(self) -> str:
         """The text of what is starting or stopping, else of the requested change."""
+        if self._search is not None and not self._doing:
+            return self._search.text
         if self._doing or self._is_coming:
             return self._doing or "starting…"
         return wish_of(self._adjustment) if self._adjustment else ""

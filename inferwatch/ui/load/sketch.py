@@ -19,7 +19,7 @@ from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.plot import MARGIN, TimeAxis, axis_labels
 from inferwatch.ui.kit.renderables.text import Line, TextRun, ruled
 from inferwatch.ui.widgets.charts import ChartPlan
-from inferwatch.ui.widgets.time_chart import TimeChart
+from inferwatch.ui.widgets.time_chart import Present, TimeChart
 
 ENDLESS_S = 60.0
 """Length shown of a plan without an end."""
@@ -116,6 +116,11 @@ class LoadSketch(TimeChart):
         self._why = ""
         self._also = ""
 
+    @property
+    def drawn(self) -> bool:
+        """Whether there is a curve to draw, and not only a sentence."""
+        return self._load is not None and not self._why
+
     def sketch(self, plan: LoadPlan | None, also: str = "") -> None:
         """Sketch a plan, with a note; None stands for a plan with mistakes."""
         self._load, self._also = plan, also
@@ -127,7 +132,9 @@ class LoadSketch(TimeChart):
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
         """Do nothing: a sketch does not depend on the session."""
 
-    def head(self, snapshot: Snapshot, index: int | None) -> None:
+    def head(
+        self, snapshot: Snapshot, index: int | None, now: Present | None = None
+    ) -> None:
         """Do nothing: a sketch does not depend on the session."""
 
     def mark(self, t_ns: int | None) -> None:

@@ -34,7 +34,7 @@ from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
-from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.frame.watch_screen import TALL, WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -49,8 +49,8 @@ from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import MEAN, ROUGHLY, at_last_reading, step_s
 from inferwatch.ui.widgets.finding_strip import FindingStrip, TrustLine
 from inferwatch.ui.widgets.hardware_charts import (
+    GPU_MEMORY,
     HARDWARE_NUMBERS,
-    MEMORY,
 )
 from inferwatch.ui.widgets.help_drawer import (
     COST_NUMBERS,
@@ -214,10 +214,7 @@ class FlowPanel(Panel):
         visible = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
         sizes = _shares(width - 1, len(visible))
         columns = list(zip(visible, sizes, strict=True))
-        lost = (
-            self._snapshot.without_steps and self._snapshot.timeline.lost_ns is not None
-        )
-        now = "last read" if lost else "now"
+        now = _now_text(self._snapshot)
         last = _end(*columns[-1], now, self._snapshot.window)
         heads = [*(_arrow(*each) for each in columns[:-1]), last]
         rows = zip(
@@ -228,6 +225,14 @@ class FlowPanel(Panel):
             (TextRun(" "), *(run for cell in cells for run in cell))
             for cells in (heads, *rows)
         ]
+
+
+def _now_text(snapshot: Snapshot) -> str:
+    """Return the legend of present values: how old they are once the engine is lost."""
+    lost_ns = snapshot.timeline.lost_ns
+    if lost_ns is None:
+        return "now"
+    return f"{age_text(max(snapshot.now_ns - lost_ns, 0) / NS_PER_S)} old"
 
 
 def _end(column: _Column, size: int, now: str, window: Window) -> Line:
@@ -339,6 +344,8 @@ def _latency(number: Number, quantiles: Quantiles) -> Line:
     )
 
 
+STRIP = 2
+"""Rows of findings on a screen that is neither short nor tall."""
 TINY = 22
 """Height below which table and charts alternate."""
 
@@ -405,7 +412,7 @@ class OverviewScreen(WatchScreen):
         yield LatencyTable()
         yield CanaryLine()
         yield ChartStack(
-            (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT, MEMORY),
+            (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT, GPU_MEMORY),
             most_telling=1,
         )
 
@@ -427,11 +434,16 @@ class OverviewScreen(WatchScreen):
     def show_panels(self, snapshot: Snapshot) -> None:
         is_lost = snapshot.verdict.health is Health.LOST
         self.set_class(is_lost, "-lost")
-        strip, found = self.query_one(FindingStrip), snapshot.findings
+        found = snapshot.findings
         if is_lost:  # the banner tells it
             found = tuple(each for each in found if each.name != EngineLost.NAME)
-        strip.show(found, 1 if self.is_short else MOST_SHOWN)
-        self.query_one(TrustLine).show(snapshot.trust)
+        rows = MOST_SHOWN if self.size.height >= TALL else STRIP
+        strip, trust = self.query_one(FindingStrip), self.query_one(TrustLine)
+        strip.show(found, 1 if self.is_short else rows)
+        trust.show(snapshot.trust)
+        in_turn = self.is_short and not found  # on one row
+        strip.display = not (in_turn and snapshot.trust)
+        trust.display = not self.is_short or not strip.display
         self.query_one(FlowPanel).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)
         table = self.query_one(LatencyTable)

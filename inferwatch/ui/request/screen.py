@@ -22,7 +22,7 @@ from inferwatch.ui.frame.header import Tab
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, ruled, width_of
-from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest
+from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest, OpenStep
 from inferwatch.ui.request.axis import LABEL_WIDTH, VALUE_WIDTH, Zoom
 from inferwatch.ui.request.diagnosis import diagnosis
 from inferwatch.ui.request.display import (
@@ -256,7 +256,7 @@ class RequestScreen(WatchScreen):
             "steps",
             "steps",
             show=False,
-            tooltip="The steps at the time under the cursor, else where most went",
+            tooltip="The very step under the cursor, else one of where most time went",
         ),
         Binding(
             "left",
@@ -450,11 +450,16 @@ class RequestScreen(WatchScreen):
             self.post_message(OpenRequest(self._chosen))
 
     def action_steps(self) -> None:
-        """Show the steps at the cursor, else at the longest phase."""
+        """Open the step at the cursor, else that of the longest phase."""
         moments = self._moments
-        if moments is not None and moments.stop_at_cursor(self.view.cursor_ns) is None:
-            self.view.cursor_ns = moments.telling_ns
-        self.post_message(LookAt("steps"))
+        if moments is None:
+            self.post_message(LookAt("steps"))
+            return
+        stop = moments.stop_at_cursor(self.view.cursor_ns)
+        t_ns = moments.telling_ns if stop is None else stop.t_ns
+        step = moments.step_at(t_ns)
+        end_ns = t_ns if step is None else step.end_ns
+        self.post_message(OpenStep(end_ns, moments.story.row.key))
 
     def action_now(self) -> None:
         super().action_now()

@@ -55,8 +55,10 @@ PreviewKey = tuple[str, int | None]
 MOST_PREVIEWS = 8
 REST_S = 0.1
 """Time after which the cursor counts as resting."""
-BESIDE, BELOW = 170, 26
+BESIDE, BELOW = 170, 15
 """Width for a preview beside the table, and height for one below."""
+TIGHT = 26
+"""Height below which a preview below gets more rows than the table."""
 GROWN_EVERY = 5
 """Polls after which sessions being recorded are summarised again."""
 
@@ -187,7 +189,9 @@ class SessionBrowser(Vertical, FilteredList):
 
         Rows hidden by the filter count too, so nothing moves while it is typed.
         """
-        rows, most = self._table.count_unfiltered + 1, self.size.height // 2 - 2
+        height = self.size.height
+        most = height // 2 - 2 if height >= TIGHT else height // 3
+        rows = self._table.count_unfiltered + 1
         below = self.has_class("-below")
         self._table.styles.height = min(max(rows, 2), most) if below else "1fr"
 

@@ -60,6 +60,8 @@ class SessionPreview:
     notes: tuple[tuple[int, str], ...] = ()
     """Moments and texts, with bookmarks, oldest first."""
     client: ClientVerdict = field(default_factory=ClientVerdict)
+    row: SessionRow | None = None
+    """The session as of the same read, so that counts of both agree."""
     requests: int = 0
     """Requests of load runs, without warm-up."""
     gpus: Mapping[str, float] = field(default_factory=dict)
@@ -92,6 +94,7 @@ def preview(path: Path, row: SessionRow) -> SessionPreview:
             settings=configuration(connection, row),
             notes=tuple(connection.execute(NOTES, (row.session,))),
             client=client_verdict(connection, row.session, client),
+            row=next((r for r in list_sessions(path) if r.session == row.session), row),
             requests=len(client),
             gpus=gpu_means(connection, row.session, row.duration_ns),
         )

@@ -57,6 +57,8 @@ GPU_MEANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "joules_per_token": ("J/token", format_figure),
 }
 """Label and format of GPU means over the whole session."""
+ROOMY = 14
+"""Least height for the actions below a session."""
 CLOSED, OPEN = ("concurrency",), ("rate_per_s",)
 """Settings that the other kind of load ignores."""
 NEXT: tuple[tuple[str, str], ...] = (
@@ -107,6 +109,8 @@ class PreviewPanel(Panel):
         after += [(TextRun(f" {key:<6}", "accent"), TextRun(do)) for key, do in NEXT]
         if self._session is None:
             return ()
+        if height < ROOMY:
+            after = []
         room = max(height - len(after), 0)
         lines = list(_lines(self._session, self._preview, width))
         if self._preview is not None:
@@ -178,6 +182,8 @@ def _differences(
 
 def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator[Line]:
     row, summary = session.row, session.summary
+    if preview is not None and preview.row is not None:
+        row = preview.row  # counts of a session being recorded move together
     counts = {"requests": row.requests, "steps": row.steps}
     if preview is not None:
         counts["sent by our load"] = preview.requests

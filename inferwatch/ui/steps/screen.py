@@ -462,6 +462,8 @@ class StepsScreen(WatchScreen):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         window = f"steps of {snapshot.window.span}"
+        if snapshot.without_steps:
+            self.view.sought_step = None
         if snapshot.without_steps != self.has_class("-counted"):
             self.set_class(snapshot.without_steps, "-counted")
             self._change_view(OVER_TIME if snapshot.without_steps else self._in_view)
@@ -471,6 +473,10 @@ class StepsScreen(WatchScreen):
             totals.show(window, note, counted_facts(snapshot))
             return
         facts = total_facts(snapshot.steps)
+        sought, self.view.sought_step = self.view.sought_step, None
+        if sought is not None:
+            self.query_one(SingleSteps).seek(sought, snapshot)
+            self._change_view(SINGLE)
         if len(facts) > PLAIN_ROWS:  # once shown, the row stays
             self.add_class("-launched")
         totals.show(window, self._others(len(snapshot.stalls)), facts)

@@ -46,7 +46,7 @@ from inferwatch.ui.steps.columns import (
 )
 from inferwatch.ui.steps.facts import step_facts
 from inferwatch.ui.steps.members import Member, StepPanel, members_of
-from inferwatch.ui.view import View
+from inferwatch.ui.view import StepPlace, View
 from inferwatch.ui.widgets.limit_texts import highest
 
 LANE_ROWS = 2
@@ -55,6 +55,9 @@ LANE_FROM = 8
 """Height below which there is one lane less."""
 DECADES = 1
 """Least decades of the scale."""
+REACHES_NS = (NS_PER_S // 10, 2 * NS_PER_S, 60 * NS_PER_S)
+"""How far after a moment its step is looked for, one after the other."""
+NOT_KEPT = "the single steps of this time were not kept"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,8 @@ class StepLine(Panel):
 
     @property
     def capacity(self) -> int:
-        return max(self.size.width - MARGIN - 1, 1)
+        width = self.size.width or self.screen.size.width  # before it is laid out
+        return max(width - MARGIN - 1, 1)
 
     def show(self, picture: StepPicture) -> None:
         self._picture = picture
@@ -370,6 +374,38 @@ class SingleSteps(Vertical):
         """Clear the selected step, so that the time cursor says which is shown."""
         self._picked = self._held_end_ns = None
 
+    def seek(self, place: StepPlace, snapshot: Snapshot) -> None:
+        """Look for a step, and select it once it is found."""
+        self.let_go()
+        self._snapshot = snapshot
+        self.run_worker(
+            self._find(place), group="sought", exclusive=True, exit_on_error=False
+        )
+
+    async def _find(self, place: StepPlace) -> None:
+        """Select the first step that ended at a moment or later, if any is known."""
+        for reach_ns in REACHES_NS:
+            span = place.t_ns - 1, place.t_ns + reach_ns, self._view.source
+            try:
+                steps = await self._feed.recall.steps(*span)
+            except InferwatchError:
+                break  # the line of steps tells why
+            own = (s for s in steps if not place.key or _is_of(s, place.key))
+            step = next(own, None)
+            if step is not None:
+                if self._view.cursor_ns == place.t_ns:  # people stayed there
+                    self._hold_around(step)
+                return
+        self.notify(NOT_KEPT, severity="warning", timeout=4)
+
+    def _hold_around(self, step: Step) -> None:
+        """Select a step, with a quarter of the line after it."""
+        snapshot = self._snapshot
+        if snapshot is not None:
+            after_ns = self._most // 4 * usual_ns(snapshot)
+            self._held_end_ns = min(step.end_ns + after_ns, snapshot.charts_end_ns)
+            self._pick(step)
+
     def _show_again(self) -> None:
         if self._snapshot is not None and self.is_attached:
             self._draw(self._snapshot)
@@ -449,7 +485,7 @@ class SingleSteps(Vertical):
             return recalled.failure
         if not snapshot.steps.count:
             return f"no step ended in {snapshot.window.span}"
-        return "single steps of this time were not kept"
+        return NOT_KEPT
 
     def _step_of(self, snapshot: Snapshot) -> tuple[str, Step | None]:
         """Return a title and the selected step, else the step at the moment shown."""
@@ -469,11 +505,10 @@ class SingleSteps(Vertical):
 
     def _rows_of(self, step: Step, snapshot: Snapshot) -> dict[int, RequestRow]:
         """Return the requests of the step's engine by ordinal."""
-        source = f"{step.source}/"
         return {
             row.ordinal: row
             for row in snapshot.requests
-            if row.ordinal is not None and row.key.startswith(source)
+            if row.ordinal is not None and _is_of(step, row.key)
         }
 
     @on(StepLine.StepChosen)
@@ -521,6 +556,11 @@ class SingleSteps(Vertical):
         if step is None:
             return ""
         return f"ended {self._feed.wall_text(step.end_ns, ms=True)}"
+
+
+def _is_of(step: Step, key: str) -> bool:
+    """Return whether a step is one of the engine that has a request."""
+    return key.startswith(f"{step.source}/")
 
 
 def _slowest_of(steps: Sequence[Step]) -> tuple[str, Step | None]:

@@ -18,6 +18,7 @@ from inferwatch.studies.tune.result.plot import (
     PlotStyle,
     tune_plot,
 )
+from inferwatch.studies.tune.result.table import PRESENT
 from inferwatch.studies.tune.result.tune_result import PointResult
 from inferwatch.studies.tune.result.verdict import (
     score_sentence,
@@ -26,7 +27,7 @@ from inferwatch.studies.tune.result.verdict import (
     values_text,
 )
 from inferwatch.studies.tune.trial import Trial, TrialNumbers
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -34,11 +35,12 @@ from inferwatch.ui.kit.renderables.text import (
     cells_of,
     fit,
     join,
+    join_whole,
     ruled,
     spread,
     width_of,
 )
-from inferwatch.ui.tune.rows import GLYPHS, TuneRow
+from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow
 
 Span = tuple[float, float]
 
@@ -161,6 +163,36 @@ def _trial_numbers(trial: Trial, numbers: TrialNumbers, goal: Goal) -> Iterator[
     if numbers.bound_share:
         most = max(numbers.bound_share, key=lambda each: numbers.bound_share[each])
         yield f"bound by {most} {numbers.bound_share[most]:.0%}"
+
+
+class TuneLegend(LinePanel):
+    """What the signs of the table mean, of those that it has."""
+
+    _rows: Sequence[TuneRow] = ()
+
+    def show(self, rows: Sequence[TuneRow]) -> None:
+        self._rows = rows
+        self.redraw()
+
+    def line(self, width: int) -> Line:
+        states = {row.state for row in self._rows}
+        signs = {
+            GLYPHS[state]: state.value
+            for state in RowState
+            if state in states and GLYPHS[state][0].strip()
+        }
+        parts = [
+            (TextRun(glyph, ink), TextRun(f" {means}", "muted"))
+            for (glyph, ink), means in signs.items()
+        ]
+        if any(row.is_now for row in self._rows):
+            parts.append((TextRun("▶", "accent"), TextRun(" measured now", "muted")))
+        if any(row.is_present for row in self._rows):
+            parts.append((TextRun(PRESENT, "accent"), TextRun(" present", "muted")))
+        if any(row.standing.span for row in self._rows):
+            interval = TextRun(" 95% interval", "muted")
+            parts.append((TextRun("━●━", "accent"), interval))
+        return fit((TextRun(" "), *join_whole(parts, width - 2)), width)
 
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

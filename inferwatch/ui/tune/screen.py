@@ -20,6 +20,7 @@ from inferwatch.ui.pages import TunePage
 from inferwatch.ui.tune.panels import (
     TuneDetail,
     TuneHead,
+    TuneLegend,
     TuneMessages,
     TunePlot,
     setting_lines,
@@ -156,6 +157,7 @@ class TuneScreen(Screen[None]):
         &.-tall #settings TunePlot { display: block; }
         &.-tall TuneDetail { height: 6; }
         &.-tall #settings TuneMessages { height: 6; }
+        &.-low TuneLegend { display: none; }
         &.-low TuneMessages, &.-over TuneMessages { display: none; }
         &.-over.-tall TuneMessages { display: block; }
         &.-low TuneDetail { height: 3; }
@@ -195,6 +197,7 @@ class TuneScreen(Screen[None]):
         with Horizontal(id="body"):
             with Vertical(id="settings"):
                 yield TuneTable()
+                yield TuneLegend()
                 yield TunePlot()
                 yield TuneDetail()
                 yield TuneMessages()
@@ -229,6 +232,7 @@ class TuneScreen(Screen[None]):
         self.query_one(TuneHead).show(now, name, ending=self._ending)
         rows = tuple(self._rows.values())
         self.query_one(TuneTable).show(now, rows)
+        self.query_one(TuneLegend).show(rows)
         self._show_detail(now)
         for plot in self.query(TunePlot):
             plot.show(now)

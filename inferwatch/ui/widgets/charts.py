@@ -89,10 +89,11 @@ class ChartPlan:
     """Hidden until it has a value."""
 
     def has_value(self, snapshot: Snapshot) -> bool:
+        """Return whether any of its layers has a value; a trace only goes with them."""
+        plan = self.of(snapshot)
+        layers = (*plan.series, *((plan.lane,) if plan.lane is not None else ()))
         return any(
-            value is not None
-            for series in self.of(snapshot).all_series
-            for value in series.values(snapshot)
+            value is not None for series in layers for value in series.values(snapshot)
         )
 
     def of(self, snapshot: Snapshot) -> "ChartPlan":
@@ -150,8 +151,9 @@ def _per_second(field: object) -> Callable[[Snapshot], Values]:
         if seconds:
             began_ns = line.start_ns + (len(seconds) - 1) * line.bin_ns
             passed_s = (snapshot.charts_end_ns - began_ns) / NS_PER_S
+            passed_s = min(passed_s, seconds[-1])
             seconds[-1] = passed_s if passed_s > seconds[-1] / 2 else 0.0
-        return _divide(getattr(line, name), seconds)
+        return _divide(getattr(line, name) or [None] * len(seconds), seconds)
 
     return values
 

@@ -29,19 +29,20 @@ def mark_of(finding: Finding) -> TextRun:
 
 
 class FindingStrip(Panel):
-    """Up to three findings, the costliest first, and the key that opens them all."""
+    """Up to three findings, the costliest first, and the key that opens them all.
+
+    Its rows are always there, so nothing moves when findings come or go.
+    """
 
     DEFAULT_CSS = """
-    FindingStrip { height: auto; max-height: 3; display: none; }
+    FindingStrip { height: 1; max-height: 3; }
     """
 
     _findings: Sequence[Finding] = ()
 
     def show(self, findings: Sequence[Finding], most: int) -> None:
-        visible = findings[:most]
-        if len(visible) != len(self._findings[:most]) or self.display != bool(visible):
-            self.styles.height = max(len(visible), 1)
-            self.display = bool(visible)
+        if self.styles.height is None or self.styles.height.value != most:
+            self.styles.height = most
         self._findings = findings
         self.redraw()
 
@@ -70,20 +71,19 @@ class FindingStrip(Panel):
 
 
 class TrustLine(LinePanel):
-    """Why numbers may be doubtful, in one dim line; hidden while nothing is known."""
+    """Why numbers may be doubtful, in one dim line; empty while nothing is known."""
 
-    DEFAULT_CSS = """
-    TrustLine { display: none; }
-    """
     OPENS = "screen.trust"
 
     _findings: Sequence[Finding] = ()
 
     def show(self, findings: Sequence[Finding]) -> None:
-        self._findings, self.display = findings, bool(findings)
+        self._findings = findings
         self.redraw()
 
     def line(self, width: int) -> Line:
+        if not self._findings:
+            return ()
         opens = (
             TextRun("F ", "accent", self.OPENS),
             TextRun("why ", "muted", self.OPENS),

@@ -128,6 +128,11 @@ MEMORY = replace(
     substitute=lambda shown: None if _measured(shown) else TRAFFIC,
 )
 """Measured traffic and, to compare, the derived one; the latter alone without a GPU."""
+GPU_MEMORY = replace(
+    MEMORY,
+    substitute=lambda shown: None if _measured(shown) or not shown.gpus else TRAFFIC,
+)
+"""The same, but nothing where there is no GPU."""
 ACTIVITY = share_chart(
     title="GPU",
     note="gpu, share of cycles and time, power above",

@@ -1,6 +1,6 @@
 """Verdict, values under the cursor and engine loss, on every watching screen."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from re import sub
 from textwrap import wrap
 
@@ -121,15 +121,44 @@ def _lasted(verdict: Verdict, now_ns: int) -> str:
     return f"for {age_text(max(now_ns - (verdict.since_ns or 0), 0) / NS_PER_S)}"
 
 
+CHARTED = {
+    "TTFT": {"TTFT"},
+    "ITL": {"ITL"},
+    "batch": {"batch"},
+    "running": {"requests"},
+    "waiting": {"batch", "requests", "waiting"},
+    "KV used": {"KV cache"},
+    "out": {"output"},
+    "HBM": {"HBM"},
+    "memory": {"memory traffic"},
+    "step max": {"step time"},
+}
+"""Titles of the charts whose headings show a value, by its name."""
+
+
+BATCH_WIDTH = 9
+"""Cells of the batch, so that nothing moves when an engine comes to rest."""
+
+
 class ReadoutLine(LinePanel):
-    """Values of the bin under the time cursor, the same on every screen."""
+    """Values of the bin under the time cursor that no chart in sight shows."""
 
     _when: Line = ()
     _facts: Sequence[Line] = ()
 
-    def show(self, when: Line, snapshot: Snapshot, index: int | None) -> None:
+    def show(
+        self,
+        when: Line,
+        snapshot: Snapshot,
+        index: int | None,
+        charts: Collection[str] = (),
+    ) -> None:
+        """Show a moment and the values of a bin, but for those of ``charts``."""
         self._when = when
-        self._facts = _facts(snapshot, index) if index is not None else ()
+        facts = _facts(snapshot, index) if index is not None else ()
+        self._facts = [
+            each for each in facts if CHARTED[each[0].text.strip()].isdisjoint(charts)
+        ]
         self.redraw()
 
     def line(self, width: int) -> Line:
@@ -140,7 +169,8 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
     """Format a bin's values that all screens show, in the same order and colours."""
     timeline, kv = snapshot.timeline, snapshot.kv
     if snapshot.without_steps:
-        return _counted(timeline, index)
+        memory = _memory(timeline, index) if snapshot.gpus else ()
+        return (*_counted(timeline, index), *memory)
     ttft, itl, step = format_durations(
         (
             timeline.ttft_mean_s[index],
@@ -155,7 +185,7 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
         fact("waiting", _whole(timeline.waiting_max[index]), "waiting"),
         fact("KV used", _kv(timeline.kv_used_blocks[index], kv.total_blocks), "kv"),
         fact("out", _rate(timeline, index), "output"),
-        *_memory(timeline, index),
+        *(_memory(timeline, index) if snapshot.gpus else ()),
         fact("step max", step, "worst"),
     )
 
@@ -184,21 +214,21 @@ def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
         fact("waiting", _whole(timeline.waiting_max[index]), "waiting"),
         fact("KV used", format_share(usage[index] if usage else None), "kv"),
         fact("out", _rate(timeline, index), "output"),
-        *_memory(timeline, index),
     )
 
 
 def _batch(timeline: Timeline, index: int) -> Line:
     decode, prefill = timeline.batch_decode[index], timeline.batch_prefill[index]
     if decode is None and prefill is None:
-        return fact("batch", "–", "decode")
-    return fact("batch", f"{decode or 0:.1f}+{prefill or 0:.1f}", "decode")
+        return fact("batch", "–".rjust(BATCH_WIDTH), "decode")
+    batch = f"{decode or 0:.1f}+{prefill or 0:.1f}"
+    return fact("batch", batch.rjust(BATCH_WIDTH), "decode")
 
 
 def _rate(timeline: Timeline, index: int) -> str:
     tokens = timeline.output_tokens[index]
     if tokens is None:
-        return "–"
+        return f"{format_rate(None)}      "
     return f"{format_rate(tokens * NS_PER_S / timeline.bin_ns)} tok/s"
 
 

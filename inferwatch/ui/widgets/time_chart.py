@@ -51,6 +51,8 @@ LATE_NS = 10 * NS_PER_S
 """Longest delay of a late value."""
 FRAMED = 6
 """Cells of a heading besides title and legend."""
+Present = tuple[Snapshot, int | None]
+"""A snapshot whose timeline is of the last moments, and the column of now."""
 Run = tuple[str, int | None]
 """Text and its layer number; None has no colour of its own."""
 
@@ -74,6 +76,7 @@ class TimeChart(Inked):
     _rows: list[list[Run]] | None = None
     _built = Size()
     _heading: Line = ()
+    _remark = ""
     _marked: int | None = None
     _restarts: tuple[int, ...] = ()
 
@@ -101,10 +104,15 @@ class TimeChart(Inked):
             self._rows = None
             self.refresh()
 
-    def head(self, snapshot: Snapshot, index: int | None) -> None:
-        """Show the values of a bin in the heading, which is the legend, too."""
+    def head(
+        self, snapshot: Snapshot, index: int | None, now: Present | None = None
+    ) -> None:
+        """Show the values of a bin in the heading, which is the legend, too.
+
+        ``now`` has better values of the present, for what it knows.
+        """
         plan = self._declared.of(snapshot)
-        values = [_value(series, snapshot, index) for series in plan.all_series]
+        values = [_value(series, snapshot, index, now) for series in plan.all_series]
         legend = list(map(_entry, plan.all_series, plan.texts(values)))
         if plan.trace is not None:
             *legend, _ = legend
@@ -121,6 +129,16 @@ class TimeChart(Inked):
         if heading != self._heading:
             self._heading = heading
             self.refresh(Region(0, 0, self.size.width, 1))
+
+    @property
+    def title(self) -> str:
+        return self._plan.title
+
+    def remark(self, text: str) -> None:
+        """Write a text in the middle of the chart, which has no values to draw."""
+        if text != self._remark:
+            self._remark = text
+            self.refresh()
 
     def mark(self, t_ns: int | None) -> None:
         """Draw the cursor at a moment, None for none."""
@@ -140,6 +158,9 @@ class TimeChart(Inked):
         width = self.size.width
         if y == 0:
             return self.strip_of(self._heading, width)
+        if self._remark and y == self.size.height // 2:
+            text = self._remark.center(max(width - MARGIN, 0))
+            return self.strip_of((TextRun(" " * MARGIN + text, "muted"),), width)
         if self._rows is None or self._built != self.size:
             self._built = self.size
             self._rows = self._build(width, self.size.height - 1)
@@ -279,7 +300,17 @@ def _limit_entry(label: str, limit: str) -> Line:
     )
 
 
-def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | None:
+def _value(
+    series: Series, snapshot: Snapshot, index: int | None, now: Present | None = None
+) -> float | None:
+    if now is not None:
+        present, place = now
+        values = series.values(present)
+        if place is not None and len(values) == len(present.timeline.steps):
+            known = (v for v in reversed(values[: place + 1]) if v is not None)
+            value = next(known, None) if series.late else values[place]
+            if value is not None or not (series.late or present.without_steps):
+                return value
     values = series.values(snapshot)
     if index is None or index >= len(values):
         return None
@@ -415,6 +446,12 @@ class ChartStack(Vertical):
         self.fit(only_one=self._only_one)
         self.post_message(LookAgain())
 
+    @property
+    def titles(self) -> set[str]:
+        """The charts in sight, whose headings show values."""
+        charts = (each for each in widgets_of(self, TimeChart) if each.display)
+        return {each.title for each in charts} if self.display else set()
+
     def at_end(self, by: int) -> bool:
         """Return True if the next chart is at the other end of the stack."""
         stops = self._stops
@@ -464,6 +501,10 @@ class ChartStack(Vertical):
             if chart.display:
                 chart.show(snapshot, axis)
 
+    def remark(self, text: str) -> None:
+        for chart in widgets_of(self, TimeChart):
+            chart.remark(text)
+
     def point(
         self,
         snapshot: Snapshot,
@@ -471,6 +512,7 @@ class ChartStack(Vertical):
         cursor_ns: int | None,
         clock: str,
         end: str,
+        now: Present | None = None,
     ) -> None:
         """Show a bin's values in the charts' headings, and draw the time cursor.
 
@@ -478,7 +520,7 @@ class ChartStack(Vertical):
         axis.
         """
         for chart in widgets_of(self, TimeChart):
-            chart.head(snapshot, index)
+            chart.head(snapshot, index, now)
             chart.mark(cursor_ns)
         for line in widgets_of(self, TimeAxisLine):  # none while the page is being left
             line.show(self.axis(snapshot), cursor_ns, clock, end)

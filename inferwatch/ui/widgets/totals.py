@@ -26,6 +26,12 @@ class TotalsPanel(Panel):
     _title = ""
     _aside = ""
     _rows: Sequence[Sequence[Fact]] = ()
+    _sizes: Sequence[int] = ()
+    """Widths of the columns, which grow but never shrink, so that nothing moves."""
+
+    def on_resize(self) -> None:
+        self._sizes = ()
+        super().on_resize()
 
     def show(self, title: str, aside: str, rows: Sequence[Sequence[Fact]]) -> None:
         self._title, self._aside, self._rows = title, aside, rows
@@ -37,21 +43,22 @@ class TotalsPanel(Panel):
         head = ruled((TextRun(self._title, "strong"),), right, width)
         if width < ROOMY:
             return [head, *(_row(row, "  ", width) for row in self._rows)]
-        rows = _aligned(self._rows)
+        rows, self._sizes = _aligned(self._rows, self._sizes)
         return [head, *(_row(row, "   ", width) for row in rows)]
 
 
-def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
-    """Pad the facts of all rows so that they stand in columns.
+def _aligned(
+    rows: Sequence[Sequence[Fact]], least: Sequence[int]
+) -> tuple[Sequence[Sequence[Fact]], Sequence[int]]:
+    """Pad the facts of all rows so that they stand in columns; return their widths too.
 
     A fact alone in its row is a sentence and takes no column.
     """
     several = [row for row in rows if len(row) > 1] or rows
-    columns = zip_longest(
-        *([cells_of(f"{a}{b}") for a, b, _ in row] for row in several)
-    )
+    widths = [[cells_of(f"{a}{b}") for a, b, _ in row] for row in several]
+    columns = zip_longest(least, *widths)
     sizes = [max(size or 0 for size in column) for column in columns]
-    return [
+    aligned = [
         [
             (label, value + " " * (size - cells_of(f"{label}{value}")), ink)
             for (label, value, ink), size in zip(row, sizes, strict=False)
@@ -60,6 +67,7 @@ def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
         else row
         for row in rows
     ]
+    return aligned, sizes
 
 
 def _row(row: Sequence[Fact], gap: str, width: int) -> Line:

@@ -202,6 +202,26 @@ async def test_a_change_in_the_warm_up_is_of_what_comes_after_it(
     assert phases.count(Phase.STEADY) == 59
 
 
+async def test_a_burst_asked_for_leaves_at_once_and_moves_no_other_request(
+    truth_url: str, under_load: UnderLoad, until: Until
+) -> None:
+    plan = plan_for(truth_url, "burst-now", duration_s=2.0, seed=3)
+
+    async with under_load(plan) as run:
+        await until(lambda: len(sent(run)) >= 8)
+        await run.process.change(Change(burst=25))
+        assert await run.end() == 0
+
+    burst = [each for each in sent(run) if each.phase is Phase.BURST]
+    steady = [each for each in sent(run) if each.phase is Phase.STEADY]
+    assert len(burst) == 25
+    assert len({each.intended_ns for each in burst}) == 1
+    assert [each.text for each in told(run, LoadKind.BURST)] == ["25 requests"]
+    assert len(steady) == 39
+    gaps = [b.intended_ns - a.intended_ns for a, b in pairwise(steady)]
+    assert max(gaps) - min(gaps) < MS
+
+
 async def test_a_change_while_the_rate_is_measured_is_the_rate_then(
     truth_url: str, under_load: UnderLoad, until: Until
 ) -> None:

@@ -522,6 +522,20 @@ def test_a_good_client_is_ok_and_tells_its_lags(see: See) -> None:
     assert view.merged_share == 0
 
 
+def test_gaps_within_merged_reads_make_no_itl_of_zero(see: See) -> None:
+    def measured(merged_reads: int) -> dict[str, Any]:
+        made = request(1, 1)
+        told = second(2, reads=500, merged_reads=merged_reads)
+        view = view_of(see(begun(made, chunks(made, 0, 0, 0, 40), told), 3_000))
+        return {each.metric: each.quantiles for each in view.latencies}
+
+    assert measured(0)["itl_s"].p50 == 0
+    merged = measured(100)["itl_s"]
+    assert merged.p50 is None
+    assert merged.max == pytest.approx(0.04)
+    assert merged.mean == pytest.approx(0.01)
+
+
 def test_a_busy_client_is_the_bottleneck_only_while_it_is_busy(see: See) -> None:
     busy = [second(14 + at, cpu_s=0.95) for at in range(10)]
     calm = [second(24 + at) for at in range(20)]

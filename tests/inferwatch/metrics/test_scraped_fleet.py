@@ -261,3 +261,24 @@ def test_beside_it_one_without_a_probe_is_advised(probed: list[AnyReading]) -> N
     )
 
     assert made.advice == ("install inferwatch beside it",)
+
+
+@pytest.mark.parametrize("window", Window)
+def test_values_of_now_are_of_all_servers_whenever_each_was_asked(
+    window: Window,
+) -> None:
+    """A column of a chart lacks the one that is asked 0.6 s later than the other."""
+    model = model_of([*begun("a"), *begun("b")])
+    for second in range(1, 400):
+        model.fold(sample("a", second, waiting=3))
+        late = sample("b", second, waiting=4)
+        model.fold(msgspec.structs.replace(late, t_ns=second * S + 600_000_000))
+
+    latest = model.snapshot(399_700_000_000, SnapshotQuery(window)).latest
+
+    assert latest is not None
+    assert latest.running_max == (16,)
+    assert latest.waiting_max == (7,)
+    assert latest.kv_usage == (0.5,)
+    assert latest.output_tokens[0] == pytest.approx(400, rel=0.05)
+    assert latest.ttft_mean_s[0] == pytest.approx(0.2)

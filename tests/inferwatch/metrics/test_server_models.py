@@ -64,6 +64,7 @@ def told_by_server(snapshot: Snapshot) -> Snapshot:
         hosts=(),
         hardware=Hardware(),
         timeline=replace(snapshot.timeline, host_busy=()),
+        latest=snapshot.latest and replace(snapshot.latest, host_busy=()),
         cost=Cost(),
         shown_source=None,
     )

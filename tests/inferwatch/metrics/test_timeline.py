@@ -40,6 +40,22 @@ def test_a_window_has_its_columns_ending_now(
     assert timeline.steps == (0,) * (columns - 1) + (1,)
 
 
+def test_long_columns_have_short_ones_of_now_beside_them(
+    see: See, make_step: Make
+) -> None:
+    steps = [make_step(400_000 + at, {0: 1}, waiting=9) for at in (100, 900, 1_300)]
+    steps.append(make_step(401_800, {0: 1}, waiting=2))
+
+    short = see(steps, 402_060, Window.MINUTE)
+    long = see(steps, 402_060, Window.FIVE_MINUTES)
+
+    assert short.latest is None
+    assert long.timeline.waiting_max[-1] == 9
+    assert long.latest is not None
+    assert long.latest.bin_ns == 500 * MS
+    assert long.latest.waiting_max[-2] == 2
+
+
 def test_windows_have_names_to_show() -> None:
     assert [window.label for window in Window] == ["10 s", "60 s", "5 min", "session"]
 

@@ -109,6 +109,26 @@ async def test_the_arrows_name_a_block_and_who_holds_it(showing: Any) -> None:
         assert "▸ block 11 free" in words(app)
 
 
+@pytest.mark.parametrize("size", [USUAL, (80, 24), (133, 47)])
+async def test_a_row_is_named_by_its_first_cell_or_says_that_a_section_begins_in_it(
+    showing: Any, size: tuple[int, int]
+) -> None:
+    cells = {"idle": "⣿", "free": "·", "held": "█▇▓▒", "shared": "▓▒", "private": "█▇"}
+    app = Opening(feed_of(busy(1_031)))
+    named = set[str]()
+    async with app.run_test(size=size) as pilot:
+        await showing(pilot)
+        for _ in range(2):
+            await pilot.press("m")
+            for row in rows(app)[1:]:
+                name = row[:9].strip().removesuffix("│").strip()
+                if name in cells:
+                    assert row[9] in cells[name], row
+                named.add(name)
+
+    assert any(name.startswith("›") for name in named)
+
+
 async def test_rows_are_crossed_by_up_down_and_pages_and_z_gives_each_block_a_cell(
     showing: Any,
 ) -> None:

@@ -130,12 +130,29 @@ async def test_where_there_is_little_room_the_strip_tells_one_and_the_drawer_all
         assert "KV cache full" in text_of(ailing, "FindingsDrawer")[1]
 
 
-async def test_without_findings_no_row_is_taken_and_the_footer_is_silent(
+async def test_nothing_moves_when_findings_come_or_go(
+    feed: Any, settle: Settle
+) -> None:
+    app = InferwatchApp(SessionPage(feed))
+    for size in SIZES:
+        async with app.run_test(size=size) as pilot:
+            places = []
+            for findings in ((), (KV,), (KV, HOST, ABORTS), ()):
+                feed.change = lambda made, told=findings: replace(made, findings=told)
+                await settle(pilot)
+                await settle(pilot)
+                body = app.screen.query("#body > *")
+                places.append([(each.region, each.display) for each in body])
+            assert all(each == places[0] for each in places), size
+        app = InferwatchApp(SessionPage(feed))
+
+
+async def test_without_findings_the_strip_is_blank_and_the_footer_is_silent(
     app: InferwatchApp, settle: Settle, text_of: Text
 ) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        assert not app.screen.query_one(FindingStrip).display
+        assert not "".join(text_of(app, "FindingStrip")).strip()
         assert not _footer_tells(app)
 
         await pilot.press("f")
@@ -153,10 +170,10 @@ async def test_the_strip_tells_all_and_f_opens_the_drawer_over_any_screen(
         await settle(pilot)
         await settle(pilot)
         strip = text_of(ailing, "FindingStrip")
-        assert len(strip) == 3  # here each has a row
+        assert len(strip) == 2
         assert "KV cache full" in strip[0]
-        assert "+2" not in strip[0]
         assert strip[0].rstrip().endswith("f what to do")
+        assert strip[1].rstrip().endswith("+1 f what to do")
         assert strip[1].count("28%") == 1  # the sentence says it
 
         for page in pages:
@@ -174,6 +191,31 @@ async def test_the_strip_tells_all_and_f_opens_the_drawer_over_any_screen(
             await pilot.press("escape" if page in {"2", "3"} else "f")
             await pilot.pause()
             assert not ailing.screen.query(FindingsDrawer), page
+
+
+@pytest.mark.parametrize("page", "1237")
+async def test_esc_closes_findings_that_are_gone_or_have_lost_the_focus(
+    feed: Any, settle: Settle, page: str
+) -> None:
+    feed.change = lambda made: replace(made, findings=(KV,))
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press(page, "f")
+        await settle(pilot)
+        feed.change = lambda made: made
+        await settle(pilot)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not app.screen.query(FindingsDrawer)
+
+        await pilot.press("f")
+        await settle(pilot)
+        app.screen.set_focus(None)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not app.screen.query(FindingsDrawer)
+        assert app.current_mode == app.screen.NAME  # type: ignore[attr-defined]
 
 
 async def test_enter_leads_to_the_screen_and_the_moment_or_to_the_request(
@@ -289,12 +331,37 @@ async def test_what_is_about_measuring_is_one_line_with_a_drawer_of_its_own(
         assert not ailing.screen.query(FindingsDrawer)
 
 
-async def test_without_doubts_the_line_of_trust_takes_no_row(
+@pytest.mark.parametrize(("size", "rows"), [((120, 40), 2), ((80, 24), 1)])
+async def test_nothing_moves_when_doubts_come_or_go(
+    ailing: InferwatchApp,
+    feed: Any,
+    settle: Settle,
+    size: tuple[int, int],
+    rows: int,
+) -> None:
+    seen = set()
+    async with ailing.run_test(size=size) as pilot:
+        for found, doubts in (((), ()), ((), (CLIENT,)), ((KV,), (CLIENT,))):
+            feed.change = lambda made, f=found, d=doubts: replace(
+                made, findings=f, trust=d
+            )
+            await settle(pilot)
+            await settle(pilot)
+            strip, trust, flow = (
+                ailing.screen.query_one(each)
+                for each in (FindingStrip, TrustLine, "FlowPanel")
+            )
+            seen.add((flow.region.y, strip.display + trust.display))
+
+    assert [each[1] for each in seen] == [rows]
+
+
+async def test_without_doubts_the_drawer_of_trust_says_so(
     app: InferwatchApp, settle: Settle, text_of: Text
 ) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        assert not app.screen.query_one(TrustLine).display
+        assert not "".join(text_of(app, "TrustLine")).strip()
 
         await pilot.press("F")
         await settle(pilot)

@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 from collectors.contract.readings import EngineInfo
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.fleet.table import FleetTable
 from inferwatch.ui.pages import SessionPage
@@ -63,6 +64,58 @@ async def test_a_session_of_several_servers_begins_with_the_fleet_and_all_of_it(
         assert "1,000–2,500" in line, "of the merged buckets, as the snapshot has it"
         assert "merged buckets" in line
         assert " 324 " in line, "the sum of what runs"
+
+
+async def test_the_headline_is_of_the_servers_that_are_lost_or_in_trouble(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(of_eight)
+    feed = app.session.feed
+    assert isinstance(feed, FleetFeed)
+
+    def only(servers: tuple[ServerState, ...]) -> None:
+        feed.change = lambda made: replace(
+            shown_with(made, servers),
+            verdict=Verdict(health=Health.IDLE, sentence="nothing running"),
+        )
+
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        (line,) = text_of(app, "FleetVerdictLine")
+        assert line.startswith(
+            " ✖ 1 of 8 LOST, 1 in trouble: chat-6 lost 1 min ago: connection refused; "
+            "chat-4 queue 15× the median"
+        )
+
+        everyone = of_eight(feed.now_ns())
+        only(tuple(each for each in everyone if each.answers))
+        await settle(pilot)
+        (line,) = text_of(app, "FleetVerdictLine")
+        assert line.startswith(" ▲ 1 of 7 IN TROUBLE: chat-4 queue 15× the median")
+
+        only(tuple(each for each in everyone if each.answers and not each.remark))
+        await settle(pilot)
+        (line,) = text_of(app, "FleetVerdictLine")
+        assert line.startswith(" ○ IDLE  nothing running")
+
+
+async def test_what_is_of_all_servers_says_so_and_advice_is_of_the_one_chosen(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(with_ranks)
+    async with app.run_test(size=(120, 50)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        assert "all servers, " in text_of(app, "TimeChart")[0]
+        assert "all servers" in text_of(app, "ReadoutLine")[0]
+        assert not app.screen.query_one("AdviceLine").display
+
+        detail = text_of(app, "ServerDetail")
+        assert "via scrape   4 ranks pooled" in detail[1]
+        await pilot.press("down")
+        await pilot.press("down", "down", "down", "down")
+        assert "--otlp-traces-endpoint" in text_of(app, "ServerDetail")[4]
 
 
 async def test_servers_are_filtered_sorted_and_those_in_trouble_listed_alone(

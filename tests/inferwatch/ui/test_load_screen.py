@@ -72,8 +72,15 @@ class ScriptedDesk:
         self.plan, self.running = plan, True
 
     async def change(
-        self, *, rate_per_s: float | None = None, concurrency: int | None = None
+        self,
+        *,
+        rate_per_s: float | None = None,
+        concurrency: int | None = None,
+        burst: int | None = None,
     ) -> None:
+        if burst is not None:
+            self.asked.append(f"burst {burst}")
+            return
         self.asked.append((rate_per_s, concurrency))
         if rate_per_s is not None:
             self.plan = msgspec.structs.replace(self.plan, rate_per_s=rate_per_s)
@@ -485,6 +492,20 @@ async def test_letters_belong_to_a_field_and_esc_leaves_it(bench: Bench) -> None
         await pilot.press("1")
         await pilot.pause()
         assert bench.app.current_mode == "overview"
+
+
+async def test_letters_typed_past_the_last_field_are_no_commands(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot, "e", "up")
+        assert screen.focused is screen.query_one("#start")
+
+        await bench.go(pilot, *"1q>?n")
+        assert bench.app.current_mode == "load"
+        assert bench.app.screen is screen
+        assert screen.focused is screen.query_one("#start")
+
+        await bench.go(pilot, "s")
+        assert bench.desk.asked == [PLAN]
 
 
 async def test_tab_enter_and_arrows_go_round_the_form_however_fast_one_types(
@@ -1040,3 +1061,140 @@ def test_picture_of_a_replay(pictures: Pictures, feed: Any, app: InferwatchApp) 
     feed.change = ended
 
     assert not pictures(app, named(*ALL), showing())
+
+
+# Bursts and the search for a rate.
+
+
+async def test_a_burst_is_what_comes_in_five_seconds_or_the_plans_own(
+    bench: Bench,
+) -> None:
+    bench.desk.running = True
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "B")
+        assert bench.desk.asked == ["burst 100"]
+        assert [each.message for each in bench.app._notifications] == [
+            "a burst of 100 requests"
+        ]
+
+        bench.desk.plan = msgspec.structs.replace(
+            PLAN, burst_every_s=9.0, burst_requests=7
+        )
+        await bench.go(pilot, "B")
+        assert bench.desk.asked[1:] == ["burst 7"]
+
+        bench.desk.plan = OTHER
+        await bench.go(pilot, "B")
+        assert len(bench.desk.asked) == 2, "a closed loop has no bursts"
+
+
+@dataclass
+class SearchedDesk(ScriptedDesk):
+    """Its runs end at once; the server holds 30 requests per second."""
+
+    runs: list[LoadPlan] = field(default_factory=list)
+
+    async def start(self, plan: LoadPlan) -> None:
+        run_id = f"load-{len(self.runs)}"
+        self.plan = msgspec.structs.replace(plan, run_id=run_id)
+        self.runs.append(self.plan)
+
+    def measured(self, made: Snapshot) -> Snapshot:
+        views = []
+        for number, plan in enumerate(self.runs, 1):
+            view = client_view(made.now_ns, 120, number=number)
+            assert view.run is not None
+            run = replace(view.run, run_id=plan.run_id, state=RunState.ENDED)
+            good = 990 if (plan.rate_per_s or 0) <= 30 else 400
+            views.append(replace(view, run=run, judged=1_000, good=good))
+        last = views[-1] if views else client_view(made.now_ns, 120)
+        return replace(made, client=replace(last, others=tuple(views[:-1])))
+
+
+async def test_the_search_runs_until_it_knows_the_highest_rate_that_holds(
+    feed: Any, text_of: Any, settle: Any
+) -> None:
+    feed.load_desk = desk = SearchedDesk()
+    feed.change = desk.measured
+    bench = Bench(app_on("load", feed), feed, desk, text_of, settle)
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "S")
+        await bench.app.workers.wait_for_complete()
+        await bench.go(pilot)
+
+        assert [plan.rate_per_s for plan in desk.runs] == [20, 40, 30, 35, 32.5]
+        assert all(plan.slo == PLAN.slo for plan in desk.runs)
+        assert "95% of requests are good up to 30/s" in bench.rows("LoadStatus")
+
+        desk.plan = msgspec.structs.replace(PLAN, slo="")
+        await bench.go(pilot)
+        await bench.fill(pilot, "slo", "")
+        await bench.go(pilot, "S")
+        assert len(desk.runs) == 5
+        assert "a search needs an SLO" in [*bench.app._notifications][-1].message
+
+
+async def test_s_ends_a_search_and_its_run(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        await pilot.press("S")
+        await pilot.pause()
+        assert bench.desk.running
+        await pilot.press("s")
+        await bench.app.workers.wait_for_complete()
+
+        assert not bench.desk.running
+        assert bench.desk.asked[1:] == ["stop"]
+        await bench.go(pilot)
+        assert "SLO search ended: it was stopped" in bench.rows("LoadStatus")
+
+
+async def test_the_servers_latencies_stand_beside_charts_of_the_clients(
+    bench: Bench,
+) -> None:
+    bench.feed.change = running
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        assert "TTFT" in bench.rows("ReadoutLine")
+        assert "ITL" in bench.rows("ReadoutLine")
+
+
+# What one sees of the form.
+
+
+async def test_the_focus_is_marked_and_its_hint_is_told_uncut(bench: Bench) -> None:
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "e", "down")
+        assert bench.rows("#row-rate LoadLabel").startswith("▸")
+        (hint,) = (each.hint for each in FORM if each.key == "rate")
+        assert hint in bench.rows("LoadFormFoot")
+
+        await bench.go(pilot, "down")
+        assert not bench.rows("#row-rate LoadLabel").startswith("▸")
+        assert bench.rows("#row-duration LoadLabel").startswith("▸")
+
+
+async def test_a_measured_rate_is_filled_in_while_the_load_runs(bench: Bench) -> None:
+    bench.desk.plan = msgspec.structs.replace(PLAN, rate_per_s=None)
+    bench.desk.running = True
+    bench.feed.change = running
+    async with bench.app.run_test(size=SIZE) as pilot:
+        screen = await bench.go(pilot)
+        assert screen.query_one("#field-rate", Input).placeholder == "22 now"
+
+        bench.desk.running = False
+        await bench.go(pilot)
+        assert not screen.query_one("#field-rate", Input).placeholder
+
+
+async def test_what_an_empty_sketch_leaves_is_for_the_results(bench: Bench) -> None:
+    bench.feed.change = running
+    async with bench.app.run_test(size=(80, 40)) as pilot:
+        screen = await bench.go(pilot, "e")
+        assert not screen.query_one("#live").display
+
+        screen.query_one(WordChoice).choose("closed")
+        await bench.settle(pilot)
+        assert screen.query_one(LoadSketch).size.height == 1
+        assert screen.query_one("#live").display
+        assert "SENDING" in bench.rows("LoadStatus")

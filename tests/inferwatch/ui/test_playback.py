@@ -11,19 +11,29 @@ from textual.widgets._footer import FooterKey
 
 from collectors.contract.readings import Note, NoteKind
 from inferwatch.errors import StorageError
-from inferwatch.feed import FeedState
+from inferwatch.feed import FeedState, Mark, MarkKind
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.frame.mark_list import MarkScreen
 from inferwatch.ui.frame.time_line import MARGIN
 from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.messages import OpenSample
 from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.conftest import MARKS, ScriptedPlayback
 
 SIZE = (120, 40)
 S = 1_000_000_000
 HERE = 130 * S
 """Where the replayed session stands; it ends at 195.32 s."""
+
+
+def with_two_bookmarks(playback: ScriptedPlayback) -> ScriptedPlayback:
+    early = Mark(t_ns=40 * S, kind=MarkKind.BOOKMARK, text="warm from here")
+    playback.marks = (MARKS[0], early, *MARKS[1:])
+    return playback
 
 
 def squeezed(rows: list[str]) -> str:
@@ -184,13 +194,15 @@ LEADS = (
     (["n"], ["seek 150"]),
     (["N"], ["seek 121"]),
     (["N", "N"], ["seek 121", "seek 120"]),
+    (["j"], ["seek 150"]),
+    (["J"], ["seek 40"]),
 )
 
 
 async def test_a_key_goes_where_it_says_and_names_the_mark_there(
     replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
-    playback = replayed_feed.playback
+    playback = with_two_bookmarks(replayed_feed.playback)
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         for keys, told in LEADS:
@@ -242,10 +254,30 @@ async def test_while_it_seeks_it_says_so_and_only_the_newest_wish_waits(
         assert "seeking" not in text_of(app, "TimeLine")[0]
 
 
+async def test_empty_charts_of_a_recording_say_that_it_is_loading(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    full = replayed_feed.change
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        for seeking, change in ((True, _empty), (False, _empty), (True, full)):
+            replayed_feed.playback.seeking = seeking
+            replayed_feed.change = change
+            await settle(pilot)
+            said = "loading" in "\n".join(text_of(app, "#chart-1"))
+            assert said is (seeking and change is _empty)
+
+
+def _empty(made: Snapshot) -> Snapshot:
+    return replace(made, timeline=Timeline(bin_ns=S // 2, steps=(0,) * 120))
+
+
 # Going to a time.
 
 
 TIMES = (
+    ("the p99", "seek 150"),
+    ("WARM", "seek 40"),
     ("03:10:26", "seek 60"),
     ("1:30", "seek 90"),
     ("+20s", "seek 150"),
@@ -256,7 +288,7 @@ TIMES = (
 async def test_g_goes_to_a_time_or_says_which_times_it_understands(
     replayed_feed: Any, settle: Any
 ) -> None:
-    playback = replayed_feed.playback
+    playback = with_two_bookmarks(replayed_feed.playback)
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         for text, told in TIMES:
@@ -340,6 +372,60 @@ async def test_b_keeps_a_text_at_the_moment_it_was_pressed_or_says_why_not(
         await pilot.press("ctrl+c")
         await settle(pilot)
         assert playback.marks == before
+
+
+# The list of marks.
+
+
+async def test_m_lists_marks_bookmarks_first_and_typing_finds_one(
+    replayed_feed: Any, text_of: Any, settle: Any
+) -> None:
+    playback = with_two_bookmarks(replayed_feed.playback)
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("M")
+        await pilot.pause()
+        head, first, second, third, *_ = text_of(app, "MarkTable")
+        assert head.rstrip(" ─").endswith("7")
+        assert first.startswith("▶ ◆ 03:10:06     0:40  warm from here")
+        assert "the p99 broke here" in second
+        assert third.startswith("  L 03:09:48")
+
+        await pilot.press(*"no step", "enter")
+        await settle(pilot)
+        assert not isinstance(app.screen, MarkScreen)
+        assert playback.told == ["seek 120"]
+
+        playback.told.clear()
+        await pilot.press("M", *"nobody", "enter")
+        await pilot.pause()
+        assert "no mark has all of these words" in text_of(app, "MarkTable")[1]
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not isinstance(app.screen, MarkScreen)
+        assert playback.told == []
+
+
+async def test_marks_are_reached_from_the_present_which_goes_on_if_none_is_wanted(
+    watched_feed: Any, settle: Any
+) -> None:
+    playback = watched_feed.playback
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        for keys, told in (
+            (["M", "escape"], ["pause", "live"]),
+            (["n"], ["pause", "live"]),
+            (["g", "escape"], ["pause", "live"]),
+            (["J"], ["pause", "seek 150"]),
+        ):
+            playback.told.clear()
+            for key in keys:
+                await pilot.press(key)
+                await pilot.pause()
+            await settle(pilot)
+            assert playback.told == told, keys
 
 
 # The mouse.

@@ -286,6 +286,7 @@ async def test_3_leads_to_the_steps_of_the_cursor_or_of_the_longest_wait(
         assert app.current_mode == "steps"
         cursor_ns = app.session.view.cursor_ns
         assert cursor_ns is not None
+        assert app.session.view.sought_step is None
         waits = screen._story.spans[5]  # type: ignore[union-attr]
         assert waits.start_ns < cursor_ns < waits.end_ns
 
@@ -347,7 +348,7 @@ async def test_without_colour_glyphs_tell_causes_apart_and_help_explains_every_k
             "whole life, up to the first token",
             "One part alone",
             "prefilled in the same steps",
-            "The steps at the time under the cursor",
+            "The very step under the cursor",
             "By phase and by token",
             "The parts of the time to first token add up to it",
             "H host stall",

@@ -13,11 +13,12 @@ from textual.widget import Widget
 
 from collectors.contract.readings import Step
 from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import BatchPoint
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.messages import OpenRequest
+from inferwatch.ui.messages import OpenRequest, OpenStep
 from inferwatch.ui.steps.columns import (
     ZOOMS,
     columns_of,
@@ -465,3 +466,50 @@ async def test_outside_the_single_steps_brackets_go_by_seconds() -> None:
         assert feed.playback.position_ns == NOW_NS - S
         assert isinstance(app.screen, StepsScreen)
         assert not app.screen.query_one(SingleSteps).region
+
+
+# A step that another screen leads to.
+
+
+async def test_a_step_asked_for_is_opened_itself_and_the_view_held(
+    settle: Any, text_of: Any
+) -> None:
+    feed = feed_with_steps(
+        playback=ScriptedPlayback(goes_on=True, at_live=True, playing=True)
+    )
+    app = app_on("overview", feed)
+    before, step = steps()[1_000:1_002]
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        app.session.view.window = Window.TEN_SECONDS
+        assert step.end_ns < NOW_NS - 10 * S
+
+        app.screen.post_message(OpenStep(before.end_ns + 1, "demo/cmpl-1"))
+        await pilot.pause()
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+
+        assert app.current_mode == "steps"
+        assert app.session.view.window is Window.MINUTE
+        assert feed.playback is not None
+        assert feed.playback.told == ["pause"]
+        assert app.session.view.cursor_ns == step.end_ns
+        assert f"step #{step.index:,}" in "\n".join(text_of(app, "StepPanel"))
+        assert "▲" in text_of(app, "StepLine")[-1][:100], "others follow on the right"
+
+
+async def test_a_step_that_was_not_kept_is_said_to_be_missing(settle: Any) -> None:
+    app = app_on("overview", feed_with_steps())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        app.screen.post_message(OpenStep(20 * S, "other/cmpl-1"))
+        await pilot.pause()
+        await settle(pilot)
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+
+        assert [each.message for each in app._notifications] == [
+            "the single steps of this time were not kept"
+        ]

@@ -77,6 +77,30 @@ def test_loads_and_losses_are_marked_in_order_of_time(looked: Put) -> None:
     assert scan.marks[0].text == "load started at 3/s: demo"
 
 
+def test_a_finding_that_comes_and_goes_makes_one_mark(looked: Put) -> None:
+    def told(at_s: int, text: str) -> Note:
+        return Note(t_ns=at_s * S, kind=NoteKind.FINDING, text=text)
+
+    flaps = [
+        told(at_s + off, f"{title}: {text}")
+        for at_s in range(10, 200, 20)
+        for off, title, text in (
+            (0, "queue", "7 wait"),
+            (1, "host busy", "97%"),
+            (7, "queue", "no longer"),
+        )
+        if title == "queue" or at_s == 10
+    ]
+    scan = looked([*flaps, told(400, "queue: 9 wait"), told(409, "queue: no longer")])
+
+    assert [(mark.t_ns / S, mark.text) for mark in scan.marks] == [
+        (10, "queue: 7 wait (10 times in 3 min)"),
+        (11, "host busy: 97%"),
+        (197, "queue: no longer"),
+        (400, "queue: 9 wait (for 9 s)"),
+    ]
+
+
 def test_each_change_of_limits_is_marked(looked: Put) -> None:
     """Ranks that are told the same at once are one mark."""
     both = [

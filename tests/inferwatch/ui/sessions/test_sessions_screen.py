@@ -502,3 +502,33 @@ async def test_it_is_said_how_to_compare_before_and_after_a_mark(
     assert before.startswith(" m marks, c compares")
     assert one.startswith(" ◆ s12 marked: mark another, then c compares the two")
     assert two.startswith(" ◆ s12, s11 marked: c compares them, each with s12")
+
+
+async def test_counts_of_a_session_being_recorded_are_of_one_read(
+    app: InferwatchApp, record: Path, text_of: Any
+) -> None:
+    """Not "2,020 sent" that stands still beside requests that grow."""
+    async with app.run_test(size=(180, 40)) as pilot:
+        await shown(pilot)
+        before = "\n".join(text_of(app, "PreviewPanel"))
+        assert "220 requests" in before
+
+        with closing(sqlite3.connect(record)) as connection:
+            connection.execute("UPDATE sessions SET requests = 999 WHERE session = 12")
+            connection.commit()
+        app.screen.query_one(SessionBrowser).look()
+        await looked(pilot)
+
+        assert "999" in "\n".join(text_of(app, "SessionTable"))
+        assert "220 requests" in "\n".join(text_of(app, "PreviewPanel"))
+
+
+async def test_a_small_screen_has_room_for_the_session_under_the_cursor(
+    app: InferwatchApp, text_of: Any
+) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot)
+        told_there = "\n".join(text_of(app, "PreviewPanel"))
+        assert "s12" in told_there
+        assert "220 requests" in told_there
+        assert len(text_of(app, "SessionTable")) >= 5
