@@ -200,6 +200,7 @@ BESIDE = 160
 
 READING = (
     "█ private, ▓ shared, ⣿ idle-cached, · free, × the null block, ◆ the cursor.",
+    "› before a name: that part begins further to the right in its row.",
     "A cell of several blocks shows what most of them are; of as many, the held.",
     "One request's blocks stand out: under the cursor, or pointed at in the table.",
     (

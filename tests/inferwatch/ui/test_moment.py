@@ -238,10 +238,7 @@ async def test_no_field_moves_when_an_engine_comes_to_rest(
     def at_rest(made: Snapshot) -> Snapshot:
         line = made.timeline
         gaps = (None,) * len(line.steps)
-        line = replace(
-            line,
-            **dict.fromkeys(("batch_decode", "batch_prefill", "output_tokens"), gaps),
-        )
+        line = replace(line, batch_decode=gaps, batch_prefill=gaps, output_tokens=gaps)
         kv = replace(made.kv, prefix_hits=0, prefix_queries=1, recomputed_tokens=0)
         return replace(made, timeline=line, kv=kv)
 
