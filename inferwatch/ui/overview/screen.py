@@ -438,12 +438,13 @@ class OverviewScreen(WatchScreen):
         if is_lost:  # the banner tells it
             found = tuple(each for each in found if each.name != EngineLost.NAME)
         rows = MOST_SHOWN if self.size.height >= TALL else STRIP
+        rows = 1 if self.is_short else rows
         strip, trust = self.query_one(FindingStrip), self.query_one(TrustLine)
-        strip.show(found, 1 if self.is_short else rows)
+        # doubts take the last of the rows; of a single one only what is left
+        trust.display = bool(snapshot.trust) and (rows > 1 or not found)
+        strip.display = rows > trust.display
+        strip.show(found, rows - trust.display)
         trust.show(snapshot.trust)
-        in_turn = self.is_short and not found  # on one row
-        strip.display = not (in_turn and snapshot.trust)
-        trust.display = not self.is_short or not strip.display
         self.query_one(FlowPanel).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)
         table = self.query_one(LatencyTable)

@@ -41,7 +41,7 @@ class FindingStrip(Panel):
     _findings: Sequence[Finding] = ()
 
     def show(self, findings: Sequence[Finding], most: int) -> None:
-        if self.styles.height is None or self.styles.height.value != most:
+        if most and (self.styles.height is None or self.styles.height.value != most):
             self.styles.height = most
         self._findings = findings
         self.redraw()
@@ -71,7 +71,7 @@ class FindingStrip(Panel):
 
 
 class TrustLine(LinePanel):
-    """Why numbers may be doubtful, in one dim line; empty while nothing is known."""
+    """Why numbers may be doubtful, in one dim line; hidden while nothing is known."""
 
     OPENS = "screen.trust"
 

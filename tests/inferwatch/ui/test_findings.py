@@ -17,7 +17,7 @@ from inferwatch.metrics.findings.finding import (
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame.findings_drawer import FindingsDrawer
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.widgets.finding_strip import FindingStrip, TrustLine
+from inferwatch.ui.widgets.finding_strip import TrustLine
 from tests.inferwatch.ui.conftest import NOW_NS
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 
@@ -331,15 +331,14 @@ async def test_what_is_about_measuring_is_one_line_with_a_drawer_of_its_own(
         assert not ailing.screen.query(FindingsDrawer)
 
 
-@pytest.mark.parametrize(("size", "rows"), [((120, 40), 2), ((80, 24), 1)])
+@pytest.mark.parametrize("size", [(200, 60), (120, 40), (80, 24)])
 async def test_nothing_moves_when_doubts_come_or_go(
     ailing: InferwatchApp,
     feed: Any,
     settle: Settle,
     size: tuple[int, int],
-    rows: int,
 ) -> None:
-    seen = set()
+    tops = set()
     async with ailing.run_test(size=size) as pilot:
         for found, doubts in (((), ()), ((), (CLIENT,)), ((KV,), (CLIENT,))):
             feed.change = lambda made, f=found, d=doubts: replace(
@@ -347,13 +346,9 @@ async def test_nothing_moves_when_doubts_come_or_go(
             )
             await settle(pilot)
             await settle(pilot)
-            strip, trust, flow = (
-                ailing.screen.query_one(each)
-                for each in (FindingStrip, TrustLine, "FlowPanel")
-            )
-            seen.add((flow.region.y, strip.display + trust.display))
+            tops.add(ailing.screen.query_one("FlowPanel").region.y)
 
-    assert [each[1] for each in seen] == [rows]
+    assert len(tops) == 1
 
 
 async def test_without_doubts_the_drawer_of_trust_says_so(
@@ -361,7 +356,7 @@ async def test_without_doubts_the_drawer_of_trust_says_so(
 ) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        assert not "".join(text_of(app, "TrustLine")).strip()
+        assert not app.screen.query_one(TrustLine).display
 
         await pilot.press("F")
         await settle(pilot)
