@@ -1030,8 +1030,7 @@ class Model:
             problems=[
                 Problem(
                     name=each.name,
-                    text=f"{each.title}: {each.cost_text}",
-                    cost=each.cost,
+                    text=each.title,
                     since_ns=each.since_ns,
                 )
                 for each in self.findings

@@ -91,7 +91,6 @@ class Problem:
 
     name: str
     text: str
-    cost: float
     since_ns: int
 
 
@@ -132,6 +131,8 @@ BELONGS = {
     },
 }
 """Findings that tell the same as a verdict does."""
+STAYS = {"slo_missed"}
+"""Findings that outlast what caused them: the verdict stays as it was."""
 
 
 class Spans(msgspec.Struct, array_like=True):
@@ -141,7 +142,7 @@ class Spans(msgspec.Struct, array_like=True):
 
     def take(self, start_ns: int, end_ns: int) -> None:
         """Add a span that ends last of all."""
-        if self.spans and start_ns <= self.spans[-1][1]:
+        while self.spans and start_ns <= self.spans[-1][1]:
             start_ns = min(self.spans.pop()[0], start_ns)
         self.spans.append((start_ns, end_ns))
 
@@ -173,6 +174,7 @@ class SavedHealth(msgspec.Struct, array_like=True):
     durations_ns: list[int]
     queued: Spans
     stalled: Spans
+    degraded: Spans
     judged: Judged | None
     tick_ns: int | None
 
@@ -190,6 +192,7 @@ class HealthTracker:
         self._durations_ns: deque[int] = deque(maxlen=128)
         self._queued = Spans()
         self._stalled_in = Spans()
+        self._degraded = Spans()
         self._judged: Judged | None = None
         self._tick_ns: int | None = None
 
@@ -214,6 +217,7 @@ class HealthTracker:
         elif note.kind is NoteKind.LOST:
             self._lost, self._up_ns, self._stage = note, None, None
             self._queued, self._stalled_in = Spans(), Spans()
+            self._degraded = Spans()
             self._judged = None
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
@@ -233,6 +237,7 @@ class HealthTracker:
             durations_ns=list(self._durations_ns),
             queued=self._queued,
             stalled=self._stalled_in,
+            degraded=self._degraded,
             judged=self._judged,
             tick_ns=self._tick_ns,
         )
@@ -244,6 +249,7 @@ class HealthTracker:
         self._last_work_ns = saved.last_work_ns
         self._durations_ns.extend(saved.durations_ns)
         self._queued, self._stalled_in = saved.queued, saved.stalled
+        self._degraded = saved.degraded
         self._judged, self._tick_ns = saved.judged, saved.tick_ns
 
     def tick(self, now_ns: int, work: SchedulerState, minute: LastMinute) -> None:
@@ -258,6 +264,9 @@ class HealthTracker:
             self._stalled_in.take(state.since_ns, now_ns)
         if self._queued_since_ns(now_ns, work) is not None:
             self._queued.take(from_ns, now_ns)
+        if minute.problems:
+            since_ns = min(each.since_ns for each in minute.problems)
+            self._degraded.take(min(since_ns, from_ns), now_ns)
         if self._up_ns is not None:
             self._judged = self._judge(now_ns, work, minute, state)
 
@@ -367,7 +376,8 @@ class HealthTracker:
         del work
         if state.health is Health.STALLED:
             return state.since_ns
-        goes_on = self._stalled_in.within(now_ns) or _those(minute, Health.STALLED)
+        told = _those(minute, Health.STALLED)
+        goes_on = self._stalled_in.within(now_ns) or told or _stays(minute)
         return now_ns if self._was(Health.STALLED) and goes_on else None
 
     def _is_queueing(
@@ -387,13 +397,18 @@ class HealthTracker:
         slow = (minute.p99_ttft_s or 0.0) >= SLOW_S
         if slow and minute.preemptions >= MANY_PREEMPTIONS:
             return now_ns
-        return now_ns if self._was(Health.QUEUEING) and queued_ns else None
+        goes_on = queued_ns or _stays(minute)
+        return now_ns if self._was(Health.QUEUEING) and goes_on else None
 
     def _is_degraded(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
     ) -> int | None:
-        del now_ns, work, state
-        return min((each.since_ns for each in minute.problems), default=None)
+        """Return since when something else is wrong, now or now and then."""
+        del work, state
+        if minute.problems:
+            return min(each.since_ns for each in minute.problems)
+        goes_on = self._was(Health.DEGRADED) and self._degraded.within(now_ns)
+        return now_ns if goes_on else None
 
     def _queued_ns(self, now_ns: int, work: SchedulerState) -> int:
         """Return for how much of the last minute there was a lasting queue."""
@@ -414,7 +429,7 @@ class HealthTracker:
     ) -> tuple[str, str]:
         """Return the sentence of a verdict, and what it names first."""
         was = self._judged.first if self._was(health) and self._judged else ""
-        told = _those(minute, health) if health in BELONGS else list(minute.problems)
+        told = _those(minute, health) or list(minute.problems)
         whole_ns = min(max(minute.covered_ns, NS_PER_S), MINUTE_NS)
         said = first = ""
         if health is Health.STALLED:
@@ -427,9 +442,11 @@ class HealthTracker:
                 causes = ", then ".join([first, *others])
                 causes = f", mostly {causes}" if causes else ""
                 said = f"{_of_last(share, whole_ns)}{causes}"
-        if not said and told:
-            problem = next((each for each in told if each.name == was), told[0])
-            said, first = problem.text, problem.name
+        if not said:
+            said = _of_last(sum(self._degraded.within(now_ns)) / whole_ns, whole_ns)
+            problem = next((each for each in told if each.text == was), None)
+            first = (problem or told[0]).text if told else was
+            said = f"{said}, {first}" if first else said
         return f"{said}{_worst(work, minute)}", first
 
     def _says_stalled(self, now_ns: int, whole_ns: int) -> str:
@@ -504,7 +521,12 @@ class HealthTracker:
 
 
 def _those(minute: LastMinute, health: Health) -> list[Problem]:
-    return [each for each in minute.problems if each.name in BELONGS[health]]
+    names = BELONGS.get(health, ())
+    return [each for each in minute.problems if each.name in names]
+
+
+def _stays(minute: LastMinute) -> bool:
+    return any(each.name in STAYS for each in minute.problems)
 
 
 def _of_last(share: float, whole_ns: int) -> str:

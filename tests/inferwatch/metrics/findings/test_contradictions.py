@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
-from itertools import pairwise
+from itertools import chain, pairwise
 from random import Random
 
 import pytest
 
-from collectors.contract.readings import AnyReading, Note, NoteKind, Tick
+from collectors.contract.readings import AnyReading, Note, NoteKind, Tick, WatchedSlo
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.every import DIAGNOSES
 from inferwatch.metrics.findings.finding import SLIGHT, Subject
@@ -23,7 +23,7 @@ from tests.inferwatch.metrics.test_saved import Keeps
 PERIOD_S = 990
 """One of each event, with time enough between them that the minute forgets it."""
 BURST, FULL, STALL, LATE, LOST, BACK, CLIENT, QUIET, AGAIN, BURSTS = (
-    60, 180, 300, 400, 520, 526, 600, 700, 760, 840,
+    60, 180, 310, 400, 520, 526, 600, 700, 760, 840,
 )  # fmt: skip
 """When an event begins, in seconds of a period."""
 EVENTS = (BURST, FULL, STALL, LATE, LOST, BACK, CLIENT, QUIET, AGAIN, BURSTS)
@@ -188,10 +188,19 @@ def watched(readings: Iterable[AnyReading]) -> tuple[list[str], list[Verdict]]:
 
 
 @pytest.mark.parametrize(
-    "seconds", [PERIOD_S, pytest.param(3_600, marks=pytest.mark.soak)]
+    ("seconds", "slo"),
+    [
+        (PERIOD_S, None),
+        pytest.param(PERIOD_S, "ttft_s<1", marks=pytest.mark.soak),
+        pytest.param(PERIOD_S, "ttft_s<0.3 itl_s<0.2", marks=pytest.mark.soak),
+        pytest.param(3_600, None, marks=pytest.mark.soak),
+    ],
 )
-def test_nothing_on_the_screen_contradicts_the_verdict(seconds: int) -> None:
-    wrong, verdicts = watched(traffic(seconds))
+def test_nothing_on_the_screen_contradicts_the_verdict(
+    seconds: int, slo: str | None
+) -> None:
+    objectives = [] if slo is None else [WatchedSlo(t_ns=0, slo=slo)]
+    wrong, verdicts = watched(chain(objectives, traffic(seconds)))
 
     assert wrong == []
     words = [each.health for each in verdicts]

@@ -9,12 +9,15 @@ from msgspec.structs import replace as replace_fields
 from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
+    HostSample,
     LimitChange,
     LiveLimits,
+    ProcessUsage,
     Tick,
 )
 from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE, OF_ALL
-from inferwatch.metrics.findings.finding import Effort, Finding
+from inferwatch.metrics.findings.finding import Effort, Finding, Subject
+from inferwatch.metrics.findings.watch import Imbalance
 from inferwatch.metrics.model.model import Model
 from tests.inferwatch.metrics.findings.planted import (
     NEARLY,
@@ -108,6 +111,36 @@ def test_every_diagnosis_is_planted_or_says_why_not() -> None:
         "slo_missed",
         *EXPLAINED_OTHERWISE,  # by an hour of traffic: test_contradictions
     }
+
+
+def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
+    subjects = {each.NAME: each.SUBJECT for each in (*DIAGNOSES, Imbalance({}))}
+
+    about = {name for name, each in subjects.items() if each is Subject.MEASURING}
+    assert about == {"client_bound", "dropped", "impossible", "warm_up"}
+    about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
+    assert about == {"aborts", "imbalance", "slo_missed"}
+
+
+def test_a_host_that_a_load_generator_shares_is_in_doubt_and_not_in_trouble() -> None:
+    busy = next(each for each in PLANTED if each.finding == "host_busy")
+    loads = [
+        replace_fields(
+            each,
+            processes=[
+                *each.processes,
+                ProcessUsage(pid=7, role="load", cpu_s=each.t_ns / 1e9, rss_bytes=1),
+            ],
+        )
+        if isinstance(each, HostSample)
+        else each
+        for each in busy.told()
+    ]
+
+    (alone,), (beside,) = after(busy.told()).findings, after(loads).findings
+
+    assert (alone.name, alone.subject) == ("host_busy", Subject.ENGINE)
+    assert (beside.name, beside.subject) == ("host_busy", Subject.MEASURING)
 
 
 def test_a_present_value_is_what_the_engine_told() -> None:
