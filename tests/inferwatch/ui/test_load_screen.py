@@ -376,7 +376,7 @@ async def test_the_form_follows_the_desk_until_somebody_types_and_on_from_its_st
         ("seed", "", "needs a number"),
         ("in_flight", "0", "must be above 0"),
         ("warmup", "-1", "no less than 0"),
-        ("slo", "ttft<1", "no metric 'ttft'"),
+        ("slo", "tfft<1", "no metric 'tfft'"),
     ],
 )
 def test_a_wrong_text_is_a_fault_of_its_field(field: str, text: str, said: str) -> None:
@@ -397,12 +397,12 @@ async def test_a_field_says_beside_it_what_is_wrong_until_it_is_typed_right(
         for field, text, said in (
             ("rate", "20x", "✖ not a number"),
             ("seed", "1.5", "✖ must be whole"),
-            ("slo", "ttft<1", "✖ no metric"),
+            ("slo", "tfft<1", "✖ no metric"),
         ):
             await bench.type_in(pilot, field, text)
             assert said in bench.rows(f"#row-{field} LoadRemark")
             assert said[2:] in bench.rows("LoadFormFoot")
-        assert "SLO: no metric 'ttft'" in bench.rows("LoadFormFoot")
+        assert "SLO: no metric 'tfft'" in bench.rows("LoadFormFoot")
 
         await pilot.press("escape", "s")
         await bench.settle(pilot)
