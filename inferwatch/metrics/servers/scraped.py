@@ -13,7 +13,7 @@ from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.servers.counted import Counted, SavedCounted
 from inferwatch.metrics.servers.server_state import ServerState, Via
-from inferwatch.metrics.steps.health import QUEUE_PERSISTS_NS, Spans
+from inferwatch.metrics.steps.health import QUEUE_PERSISTS_NS, MinuteSpans
 
 STEPS = "step_tokens"
 """The histogram that has one value per step."""
@@ -45,8 +45,8 @@ class Gauges(msgspec.Struct, array_like=True):
     """Time between the latest two samples."""
     tells_progress: bool = False
     """Whether it exports counts of tokens or steps."""
-    queued: Spans = msgspec.field(default_factory=Spans)
-    """Spans of the last minute with a lasting queue."""
+    queued: MinuteSpans = msgspec.field(default_factory=MinuteSpans)
+    """MinuteSpans of the last minute with a lasting queue."""
 
     @property
     def work(self) -> int:
@@ -86,7 +86,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         by_prometheus=sample.by_prometheus,
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
-        queued=before.queued if before else Spans(),
+        queued=before.queued if before else MinuteSpans(),
     )
     old = before or Gauges(t_ns=t_ns)
     if now.waiting:

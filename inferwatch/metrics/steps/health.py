@@ -135,8 +135,8 @@ STAYS = {"slo_missed"}
 """Findings that outlast what caused them: the verdict stays as it was."""
 
 
-class Spans(msgspec.Struct, array_like=True):
-    """Spans of the last minute in which something was so; saved as they are."""
+class MinuteSpans(msgspec.Struct, array_like=True):
+    """MinuteSpans of the last minute in which something was so; saved as they are."""
 
     spans: list[tuple[int, int]] = []
 
@@ -153,7 +153,7 @@ class Spans(msgspec.Struct, array_like=True):
         return [end - max(start, since_ns) for start, end in self.spans]
 
 
-class Judged(msgspec.Struct, array_like=True):
+class TickVerdict(msgspec.Struct, array_like=True):
     """The verdict as of a tick."""
 
     tick_ns: int
@@ -172,10 +172,10 @@ class SavedHealth(msgspec.Struct, array_like=True):
     up_ns: int | None
     last_work_ns: int | None
     durations_ns: list[int]
-    queued: Spans
-    stalled: Spans
-    degraded: Spans
-    judged: Judged | None
+    queued: MinuteSpans
+    stalled: MinuteSpans
+    degraded: MinuteSpans
+    judged: TickVerdict | None
     tick_ns: int | None
 
 
@@ -190,10 +190,10 @@ class HealthTracker:
         self._up_ns: int | None = None
         self._last_work_ns: int | None = None
         self._durations_ns: deque[int] = deque(maxlen=128)
-        self._queued = Spans()
-        self._stalled_in = Spans()
-        self._degraded = Spans()
-        self._judged: Judged | None = None
+        self._queued = MinuteSpans()
+        self._stalled_in = MinuteSpans()
+        self._degraded = MinuteSpans()
+        self._judged: TickVerdict | None = None
         self._tick_ns: int | None = None
 
     def info(self, info: EngineInfo) -> None:
@@ -216,8 +216,8 @@ class HealthTracker:
             self._stage = note
         elif note.kind is NoteKind.LOST:
             self._lost, self._up_ns, self._stage = note, None, None
-            self._queued, self._stalled_in = Spans(), Spans()
-            self._degraded = Spans()
+            self._queued, self._stalled_in = MinuteSpans(), MinuteSpans()
+            self._degraded = MinuteSpans()
             self._judged = None
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
@@ -337,7 +337,7 @@ class HealthTracker:
 
     def _judge(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
-    ) -> Judged:
+    ) -> TickVerdict:
         """Return the verdict over the last minute, by what it was before."""
         before = self._judged
         for health, holds in (
@@ -351,13 +351,13 @@ class HealthTracker:
             if before is not None and before.health is health:
                 since_ns = before.since_ns if before.since_ns is not None else since_ns
             sentence, first = self._says(health, now_ns, work, minute)
-            return Judged(now_ns, health, since_ns, sentence, first)
+            return TickVerdict(now_ns, health, since_ns, sentence, first)
         health = state.health
         if health is Health.IDLE and not self._is_over(now_ns):
             health = Health.HEALTHY
         goes_on = before is not None and before.health is health
         since = before.since_ns if before is not None and goes_on else state.since_ns
-        return Judged(now_ns, health, since, "", "")
+        return TickVerdict(now_ns, health, since, "", "")
 
     def _is_over(self, now_ns: int) -> bool:
         """Return whether there was no work for so long that the engine is idle."""
