@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.collector import Listener
-from collectors.contract.readings import Note
+from collectors.contract.readings import Note, NoteKind
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.running.recording import open_flight_recorder, open_recorder
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
@@ -194,18 +194,29 @@ def run_engine_watch(
     options: WatchOptions,
     source: EngineSource,
     make_load: MakeLoad | None = None,
+    first_stage: str | None = None,
 ) -> int:
     """Watch an engine until told to stop, and return the exit status.
+
+    Args:
+        command: The command that watches.
+        options: Its options.
+        source: Where the engine comes from.
+        make_load: Plans the load, if there is to be one.
+        first_stage: What the list of the start's stages begins with.
 
     Raises:
         StorageError: the record cannot be opened.
         SourceError: the engine was lost or never came up, and there is no screen.
     """
-    return run_watch(
-        command,
-        options,
-        lambda clock, pipeline: EngineSession(clock, pipeline, source, make_load),
-    )
+
+    def make(clock: SessionClock, pipeline: Pipeline) -> EngineSession:
+        if first_stage is not None:
+            note = Note(t_ns=clock.start_ns, kind=NoteKind.STAGE, text=first_stage)
+            pipeline.take([clock.rebase(note, "")])
+        return EngineSession(clock, pipeline, source, make_load)
+
+    return run_watch(command, options, make)
 
 
 def run_watch(
