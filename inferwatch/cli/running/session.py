@@ -11,7 +11,11 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.collector import Listener
 from collectors.contract.readings import Note, NoteKind
 from inferwatch.cli.options import WatchOptions
-from inferwatch.cli.running.recording import open_flight_recorder, open_recorder
+from inferwatch.cli.running.recording import (
+    open_flight_recorder,
+    open_recorder,
+    where_recorded,
+)
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
 from inferwatch.live.engine.engine_session import EngineSession
@@ -55,6 +59,10 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
         say(f"inferwatch: {visible(line)}", err=True)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
+    elif watch.record is not None and watch.record.flight is None and watch.came_up:
+        database = options.database or default_database()
+        where = where_recorded(watch.record.session_id, database)
+        say(f"inferwatch: {where}", err=True)
     if failure is not None:
         raise SourceError(failure)
     return slo_status(watch.whole())

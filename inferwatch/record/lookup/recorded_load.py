@@ -1,13 +1,13 @@
 """Finds a load of ours that measured its own rate, to send the same once more."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from collectors.contract.readings import LoadEvent, LoadKind, LoadPlanned
+from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, LoadPlanned
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.recorded_readings import chosen_readings
@@ -52,7 +52,7 @@ def measured_loads(path: Path, command: str) -> Iterator[RecordedLoad]:
                     )
 
 
-def _first_rate(readings: list[object], run_id: str) -> float | None:
+def _first_rate(readings: Iterable[AnyReading], run_id: str) -> float | None:
     rates = (
         each.rate_per_s
         for each in readings

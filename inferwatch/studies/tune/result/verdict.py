@@ -116,8 +116,9 @@ def verdict_of(
 def none_good(rules: SearchRules, ranking: Sequence[PointStanding]) -> bool:
     """Whether hardly a request was good at the best setting, so that none will do."""
     best = next((each for each in ranking if each.is_best), None)
-    is_goodput = best is not None and rules.goal is Goal.GOODPUT
-    return is_goodput and score_text(rules.goal, best.score) == NONE
+    if best is None or rules.goal is not Goal.GOODPUT:
+        return False
+    return score_text(rules.goal, best.score) == NONE
 
 
 def _unsure(
