@@ -188,15 +188,17 @@ def test_who_left_far_more_unanswered_is_not_kept(found: Comparison) -> None:
 
 def unanswered(pair: SessionPair, sides: Mapping[str, Any]) -> SessionPair:
     """The pair, sent the same hundred requests each."""
-    runs = {
-        name: replace(
-            getattr(pair, name).first,
-            pairing=Pairing(requests=44, of=100),
-            load=replace(getattr(pair, name).first.load, requests=100, **load),
+    a, b = (
+        ComparedSide.of(
+            replace(
+                side.first,
+                pairing=Pairing(requests=44, of=100),
+                load=replace(side.first.load, requests=100, **sides[name]),
+            )
         )
-        for name, load in sides.items()
-    }
-    return replace(pair, **{name: ComparedSide.of(run) for name, run in runs.items()})
+        for name, side in (("a", pair.a), ("b", pair.b))
+    )
+    return replace(pair, a=a, b=b)
 
 
 def test_columns_are_headed_by_session_and_the_flag_that_differs(
