@@ -109,34 +109,49 @@ def conclusion(pair: SessionPair) -> str:
 
 
 def _choice(pair: SessionPair, found: Sequence[_Finding], a: str, b: str) -> str:
-    if not found:
+    unanswered = _decisive_unanswered(pair)
+    if not found and unanswered is None:
         return _nothing_found(pair, a, b)
     other = _value(pair, b)
-    unanswered = _decisive_unanswered(pair)
-    texts = [each.text for each in found]
-    texts[0] = texts[0].replace(f"{found[0].name} ", f"{found[0].name} is ", 1)
-    what = f"with {other}, {', '.join(texts)}"
-    if unanswered is not None:
-        what = f"with {other}, {', '.join([unanswered.instead, *texts])}"
-    contrary = _contrary(pair, found) if unanswered is None else None
+    what = f"with {other}, {', '.join(_texts(found, unanswered))}"
     if at_another_load(pair):
         return f"No choice between {a} and {other}, as their loads differ: {what}"
-    if contrary is not None:
-        before, after = (each.strip() for each in values_text(contrary))
-        name = _Finding(subject=contrary.metric.name, result=contrary).name
-        but = f"but {name} cannot be told ({before} against {after})"
-        return f"No choice yet between {a} and {other}: {what}, {but}"
-    better = _is_better(found)
-    if unanswered is not None:
-        if {each.is_better for each in found} == {not unanswered.is_better}:
-            return f"No choice yet between {a} and {other}: {what}"
-        better = unanswered.is_better
+    against = _against(pair, found, unanswered)
+    if against is not None:
+        return f"No choice yet between {a} and {other}: {what}{against}"
+    better = _is_better(found) if unanswered is None else unanswered.is_better
     if better is None:
         return f"{a} or {other} is a trade: {what}"
-    is_sure = all(each.is_sure for each in found) and unanswered is None
-    sure = "" if is_sure else "Probably "
-    chosen = f"take {b}" if better else f"keep {a}"
-    return f"{sure}{chosen}: {what}" if sure else f"{chosen.capitalize()}: {what}"
+    is_sure = unanswered is None and all(each.is_sure for each in found)
+    verb, which = ("take", b) if better else ("keep", a)
+    verb = verb.capitalize() if is_sure else f"Probably {verb}"
+    return f"{verb} {which}: {what}"
+
+
+def _texts(
+    found: Sequence[_Finding], unanswered: "_Unanswered | None"
+) -> Iterator[str]:
+    """What is different with the second side; the first latency has its verb."""
+    if unanswered is not None:
+        yield unanswered.instead
+    for place, each in enumerate(found):
+        is_first = place == 0
+        yield each.text.replace(f"{each.name} ", f"{each.name} is ", int(is_first))
+
+
+def _against(
+    pair: SessionPair, found: Sequence[_Finding], unanswered: "_Unanswered | None"
+) -> str | None:
+    """What keeps it from choosing, unless the sentence has said that; None: nothing."""
+    if unanswered is not None:
+        others = {each.is_better for each in found}
+        return "" if others == {not unanswered.is_better} else None
+    contrary = _contrary(pair, found)
+    if contrary is None:
+        return None
+    before, after = (each.strip() for each in values_text(contrary))
+    name = _Finding(subject=contrary.metric.name, result=contrary).name
+    return f", but {name} cannot be told ({before} against {after})"
 
 
 def _nothing_found(pair: SessionPair, a: str, b: str) -> str:
@@ -277,7 +292,10 @@ class _Unanswered:
     @property
     def instead(self) -> str:
         """``56% of requests were left unanswered instead of 16%``."""
-        return f"{self.after:.0%} of requests {self.verb} instead of {self.before:.0%}"
+        after, before = (
+            f"{share:.0%}" if share else "none" for share in (self.after, self.before)
+        )
+        return f"{after} of requests {self.verb} instead of {before}"
 
 
 def _unanswered(pair: SessionPair) -> Iterator[_Unanswered]:

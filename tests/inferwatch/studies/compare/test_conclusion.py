@@ -175,6 +175,13 @@ def test_who_left_far_more_unanswered_is_not_kept(found: Comparison) -> None:
     )
     other = conclusion(unanswered(pair_of(found, TRADE, OTHER_LOAD), sides))
 
+    nothing = conclusion(
+        unanswered(pair_of(found, {}), {"a": {"unended": 0}, "b": {"unended": 35}})
+    )
+    assert nothing.startswith(
+        "Probably keep max_num_seqs 32: with 4, 35% of requests were left unanswered "
+        "instead of none; one run each"
+    )
     assert trade == (
         "Probably keep max_num_seqs 32: with 4, 56% of requests were left unanswered "
         "instead of 16%, TTFT p50 is 17× worse, time per token 62% better; one run "
