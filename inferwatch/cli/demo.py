@@ -48,11 +48,12 @@ def demo(
     it runs headless for 30 s and prints its summary. --sample needs no engine either:
     it plays a recorded session of real vLLM from where its load began.
 
-    Flags of `vllm serve` may follow `--`, so that there is something to compare:
+    Flags of `vllm serve` may follow `--`, so that there is something to compare. With
+    flags, the load is that of the newest demo on record that measured its own:
 
     \b
-    inferwatch demo --name before --headless
-    inferwatch demo --name after --headless -- --max-num-seqs 4
+    inferwatch demo --name before --duration 60
+    inferwatch demo --name after --duration 60 -- --max-num-seqs 4
     inferwatch compare before after
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if flags and not flags[0].startswith("-"):
@@ -68,17 +69,23 @@ def demo(
         return _show_sample(options)
     from inferwatch.cli.running.measure_peak import measure_once
     from inferwatch.cli.running.session import run_engine_watch
-    from inferwatch.live.engine.demo import demo_load, demo_source
+    from inferwatch.live.engine.demo import demo_load, demo_source, earlier_demo
+    from inferwatch.record.file.location import default_database
 
+    like, stage = None, None
     if flags:
         from inferwatch.studies.tune.flags import refuse_unknown
 
         refuse_unknown(flags)
+        like = earlier_demo(options.database or default_database(), seed)
+    if like is not None:
+        stage = f"load of {like.session}: {like.rate_per_s:.2f} requests/s"
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
     source = demo_source(probe, flags)
     measure_once()  # before the engine starts, which it would disturb
-    return run_engine_watch("demo", options, source, demo_load(seed))
+    make_load = demo_load(seed, like)
+    return run_engine_watch("demo", options, source, make_load, stage)
 
 
 def _show_sample(options: WatchOptions) -> int:

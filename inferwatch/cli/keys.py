@@ -1,12 +1,12 @@
 """``inferwatch keys``: let a viewer connect to a probe or an agent over the network."""
 
 from pathlib import Path
-from shlex import quote
 
 import click
 
 from inferwatch.cli.say import say
 from inferwatch.errors import UsageError
+from inferwatch.printing.command import quoted
 
 
 @click.command(short_help="Make keys for a probe or an agent on the network.")
@@ -33,6 +33,6 @@ def keys(directory: Path, viewer: str) -> None:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}") from error
-    say(f"{ours}  for the server: INFERWATCH_PROBE_KEY={quote(str(ours))}")
-    say(f"{his}  for {viewer}: --probe-key {quote(str(his))}")
+    say(f"{ours}  for the server: INFERWATCH_PROBE_KEY={quoted(ours)}")
+    say(f"{his}  for {viewer}: --probe-key {quoted(his)}")
     say("Both are secret (0600); copy each to where it is used, and nowhere else.")

@@ -29,7 +29,7 @@ def session_location(session: str, database: Path | None) -> tuple[Path, str]:
 def say_which(path: Path, *words: str) -> None:
     """Say on stderr which session is meant by each word that several are called."""
     rows = list_sessions(path) if path.exists() else []
-    for word in words:
+    for word in dict.fromkeys(words):
         found = meant(rows, word)
         others = found[1:]
         if others and found[0].called.startswith(word):

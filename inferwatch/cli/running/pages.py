@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from collectors.contract.clock import SessionClock
 from inferwatch import watchdog
-from inferwatch.cli.running.recording import open_recorder
+from inferwatch.cli.running.recording import open_recorder, where_recorded
 from inferwatch.cli.running.replay_start import ReplayStart, begin_replay
-from inferwatch.errors import InferwatchError, SourceError, UsageError
+from inferwatch.errors import SourceError, UsageError
 from inferwatch.live.attached.nearby import nearby_engines
 from inferwatch.live.engine.demo import demo_load, demo_source
 from inferwatch.live.engine.engine_session import EngineSession
@@ -18,13 +18,10 @@ from inferwatch.live.engine_source import FoundEngine
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
-from inferwatch.printing.command import command, recorded_as
 from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
-from inferwatch.record.sessions.sessions import list_sessions
 from inferwatch.sample import sample_file
-from inferwatch.studies.compare.runs.sides import session_before
 from inferwatch.ui.messages import (
     GoTo,
     OpenComparison,
@@ -162,22 +159,9 @@ def _say_goodbye(watch: Watch, database: Path, tell: Tell, *, runs_on: bool) -> 
     for line in watch.alarms.farewell() if watch.alarms else ():
         tell(line)
     if watch.record is not None and watch.record.flight is None:
-        tell(_recorded_as(watch.record.session_id, database))
+        tell(where_recorded(watch.record.session_id, database))
     if watch.failure is not None:
         raise SourceError(watch.failure)
-
-
-def _recorded_as(session: str, database: Path) -> str:
-    """Say how to open a session again, and to compare it with the one before it."""
-    text = recorded_as(session, database)
-    with suppress(InferwatchError):
-        rows = list_sessions(database)
-        row = next((each for each in rows if each.id == session), None)
-        before = None if row is None else session_before(rows, row)
-        if row is not None and before is not None and row.requests:
-            both = command("compare", before.id, session, database=database)
-            text += f" `{both}` compares it with the one before."
-    return text
 
 
 @asynccontextmanager

@@ -9,9 +9,13 @@ from contextlib import suppress
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.collector import Listener
-from collectors.contract.readings import Note
+from collectors.contract.readings import Note, NoteKind
 from inferwatch.cli.options import WatchOptions
-from inferwatch.cli.running.recording import open_flight_recorder, open_recorder
+from inferwatch.cli.running.recording import (
+    open_flight_recorder,
+    open_recorder,
+    where_recorded,
+)
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
 from inferwatch.live.engine.engine_session import EngineSession
@@ -55,6 +59,10 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
         say(f"inferwatch: {visible(line)}", err=True)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
+    elif watch.record is not None and watch.record.flight is None and watch.came_up:
+        database = options.database or default_database()
+        where = where_recorded(watch.record.session_id, database)
+        say(f"inferwatch: {where}", err=True)
     if failure is not None:
         raise SourceError(failure)
     return slo_status(watch.whole())
@@ -194,18 +202,29 @@ def run_engine_watch(
     options: WatchOptions,
     source: EngineSource,
     make_load: MakeLoad | None = None,
+    first_stage: str | None = None,
 ) -> int:
     """Watch an engine until told to stop, and return the exit status.
+
+    Args:
+        command: The command that watches.
+        options: Its options.
+        source: Where the engine comes from.
+        make_load: Plans the load, if there is to be one.
+        first_stage: What the list of the start's stages begins with.
 
     Raises:
         StorageError: the record cannot be opened.
         SourceError: the engine was lost or never came up, and there is no screen.
     """
-    return run_watch(
-        command,
-        options,
-        lambda clock, pipeline: EngineSession(clock, pipeline, source, make_load),
-    )
+
+    def make(clock: SessionClock, pipeline: Pipeline) -> EngineSession:
+        if first_stage is not None:
+            note = Note(t_ns=clock.start_ns, kind=NoteKind.STAGE, text=first_stage)
+            pipeline.take([clock.rebase(note, "")])
+        return EngineSession(clock, pipeline, source, make_load)
+
+    return run_watch(command, options, make)
 
 
 def run_watch(

@@ -203,7 +203,7 @@ def print_result(task: TuneEnded, options: TuneOptions) -> int:
     _say_where(task, options.database or default_database())
     if task.outcome == "interrupted":
         return INTERRUPTED
-    return int(result is None or result.best is None)
+    return int(result is None or not result.is_measured)
 
 
 def _say_where(task: TuneEnded, database: Path) -> None:

@@ -1,11 +1,15 @@
 """What ``inferwatch demo`` watches: a tiny model, and a load that makes it queue."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
+
+import msgspec
 
 from embedded_engine.engine.config import LAYOUT_FLAGS, OURS, demo_config
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.errors import UsageError
+from inferwatch.errors import StorageError, UsageError
 from inferwatch.live.engine_source import LiveEngine, StartedEngine, require_vllm
 from inferwatch.live.load.load_desk import MakeLoad
 from inferwatch.live.load.running_load import new_run_id
@@ -13,6 +17,7 @@ from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import LoadPlan, SharedPrefixes
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.command import command
+from inferwatch.record.lookup.recorded_load import RecordedLoad, measured_loads
 
 
 def demo_plan(  # noqa: PLR0913 - the facts of one engine
@@ -76,16 +81,31 @@ def demo_source(
     return StartedEngine(configure=partial(demo_config, probe, flags))
 
 
-def demo_load(seed: int) -> MakeLoad:
-    """Return a function that plans the demo's load for an engine that has come up."""
+def earlier_demo(database: Path, seed: int) -> RecordedLoad | None:
+    """The load of the newest demo on record whose rate was measured, if any.
+
+    An engine with other flags gets the same load, so that both can be compared.
+    """
+    with suppress(StorageError):
+        loads = measured_loads(database, "demo")
+        return next((each for each in loads if each.plan.seed == seed), None)
+    return None
+
+
+def demo_load(seed: int, like: RecordedLoad | None = None) -> MakeLoad:
+    """Return a function that plans the load for a demo's engine that has come up.
+
+    Args:
+        seed: Of the schedule.
+        like: The load to send once more, instead of one measured at this engine.
+    """
 
     def make(engine: LiveEngine, snapshot: Snapshot) -> LoadPlan:
-        return demo_plan(
-            run_id=new_run_id(),
-            model=engine.endpoint.model,
-            kv_tokens=_kv_tokens(snapshot),
-            seed=seed,
-        )
+        run_id, model = new_run_id(), engine.endpoint.model
+        if like is not None:
+            return msgspec.structs.replace(like.plan, run_id=run_id, model=model)
+        kv_tokens = _kv_tokens(snapshot)
+        return demo_plan(run_id=run_id, model=model, kv_tokens=kv_tokens, seed=seed)
 
     return make
 

@@ -15,7 +15,11 @@ from inferwatch.studies.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.studies.compare.quality import QualityCheck, void
 from inferwatch.studies.compare.reading import between_runs
 from inferwatch.studies.compare.reading.between_runs import allowance, may_be_why
-from inferwatch.studies.compare.reading.configuration import DifferingSetting, differing
+from inferwatch.studies.compare.reading.configuration import (
+    RATE,
+    DifferingSetting,
+    differing,
+)
 from inferwatch.studies.compare.reading.request_kinds import ChangedPart
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
@@ -200,6 +204,9 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
     pairs = [_Pairing(drawings[0], other, rules) for other in drawings[1:]]
     members = [each for pair in pairs for each in pair.members(drawings)]
     adjusted = iter(family.adjusted(members, rules.seed))
+    settings = differing([run.configuration for side in sides for run in side.runs])
+    if all(pair.is_paired for pair in pairs):  # a measured rate is the same
+        settings = [each for each in settings if each.name != RATE]
     return Comparison(
         sides=tuple(sides),
         pairs=tuple(
@@ -208,9 +215,7 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
             )
             for pair in pairs
         ),
-        settings=tuple(
-            differing([run.configuration for side in sides for run in side.runs])
-        ),
+        settings=tuple(settings),
         rules=rules,
     )
 
@@ -278,7 +283,7 @@ class _Pairing:
         self._repeated = a.is_repeated or b.is_repeated
         shared = a.first.pairing
         same = shared is not None and shared == b.first.pairing
-        self._paired = same and not self._repeated
+        self.is_paired = same and not self._repeated
         self._allowed = 0.0 if self._repeated else allowance((*a.runs, *b.runs))
         self._quality = quality_of(a, b)
         self._void = void(self._quality)
@@ -290,7 +295,7 @@ class _Pairing:
         for metric in self.judged:
             a, b = self._first.parts(metric), self._other.parts(metric)
             parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawings]
-            if self._paired:
+            if self.is_paired:
                 parts[0] = b - a
             else:
                 parts[self._first.place] = -a
@@ -311,7 +316,7 @@ class _Pairing:
         return self._between(metric, metric)
 
     def _between(self, of_a: JudgedMetric, of_b: JudgedMetric) -> Difference:
-        if not self._paired:
+        if not self.is_paired:
             return Difference(self._first.drawn(of_a), self._other.drawn(of_b))
         long = self._memories(of_a)
         return Difference(
@@ -345,7 +350,7 @@ class _Pairing:
         return self._long[metric.key]
 
     def _measured_memories(self, metric: JudgedMetric) -> float:
-        if not self._paired:
+        if not self.is_paired:
             return min(e.numbers.memories(metric) for e in (self._first, self._other))
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.log(
@@ -390,7 +395,7 @@ class _Pairing:
             return None  # runs show the variation, however short they are
         for each in (self._a, self._b):
             long = self._memories(metric)
-            if not self._paired:
+            if not self.is_paired:
                 long = each.first.memories(metric)
             blocks = blocks_for(long, MEMORIES_MADE_UP_FOR)
             if each.first.as_many_blocks(metric, blocks) < LEAST_BLOCKS:

@@ -36,6 +36,10 @@ BETTER = {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER}
 WORSE = {MetricVerdict.WORSE, MetricVerdict.PROBABLY_WORSE}
 SURE = {MetricVerdict.BETTER, MetricVerdict.WORSE}
 MOST_UNANSWERED = 0.05
+TELLING_UNANSWERED = 0.2
+"""From this difference of shares on, requests without an answer decide: latencies are
+of answered ones alone, the quickest.
+"""
 MANY_TIMES = 2.0
 """From this ratio on a change is given as a multiple."""
 MOST_FLAGS = 2
@@ -105,26 +109,49 @@ def conclusion(pair: SessionPair) -> str:
 
 
 def _choice(pair: SessionPair, found: Sequence[_Finding], a: str, b: str) -> str:
-    if not found:
+    unanswered = _decisive_unanswered(pair)
+    if not found and unanswered is None:
         return _nothing_found(pair, a, b)
     other = _value(pair, b)
-    texts = [each.text for each in found]
-    texts[0] = texts[0].replace(f"{found[0].name} ", f"{found[0].name} is ", 1)
-    what = f"with {other}, {', '.join(texts)}"
-    contrary = _contrary(pair, found)
+    what = f"with {other}, {', '.join(_texts(found, unanswered))}"
     if at_another_load(pair):
         return f"No choice between {a} and {other}, as their loads differ: {what}"
-    if contrary is not None:
-        before, after = (each.strip() for each in values_text(contrary))
-        name = _Finding(subject=contrary.metric.name, result=contrary).name
-        but = f"but {name} cannot be told ({before} against {after})"
-        return f"No choice yet between {a} and {other}: {what}, {but}"
-    better = _is_better(found)
+    against = _against(pair, found, unanswered)
+    if against is not None:
+        return f"No choice yet between {a} and {other}: {what}{against}"
+    better = _is_better(found) if unanswered is None else unanswered.is_better
     if better is None:
         return f"{a} or {other} is a trade: {what}"
-    sure = "" if all(each.is_sure for each in found) else "Probably "
-    chosen = f"take {b}" if better else f"keep {a}"
-    return f"{sure}{chosen}: {what}" if sure else f"{chosen.capitalize()}: {what}"
+    is_sure = unanswered is None and all(each.is_sure for each in found)
+    verb, which = ("take", b) if better else ("keep", a)
+    verb = verb.capitalize() if is_sure else f"Probably {verb}"
+    return f"{verb} {which}: {what}"
+
+
+def _texts(
+    found: Sequence[_Finding], unanswered: "_Unanswered | None"
+) -> Iterator[str]:
+    """What is different with the second side; the first latency has its verb."""
+    if unanswered is not None:
+        yield unanswered.instead
+    for place, each in enumerate(found):
+        is_first = place == 0
+        yield each.text.replace(f"{each.name} ", f"{each.name} is ", int(is_first))
+
+
+def _against(
+    pair: SessionPair, found: Sequence[_Finding], unanswered: "_Unanswered | None"
+) -> str | None:
+    """What keeps it from choosing, unless the sentence has said that; None: nothing."""
+    if unanswered is not None:
+        others = {each.is_better for each in found}
+        return "" if others == {not unanswered.is_better} else None
+    contrary = _contrary(pair, found)
+    if contrary is None:
+        return None
+    before, after = (each.strip() for each in values_text(contrary))
+    name = _Finding(subject=contrary.metric.name, result=contrary).name
+    return f", but {name} cannot be told ({before} against {after})"
 
 
 def _nothing_found(pair: SessionPair, a: str, b: str) -> str:
@@ -238,7 +265,8 @@ def basis(pair: SessionPair) -> str:
 def _doubts(pair: SessionPair) -> Iterator[str]:
     """The gravest doubts in a few words, and how many more there are."""
     grave = {each.subject: each.sentence for each in doubts(pair.quality)}
-    texts = [*_unanswered(pair)] if "requests" in grave else []
+    said = _decisive_unanswered(pair) is not None
+    texts = [*_unanswered_texts(pair)] if "requests" in grave and not said else []
     if "host" in grave:
         busy = grave["host"].startswith("Other work")
         texts.append("host busy" if busy else "the hosts differ")
@@ -248,18 +276,57 @@ def _doubts(pair: SessionPair) -> Iterator[str]:
         yield counted(more, "more doubt")
 
 
-def _unanswered(pair: SessionPair) -> Iterator[str]:
-    """Which side left more requests unanswered, as none of these is in a latency."""
-    for what in ("failed", "unended"):
-        shares = [
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unanswered:
+    """Requests without an answer, where one side has notably more of them."""
+
+    verb: str
+    before: float
+    """The share of the first side's requests."""
+    after: float
+
+    @property
+    def is_better(self) -> bool:
+        return self.after < self.before
+
+    @property
+    def instead(self) -> str:
+        """``56% of requests were left unanswered instead of 16%``."""
+        after, before = (
+            f"{share:.0%}" if share else "none" for share in (self.after, self.before)
+        )
+        return f"{after} of requests {self.verb} instead of {before}"
+
+
+def _unanswered(pair: SessionPair) -> Iterator[_Unanswered]:
+    """What became of requests without an answer, where the sides differ in it."""
+    for what, verb in (("failed", "failed"), ("unended", "were left unanswered")):
+        before, after = (
             getattr(side.load, what) / max(side.load.requests, 1)
             for side in (pair.a, pair.b)
-        ]
-        if abs(shares[0] - shares[1]) > MOST_UNANSWERED:
-            share = max(shares)
-            side = (pair.a, pair.b)[shares.index(share)]
-            verb = "failed" if what == "failed" else "were left unanswered"
-            yield f"{share:.0%} of {side.name}'s requests {verb}"
+        )
+        if abs(before - after) > MOST_UNANSWERED:
+            yield _Unanswered(verb=verb, before=before, after=after)
+
+
+def _unanswered_texts(pair: SessionPair) -> Iterator[str]:
+    """Which side left more requests unanswered, as none of these is in a latency."""
+    for each in _unanswered(pair):
+        side = pair.a if each.is_better else pair.b
+        share = max(each.before, each.after)
+        yield f"{share:.0%} of {side.name}'s requests {each.verb}"
+
+
+def _decisive_unanswered(pair: SessionPair) -> _Unanswered | None:
+    """What decides by itself where both sides were sent the same requests."""
+    if at_another_load(pair) or pair.pairing is None:
+        return None
+    telling = (
+        each
+        for each in _unanswered(pair)
+        if abs(each.before - each.after) >= TELLING_UNANSWERED
+    )
+    return next(telling, None)
 
 
 # What the sides are called where there is little room.

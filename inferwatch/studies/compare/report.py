@@ -340,8 +340,10 @@ def too_small(result: MetricResult, matters: float) -> str | None:
 
 def window_text(numbers: SessionNumbers) -> str:
     span = numbers.span
+    row_id = numbers.row.id
+    name = numbers.name if numbers.name == row_id else f"{numbers.name} ({row_id})"
     return (
-        f"{numbers.name} ({numbers.row.id}): {span.from_s:.1f} to {span.to_s:.1f} s "
+        f"{name}: {span.from_s:.1f} to {span.to_s:.1f} s "
         f"after its load began, warm-up cut: {span.cut}, "
         f"{counted(numbers.load.requests, 'request')}"
     )

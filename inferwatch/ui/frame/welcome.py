@@ -1,13 +1,13 @@
 """What an engine without any request shows: how to send one."""
 
 import json
-import shlex
 from collections.abc import Sequence
 
 from collectors.contract.readings import Endpoint
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health
+from inferwatch.printing.command import quoted
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, width_of
 
@@ -25,15 +25,15 @@ def curl_lines(endpoint: Endpoint) -> list[str]:
     base = endpoint.url or "http://localhost"
     options = "-k " if base.startswith("https:") else ""
     if endpoint.uds is not None:
-        options += f"--unix-socket {shlex.quote(endpoint.uds)} "
+        options += f"--unix-socket {quoted(endpoint.uds)} "
     body = (
         f'{{"model": {json.dumps(endpoint.model)},\n'
         '      "prompt": "Once upon a time", "max_tokens": 64}'
     )
     return [
-        f"curl {options}{shlex.quote(f'{base}/v1/completions')} \\",
+        f"curl {options}{quoted(f'{base}/v1/completions')} \\",
         "  -H 'Content-Type: application/json' \\",
-        *f"  -d {shlex.quote(body)}".split("\n"),
+        *f"  -d {quoted(body)}".split("\n"),
     ]
 
 

@@ -282,11 +282,12 @@ def _why(now: TuneProgress, width: int) -> Iterator[Line]:
 def _verdict(now: TuneProgress) -> str:
     """Return the verdict of the tune; while it is open, the best score so far."""
     result = now.result
-    if result is None or result.best is None:
-        over = now.stage is TuneStage.DONE
-        return result.verdict if result and over else "nothing is measured yet"
-    best = f"{result.best.point.text}: {score_sentence(now.goal, result.best.score)}"
-    return result.verdict or best
+    over = now.stage is TuneStage.DONE
+    if result is None or not (result.is_measured or over):
+        return "nothing is measured yet"
+    if result.best is None or result.verdict:
+        return result.verdict
+    return f"{result.best.point.text}: {score_sentence(now.goal, result.best.score)}"
 
 
 def _star(now: TuneProgress) -> str:

@@ -22,6 +22,7 @@ from inferwatch.live.engine import demo
 from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.printing import command as module
 from inferwatch.printing.command import command
+from inferwatch.record.lookup.recorded_load import RecordedLoad
 from inferwatch.sample import sample_file
 from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.tune.flags import KnownFlags, refuse_unknown
@@ -138,6 +139,29 @@ def test_flags_of_a_demo_come_after_its_own() -> None:
     source = demo.demo_source(flags=("--max-num-seqs", "4"))
 
     assert source.configure().flags == (*DEMO_FLAGS, "--max-num-seqs", "4")
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_demo_with_flags_says_whose_load_it_gets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+    plan = demo.demo_plan(run_id="r", model="m", kv_tokens=9_600)
+    load = RecordedLoad(session="s7", plan=plan, rate_per_s=1.9223)
+    at = "inferwatch.cli.running"
+    monkeypatch.setattr(f"{at}.session.run_engine_watch", lambda *e: asked.append(e))
+    monkeypatch.setattr(f"{at}.measure_peak.measure_once", lambda: None)
+    monkeypatch.setattr(demo, "earlier_demo", lambda _, seed: None if seed else load)
+
+    run("demo", "--", "--max-num-seqs", "4")
+    run("demo", "--seed", "1", "--", "--max-num-seqs", "4")
+    run("demo")
+
+    assert [stage for *_, stage in asked] == [
+        "load of s7: 1.92 requests/s",
+        None,
+        None,
+    ]
 
 
 @pytest.mark.usefixtures("vllm")

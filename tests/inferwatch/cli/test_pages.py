@@ -15,12 +15,12 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.readings import HostSample
 from inferwatch.cli.running.on_screen import AppRunner
 from inferwatch.cli.running.pages import (
-    _recorded_as,
     _say_goodbye,
     compare_page,
     open_page,
     replay_page,
 )
+from inferwatch.cli.running.recording import where_recorded
 from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.metrics.series.window import Window
@@ -407,8 +407,8 @@ def test_what_is_not_the_first_of_its_model_is_compared_next(database: Path) -> 
     recorder.close()
 
     db = f"--db {database}"
-    assert _recorded_as("s1", database).endswith("opens it again.")
-    assert _recorded_as("s2", database) == (
+    assert where_recorded("s1", database).endswith("opens it again.")
+    assert where_recorded("s2", database) == (
         f"recorded as s2: `inferwatch replay s2 {db}` opens it again. "
         f"`inferwatch compare s1 s2 {db}` compares it with the one before."
     )

@@ -1,6 +1,8 @@
 """A watch without a screen says what came of it, and no more than that."""
 
+import asyncio
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,8 @@ from inferwatch.errors import SourceError
 from inferwatch.live.engine.engine_session import EngineSession
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 
 class NoEngine:
@@ -64,3 +68,37 @@ def test_of_a_note_that_carries_a_log_the_first_line_is_told(
     HeadlessProgress(watch, None)._tell_stages()
 
     assert capsys.readouterr().err == "   1.0 s  EngineCore (pid 7) exited\n"
+
+
+class Runs:
+    """A watch that records and ends at once."""
+
+    def __init__(self) -> None:
+        self.failure, self.came_up, self.alarms, self.faults = None, True, None, ()
+        self.record = SimpleNamespace(message=None, flight=None, session_id="s2")
+        self.lost, self.begun, self.settled = (asyncio.Event() for _ in range(3))
+        self.settled.set()
+
+    async def run(self) -> None:
+        """Do nothing."""
+
+    def whole(self) -> Any:
+        return Model().snapshot(0, SnapshotQuery(Window.SESSION))
+
+
+async def test_it_ends_with_how_to_open_it_again_on_stderr(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch: Any = Runs()
+    database = tmp_path / "a b.db"
+
+    await watch_headless(
+        watch, WatchOptions(once=True, as_json=True, database=database)
+    )
+
+    said = capsys.readouterr()
+    assert json.loads(said.out)
+    assert said.err.strip() == (
+        f"inferwatch: recorded as s2: `inferwatch replay s2 --db '{database}'` opens "
+        "it again."
+    )

@@ -37,7 +37,8 @@ def check_load(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     if is_one_closed_loop(a, b):
         return judged("load", [], ONE_CLOSED_LOOP)
     paired = _is_paired(a, b)
-    facts = _facts(a, b, one_plan=_is_one_plan(a, b))
+    ours = a.load.ours and b.load.ours
+    facts = [] if paired and ours else [*_facts(a, b, one_plan=_is_one_plan(a, b))]
     differences = [*facts, *([] if paired else _arrivals(a, b))]
     doubts = []
     if differences:

@@ -22,6 +22,7 @@ OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
 CACHE_SALT = "cache_salt"
 """Separates the prefix caches of runs; its value does not matter."""
 LOAD = "load "
+RATE = f"{LOAD}rate_per_s"
 FLAG = "flag "
 """Prefix of engine settings, named as vLLM's flags."""
 REPEATED_FLAGS = {

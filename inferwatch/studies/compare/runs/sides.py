@@ -8,6 +8,7 @@ from typing import Protocol
 
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.formatting import counted
+from inferwatch.printing.command import command
 from inferwatch.record.sessions.sessions import LAST, SessionRow, list_sessions, pick
 from inferwatch.record.tables.session_state import SessionState
 
@@ -195,7 +196,7 @@ def find_sides(
     sides = [[run for word in side for run in word.runs] for side in found_words]
     for typed, runs in zip(grouped(words), sides, strict=True):
         _refuse_many(_in_short(typed), len(runs))
-    _refuse([run for runs in sides for run in runs])
+    finder.refuse([run for runs in sides for run in runs])
     names = _run_labels(sides)
     names_given = [word[0].label if len(word) == 1 else None for word in found_words]
     labels = [label_of(names[place], label) for place, label in enumerate(names_given)]
@@ -213,21 +214,6 @@ def _refuse_many(what: str, n: int) -> None:
             f"{what} means {n:,} runs: a side may have up to {MOST_RUNS}, as each is "
             "read whole. Name those that matter"
         )
-
-
-def _refuse(runs: Sequence[FoundSession]) -> None:
-    seen: set[tuple[Path, int]] = set()
-    for each in runs:
-        if each.key in seen:
-            raise UsageError(
-                f"{each.name} is given twice: a session does not differ from itself, "
-                "and is one run"
-            )
-        seen.add(each.key)
-        if each.row.state is SessionState.RECORDING:
-            raise UsageError(
-                f"{each.name} is still being recorded: compare it once it has ended"
-            )
 
 
 def _run_labels(sides: Sequence[Sequence[FoundSession]]) -> list[list[str]]:
@@ -266,6 +252,34 @@ class _Finder:
         if Path(word).is_dir():
             return self._folder(Path(word), word)
         return _Word([self._one(word)])
+
+    def refuse(self, runs: Sequence[FoundSession]) -> None:
+        """Refuse runs that cannot be compared.
+
+        Raises:
+            UsageError: one is given twice, or is still being recorded.
+        """
+        seen: set[tuple[Path, int]] = set()
+        for each in runs:
+            if each.key in seen:
+                raise UsageError(
+                    f"{each.name} is given twice: a session does not differ from "
+                    f"itself, and is one run{self._two_newest(each)}"
+                )
+            seen.add(each.key)
+            if each.row.state is SessionState.RECORDING:
+                raise UsageError(
+                    f"{each.name} is still being recorded: compare it once it has ended"
+                )
+
+    def _two_newest(self, found: FoundSession) -> str:
+        """The command for it and the one before it that is called the same."""
+        called = [e for e in self._rows(found.path) if e.called == found.row.called]
+        before = next((e for e in called if e.session < found.row.session), None)
+        if found.result is not None or before is None:
+            return ""
+        both = command("compare", before.id, found.row.id, database=found.path)
+        return f"; `{both}` compares it with the {found.row.called} before it"
 
     def _one(self, word: str) -> FoundSession:
         path, _, session = word.rpartition(":")

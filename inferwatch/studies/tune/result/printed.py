@@ -1,6 +1,5 @@
 """A tune's result as text, as Markdown for pull requests, and as an HTML page."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 from inferwatch.formatting import (
@@ -11,6 +10,7 @@ from inferwatch.formatting import (
     format_figure,
     format_rate,
 )
+from inferwatch.printing.command import continued
 from inferwatch.printing.document import (
     Block,
     Code,
@@ -135,7 +135,7 @@ def _words(point: PlotPoint) -> str:
 
 WIDEST = 160
 """Wider lines are hard to read."""
-MARK, SIGN = 2, 3
+MARK, SIGN, INDENT = 2, 3, 2
 PLOT_HEIGHT = 18
 MOST_DOUBTS = 8
 ANSWERS = "Answers at temperature 0 against the present setting's:"
@@ -284,25 +284,18 @@ def _doubts(table: ResultTable) -> Iterator[Block]:
 
 
 def _pasted(result: TuneResult, plan: TunePlan, room: int) -> Iterator[Block]:
-    commands = _commands(result, plan)
     if result.best is None:
         return
-    known = vllm_command(result.best.point, plan) is not None
-    best = "the setting that measured best"
-    yield Sentence(text=f"To serve with {best}:" if known else f"Flags of {best}:")
-    yield Code(text="\n".join(line for each in commands for line in _fit(each, room)))
-
-
-def _fit(line: str, room: int) -> Iterator[str]:
-    """A command in as few lines as possible, continued with backslashes."""
-    begun = ""
-    for word in (shlex.quote(each) for each in shlex.split(line)):
-        if begun and len(begun) + len(word) + 5 > room:
-            yield f"  {begun} \\"
-            begun = f"  {word}"
-        else:
-            begun = f"{begun} {word}" if begun else word
-    yield f"  {begun}"
+    point, best = result.best.point, "the setting that measured best"
+    head = f"Flags of {best}:"
+    if vllm_command(point, plan) is not None:
+        head = f"To serve with {best}:"
+    elif inferwatch_command(point, plan) is not None:
+        head = f"To go on with {best}:"
+    yield Sentence(text=head)
+    commands = _commands(result, plan)
+    lines = (line for each in commands for line in continued(each, room - INDENT))
+    yield Code(text="\n".join(f"{'':{INDENT}}{line}" for line in lines))
 
 
 # As a summary for pull requests.

@@ -1,18 +1,17 @@
 """The result of a tune: every setting with its interval, and the best one."""
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import format_bytes, format_durations
-from inferwatch.printing.command import command
+from inferwatch.printing.command import command, quoted
 from inferwatch.studies.compare.report import short_span
 from inferwatch.studies.tune.answers import AnswerComparison, answers_by_point
 from inferwatch.studies.tune.flags import plain_name
 from inferwatch.studies.tune.plan import Goal, TunePlan
-from inferwatch.studies.tune.result.verdict import verdict_of
+from inferwatch.studies.tune.result.verdict import none_good, verdict_of
 from inferwatch.studies.tune.search.standings import (
     PointStanding,
     SearchRules,
@@ -22,7 +21,7 @@ from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome
 
 DEMO = "demo"
-"""Stands for the demo's model, which cannot be served by a command."""
+"""Stands for the demo's model, which only ``inferwatch demo`` serves."""
 
 
 def serve_words(point: Point, plan: TunePlan) -> list[str]:
@@ -35,21 +34,25 @@ def vllm_command(point: Point, plan: TunePlan) -> str | None:
     """``vllm serve …``, quoted for a shell; None if others started the engine."""
     if plan.url is not None or plan.model == DEMO:
         return None
-    return shlex.join(["vllm", "serve", plan.model, *serve_words(point, plan)])
+    return quoted("vllm", "serve", plan.model, *serve_words(point, plan))
 
 
 def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
-    """``inferwatch serve … -- …``, quoted for a shell; None as in ``vllm_command``."""
-    if plan.url is not None or plan.model == DEMO:
+    """``inferwatch serve … -- …`` or ``inferwatch demo -- …``, quoted for a shell.
+
+    None if others started the engine.
+    """
+    if plan.url is not None:
         return None
     words = serve_words(point, plan)
     flags = ["--", *words] if words else []
-    return command("serve", plan.model, *flags)
+    starts = ["demo"] if plan.model == DEMO else ["serve", plan.model]
+    return command(*starts, *flags)
 
 
 def flags_line(point: Point) -> str:
     """The flags only, for servers that are started in another way."""
-    return shlex.join(point.command_flags)
+    return quoted(*point.command_flags)
 
 
 def without(words: Sequence[str], flags: set[str]) -> list[str]:
@@ -269,7 +272,7 @@ class TuneResult:
 
     points: tuple[PointResult, ...]
     best: PointResult | None
-    """None before a setting was measured."""
+    """None before a setting was measured, and where hardly a request was good."""
     present: PointResult | None
     verdict: str
     """For example ``Take max-num-seqs 32: better than the present (8) by 18-26%
@@ -281,6 +284,11 @@ class TuneResult:
     """What the best setting costs elsewhere, for example in memory or TTFT."""
     command: str | None = None
     """A command line to paste."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether a setting has a number, be it that none is good."""
+        return any(each.score is not None for each in self.points)
 
 
 def scenario_lines(result: TuneResult) -> list[str]:
@@ -302,6 +310,8 @@ def result_of(
     others = _Beside.of(space, rules, trials, ranking)
     results = [_of_point(each, rules, trials, others) for each in ranking]
     best = next((each.point for each in ranking if each.is_best), None)
+    if none_good(rules, ranking):
+        best = None
     points = _in_order(_with_frontiers(results), best, rules.goal)
     by_point = {each.point: each for each in points}
     costs = (

@@ -105,12 +105,20 @@ def verdict_of(
     if best == present and sum(each.score is not None for each in ranking) == 1:
         return f"only the present setting ({values_text(best.point)}) has a number"
     goal = goal_text(rules.goal, plan)
-    if rules.goal is Goal.GOODPUT and score_text(rules.goal, best.score) == NONE:
+    if none_good(rules, ranking):
         what = goal.removeprefix(f"{GOAL_NAMES[rules.goal]} ")
         return f"No setting will do: hardly a request was good {what}; send less"
     text = _against_present(best, present, rules, goal)
     of = [f"at the cost of {' and '.join(costs)}"] if costs else []
     return "; ".join([text, *of, *_unsure(best, present, ranking, rules)])
+
+
+def none_good(rules: SearchRules, ranking: Sequence[PointStanding]) -> bool:
+    """Whether hardly a request was good at the best setting, so that none will do."""
+    best = next((each for each in ranking if each.is_best), None)
+    if best is None or rules.goal is not Goal.GOODPUT:
+        return False
+    return score_text(rules.goal, best.score) == NONE
 
 
 def _unsure(

@@ -175,7 +175,7 @@ def test_windows_can_be_chosen_for_each(compared: Run) -> None:
     ("arguments", "why"),
     [
         (("before",), "needs two sessions"),
-        (("before", "before"), "is given twice"),
+        (("before", "before"), "is one run"),
         (("before", "s1"), "is given twice"),
         (("before", "nosuch"), "No session 'nosuch'"),
         (("before", "empty"), "has no requests"),

@@ -239,7 +239,7 @@ def test_another_load_is_a_doubt_with_how_to_send_the_same(made: MadeRun) -> Non
     assert said == (
         "after and before were not given the same load: requests per second differ by "
         "68% (20, 33.6); arrivals differ in burstiness (1.00, 2.00; 1 is Poisson). "
-        "`inferwatch load --like before` sends the same again."
+        "`inferwatch load --like s6` sends the same again."
     )
 
 
@@ -254,6 +254,17 @@ def test_one_plan_is_one_load_whatever_was_answered_of_it(made: MadeRun) -> None
     assert found(fast, slow)["load"].quality is Quality.GOOD
 
 
+def test_the_same_requests_are_one_load_unless_others_sent_some(made: MadeRun) -> None:
+    """How many of a burst arrive in the compared part, is what the engine did."""
+    pairing = Pairing(requests=44, of=100)
+    before = made("before", load={"per_s": 3.4, "ours": True}, pairing=pairing)
+    after = made("after", load={"per_s": 2.7, "ours": True}, pairing=pairing)
+    foreign = made("after", load={"per_s": 2.7, "ours": False}, pairing=pairing)
+
+    assert found(before, after)["load"].quality is Quality.GOOD
+    assert "differ by 21%" in doubt(before, foreign, "load")
+
+
 def test_a_plan_without_a_rate_says_why_loads_differ(made: MadeRun) -> None:
     plan = {"load arrivals": "poisson", "load seed": "5"}
     slow = made("slow", configuration=plan, load={"per_s": 1.75, "ours": True})
@@ -262,7 +273,7 @@ def test_a_plan_without_a_rate_says_why_loads_differ(made: MadeRun) -> None:
     assert doubt(fast, slow, "load") == (
         "slow and fast were not given the same load: requests per second differ by 33% "
         "(2.6, 1.75). Neither plan has a rate, so each was sent a share of what its "
-        "server brought. `inferwatch load --like fast` sends the same again."
+        "server brought. `inferwatch load --like s4` sends the same again."
     )
 
 
@@ -312,12 +323,13 @@ def test_a_closed_loop_that_was_not_the_same_is_another_load(
 def test_the_command_that_sends_the_same_can_be_pasted(
     made: MadeRun, name: str
 ) -> None:
+    """It has the id, as several may be called so."""
     fast = made("after", load={"per_s": 33.6})
 
     said = doubt(made(name, load={"per_s": 20.0}), fast, "load")
 
     command = said.split("`")[1]
-    assert shlex.split(command, comments=True)[-2:] == ["--like", name]
+    assert shlex.split(command, comments=True)[-2:] == ["--like", f"s{len(name)}"]
 
 
 def test_pairs_are_said_to_be_pairs(made: MadeRun) -> None:

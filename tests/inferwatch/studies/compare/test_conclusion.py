@@ -21,6 +21,7 @@ from inferwatch.studies.compare.printed import comparison_markdown, comparison_t
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
+    Pairing,
     SessionNumbers,
 )
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
@@ -162,6 +163,49 @@ def test_a_side_that_left_more_unanswered_is_named(found: Comparison) -> None:
 
     assert "30% of s8's requests were left unanswered" in conclusion(left)
     assert "unanswered" not in conclusion(pair)
+
+
+def test_who_left_far_more_unanswered_is_not_kept(found: Comparison) -> None:
+    """Latencies are of answered requests alone, the quickest."""
+    sides = {"a": {"unended": 16}, "b": {"unended": 56}}
+
+    trade = conclusion(unanswered(pair_of(found, TRADE), sides))
+    better = conclusion(
+        unanswered(pair_of(found, {"e2el_p50_s": (0.5, BETTER)}), sides)
+    )
+    other = conclusion(unanswered(pair_of(found, TRADE, OTHER_LOAD), sides))
+
+    nothing = conclusion(
+        unanswered(pair_of(found, {}), {"a": {"unended": 0}, "b": {"unended": 35}})
+    )
+    assert nothing.startswith(
+        "Probably keep max_num_seqs 32: with 4, 35% of requests were left unanswered "
+        "instead of none; one run each"
+    )
+    assert trade == (
+        "Probably keep max_num_seqs 32: with 4, 56% of requests were left unanswered "
+        "instead of 16%, TTFT p50 is 17× worse, time per token 62% better; one run "
+        "each: repeat twice"
+    )
+    assert better.startswith(
+        "No choice yet between max_num_seqs 32 and 4: with 4, 56% of requests were left"
+    )
+    assert other.startswith("No choice between max_num_seqs 32 and 4, as their loads")
+
+
+def unanswered(pair: SessionPair, sides: Mapping[str, Any]) -> SessionPair:
+    """The pair, sent the same hundred requests each."""
+    a, b = (
+        ComparedSide.of(
+            replace(
+                side.first,
+                pairing=Pairing(requests=44, of=100),
+                load=replace(side.first.load, requests=100, **sides[name]),
+            )
+        )
+        for name, side in (("a", pair.a), ("b", pair.b))
+    )
+    return replace(pair, a=a, b=b)
 
 
 def test_columns_are_headed_by_session_and_the_flag_that_differs(

@@ -197,6 +197,24 @@ def test_where_no_request_is_good_no_setting_is_the_best() -> None:
         "No setting will do: hardly a request was good (ttft_s<0.5) at 20 requests/s; "
         "send less"
     )
+    plan = plan_of(Goal.GOODPUT, url=None)
+    found = result_of(SPACE, SearchRules(goal=Goal.GOODPUT), trials, plan)
+    assert found.is_measured
+    assert (found.best, found.command, found.binds, found.costs) == (None,) * 3 + ((),)
+    text = tune_text(found, plan)
+    assert "★" not in text
+    assert "--max-num-seqs" not in text
+
+
+def test_a_tune_of_the_demo_goes_on_in_the_demo() -> None:
+    plan = plan_of(model="demo", engine_flags=("--seed", "1"))
+    found = result_of(SPACE, TOKENS, rounds(CLEAR, 3), plan)
+
+    assert found.command == "inferwatch demo -- --seed 1 --max-num-seqs=32"
+    assert tune_text(found, plan).endswith(
+        "To go on with the setting that measured best:\n"
+        "  inferwatch demo -- --seed 1 --max-num-seqs=32"
+    )
 
 
 def test_what_it_costs_is_in_the_sentence() -> None:
