@@ -150,7 +150,7 @@ def test_a_command_to_paste_is_code(found: Comparison) -> None:
 
     page = Page(markdown)
 
-    assert "`inferwatch load --like before` sends the same requests" in markdown
+    assert "`inferwatch load --like s1" in markdown
     assert page.tags["code"] == 1
     assert "`" not in page.text
 

@@ -8,9 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from collectors.contract.clock import SessionClock
+from inferwatch.errors import UsageError
 from inferwatch.record.sessions.housekeeping import retag
 from inferwatch.record.sessions.sessions import list_sessions
-from inferwatch.studies.compare.runs.sides import MOST_RUNS, distinct, label_of
+from inferwatch.record.writing.recorder import Recorder
+from inferwatch.studies.compare.runs.sides import (
+    MOST_RUNS,
+    distinct,
+    find_sides,
+    label_of,
+)
 from tests.inferwatch.studies.compare.conftest import TinyEngine, write
 
 Run = Callable[..., tuple[int, str, str]]
@@ -320,3 +328,18 @@ def test_of_single_runs_no_order_is_asked(compared: Run) -> None:
     _, text, _ = compared("before1", "after1", "--json")
 
     assert order_of(text) is None
+
+
+def test_one_name_twice_tells_which_two_are_called_so(tmp_path: Path) -> None:
+    database = tmp_path / "s.db"
+    for command in ("demo", "load", "demo"):
+        clock = SessionClock()
+        Recorder.open(database, clock=clock, command=command, floor_bytes=0).close()
+
+    with pytest.raises(UsageError) as told:
+        find_sides(("demo", "demo"), database)
+
+    assert str(told.value).endswith(
+        f"; `inferwatch compare s1 s3 --db {database}` compares it with the demo "
+        "before it"
+    )

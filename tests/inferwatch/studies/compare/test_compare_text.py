@@ -203,7 +203,7 @@ def test_pairs_are_counted_and_their_lack_is_explained(pair: SessionPair) -> Non
     assert pairing_sentence(pair).startswith(
         "not paired (their loads differ: seed 1 and 3); "
     )
-    assert "`inferwatch load --like before`" in pairing_sentence(pair)
+    assert "`inferwatch load --like s1 " in pairing_sentence(pair)
 
 
 def test_repeating_a_load_is_advised_only_where_it_makes_pairs(
@@ -220,7 +220,7 @@ def test_repeating_a_load_is_advised_only_where_it_makes_pairs(
     assert said("before holds 2 load runs") == "not paired (before holds 2 load runs)"
     assert "--like" in said(OTHER_REQUESTS)
     assert "--like" not in said(OTHER_REQUESTS, row=imported)
-    assert "--like before" in said(f"{NO_PLAN_KNOWN} slow was sent")
+    assert "--like s1" in said(f"{NO_PLAN_KNOWN} slow was sent")
 
 
 def test_more_is_said_in_the_unit_that_helps(pair: SessionPair) -> None:
