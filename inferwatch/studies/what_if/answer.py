@@ -140,18 +140,9 @@ def _rate(result: WhatIf, each: Prediction) -> Iterator[str]:
     )
 
 
-LIMITS = {
-    BoundBy.SEQS: "max_num_seqs",
-    BoundBy.TOKENS: "max_num_batched_tokens",
-    BoundBy.KV: "KV blocks",
-}
-"""What keeps requests waiting, by the flag where one turns it."""
-
-
 def _bound(outcome: Outcome) -> str:
     bound = outcome.binds
     if bound is BoundBy.NOTHING:
         return "hardly any request would wait"
     share = format_share(outcome.bound_share[bound]).strip()
-    name = LIMITS.get(bound, bound_text(bound))
-    return f"{name} would keep requests waiting {share} of the time"
+    return f"{bound_text(bound)} would keep requests waiting {share} of the time"

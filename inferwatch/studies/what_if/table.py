@@ -78,6 +78,10 @@ def setting_text(setting: SchedulerSetting) -> str:
     return ", ".join(parts)
 
 
+INDENT = "  "
+"""Of rows that belong to the one above."""
+
+
 def rows(result: WhatIf) -> Iterator[TableRow]:
     for metric in LATENCIES:
         yield from _latency_rows(result, metric)
@@ -87,16 +91,22 @@ def rows(result: WhatIf) -> Iterator[TableRow]:
     if result.setting.kv_blocks is not None:
         yield _plain("KV peak", result, lambda o: format_count(o.kv_peak_blocks))
     yield _plain("preemptions", result, lambda o: format_count(o.preemptions))
-    yield TableRow(
-        name="binds",
-        measured=_bind_text(result.measured),
-        as_was=_bind_text(result.simulated),
-        error="",
-        predicted=tuple(
-            NOT_TOLD if each.outcome is None else _bind_text(each.outcome)
-            for each in result.predictions
-        ),
-    )
+    yield from _bound_rows(result)
+
+
+def _bound_rows(result: WhatIf) -> Iterator[TableRow]:
+    """One for each limit that binds somewhere, with its share of the time."""
+    outcomes = [result.measured, result.simulated]
+    outcomes += [each.outcome for each in result.predictions if each.outcome]
+    binding = {each.binds for each in outcomes} - {BoundBy.NOTHING}
+    if binding:
+        yield _plain("requests wait for", result, lambda _: "")
+    for bound in sorted(binding):
+        yield _plain(
+            f"{INDENT}{bound_text(bound)}",
+            result,
+            lambda o, b=bound: format_share(o.bound_share.get(b, 0.0)),
+        )
 
 
 def _latency_rows(result: WhatIf, metric: str) -> Iterator[TableRow]:
@@ -165,15 +175,8 @@ def _plain_cell(each: Prediction, text: Any) -> str:  # noqa: ANN401 - of an out
 
 def _number(text: str) -> tuple[float, str]:
     """Sort key: what the text says as a number, if it is one."""
-    plain = text.replace(",", "")
+    plain = text.replace(",", "").removesuffix("%")
     return (float(plain) if plain.replace(".", "", 1).isdecimal() else 0.0), text
-
-
-def _bind_text(outcome: Outcome) -> str:
-    bound = outcome.binds
-    if bound is BoundBy.NOTHING:
-        return "nothing"
-    return f"{bound_text(bound)} {format_share(outcome.bound_share[bound]).strip()}"
 
 
 def sentences(result: WhatIf) -> Iterator[str]:

@@ -14,7 +14,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.studies.what_if.answer import answers
 from inferwatch.studies.what_if.prediction import WhatIf
-from inferwatch.studies.what_if.table import NAMES, NOT_TOLD, rows, sentences
+from inferwatch.studies.what_if.table import INDENT, NAMES, NOT_TOLD, rows, sentences
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, ruled
 from inferwatch.ui.knobs.span_numbers import (
     LATENCIES,
@@ -26,7 +26,14 @@ from inferwatch.ui.knobs.span_numbers import (
 )
 
 UNKNOWN = "–"
-PREDICTED = ("TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "tokens/s", "binds")
+PREDICTED = (
+    "TTFT p50",
+    "TTFT p99",
+    "TPOT p50",
+    "TPOT p99",
+    "tokens/s",
+    "requests wait for",
+)
 """Rows of the what-if table that matter for limits."""
 SAME, CANNOT = "not told apart", "cannot tell"
 ALIGN = "  "
@@ -41,7 +48,11 @@ def text_lines(title: str, text: str, width: int) -> list[Line]:
 def prediction_lines(title: str, prediction: WhatIf, width: int) -> list[Line]:
     """Return the answer, and the last minutes: measured, predicted, the error."""
     table = [["", "measured", "predicted", "error of the model"]]
-    metrics = [r for r in rows(prediction) if r.name.split(",")[0] in PREDICTED]
+    metrics = [
+        r
+        for r in rows(prediction)
+        if r.name.split(",")[0] in PREDICTED or r.name.startswith(INDENT)
+    ]
     table += [[r.name, r.measured, r.predicted[0], r.error] for r in metrics]
     said = (f"{each}." for each in answers(prediction))
     lines = [

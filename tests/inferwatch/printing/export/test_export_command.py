@@ -65,7 +65,7 @@ def test_without_a_name_the_file_is_called_after_the_session(
     [
         (("--html", "page"), b"<!doctype html>"),
         (("-o", "page.html"), b"<!doctype html>"),
-        (("-o", "steps.csv", "--what", "steps"), b"step_index,"),
+        (("-o", "steps.csv", "--what", "steps"), b"ordinal,"),
         (("-o", "causes.csv", "--what", "causes"), b"arrived_ns,"),
         (("-o", "all.zip"), b"PK"),
         (("-o", "all.jsonl"), b'{"table"'),
