@@ -100,7 +100,7 @@ def _bound_rows(result: WhatIf) -> Iterator[TableRow]:
     outcomes += [each.outcome for each in result.predictions if each.outcome]
     binding = {each.binds for each in outcomes} - {BoundBy.NOTHING}
     if binding:
-        yield _plain("requests wait for", result, lambda _: "")
+        yield _plain("queueing for", result, lambda _: "")
     for bound in sorted(binding):
         yield _plain(
             f"{INDENT}{bound_text(bound)}",

@@ -32,7 +32,7 @@ PREDICTED = (
     "TPOT p50",
     "TPOT p99",
     "tokens/s",
-    "requests wait for",
+    "queueing for",
 )
 """Rows of the what-if table that matter for limits."""
 SAME, CANNOT = "not told apart", "cannot tell"
