@@ -130,6 +130,7 @@ class SavedWatch(msgspec.Struct, array_like=True):
     lost: list[tuple[int, str]]
     dropped: list[tuple[int, int]]
     heard_ns: int | None
+    lost_source: str | None = None
 
 
 class FindingWatch:
@@ -140,21 +141,34 @@ class FindingWatch:
         self.tracker = FindingTracker()
         self._up_ns: int | None = None
         self._lost: deque[tuple[int, str]] = deque(maxlen=MOST_LOSSES)
+        self._lost_source: str | None = None
         self._heard_ns: int | None = None
         self._dropped: deque[tuple[int, int]] = deque(maxlen=MOST_DROPS)
 
     def info(self, info: EngineInfo) -> None:
-        if self._up_ns is None or (self._lost and self._lost[-1][0] >= self._up_ns):
+        if self._up_ns is None or self._is_lost:
             self._up_ns = max(info.t_ns, 0)
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether nothing came up since the last loss."""
+        return bool(self._lost) and self._lost[-1][0] >= (self._up_ns or 0)
 
     def totals(self, totals: Totals) -> None:
         """Record when an engine process was last heard of."""
         self._heard_ns = max(self._heard_ns or 0, totals.t_ns)
 
     def note(self, note: Note) -> None:
-        """Record lost engines and dropped readings."""
+        """Record lost engines and dropped readings.
+
+        One loss may be told by several: by the probe, and as its server is asked.
+        """
         if note.kind is NoteKind.LOST:
-            self._lost.append((note.t_ns, note.text))
+            if not self._is_lost:
+                self._lost.append((note.t_ns, note.text))
+            self._lost_source = note.source
+        elif note.kind is NoteKind.STARTED and note.source == self._lost_source:
+            self._up_ns = max(note.t_ns, 0) if self._is_lost else self._up_ns
         elif note.kind is NoteKind.DROPPED:
             self._dropped.append((note.t_ns, note.count or 1))
 
@@ -220,6 +234,7 @@ class FindingWatch:
             lost=list(self._lost),
             dropped=list(self._dropped),
             heard_ns=self._heard_ns,
+            lost_source=self._lost_source,
         )
 
     def restore(self, saved: SavedWatch) -> None:
@@ -228,6 +243,7 @@ class FindingWatch:
         self._lost.extend(saved.lost)
         self._dropped.extend(saved.dropped)
         self._heard_ns = saved.heard_ns
+        self._lost_source = saved.lost_source
 
     def _dropped_lately(self, now_ns: int) -> int:
         return sum(n for t_ns, n in self._dropped if t_ns > now_ns - DROPS_NS)

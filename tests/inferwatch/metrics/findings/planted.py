@@ -490,6 +490,11 @@ NEARLY = (
     ),
     Fault("one death", "restart_loop", lives(20)),
     Fault(
+        "one death told by the probe and by the server",
+        "restart_loop",
+        together(lives(20), notes(NoteKind.LOST, 20.7)),
+    ),
+    Fault(
         "two servers that share the load",
         "imbalance",
         together(
