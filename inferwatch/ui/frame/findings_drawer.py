@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import UNKNOWN, counted
+from inferwatch.formatting import counted
 from inferwatch.metrics.findings.finding import Evidence, Finding, Knob
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.session_screen import SessionScreen
@@ -29,6 +29,7 @@ from inferwatch.ui.kit.renderables.text import (
     join,
     ruled,
     spread,
+    width_of,
 )
 from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest
 from inferwatch.ui.widgets.finding_strip import mark_of
@@ -36,6 +37,10 @@ from inferwatch.ui.widgets.finding_strip import mark_of
 INDENT = "   "
 NOTHING = "nothing is wrong that we know of: every diagnosis is judged once a second"
 TRUSTED = "nothing is known that would make the numbers doubtful"
+
+
+LEAST_ROOM = 20
+"""Cells below which a text begins on a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +182,11 @@ class FindingsDrawer(Panel, can_focus=True):
         for finding in self._findings:
             rows += [DrawerRow(())] if rows else []
             rows += self._finding_rows(finding, width)
+            for knob in finding.knobs:  # first, as a short drawer ends somewhere
+                rows += _knob_rows(knob, width)
             for evidence in finding.evidence:
                 rows += _evidence_rows(evidence, width, chosen=at == self._at)
                 at += 1
-            for knob in finding.knobs:
-                rows += _knob_rows(knob, width)
         return rows
 
     def _finding_rows(self, finding: Finding, width: int) -> list[DrawerRow]:
@@ -211,27 +216,25 @@ def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[Draw
 
 
 def _knob_rows(knob: Knob, width: int) -> list[DrawerRow]:
-    """Draw a knob: what to do and its effort, then its flag and expected effect."""
+    """Draw a knob: its flag, what to do and the effort, then the expected effect."""
     price = ", ".join(knob.effort)
-    room = max(width - len(INDENT) - 3 - len(price) - 2, 20)
-    first, *rest = wrap(knob.text, room) or [""]
     free = len(knob.effort) == 1 and knob.effort[0].name == "NOW"
-    rows = [
-        DrawerRow(
-            spread(
-                (TextRun(f"{INDENT}↻ ", "good" if free else "muted"), TextRun(first)),
-                (TextRun(f"{price} ", "good" if free else "warn"),),
-                width,
-            )
-        ),
-        *(DrawerRow((TextRun(f"{INDENT}  {line}"),)) for line in rest),
-    ]
-    runs: list[TextRun] = [TextRun(f"{INDENT}  ")]
+    ink = "good" if free else "warn"
+    head = [TextRun(f"{INDENT}↻ ", ink if free else "muted")]
     if knob.flag is not None:
-        present = knob.present or f"{UNKNOWN} not told"
-        runs += [TextRun(knob.flag, "strong"), TextRun(f" (now {present}): ", "muted")]
-    runs.append(TextRun(knob.expected, "muted"))
-    return [*rows, DrawerRow(tuple(runs))]
+        present = f" (now {knob.present})" if knob.present else ""
+        head += [TextRun(knob.flag, "strong"), TextRun(f"{present} ", "muted")]
+    room = width - width_of(head) - len(price) - 3
+    first, *rest = wrap(knob.text, room) if room >= LEAST_ROOM else ("", knob.text)
+    below = max(width - len(INDENT) - 3, LEAST_ROOM)
+    texts = [
+        *((line, "") for line in wrap(" ".join(rest), below) if rest),
+        *((line, "muted") for line in wrap(knob.expected, below)),
+    ]
+    return [
+        DrawerRow(spread((*head, TextRun(first)), (TextRun(f"{price} ", ink),), width)),
+        *(DrawerRow((TextRun(f"{INDENT}  {line}", ink),)) for line, ink in texts),
+    ]
 
 
 class FindingsControl:
