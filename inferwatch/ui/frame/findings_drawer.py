@@ -222,8 +222,8 @@ def _knob_rows(knob: Knob, width: int) -> list[DrawerRow]:
     ink = "good" if free else "warn"
     head = [TextRun(f"{INDENT}↻ ", ink if free else "muted")]
     if knob.flag is not None:
-        present = f" (now {knob.present})" if knob.present else ""
-        head += [TextRun(knob.flag, "strong"), TextRun(f"{present} ", "muted")]
+        present = knob.present or f"{UNKNOWN} not told"
+        head += [TextRun(knob.flag, "strong"), TextRun(f" (now {present}) ", "muted")]
     room = width - width_of(head) - len(price) - 3
     first, *rest = wrap(knob.text, room) if room >= LEAST_ROOM else ("", knob.text)
     below = max(width - len(INDENT) - 3, LEAST_ROOM)
