@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import counted
+from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.metrics.findings.finding import Evidence, Finding, Knob
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.session_screen import SessionScreen

@@ -158,7 +158,7 @@ KNOB_BINDINGS: list[BindingType] = [
         tooltip="Turn limits while the engine runs, and back",
     ),
 ]
-"""Key of screens that show the effect of the limits."""
+"""Key of the front page, and of screens that show the effect of the limits."""
 FINDINGS_BINDINGS: list[BindingType] = [
     Binding(
         "f",

@@ -34,7 +34,7 @@ from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
-from inferwatch.ui.frame.watch_screen import TALL, WatchScreen
+from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, TALL, WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -380,6 +380,7 @@ class OverviewScreen(WatchScreen):
             tooltip="The slowest request and why; without a known cause, all of them",
         ),
         *CHART_BINDINGS,
+        *KNOB_BINDINGS,
     ]
     DEFAULT_CSS = """
     OverviewScreen {
