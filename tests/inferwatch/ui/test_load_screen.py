@@ -1149,6 +1149,43 @@ async def test_s_ends_a_search_and_its_run(bench: Bench) -> None:
         assert "SLO search ended: it was stopped" in bench.rows("LoadStatus")
 
 
+@dataclass
+class SlowDesk(ScriptedDesk):
+    """Runs begin once told; each says what it stopped."""
+
+    begins: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self, plan: LoadPlan) -> None:
+        self.asked.append(plan)
+        await self.begins.wait()
+        self.plan, self.running = plan, True
+
+
+async def test_one_search_runs_at_a_time_and_s_ends_it_while_a_run_begins(
+    feed: Any, text_of: Any, settle: Any
+) -> None:
+    feed.load_desk = desk = SlowDesk()
+    bench = Bench(app_on("load", feed), feed, desk, text_of, settle)
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        await pilot.press("S", "S")
+        await pilot.pause()
+        assert len(desk.asked) == 1, "a second search would stop the first one's run"
+
+        await pilot.press("s")
+        await pilot.pause()
+        await pilot.press("s", "S")
+        await pilot.pause()
+        assert len(desk.asked) == 1, "what is ending starts nothing"
+
+        desk.begins.set()
+        await bench.app.workers.wait_for_complete()
+        assert desk.asked[1:] == ["stop"]
+        assert not desk.running
+        await bench.go(pilot)
+        assert "SLO search ended: it was stopped" in bench.rows("LoadStatus")
+
+
 async def test_the_servers_latencies_stand_beside_charts_of_the_clients(
     bench: Bench,
 ) -> None:
