@@ -20,7 +20,7 @@ from inferwatch.metrics.load.view import ClientTimeline, LoadRun
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.lookup import widgets_of
@@ -516,9 +516,8 @@ class LoadScreen(WatchScreen):
                 search.add(self._run_view(run_id))
 
     def _run_view(self, run_id: str) -> ClientView | None:
-        """Return what a run has measured, whichever screen is shown."""
-        query = SnapshotQuery(self.view.window, requests=False)
-        client = self.feed.snapshot(query).client
+        """Return what a run has measured by now, whichever moment is shown."""
+        client = self.feed.present().client
         runs = client.runs if client is not None else ()
         return next((v for v in runs if v.run and v.run.run_id == run_id), None)
 

@@ -26,7 +26,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.load.form import FORM, LoadForm, WordChoice, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
-from tests.inferwatch.ui.conftest import app_on
+from tests.inferwatch.ui.conftest import ScriptedPlayback, app_on
 from tests.inferwatch.ui.pictures import (
     ALL,
     SMALL,
@@ -1132,6 +1132,22 @@ async def test_the_search_runs_until_it_knows_the_highest_rate_that_holds(
         await bench.go(pilot, "S")
         assert len(desk.runs) == 5
         assert "a search needs an SLO" in [*bench.app._notifications][-1].message
+
+
+async def test_a_search_goes_on_while_the_past_is_shown(
+    feed: Any, text_of: Any, settle: Any
+) -> None:
+    feed.load_desk = desk = SearchedDesk()
+    feed.change = lambda made: (
+        desk.measured(made) if made.now_ns == feed.at_ns else made
+    )
+    feed.playback = ScriptedPlayback(position_ns=130 * S, goes_on=True)
+    bench = Bench(app_on("load", feed), feed, desk, text_of, settle)
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "S")
+        await bench.app.workers.wait_for_complete()
+
+        assert [plan.rate_per_s for plan in desk.runs] == [20, 40, 30, 35, 32.5]
 
 
 async def test_s_ends_a_search_and_its_run(bench: Bench) -> None:
