@@ -18,6 +18,7 @@ from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.load.view import ClientTimeline, LoadRun
 from inferwatch.metrics.number import numbers
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
@@ -490,7 +491,10 @@ class LoadScreen(WatchScreen):
         if why := no_search(plan):
             self.notify(why, severity="warning", timeout=6)
             return
-        self._search, self._searching = SloSearch(plan), True
+        now = self.feed.present()
+        share = DEFAULT_SHARE if now.slo is None else now.slo.target
+        measured = self._measured(now) if plan.measures_rate else None
+        self._search, self._searching = SloSearch(plan, measured, share), True
         self._picked, self.editing = None, False
         self.set_focus(None)
         try:
