@@ -57,7 +57,7 @@ LANE_FROM = 8
 """Height below which there is one lane less."""
 DECADES = 1
 """Least decades of the scale."""
-REACHES_NS = (NS_PER_S // 10, 2 * NS_PER_S, 60 * NS_PER_S)
+REACHES_NS = (NS_PER_S // 10, *range(2 * NS_PER_S, 61 * NS_PER_S, 2 * NS_PER_S))
 """How far after a moment its step is looked for, one after the other."""
 NOT_KEPT = "the single steps of this time were not kept"
 
@@ -396,10 +396,12 @@ class SingleSteps(Vertical):
 
     async def _find(self, place: StepPlace) -> None:
         """Select the first step that ended at a moment or later, if any is known."""
-        for reach_ns in REACHES_NS:
-            span = place.t_ns - 1, place.t_ns + reach_ns, self._view.source
+        start_ns = place.t_ns - 1
+        for end_ns in (place.t_ns + reach_ns for reach_ns in REACHES_NS):
+            span = start_ns, end_ns
+            start_ns = end_ns
             try:
-                steps = await self._feed.recall.steps(*span)
+                steps = await self._feed.recall.steps(*span, self._view.source)
             except InferwatchError:
                 break  # the line of steps tells why
             own = (s for s in steps if not place.key or _is_of(s, place.key))

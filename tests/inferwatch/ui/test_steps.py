@@ -500,6 +500,28 @@ async def test_a_step_asked_for_is_opened_itself_and_the_view_held(
         assert "▲" in text_of(app, "StepLine")[-1][:100], "others follow on the right"
 
 
+async def test_a_step_is_looked_for_two_seconds_at_a_time(settle: Any) -> None:
+    feed = feed_with_steps()
+    app = app_on("overview", feed)
+    first = steps()[0]
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        sought_ns = first.end_ns - 5 * S
+        app.screen.post_message(OpenStep(sought_ns, "demo/cmpl-1"))
+        await pilot.pause()
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+
+        assert app.session.view.cursor_ns == first.end_ns
+        spans = [tuple(map(int, each.split()[1:3])) for each in feed.recall.asked]
+        sought = [span for span in spans if sought_ns <= span[0] + 1 < first.end_ns]
+        assert sought[0][0] == sought_ns - 1
+        assert all(end - start <= 2 * S for start, end in sought)
+        assert sought[2][1] < first.end_ns <= sought[3][1]
+
+
 async def test_a_step_that_was_not_kept_is_said_to_be_missing(settle: Any) -> None:
     app = app_on("overview", feed_with_steps())
     async with app.run_test(size=(120, 40)) as pilot:
