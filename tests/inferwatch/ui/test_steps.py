@@ -29,7 +29,7 @@ from inferwatch.ui.steps.curve import CurvePanel, range_of, rows_of
 from inferwatch.ui.steps.members import StepPanel, members_of
 from inferwatch.ui.steps.screen import HeatStrip, StallList, StepsScreen
 from inferwatch.ui.steps.single_steps import SingleSteps, StepLine
-from inferwatch.ui.widgets.time_chart import ChartStack
+from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
     NothingRecalled,
@@ -498,6 +498,25 @@ async def test_a_step_asked_for_is_opened_itself_and_the_view_held(
         assert app.session.view.cursor_ns == step.end_ns
         assert f"step #{step.index:,}" in "\n".join(text_of(app, "StepPanel"))
         assert "▲" in text_of(app, "StepLine")[-1][:100], "others follow on the right"
+
+
+async def test_what_bound_is_told_whole_in_80_columns(settle: Any) -> None:
+    app = app_on("steps", feed_with_steps())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        screen = app.screen
+        assert isinstance(screen, StepsScreen)
+        plans = {each.title: each for each in screen.query(TimeChart)}
+        chart = plans["bound by"]
+        for _ in plans:
+            if not chart.size:
+                screen.action_chart(1)
+            await settle(pilot)
+        head = "".join(run.text for run in chart._heading)
+        names = [f"{name} " in head for name in ("KV", "seqs", "tokens", "deferred")]
+        assert all(names)
+        assert "other " in head
+        assert len(head) <= chart.size.width
 
 
 async def test_a_step_is_looked_for_two_seconds_at_a_time(settle: Any) -> None:
