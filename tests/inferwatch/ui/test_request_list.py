@@ -20,6 +20,7 @@ from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.columns import (
     KEPT_LONGEST,
     RequestView,
+    cause_run,
     request_columns,
 )
 from inferwatch.ui.requests.screen import ROUNDED_NS, step_ns
@@ -702,6 +703,16 @@ async def test_answers_to_one_request_have_numbers_and_are_one_request(
     assert "5 of 5 requests, 2 as sent" in said
     for number in range(4):
         assert sum(f"a-0[{number}]" in line for line in listed) == 1
+
+
+# Causes.
+
+
+def test_a_cause_without_room_is_told_by_the_flag_alone() -> None:
+    whole = " queue: max_num_batched_tokens"
+    assert cause_run(Cause.QUEUE_TOKENS, len(whole)).text == whole
+    assert cause_run(Cause.QUEUE_TOKENS, 20).text == " max_num_batched_tokens"
+    assert cause_run(Cause.QUEUE_SEQS, 20).text == " queue: max_num_seqs"
 
 
 # The step of a request.
