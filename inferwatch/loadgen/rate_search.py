@@ -92,6 +92,20 @@ class RateSearch:
         failed = (p.rate_per_s for p in self.points if self.holds(p) is False)
         return min(failed, default=None)
 
+    @property
+    def sentence(self) -> str:
+        """The result as text: which rate meets the objectives."""
+        best, failed = self.highest_held, self.lowest_failed
+        if best is None and failed is None and self.next_rate() is not None:
+            return "interrupted before any rate could be judged"
+        share = f"{self._share:.0%} of requests"
+        if best is None:
+            return f"no rate met the objectives for {share}"
+        upto = f"; {failed:.4g}/s does not" if failed is not None else ""
+        bound = self._points[best].client_bound
+        doubt = "; but there the client was too slow to be sure of it" if bound else ""
+        return f"{best:.4g}/s meets the objectives for {share}{upto}{doubt}"
+
     def next_rate(self) -> float | None:
         """The rate to try next; None when the search has ended."""
         for point in self.points:

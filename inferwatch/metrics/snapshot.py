@@ -58,6 +58,8 @@ class SnapshotQuery:
     """Include load runs."""
     hardware: bool = False
     """Include charts of each GPU and host."""
+    latest: bool = False
+    """Include the last moments in short columns, for values of now."""
     source: str | None = None
     """Show this server alone; None, or an unknown one, shows all together."""
 
@@ -100,7 +102,8 @@ class Snapshot:
     timeline: Timeline = field(default_factory=Timeline)
     latest: Timeline | None = None
     """The last moments in short columns, for values of now: where those of ``timeline``
-    are longer than a second, or servers only count. None elsewhere."""
+    are longer than a second, or servers only count. None elsewhere, or if not asked
+    for."""
     latest_step: Step | None = None
     """The step that ended last, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)

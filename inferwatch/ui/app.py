@@ -374,6 +374,7 @@ class InferwatchApp(TerminalApp[None]):
                     requests=screen.NEEDS_REQUESTS,
                     client=screen.NEEDS_CLIENT,
                     hardware=screen.NEEDS_HARDWARE,
+                    latest=True,
                     source=source,
                 )
             )

@@ -452,6 +452,7 @@ def see() -> Callable[..., Snapshot]:
         model = Model()
         for reading in readings:
             model.fold(reading)
-        return model.snapshot(round(now_ms * 1_000_000), SnapshotQuery(window))
+        query = SnapshotQuery(window, latest=True)
+        return model.snapshot(round(now_ms * 1_000_000), query)
 
     return look

@@ -159,10 +159,10 @@ def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
     return f"the server never answered: {first.first if first else last}"
 
 
-async def run_points(options: LoadOptions, points: SearchRuns) -> dict[str, Any] | None:
-    """Do all runs of a search or sweep; return a search's result, None for a sweep."""
+async def run_points(options: LoadOptions, points: SearchRuns) -> RateSearch | None:
+    """Do all runs of a search or sweep; return the search, None for a sweep."""
     if options.find_rate:
-        return search_json(await points.find(options), options.share)
+        return await points.find(options)
     await points.sweep(*sweep_points(options.sweep or ""))
     return None
 
@@ -172,7 +172,7 @@ def print_points(
     session: LoadSession,
     plan: LoadPlan,
     points: SearchRuns,
-    search: dict[str, Any] | None,
+    search: RateSearch | None,
 ) -> int:
     """Print the results of a search or sweep, and return the exit status.
 
@@ -180,21 +180,20 @@ def print_points(
         SourceError: the server or the generator was lost before the end.
     """
     record = session.pipeline.record
-    best = search["highest_held_per_s"] if search else None
     if options.prints_json:
         summary = {
             "session_id": record.session_id if record else None,
             "target": {**_where(session), "model": plan.model},
             "plan": json.loads(public_plan(plan)),
             "slo": plan.slo,
-            "find_rate": search,
+            "find_rate": search_json(search, options.share) if search else None,
             "points": [run.as_json() for run in points.runs],
         }
         say_json(summary)
     else:
         say(_table(points.runs))
         sentences = [
-            sentence(search) if search else "",
+            search.sentence if search else "",
             LEGEND,
             client_sentence(points.runs),
         ]
@@ -208,7 +207,8 @@ def print_points(
     bound = options.strict_client and any(each.client_bound for each in results)
     lost = any(each.unaccounted for each in results)
     nothing = bool(results) and not any(each.succeeded for each in results)
-    return int((search is not None and best is None) or bound or lost or nothing)
+    none_held = search is not None and search.highest_held is None
+    return int(none_held or bound or lost or nothing)
 
 
 def _where(session: LoadSession) -> dict[str, Any]:
@@ -258,20 +258,6 @@ def _line(run: PointRun) -> str:
     )
 
 
-def sentence(search: dict[str, Any]) -> str:
-    """Return the result of a rate search as text: which rate met the objectives."""
-    best, failed = search["highest_held_per_s"], search["lowest_failed_per_s"]
-    share = f"{search['share_asked']:.0%} of requests"
-    if best is None and failed is None and not search["ended"]:
-        return "interrupted before any rate could be judged"
-    if best is None:
-        return f"no rate met the objectives for {share}"
-    upto = f"; {failed:.4g}/s does not" if failed is not None else ""
-    bound = search["highest_held_client_bound"]
-    doubt = "; but there the client was too slow to be sure of it" if bound else ""
-    return f"{best:.4g}/s meets the objectives for {share}{upto}{doubt}"
-
-
 def client_sentence(runs: Sequence[PointRun]) -> str:
     """Return how many runs were client-bound, and why; empty if none was."""
     bound = [run.result.verdict for run in runs if run.result.client_bound]
@@ -285,11 +271,11 @@ def client_sentence(runs: Sequence[PointRun]) -> str:
     )
 
 
-def record_text(search: dict[str, Any] | None, record: RecordState | None) -> str:
+def record_text(search: RateSearch | None, record: RecordState | None) -> str:
     """Return where the session is recorded, and how to continue a search."""
     if record is None:
         return "not recorded"
-    cut = search is not None and not search["ended"]
+    cut = search is not None and search.next_rate() is not None
     goes_on = f"; continue with --resume {record.session_id}" if cut else ""
     return f"session {record.session_id}{goes_on}"
 

@@ -37,7 +37,8 @@ class PausedMoment:
             t_ns,
             {
                 (window, source): pipeline.snapshot(
-                    t_ns, SnapshotQuery(window, hardware=True, source=source)
+                    t_ns,
+                    SnapshotQuery(window, hardware=True, latest=True, source=source),
                 )
                 for window in Window
                 for source in sources
@@ -261,7 +262,11 @@ class LivePlayback:
             return snapshot
         if player is not None and player.playback.position_ns == moment.t_ns:
             whole = SnapshotQuery(
-                query.window, client=False, hardware=True, source=query.source
+                query.window,
+                client=False,
+                hardware=True,
+                latest=True,
+                source=query.source,
             )
             return player.snapshot(whole)
         return moment.snapshots[query.window, None]

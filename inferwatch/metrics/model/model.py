@@ -515,6 +515,8 @@ class Model:
     def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return the snapshot of a moment, without what ``query`` leaves out."""
         shown = self.of_engines(now_ns, query)
+        if not query.latest:
+            shown = replace(shown, latest=None)
         measured = self._hardware.view(shown, over_time=query.hardware)
         shown = replace(
             shown,
@@ -579,7 +581,9 @@ class Model:
             flow=flow_now,
             latencies=latencies,
             timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
-            latest=self._latest(now_ns if lost_ns is None else lost_ns, grid, lost_ns),
+            latest=self._latest(now_ns if lost_ns is None else lost_ns, grid, lost_ns)
+            if query.latest
+            else None,
             latest_step=step and without_members(step),
             steps=step_totals(
                 totals.steps, totals.durations, table, self._steps.graphs

@@ -44,7 +44,9 @@ MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
 checkpoint."""
 WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
-WEIGHTIEST_FIRST = attrgetter("source", "window", "requests", "client", "hardware")
+WEIGHTIEST_FIRST = attrgetter(
+    "source", "window", "requests", "client", "hardware", "latest"
+)
 """Fields of a query by weight: a similar snapshot first has the same source."""
 
 

@@ -128,6 +128,8 @@ class MarkScreen(ModalScreen[Mark | None]):
     def __init__(self, feed: Feed, playback: Playback) -> None:
         super().__init__()
         self._feed, self._playback = feed, playback
+        self._listed: tuple[Sequence[Mark], str, str] | None = None
+        """The marks, words and remark that the list was made of."""
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -144,13 +146,15 @@ class MarkScreen(ModalScreen[Mark | None]):
     @on(Input.Changed)
     def _list(self) -> None:
         marks, words = self._playback.marks, self.query_one(Input).value
-        found = listed_marks(marks, words)
         none = "no mark yet: b bookmarks a moment"
         if marks:
             none = "no mark has all of these words"
         elif self._playback.shape is None and self._playback.cannot_seek is None:
             none = SCANNING
-        self.query_one(MarkTable).show(found, len(marks), none)
+        if self._listed != (marks, words, none):
+            self._listed = marks, words, none
+            found = listed_marks(marks, words)
+            self.query_one(MarkTable).show(found, len(marks), none)
 
     def action_choose(self, by: int) -> None:
         self.query_one(MarkTable).choose(by)

@@ -534,6 +534,7 @@ class WatchScreen(SessionScreen):
                 requests=False,
                 client=client,
                 hardware=self.NEEDS_HARDWARE,
+                latest=True,
                 source=self.shown_source,
             )
         )

@@ -363,6 +363,11 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
     def pointed(self) -> Row | None:
         return self.rows[self.cursor] if self.rows else None
 
+    @property
+    def chosen_row(self) -> Row | None:
+        """The listed row that people put the cursor on; None before they chose one."""
+        return None if self._key is None else self.find(self._key)
+
     def find(self, key: str) -> Row | None:
         return next((row for row in self.rows if self.key_of(row) == key), None)
 

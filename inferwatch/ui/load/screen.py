@@ -18,9 +18,10 @@ from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.load.view import ClientTimeline, LoadRun
 from inferwatch.metrics.number import numbers
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.lookup import widgets_of
@@ -399,7 +400,9 @@ class LoadScreen(WatchScreen):
             "edit": desk is not None,
             "ask": adjustment is not None,
             "burst": adjustment is not None and not adjustment.users,
-            "search": possible and desk is not None and not desk.running,
+            "search": possible
+            and desk is not None
+            and not (desk.running or self._searching),
             "run": self._rooms[0] > 1,
         }
         if action in can:
@@ -412,7 +415,7 @@ class LoadScreen(WatchScreen):
         could: tuple[object, ...] = (several,)
         if desk is not None:
             asks = self._current_adjustment is not None
-            could = several, desk.running, desk.unavailable, asks
+            could = several, desk.running, desk.unavailable, asks, self._searching
         if could != self._could:
             self._could = could
             self.refresh_bindings()
@@ -449,26 +452,36 @@ class LoadScreen(WatchScreen):
 
     def action_start_stop(self) -> None:
         """Start the plan of the form or stop the load, once at a time."""
-        if all(each.group != "load" or each.is_finished for each in self.workers):
+        if not self._is_at_work("load"):
             self._start_or_stop()
+
+    def _is_at_work(self, group: str) -> bool:
+        return any(
+            each.group == group and not each.is_finished for each in self.workers
+        )
 
     @work(group="load")
     async def _start_or_stop(self) -> None:
         desk = self.desk
         if desk is None:
             return
+        searches = self._is_at_work("search")
         if self._searching and self._search is not None:
             self._searching = False
             self._search.stop()
         if desk.running:
             await self._do(desk, "stopping…")
-        elif await self._may_start(desk):
+        elif not searches and await self._may_start(desk):
             self._search = None
             await self._do(desk, "starting…")
 
+    def action_search(self) -> None:
+        """Search for the highest rate that holds the form's SLO, once at a time."""
+        if not (self._is_at_work("search") or self._is_at_work("load")):
+            self._search_rate()
+
     @work(group="search")
-    async def action_search(self) -> None:
-        """Search for the highest rate that holds the form's SLO, until it is found."""
+    async def _search_rate(self) -> None:
         desk = self.desk
         if desk is None or desk.running or not await self._may_start(desk):
             return
@@ -478,7 +491,10 @@ class LoadScreen(WatchScreen):
         if why := no_search(plan):
             self.notify(why, severity="warning", timeout=6)
             return
-        self._search, self._searching = SloSearch(plan), True
+        now = self.feed.present()
+        share = DEFAULT_SHARE if now.slo is None else now.slo.target
+        measured = self._measured(now) if plan.measures_rate else None
+        self._search, self._searching = SloSearch(plan, measured, share), True
         self._picked, self.editing = None, False
         self.set_focus(None)
         try:
@@ -493,6 +509,9 @@ class LoadScreen(WatchScreen):
     async def _run_search(self, desk: LoadDesk, search: SloSearch) -> None:
         while self._searching and (plan := search.next_plan()) is not None:
             await desk.start(plan)
+            if not self._searching:  # it was ended meanwhile
+                await desk.stop()
+                return
             run_id = desk.plan.run_id
             self.post_message(LookAgain())
             while desk.running:  # noqa: ASYNC110 - the generator is another process
@@ -501,9 +520,8 @@ class LoadScreen(WatchScreen):
                 search.add(self._run_view(run_id))
 
     def _run_view(self, run_id: str) -> ClientView | None:
-        """Return what a run has measured, whichever screen is shown."""
-        query = SnapshotQuery(self.view.window, requests=False)
-        client = self.feed.snapshot(query).client
+        """Return what a run has measured by now, whichever moment is shown."""
+        client = self.feed.present().client
         runs = client.runs if client is not None else ()
         return next((v for v in runs if v.run and v.run.run_id == run_id), None)
 

@@ -5,7 +5,6 @@ import msgspec
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.rate_search import RatePoint, RateSearch
 from inferwatch.metrics.load.client_run import ClientView
-from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 
 RUN_S = 20.0
 """Length of a run, if the plan neither ends nor counts its requests."""
@@ -25,13 +24,13 @@ def no_search(plan: LoadPlan) -> str | None:
 class SloSearch:
     """Plans the runs of a search, and says what they have shown so far."""
 
-    def __init__(self, plan: LoadPlan, *, share: float = DEFAULT_SHARE) -> None:
+    def __init__(self, plan: LoadPlan, measured: float | None, share: float) -> None:
+        """Begin at the plan's rate, or at the one that its warm-up has measured."""
         ends = plan.duration_s is not None or plan.requests is not None
         self._plan = msgspec.structs.replace(
             plan, rates=None, duration_s=plan.duration_s if ends else RUN_S
         )
-        self._share = share
-        self._search = RateSearch(plan.rate_per_s or 1.0, share)
+        self._search = RateSearch(plan.rate_per_s or measured or 1.0, share)
         self._rate: float | None = None
         self._untold = ""
 
@@ -76,11 +75,4 @@ class SloSearch:
             return f"{head}; {found}" if found else head
         if self._untold:
             return f"SLO search ended: {self._untold}" + (f"; {found}" if found else "")
-        share = f"{self._share:.0%} of requests"
-        if best is None:
-            return f"SLO search: no rate was found at which {share} are good"
-        bound = any(p.client_bound for p in self._search.points if p.rate_per_s == best)
-        doubt = ", as far as this client can tell" if bound else ""
-        return f"SLO search: {share} are good up to {best:.3g}/s{doubt}" + (
-            f"; {fails:.3g}/s does not hold" if fails is not None else ""
-        )
+        return f"SLO search: {self._search.sentence}"

@@ -444,7 +444,8 @@ class OverviewScreen(WatchScreen):
         # doubts take the last of the rows; of a single one only what is left
         trust.display = bool(snapshot.trust) and (rows > 1 or not found)
         strip.display = rows > trust.display
-        strip.show(found, rows - trust.display)
+        hidden = bool(snapshot.trust) and not trust.display
+        strip.show(found, rows - trust.display, doubts=hidden)
         trust.show(snapshot.trust)
         self.query_one(FlowPanel).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)

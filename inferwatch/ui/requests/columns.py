@@ -239,8 +239,8 @@ def _cause(
     number = number_of(field)
     value = attrgetter(number.name)
 
-    def write(row: RequestRow, _: int) -> TextRun:
-        return cause_run(value(row))
+    def write(row: RequestRow, width: int) -> TextRun:
+        return cause_run(value(row), width)
 
     def words(row: RequestRow) -> str | None:
         cause: Cause | None = value(row)
@@ -274,8 +274,12 @@ def words_of_cause(cause: Cause) -> str:
     return NO_WORD.sub("_", cause.value.lower())
 
 
-def cause_run(cause: Cause | None) -> TextRun:
-    return TextRun(f" {cause or UNKNOWN}", _cause_ink(cause))
+def cause_run(cause: Cause | None, width: int) -> TextRun:
+    """Return a cause in its ink, without "queue: " where there is no room."""
+    text = f" {cause or UNKNOWN}"
+    if len(text) > width:
+        text = text.replace(" queue: ", " ", 1)
+    return TextRun(text, _cause_ink(cause))
 
 
 def _cause_ink(cause: Cause | None) -> str:

@@ -7,6 +7,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     counted,
     format_count,
@@ -29,7 +30,7 @@ from inferwatch.ui.kit.filter_bar import (
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import Phase, waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, labelled, ruled
-from inferwatch.ui.messages import OpenRequest
+from inferwatch.ui.messages import LookAt, OpenRequest, OpenStep
 from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
 from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
@@ -146,6 +147,8 @@ def _plain(value: float | None) -> str:
 
 
 OF_THE_LIST = {"sort", "reverse", "filter", "scope", "columns", "group"}
+ROUNDED_NS = 1_000
+"""More than an end loses as a sum of durations; no step is this short."""
 FIND = (
     "slower than 2s",
     "prompt>1k",
@@ -228,6 +231,13 @@ class RequestsScreen(WatchScreen, FilteredList):
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
         REVERSE_BINDING,
+        Binding(
+            "3",
+            "steps",
+            "steps",
+            show=False,
+            tooltip="The step of the chosen request's first token, or its first step",
+        ),
         Binding(
             "W",
             "worst",
@@ -374,6 +384,15 @@ class RequestsScreen(WatchScreen, FilteredList):
     def listing(self) -> RequestTable | GroupTable:
         return self.query_one(GroupTable) if self._grouped else self.filtered
 
+    def action_steps(self) -> None:
+        """Open the step that tells most of the chosen request; without one, the tab."""
+        row = None if self._grouped else self.filtered.chosen_row
+        t_ns = None if row is None else step_ns(row)
+        if row is None or t_ns is None:
+            self.post_message(LookAt("steps"))
+        else:
+            self.post_message(OpenStep(t_ns, row.key))
+
     def action_open_request(self) -> None:
         self.filtered.action_open()
 
@@ -466,6 +485,19 @@ class RequestsScreen(WatchScreen, FilteredList):
         if self.query(ColumnChooser):
             self.query(ColumnChooser).remove()
             self.listing.focus()
+
+
+def step_ns(row: RequestRow) -> int | None:
+    """Return a moment in the step of a request's first token, else in its first step.
+
+    None before it was scheduled, or where that is unknown.
+    """
+    if row.added_ns is None or row.queue_s is None:
+        return None
+    scheduled_ns = row.added_ns + round(row.queue_s * NS_PER_S)
+    if row.prefill_s is None:
+        return scheduled_ns
+    return scheduled_ns + round(row.prefill_s * NS_PER_S) - ROUNDED_NS
 
 
 def _as_sent(rows: Sequence[RequestRow]) -> str:

@@ -70,7 +70,7 @@ def group_columns() -> Iterable[TableColumn[RequestGroup]]:
             "cause",
             f" {label_of(RequestGroup.cause)}",
             20,
-            lambda group, _: cause_run(group.cause),
+            lambda group, width: cause_run(group.cause, width),
             value=attrgetter("cause"),
             ascending=True,
             least=12,

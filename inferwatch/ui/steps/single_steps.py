@@ -10,10 +10,10 @@ from textual.message import Message
 from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import Step
+from collectors.contract.readings import BoundBy, Step
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
-from inferwatch.formatting import counted, format_duration
+from inferwatch.formatting import bound_text, counted, format_duration
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Panel
@@ -50,12 +50,14 @@ from inferwatch.ui.view import StepPlace, View
 from inferwatch.ui.widgets.limit_texts import highest
 
 LANE_ROWS = 2
-"""Token budget and max_num_seqs."""
+"""Tokens and requests."""
+FLAGS = f"{bound_text(BoundBy.TOKENS)} ", f"{bound_text(BoundBy.SEQS)} "
+"""What limits the lanes."""
 LANE_FROM = 8
 """Height below which there is one lane less."""
 DECADES = 1
 """Least decades of the scale."""
-REACHES_NS = (NS_PER_S // 10, 2 * NS_PER_S, 60 * NS_PER_S)
+REACHES_NS = (NS_PER_S // 10, *range(2 * NS_PER_S, 61 * NS_PER_S, 2 * NS_PER_S))
 """How far after a moment its step is looked for, one after the other."""
 NOT_KEPT = "the single steps of this time were not kept"
 
@@ -190,12 +192,12 @@ class StepLine(Panel):
         """Draw the limits of the lanes, and the place of the selected step."""
         picture = self._picture
         place = self._place()
-        budget, seqs = _limit(picture.budget), _limit(picture.max_seqs)
-        limits_text = f"tokens of {budget} · requests of {seqs}"
         until = f"until {picture.end}" if picture.end else ""
         end = f"{until} ┘" if until else ""
         at = None if place is None else MARGIN + self._left + place
         start = MARGIN
+        room = (width - len(end) if at is None else at) - start - 1
+        limits_text = _limits_text(picture, room)
         if at is not None and at <= start + len(limits_text):
             start = at + 2
         text = f"{'':{start}}{limits_text}"
@@ -246,8 +248,18 @@ def _eighth(share: float) -> str:
     return BARS[min(int(share * len(BARS)), len(BARS) - 1)]
 
 
-def _limit(value: int | None) -> str:
-    return "their peak" if value is None else f"{value:,}"
+def _limits_text(picture: StepPicture, room: int) -> str:
+    """Return what full lanes stand for, by the flags if that fits."""
+    whole, brief = (
+        f"tokens of {_limit(tokens, picture.budget)}"
+        f" · requests of {_limit(seqs, picture.max_seqs)}"
+        for tokens, seqs in (FLAGS, ("", ""))
+    )
+    return whole if len(whole) <= room else brief
+
+
+def _limit(flag: str, value: int | None) -> str:
+    return "their peak" if value is None else f"{flag}{value:,}"
 
 
 def _label(text: str) -> TextRun:
@@ -384,10 +396,12 @@ class SingleSteps(Vertical):
 
     async def _find(self, place: StepPlace) -> None:
         """Select the first step that ended at a moment or later, if any is known."""
-        for reach_ns in REACHES_NS:
-            span = place.t_ns - 1, place.t_ns + reach_ns, self._view.source
+        start_ns = place.t_ns - 1
+        for end_ns in (place.t_ns + reach_ns for reach_ns in REACHES_NS):
+            span = start_ns, end_ns
+            start_ns = end_ns
             try:
-                steps = await self._feed.recall.steps(*span)
+                steps = await self._feed.recall.steps(*span, self._view.source)
             except InferwatchError:
                 break  # the line of steps tells why
             own = (s for s in steps if not place.key or _is_of(s, place.key))

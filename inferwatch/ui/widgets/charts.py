@@ -7,7 +7,9 @@ from itertools import accumulate
 from statistics import fmean
 
 from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BoundBy
 from inferwatch.formatting import (
+    bound_text,
     format_duration,
     format_durations,
     format_rate,
@@ -39,6 +41,8 @@ class Series:
     fold: Fold = fmean
     late: bool = False
     """Values arrive late: until then the heading shows the last one."""
+    brief: str = ""
+    """The label where there is no room; empty for the usual one."""
 
 
 def _no_limit(_: Snapshot) -> float | None:
@@ -434,6 +438,7 @@ BOUND_BY = share_chart(
             ink=cause,
             texture=texture,
             values=_timeline(field),
+            brief=bound_text(BoundBy(cause), briefly=True),
         )
         for cause, texture, field in (
             ("kv", Texture.SOLID, Timeline.bound_kv),

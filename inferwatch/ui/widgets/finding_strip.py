@@ -18,6 +18,9 @@ OPENS = "screen.findings"
 MARK = ("▲", "warn")
 GRAVE_MARK = ("✖", "bad")
 SLIGHT_MARK = ("·", "muted")
+TRUST_OPENS = "screen.trust"
+TRUST_FROM = 60
+"""Least width for a finding with a hint at what may be doubtful."""
 
 
 def mark_of(finding: Finding) -> TextRun:
@@ -39,8 +42,13 @@ class FindingStrip(Panel):
     """
 
     _findings: Sequence[Finding] = ()
+    _doubts = False
 
-    def show(self, findings: Sequence[Finding], most: int) -> None:
+    def show(
+        self, findings: Sequence[Finding], most: int, *, doubts: bool = False
+    ) -> None:
+        """Show up to ``most`` findings; with ``doubts``, hint at those of trust."""
+        self._doubts = doubts
         if most and (self.styles.height is None or self.styles.height.value != most):
             self.styles.height = most
         self._findings = findings
@@ -56,6 +64,8 @@ class FindingStrip(Panel):
                 TextRun("f ", "accent", OPENS),
                 TextRun("what to do ", "muted", OPENS),
             )
+            if self._doubts and width >= TRUST_FROM:
+                opens += (TextRun("· trust ", "faint", TRUST_OPENS),)
             head: Line = mark_of(each), TextRun(f"{each.title} ", "strong", OPENS)
             whole = (*head, TextRun(each.sentence, "", OPENS))
             is_told = each.cost_text.partition(" ")[0] in each.sentence
@@ -73,8 +83,6 @@ class FindingStrip(Panel):
 class TrustLine(LinePanel):
     """Why numbers may be doubtful, in one dim line; hidden while nothing is known."""
 
-    OPENS = "screen.trust"
-
     _findings: Sequence[Finding] = ()
 
     def show(self, findings: Sequence[Finding]) -> None:
@@ -85,13 +93,13 @@ class TrustLine(LinePanel):
         if not self._findings:
             return ()
         opens = (
-            TextRun("F ", "accent", self.OPENS),
-            TextRun("why ", "muted", self.OPENS),
+            TextRun("F ", "accent", TRUST_OPENS),
+            TextRun("why ", "muted", TRUST_OPENS),
         )
         titles = [
-            (TextRun(each.title, "muted", self.OPENS),) for each in self._findings
+            (TextRun(each.title, "muted", TRUST_OPENS),) for each in self._findings
         ]
-        head: Line = (TextRun(" trust  ", "muted", self.OPENS), *titles[0])
+        head: Line = (TextRun(" trust  ", "muted", TRUST_OPENS), *titles[0])
         room = width - width_of(opens) - 1
         told = join_whole((head, *titles[1:]), room, " · ") or fit(head, room)
         return spread(told, opens, width)

@@ -30,7 +30,8 @@ def limit_words(snapshot: Snapshot, *, replay: bool = False) -> tuple[str, ...]:
     of = f" on {len(limits)} of {counted(engines, 'engine')}"
     if len(limits) >= engines:
         of = ""
-    return (f"{whole}{of}{by}", f"{whole}{of}", f"{short}{of}", short)
+    lines = f"{whole}{of}{by}", f"{whole}{of}", f"{short}{of}{by}", f"{short}{of}"
+    return (*lines, short)
 
 
 def of_server(state: ServerState) -> str:
@@ -62,8 +63,8 @@ def highest(
 
 
 def _whole(limits: Sequence[LiveLimits]) -> str:
-    """Format limits such as ``max seqs 16 of 32``; of several engines the lowest."""
-    lowest = [_lowest(limits, name, LABELS[name], " of ") for name in LABELS]
+    """Format limits by their flags, ``max_num_seqs 16 of 32``; the lowest engine's."""
+    lowest = [_lowest(limits, name, name, " of ") for name in LABELS]
     return " · ".join(filter(None, lowest))
 
 

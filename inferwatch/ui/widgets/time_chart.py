@@ -1,7 +1,7 @@
 """Charts over time: layers on the time axis that all charts of a screen share."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -125,7 +125,11 @@ class TimeChart(Inked):
             whole.insert(len(plan.series), entry)
         title, width = (TextRun(plan.title, "strong"),), self.size.width
         noted = (*title, TextRun(f" {plan.note}", "muted"))
-        heading = _heading(((noted, whole), (title, whole), (title, legend)), width)
+        choices = [(noted, whole), (title, whole), (title, legend)]
+        if any(series.brief for series in plan.series):
+            brief = [replace(e, label=e.brief or e.label) for e in plan.all_series]
+            choices.append((title, list(map(_entry, brief, plan.texts(values)))))
+        heading = _heading(choices, width)
         if heading != self._heading:
             self._heading = heading
             self.refresh(Region(0, 0, self.size.width, 1))

@@ -25,13 +25,13 @@ from inferwatch.cli.running.load import (
     SearchRuns,
     client_sentence,
     record_text,
-    sentence,
 )
 from inferwatch.cli.running.load_progress import draw
 from inferwatch.feed import RecordState
 from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import FollowedPlan
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.rate_search import RatePoint, RateSearch
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
 from inferwatch.record.sessions.sessions import list_sessions
@@ -365,40 +365,21 @@ def test_what_a_generator_that_died_had_measured_is_told(
     assert "the load generator failed with status -9" in told
 
 
-SEARCHED = {
-    "highest_held_per_s": None,
-    "highest_held_client_bound": None,
-    "lowest_failed_per_s": None,
-    "share_asked": 0.95,
-    "ended": False,
-}
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "interrupted before any rate could be judged"),
-        ({"ended": True}, "no rate met the objectives for 95% of requests"),
-        ({"lowest_failed_per_s": 1.0}, "no rate met the objectives for"),
-        ({"highest_held_per_s": 4.0}, "4/s meets the objectives for 95% of requests"),
-        (
-            {"highest_held_per_s": 4.0, "highest_held_client_bound": True},
-            "for 95% of requests; but there the client was too slow to be sure",
-        ),
-    ],
-    ids=["cut off", "none", "failed, cut off", "held, cut off", "client too slow"],
-)
-def test_what_was_not_tried_is_not_said(changes: dict[str, Any], said: str) -> None:
-    assert said in sentence({**SEARCHED, **changes})
+def ended_search() -> RateSearch:
+    search = RateSearch(1.0, 0.95)
+    for rate, good in ((1.0, 1_000), (1.05, 0)):
+        search.add(RatePoint(rate_per_s=rate, n=1_000, good=good, certain=500.0))
+    return search
 
 
 def test_an_interrupted_search_says_how_it_goes_on() -> None:
     record = RecordState(session_id="s7")
 
-    assert record_text(SEARCHED, record) == "session s7; continue with --resume s7"
-    assert record_text({**SEARCHED, "ended": True}, record) == "session s7"
+    cut = RateSearch(1.0, 0.95)
+    assert record_text(cut, record) == "session s7; continue with --resume s7"
+    assert record_text(ended_search(), record) == "session s7"
     assert record_text(None, record) == "session s7"
-    assert record_text(SEARCHED, None) == "not recorded"
+    assert record_text(cut, None) == "not recorded"
 
 
 def judged_run(*reasons: str, cause: str | None = None) -> PointRun:

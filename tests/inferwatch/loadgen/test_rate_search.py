@@ -1,5 +1,7 @@
 """The search ends at the knee, and is not fooled by few requests."""
 
+from dataclasses import replace
+
 import pytest
 
 from inferwatch.loadgen.plan.option import MOST_PER_S
@@ -82,3 +84,25 @@ def test_the_interval_told_is_as_wide_as_what_all_runs_are_worth() -> None:
     (pooled,) = found.points
     assert pooled.ci95 == share_interval(0.92 * 50, 50)
     assert pooled.ci95[1] - pooled.ci95[0] > 0.1
+
+
+def test_the_result_is_a_sentence() -> None:
+    assert search(5.2)[0].sentence == (
+        "5/s meets the objectives for 95% of requests; 5.5/s does not"
+    )
+    assert search(0.0)[0].sentence == "no rate met the objectives for 95% of requests"
+
+
+def test_what_was_not_tried_is_not_said() -> None:
+    found = RateSearch(4.0, 0.95)
+    assert found.sentence == "interrupted before any rate could be judged"
+
+    found.add(replace(point(4.0), client_bound=True))
+    assert found.sentence == (
+        "4/s meets the objectives for 95% of requests; but there the client was too "
+        "slow to be sure of it"
+    )
+
+    found = RateSearch(4.0, 0.95)
+    found.add(point(4.0, 50))
+    assert found.sentence == "no rate met the objectives for 95% of requests"

@@ -274,7 +274,8 @@ def test_values_of_now_are_of_all_servers_whenever_each_was_asked(
         late = sample("b", second, waiting=4)
         model.fold(msgspec.structs.replace(late, t_ns=second * S + 600_000_000))
 
-    latest = model.snapshot(399_700_000_000, SnapshotQuery(window)).latest
+    query = SnapshotQuery(window, latest=True)
+    latest = model.snapshot(399_700_000_000, query).latest
 
     assert latest is not None
     assert latest.running_max == (16,)

@@ -1,7 +1,7 @@
 """Columns over time: aligned, complete, with gaps where nothing was measured."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -54,6 +54,15 @@ def test_long_columns_have_short_ones_of_now_beside_them(
     assert long.latest is not None
     assert long.latest.bin_ns == 500 * MS
     assert long.latest.waiting_max[-2] == 2
+
+
+def test_short_columns_of_now_are_there_only_if_asked_for(make_step: Make) -> None:
+    model = Model()
+    model.fold(make_step(400_000, {0: 1}))
+    query = SnapshotQuery(Window.FIVE_MINUTES)
+
+    assert model.snapshot(400_060 * MS, query).latest is None
+    assert model.snapshot(400_060 * MS, replace(query, latest=True)).latest is not None
 
 
 def test_windows_have_names_to_show() -> None:

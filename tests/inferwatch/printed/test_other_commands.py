@@ -26,7 +26,7 @@ from inferwatch.cli.running.load_progress import draw, progress_line
 from inferwatch.cli.running.tune import TuneLog, stage_line
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan
-from inferwatch.live.load.load_points import PointRun, search_json
+from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import FollowedPlan, new_book
 from inferwatch.live.outlets.endpoint import exposition
 from inferwatch.live.outlets.exact import ExactNumbers
@@ -303,13 +303,12 @@ def points() -> tuple[list[PointRun], RateSearch]:
 
 def test_a_search_for_the_highest_rate(capsys: Captured) -> None:
     runs, search = points()
-    found = search_json(search, 0.9)
     many: Any = SimpleNamespace(runs=runs, fault=None)
     for form, asked in (
-        ("txt", options(strict_client=False)),
-        ("json", options(strict_client=False, prints_json=True)),
+        ("txt", options(strict_client=False, share=0.9)),
+        ("json", options(strict_client=False, prints_json=True, share=0.9)),
     ):
-        load.print_points(asked, OPENED, recorded.PLAN, many, found)
+        load.print_points(asked, OPENED, recorded.PLAN, many, search)
         check(f"load_search.{form}", capsys.readouterr().out)
     curve = [row for columns in (80, 120) for row in draw(runs, columns)]
     check("load_curve.txt", "\n".join(curve) + "\n")

@@ -598,7 +598,8 @@ class ScriptedFeed:
         elsewhere = playback is not None and not playback.at_live
         at_ns = playback.position_ns if playback and elsewhere else self.at_ns
         made = snapshot(query.window, at_ns)
-        return self.change(made if query.requests else replace(made, requests=()))
+        made = self.change(made if query.requests else replace(made, requests=()))
+        return made if query.latest else replace(made, latest=None)
 
     def present(self, source: str | None = None) -> Snapshot:
         del source

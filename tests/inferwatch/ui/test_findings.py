@@ -351,6 +351,21 @@ async def test_nothing_moves_when_doubts_come_or_go(
     assert len(tops) == 1
 
 
+async def test_with_one_row_the_finding_hints_at_trust(
+    ailing: InferwatchApp, feed: Any, settle: Settle, text_of: Text
+) -> None:
+    feed.change = lambda made: replace(made, findings=(KV,), trust=(CLIENT,))
+    async with ailing.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        (line,) = text_of(ailing, "FindingStrip")
+        assert line.rstrip().endswith("f what to do · trust")
+
+        await pilot.click("FindingStrip", offset=(line.index("trust"), 0))
+        await settle(pilot)
+        assert "\n".join(text_of(ailing, "FindingsDrawer")).startswith("─ trust ")
+
+
 async def test_without_doubts_the_drawer_of_trust_says_so(
     app: InferwatchApp, settle: Settle, text_of: Text
 ) -> None:

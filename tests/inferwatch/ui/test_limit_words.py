@@ -20,6 +20,7 @@ from tests.inferwatch.ui.pictures import Pictures, named
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 Text = Callable[[InferwatchApp, str], list[str]]
 OURS = f"root (pid {os.getpid()})"
+BOTH = "max_num_seqs 4 of 12 · max_num_batched_tokens 64 of 512"
 SIZES = [(80, 24), (120, 32), (200, 60)]
 
 
@@ -40,13 +41,20 @@ def under(*limits: LiveLimits) -> Snapshot:
         ([live(5, LimitChange.START)], []),
         (
             [lowered(max_num_seqs=4)],
-            ["max seqs 4 of 12, by us", "max seqs 4 of 12", "seqs 4/12", "seqs 4/12"],
+            [
+                "max_num_seqs 4 of 12, by us",
+                "max_num_seqs 4 of 12",
+                "seqs 4/12, by us",
+                "seqs 4/12",
+                "seqs 4/12",
+            ],
         ),
         (
             [live(5, max_num_seqs=4, max_num_batched_tokens=64)],
             [
-                "max seqs 4 of 12 · step tokens 64 of 512, by ada (pid 4)",
-                "max seqs 4 of 12 · step tokens 64 of 512",
+                f"{BOTH}, by ada (pid 4)",
+                BOTH,
+                "seqs 4/12 tokens 64/512, by ada (pid 4)",
                 "seqs 4/12 tokens 64/512",
                 "seqs 4/12 tokens 64/512",
             ],
@@ -54,15 +62,16 @@ def under(*limits: LiveLimits) -> Snapshot:
         (
             [lowered(max_num_seqs=4), live(5, LimitChange.START)],
             [
-                "max seqs 4 of 12 on 1 of 2 engines, by us",
-                "max seqs 4 of 12 on 1 of 2 engines",
+                "max_num_seqs 4 of 12 on 1 of 2 engines, by us",
+                "max_num_seqs 4 of 12 on 1 of 2 engines",
+                "seqs 4/12 on 1 of 2 engines, by us",
                 "seqs 4/12 on 1 of 2 engines",
                 "seqs 4/12",
             ],
         ),
         (
             [lowered(max_num_seqs=4), live(5, max_num_seqs=2)],
-            ["max seqs 2 of 12", "max seqs 2 of 12", "seqs 2/12", "seqs 2/12"],
+            ["max_num_seqs 2 of 12"] * 2 + ["seqs 2/12"] * 3,
         ),
     ],
     ids=["no control", "as started", "one", "both", "one rank", "by two"],
@@ -103,7 +112,7 @@ def test_without_control_it_is_what_the_engine_was_started_with() -> None:
 def test_in_a_replay_nobody_is_us() -> None:
     shown = under(lowered(max_num_seqs=4))
 
-    assert limit_words(shown, replay=True)[0] == f"max seqs 4 of 12, by {OURS}"
+    assert limit_words(shown, replay=True)[0] == f"max_num_seqs 4 of 12, by {OURS}"
 
 
 @pytest.fixture
@@ -132,11 +141,10 @@ async def test_the_header_tells_it_beside_the_time(
         header = text_of(app, "HeaderLine")[0]
 
     narrow = size[0] < 100
-    said = "seqs 4/12 tokens 64/512" if narrow else "max seqs 4 of 12 · step tokens"
-    assert said in header
+    short = "seqs 4/12 tokens 64/512" + ("" if narrow else ", by us")
+    assert (f"{BOTH}, by us" if size[0] == 200 else short) in header
     assert "tiny-llama" in header
     assert "03:12:41" in header
-    assert narrow or "64 of 512, by us" in header
     assert narrow or "rec s17" in header
 
 

@@ -20,13 +20,14 @@ from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.text import read_rates
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
+from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.window import Latency, Quantiles
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.load.form import FORM, LoadForm, WordChoice, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
-from tests.inferwatch.ui.conftest import app_on
+from tests.inferwatch.ui.conftest import ScriptedPlayback, app_on
 from tests.inferwatch.ui.pictures import (
     ALL,
     SMALL,
@@ -1124,7 +1125,7 @@ async def test_the_search_runs_until_it_knows_the_highest_rate_that_holds(
 
         assert [plan.rate_per_s for plan in desk.runs] == [20, 40, 30, 35, 32.5]
         assert all(plan.slo == PLAN.slo for plan in desk.runs)
-        assert "95% of requests are good up to 30/s" in bench.rows("LoadStatus")
+        assert "30/s meets the objectives for 95%" in bench.rows("LoadStatus")
 
         desk.plan = msgspec.structs.replace(PLAN, slo="")
         await bench.go(pilot)
@@ -1132,6 +1133,46 @@ async def test_the_search_runs_until_it_knows_the_highest_rate_that_holds(
         await bench.go(pilot, "S")
         assert len(desk.runs) == 5
         assert "a search needs an SLO" in [*bench.app._notifications][-1].message
+
+
+async def test_a_search_begins_at_the_measured_rate_and_asks_for_the_slo_target(
+    feed: Any, text_of: Any, settle: Any
+) -> None:
+    feed.load_desk = desk = SearchedDesk()
+    desk.plan = msgspec.structs.replace(PLAN, rate_per_s=None, warmup_s=3.0)
+    slo = SloState(slo=PLAN.slo, target=0.99, vantage=Vantage.CLIENT)
+
+    def measured(made: Snapshot) -> Snapshot:
+        if desk.runs:
+            return replace(desk.measured(made), slo=slo)
+        view = client_view(made.now_ns, 120)
+        return replace(made, client=view, slo=slo)
+
+    feed.change = measured
+    bench = Bench(app_on("load", feed), feed, desk, text_of, settle)
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "S")
+        await bench.app.workers.wait_for_complete()
+        await bench.go(pilot)
+
+        assert desk.runs[0].rate_per_s == 20, "as its warm-up measured"
+        assert "for 99% of requests" in bench.rows("LoadStatus")
+
+
+async def test_a_search_goes_on_while_the_past_is_shown(
+    feed: Any, text_of: Any, settle: Any
+) -> None:
+    feed.load_desk = desk = SearchedDesk()
+    feed.change = lambda made: (
+        desk.measured(made) if made.now_ns == feed.at_ns else made
+    )
+    feed.playback = ScriptedPlayback(position_ns=130 * S, goes_on=True)
+    bench = Bench(app_on("load", feed), feed, desk, text_of, settle)
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot, "S")
+        await bench.app.workers.wait_for_complete()
+
+        assert [plan.rate_per_s for plan in desk.runs] == [20, 40, 30, 35, 32.5]
 
 
 async def test_s_ends_a_search_and_its_run(bench: Bench) -> None:
@@ -1145,6 +1186,43 @@ async def test_s_ends_a_search_and_its_run(bench: Bench) -> None:
 
         assert not bench.desk.running
         assert bench.desk.asked[1:] == ["stop"]
+        await bench.go(pilot)
+        assert "SLO search ended: it was stopped" in bench.rows("LoadStatus")
+
+
+@dataclass
+class SlowDesk(ScriptedDesk):
+    """Runs begin once told; each says what it stopped."""
+
+    begins: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self, plan: LoadPlan) -> None:
+        self.asked.append(plan)
+        await self.begins.wait()
+        self.plan, self.running = plan, True
+
+
+async def test_one_search_runs_at_a_time_and_s_ends_it_while_a_run_begins(
+    feed: Any, text_of: Any, settle: Any
+) -> None:
+    feed.load_desk = desk = SlowDesk()
+    bench = Bench(app_on("load", feed), feed, desk, text_of, settle)
+    async with bench.app.run_test(size=SIZE) as pilot:
+        await bench.go(pilot)
+        await pilot.press("S", "S")
+        await pilot.pause()
+        assert len(desk.asked) == 1, "a second search would stop the first one's run"
+
+        await pilot.press("s")
+        await pilot.pause()
+        await pilot.press("s", "S")
+        await pilot.pause()
+        assert len(desk.asked) == 1, "what is ending starts nothing"
+
+        desk.begins.set()
+        await bench.app.workers.wait_for_complete()
+        assert desk.asked[1:] == ["stop"]
+        assert not desk.running
         await bench.go(pilot)
         assert "SLO search ended: it was stopped" in bench.rows("LoadStatus")
 

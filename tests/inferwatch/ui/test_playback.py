@@ -17,7 +17,7 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.frame.mark_list import MarkScreen
+from inferwatch.ui.frame.mark_list import MarkScreen, MarkTable
 from inferwatch.ui.frame.time_line import MARGIN
 from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.messages import OpenSample
@@ -405,6 +405,25 @@ async def test_m_lists_marks_bookmarks_first_and_typing_finds_one(
         await settle(pilot)
         assert not isinstance(app.screen, MarkScreen)
         assert playback.told == []
+
+
+async def test_the_list_of_marks_is_drawn_again_only_if_something_changed(
+    replayed_feed: Any, monkeypatch: pytest.MonkeyPatch, settle: Any
+) -> None:
+    playback = with_two_bookmarks(replayed_feed.playback)
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await pilot.press("M")
+        await pilot.pause()
+        drawn: list[int] = []
+        monkeypatch.setattr(MarkTable, "show", lambda *given: drawn.append(given[2]))
+        await pilot.pause(0.7)
+        assert drawn == []
+
+        await playback.bookmark("one more", 100 * S)
+        await pilot.pause(0.7)
+        assert drawn == [8]
 
 
 async def test_marks_are_reached_from_the_present_which_goes_on_if_none_is_wanted(

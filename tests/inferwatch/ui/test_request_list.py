@@ -20,8 +20,10 @@ from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.columns import (
     KEPT_LONGEST,
     RequestView,
+    cause_run,
     request_columns,
 )
+from inferwatch.ui.requests.screen import ROUNDED_NS, step_ns
 from inferwatch.ui.requests.table import GroupTable, RequestTable
 from inferwatch.ui.widgets.slow_line import SlowLine, slow_words
 from inferwatch.ui.widgets.status_lines import VerdictLine
@@ -701,3 +703,52 @@ async def test_answers_to_one_request_have_numbers_and_are_one_request(
     assert "5 of 5 requests, 2 as sent" in said
     for number in range(4):
         assert sum(f"a-0[{number}]" in line for line in listed) == 1
+
+
+# Causes.
+
+
+def test_a_cause_without_room_is_told_by_the_flag_alone() -> None:
+    whole = " queue: max_num_batched_tokens"
+    assert cause_run(Cause.QUEUE_TOKENS, len(whole)).text == whole
+    assert cause_run(Cause.QUEUE_TOKENS, 20).text == " max_num_batched_tokens"
+    assert cause_run(Cause.QUEUE_SEQS, 20).text == " queue: max_num_seqs"
+
+
+# The step of a request.
+
+
+@pytest.mark.parametrize(
+    ("facts", "t_ns"),
+    [
+        ({"added_ns": 5, "queue_s": 2e-3, "prefill_s": 3e-3}, 5_000_005 - ROUNDED_NS),
+        ({"added_ns": 5, "queue_s": 2e-3}, 2_000_005),
+        ({"added_ns": 5}, None),
+        ({"queue_s": 2e-3}, None),
+    ],
+    ids=["first token", "prefill", "queued", "from scrapes"],
+)
+def test_the_step_that_tells_most_of_a_request(
+    facts: dict[str, Any], t_ns: int | None
+) -> None:
+    assert step_ns(row("a", **facts)) == t_ns
+
+
+async def test_3_opens_the_step_of_a_chosen_request_and_else_the_tab(
+    app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await open_requests(pilot, settle)
+        await pilot.press("3")
+        await settle(pilot)
+        assert app.current_mode == "steps"
+        assert app.session.view.cursor_ns is None
+
+        await pilot.press("2")
+        table = await open_requests(pilot, settle)
+        while table.chosen_row is None or step_ns(table.chosen_row) is None:
+            await pilot.press("down")
+        await pilot.press("3")
+        await settle(pilot)
+        assert app.current_mode == "steps"
+        assert app.session.view.cursor_ns == step_ns(table.chosen_row)

@@ -29,7 +29,7 @@ from inferwatch.ui.steps.curve import CurvePanel, range_of, rows_of
 from inferwatch.ui.steps.members import StepPanel, members_of
 from inferwatch.ui.steps.screen import HeatStrip, StallList, StepsScreen
 from inferwatch.ui.steps.single_steps import SingleSteps, StepLine
-from inferwatch.ui.widgets.time_chart import ChartStack
+from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
     NothingRecalled,
@@ -498,6 +498,47 @@ async def test_a_step_asked_for_is_opened_itself_and_the_view_held(
         assert app.session.view.cursor_ns == step.end_ns
         assert f"step #{step.index:,}" in "\n".join(text_of(app, "StepPanel"))
         assert "▲" in text_of(app, "StepLine")[-1][:100], "others follow on the right"
+
+
+async def test_what_bound_is_told_whole_in_80_columns(settle: Any) -> None:
+    app = app_on("steps", feed_with_steps())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        screen = app.screen
+        assert isinstance(screen, StepsScreen)
+        plans = {each.title: each for each in screen.query(TimeChart)}
+        chart = plans["bound by"]
+        for _ in plans:
+            if not chart.size:
+                screen.action_chart(1)
+            await settle(pilot)
+        head = "".join(run.text for run in chart._heading)
+        names = [f"{name} " in head for name in ("KV", "seqs", "tokens", "deferred")]
+        assert all(names)
+        assert "other " in head
+        assert len(head) <= chart.size.width
+
+
+async def test_a_step_is_looked_for_two_seconds_at_a_time(settle: Any) -> None:
+    feed = feed_with_steps()
+    app = app_on("overview", feed)
+    first = steps()[0]
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        sought_ns = first.end_ns - 5 * S
+        app.screen.post_message(OpenStep(sought_ns, "demo/cmpl-1"))
+        await pilot.pause()
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+        await app.workers.wait_for_complete()
+        await settle(pilot)
+
+        assert app.session.view.cursor_ns == first.end_ns
+        spans = [tuple(map(int, each.split()[1:3])) for each in feed.recall.asked]
+        sought = [span for span in spans if sought_ns <= span[0] + 1 < first.end_ns]
+        assert sought[0][0] == sought_ns - 1
+        assert all(end - start <= 2 * S for start, end in sought)
+        assert sought[2][1] < first.end_ns <= sought[3][1]
 
 
 async def test_a_step_that_was_not_kept_is_said_to_be_missing(settle: Any) -> None:
