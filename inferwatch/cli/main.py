@@ -111,13 +111,11 @@ COMMANDS = tuple(chain.from_iterable(SECTIONS.values()))
 
 def _guessed(word: str) -> str | None:
     """Return the command for a word that is none: replay it, or attach to it."""
-    from inferwatch.cli.words import is_address, is_record, is_session
+    from inferwatch.cli.words import is_address, is_session, record_and_session
 
-    if is_address(word):
-        return "attach"
-    file, _, _ = word.rpartition(":")
-    recorded = is_session(word) or is_record(word) or is_record(file)
-    return "replay" if recorded else None
+    if is_session(word) or record_and_session(word):
+        return "replay"
+    return "attach" if is_address(word) else None
 
 
 class Program(click.Group):

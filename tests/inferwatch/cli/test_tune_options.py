@@ -239,3 +239,10 @@ def test_help_teaches_with_examples_and_has_no_flag_twice() -> None:
     assert {"--vary", "--scenario", "--like", "--resume"} <= {*flags}
     assert len(flags) == len({*flags})
     assert "--duration" not in flags
+
+
+@pytest.mark.parametrize("model", ["s3://bucket/model", "hf://org/model"])
+def test_a_model_may_be_a_url(model: str) -> None:
+    plan = planned(model, *VARY, "--rate", "5")
+
+    assert (plan.model, plan.url) == (model, None)
