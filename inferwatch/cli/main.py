@@ -126,19 +126,19 @@ class Program(click.Group):
         with _report_unwritable():
             return super().make_context(*arguments, **others)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read `help` and `help COMMAND` as ``--help``, where people look first."""
-        if args[:1] == ["help"]:
-            args = [*args[1:], "--help"]
-        return super().parse_args(ctx, args)
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Import the command that runs; listing and suggesting them imports none.
 
-        A word that is a file or an address says what is to be done with it.
+        A word that is a file or an address says what is to be done with it; `help`
+        and `help COMMAND` are read as ``--help``, where people look first.
         """
+        if args == ["help"]:
+            say(ctx.get_help())
+            ctx.exit()
+        if args[0] == "help":
+            args = [*args[1:], "--help"]
         if args[0] not in self.commands and (guess := _guessed(args[0])):
             args = [guess, *args]
         name, command, rest = super().resolve_command(ctx, args)

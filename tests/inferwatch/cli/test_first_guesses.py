@@ -237,6 +237,13 @@ def test_help_is_a_word_too(command: str) -> None:
     assert asked.output == run(*words, "--help").output
 
 
+def test_help_may_come_behind_options() -> None:
+    asked = run("--slo", "ttft<1s", "help")
+
+    assert asked.exit_code == 0
+    assert asked.output == run("--help").output
+
+
 @pytest.mark.parametrize("command", ["demo", "serve", "attach", "record"])
 def test_help_of_a_watch_has_headings_with_every_option_once(command: str) -> None:
     text = run(command, "--help").output

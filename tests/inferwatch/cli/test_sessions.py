@@ -420,7 +420,11 @@ def test_a_session_of_a_file_is_named_behind_it(record: Path) -> None:
 
 
 def test_what_people_type_to_list_them_lists_them(record: Path) -> None:
+    sessions(record, "delete", "s1")
+
     assert sessions(record, "list").output == sessions(record).output
+    assert sessions(record, "list", "--bin").output == sessions(record, "--bin").output
+    assert "in the bin" in sessions(record, "list", "--bin").output
 
 
 def test_the_number_of_an_id_is_enough(record: Path) -> None:
