@@ -111,13 +111,11 @@ COMMANDS = tuple(chain.from_iterable(SECTIONS.values()))
 
 def _guessed(word: str) -> str | None:
     """Return the command for a word that is none: replay it, or attach to it."""
-    from inferwatch.cli.words import is_address, is_record, is_session
+    from inferwatch.cli.words import is_address, is_session, record_and_session
 
-    if is_address(word):
-        return "attach"
-    file, _, _ = word.rpartition(":")
-    recorded = is_session(word) or is_record(word) or is_record(file)
-    return "replay" if recorded else None
+    if is_session(word) or record_and_session(word):
+        return "replay"
+    return "attach" if is_address(word) else None
 
 
 class Program(click.Group):
@@ -128,19 +126,19 @@ class Program(click.Group):
         with _report_unwritable():
             return super().make_context(*arguments, **others)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read `help` and `help COMMAND` as ``--help``, where people look first."""
-        if args[:1] == ["help"]:
-            args = [*args[1:], "--help"]
-        return super().parse_args(ctx, args)
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Import the command that runs; listing and suggesting them imports none.
 
-        A word that is a file or an address says what is to be done with it.
+        A word that is a file or an address says what is to be done with it; `help`
+        and `help COMMAND` are read as ``--help``, where people look first.
         """
+        if args == ["help"]:
+            say(ctx.get_help())
+            ctx.exit()
+        if args[0] == "help":
+            args = [*args[1:], "--help"]
         if args[0] not in self.commands and (guess := _guessed(args[0])):
             args = [guess, *args]
         name, command, rest = super().resolve_command(ctx, args)

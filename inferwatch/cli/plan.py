@@ -17,7 +17,7 @@ import click
 from inferwatch.cli.options import HeadedCommand
 from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.errors import UsageError
-from inferwatch.formatting import format_bytes
+from inferwatch.formatting import counted, format_bytes
 from inferwatch.limits.devices import DEVICES, Device, device_named
 from inferwatch.limits.hf_config import ShapeError, UnknownFamilyError, shape_of
 from inferwatch.limits.plan import CapacityPlan, GpuSetup, Workload, plan_for
@@ -32,6 +32,7 @@ GB = 1e9
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_COLUMNS = 24
+MOST_GPUS = 4096
 SEVERAL = re.compile(
     r"(?P<n>\d+)\s*[xX×*]\s*(?P<gpu>.+)|(?P<gpu_>.+?)\s?[x×*:](?P<n_>\d{1,3})"
 )
@@ -283,7 +284,7 @@ def _listed(values: Sequence[str]) -> list[str]:
 def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]:
     """Return a device, and by how many of it each layer may be shared.
 
-    ``4xH100`` are four GPUs: tensor parallel by four, or by two in two stages.
+    ``4xH100`` is four GPUs: tensor parallel by four, or by two in two stages.
 
     Raises:
         UsageError: they are unknown, or as many as --tp and --pp do not make.
@@ -294,17 +295,27 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]
         return _device(text, given), ways or (1,)
     name, stages = several["gpu"] or several["gpu_"], given["pp"]
     gpus, device = int(several["n"] or several["n_"]), _device(name, given)
+    if not 0 < gpus <= MOST_GPUS:
+        raise UsageError(f"--gpu {text}: give how many GPUs, such as 2x{name}")
     if gpus % stages or (ways and ways != (gpus // stages,)):
-        made = f"--tp {','.join(map(str, ways))}" if ways else f"--pp {stages}"
         raise UsageError(
-            f"--gpu {text} are {gpus} GPUs, which {made} does not make: leave it out, "
-            f"or write --gpu {name}"
+            f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, stages)}: leave "
+            f"it out, or write --gpu {name}"
         )
-    return device, (_number(str(gpus // stages)),)
+    return device, (gpus // stages,)
+
+
+def _used(ways: Sequence[int], stages: int) -> str:
+    """Say how many GPUs --tp and --pp use."""
+    if not ways:
+        return f"--pp {stages} does not divide them"
+    used = " or ".join(str(each * stages) for each in ways)
+    more = f" --pp {stages}" if stages > 1 else ""
+    return f"--tp {','.join(map(str, ways))}{more} uses {used}"
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 4096:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_GPUS:
         raise UsageError(f"--tp {text!r}: give how many GPUs, such as 2 or 2,4")
     return int(text)
 

@@ -32,6 +32,17 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
+def bin_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--bin``, which a subcommand inherits from its group."""
+    return click.option(
+        "--bin",
+        "bin_too",
+        is_flag=True,
+        default=_of_group("bin_too"),
+        help="List the sessions in the bin too.",
+    )(command)
+
+
 def record_of(database: Path | None) -> Path:
     return database or default_database()
 
@@ -209,9 +220,7 @@ def restore(names: tuple[str, ...], database: Path | None, as_json: bool) -> Non
 )
 @record_option
 @json_option
-@click.option(
-    "--bin", "bin_too", is_flag=True, help="List the sessions in the bin too."
-)
+@bin_option
 @click.pass_context
 def sessions(
     context: click.Context, database: Path | None, as_json: bool, bin_too: bool
@@ -237,11 +246,12 @@ def sessions(
 @click.command("list", hidden=True)
 @record_option
 @json_option
-def list_(database: Path | None, as_json: bool) -> None:
+@bin_option
+def list_(database: Path | None, as_json: bool, bin_too: bool) -> None:
     """List the recorded sessions, as `inferwatch sessions` alone does."""
     from inferwatch.cli.running.sessions import print_list
 
-    print_list(record_of(database), as_json=as_json, bin_too=False)
+    print_list(record_of(database), as_json=as_json, bin_too=bin_too)
 
 
 for _command in (list_, rename, tag, untag, delete, restore, prune, vacuum, recover):

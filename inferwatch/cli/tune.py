@@ -143,6 +143,7 @@ RESULT = [
         help="Print the result as Markdown (implies --headless).",
     ),
     click.Option(["--html"], type=FILE, help="Write the result as a page, too."),
+    click.Option(["--force"], is_flag=True, help="Overwrite that file."),
     click.Option(
         ["--headless"], is_flag=True, help="No screen: a line for each trial."
     ),

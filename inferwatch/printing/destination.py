@@ -79,7 +79,7 @@ class Destination:
         """
         if not self.path.exists():
             return
-        if _is_database(self.path):
+        if is_database(self.path):
             raise UsageError(
                 f"{self.path} is a database: choose another file, or delete it first"
             )
@@ -87,7 +87,8 @@ class Destination:
             raise UsageError(f"{self.path} already exists: add --force to overwrite it")
 
 
-def _is_database(path: Path) -> bool:
+def is_database(path: Path) -> bool:
+    """Whether it is an SQLite file, whatever it is called."""
     if not path.is_file():
         return False
     with suppress(OSError), path.open("rb") as file:

@@ -24,6 +24,7 @@ from inferwatch.cli.servers.fleet import (
     servers_of,
     shown_secrets,
     with_fronted_probes,
+    without_port,
 )
 from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import SourceError
@@ -83,6 +84,12 @@ def session_maker(
         say(
             f"inferwatch: a secret in {where} can be read in `ps` by everybody on this "
             "host: write env:VARIABLE or @FILE instead",
+            err=True,
+        )
+    for host in without_port(server_options, named):
+        say(
+            f"inferwatch: {host} is asked at port 80, as none was given; vLLM's own is "
+            f"8000: {command('attach', f'{host}:8000')}",
             err=True,
         )
     servers, collect = (

@@ -1,29 +1,37 @@
 """Which recorded session a command means."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from inferwatch.cli.say import say
-from inferwatch.cli.words import is_record
+from inferwatch.cli.words import record_and_session
+from inferwatch.errors import NoSuchSessionError, UsageError
 from inferwatch.formatting import counted
+from inferwatch.printing.command import command
 from inferwatch.record.file.location import default_database
-from inferwatch.record.sessions.sessions import LAST, list_sessions, meant
+from inferwatch.record.sessions.sessions import SessionRow, list_sessions, meant, pick
 
 SHOWN_IDS = 5
+RESULTS = {".json", ".jsonl"}
 
 
 def session_location(session: str, database: Path | None) -> tuple[Path, str]:
     """Return the file and the session in it, and say which it is if several fit.
 
-    A file alone means its latest session, ``FILE:SESSION`` one of it.
+    Without ``database``, the session may be a file's: see ``record_and_session``.
+
+    Raises:
+        UsageError: it is a file of another tool.
     """
-    if database is None and is_record(session):
-        return Path(session).expanduser(), LAST
-    file, _, name = session.rpartition(":")
-    if database is None and name and Path(file).expanduser().is_file():
-        database, session = Path(file).expanduser(), name
-    path = database or default_database()
-    say_which(path, session)
-    return path, session
+    named = record_and_session(session) if database is None else None
+    path, name = named or (database or default_database(), session)
+    if named is None and Path(session).suffix in RESULTS and Path(session).is_file():
+        raise UsageError(
+            f"{session} is no record: `{command('import', session)}` makes a session "
+            "of another tool's results"
+        )
+    say_which(path, name)
+    return path, name
 
 
 def say_which(path: Path, *words: str) -> None:
@@ -31,13 +39,21 @@ def say_which(path: Path, *words: str) -> None:
     rows = list_sessions(path) if path.exists() else []
     for word in dict.fromkeys(words):
         found = meant(rows, word)
-        others = found[1:]
-        if others and found[0].called.startswith(word):
-            ids = ", ".join(row.id for row in others[:SHOWN_IDS])
-            ids += ", …" if len(others) > SHOWN_IDS else ""
-            several = counted(len(others) + 1, "session")
+        if len(found) > 1 and _is_clear(rows, word, path):
+            ids = ", ".join(row.id for row in found[1 : SHOWN_IDS + 1])
+            ids += ", …" if len(found) > SHOWN_IDS + 1 else ""
+            several = counted(len(found), "session")
             say(
                 f"inferwatch: {word!r} is {found[0].id}, the newest of {several} "
                 f"called so; before it {ids}",
                 err=True,
             )
+
+
+def _is_clear(rows: Sequence[SessionRow], word: str, path: Path) -> bool:
+    """Whether the command goes on with a session, and not with an error."""
+    try:
+        pick(rows, word, path)
+    except NoSuchSessionError:
+        return False
+    return True

@@ -317,7 +317,7 @@ def run_tune(options: TuneOptions) -> int:
     Raises:
         InferwatchError: there is no engine, or the options cannot work.
     """
-    refuse_unwritable(options.html)
+    refuse_unwritable(options.html, force=options.force)
     database = options.database or default_database()
     match options.recorded:
         case "--list":
@@ -381,10 +381,17 @@ async def _headless(task: TuneTask) -> None:
         await task.run(stop)
 
 
-def refuse_unwritable(path: Path | None) -> None:
-    """Refuse a page that cannot be written, before hours of measuring."""
+def refuse_unwritable(path: Path | None, *, force: bool) -> None:
+    """Refuse a page that cannot be written, before hours of measuring.
+
+    Raises:
+        UsageError: it cannot, or it is there and is not to be overwritten.
+    """
     if path is None:
+        if force:
+            raise UsageError("--force is for --html: give a file")
         return
     place = path if path.exists() else path.absolute().parent
     if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
         raise UsageError(f"--html: {path} cannot be written")
+    Destination(path=path, force=force).refuse_existing()

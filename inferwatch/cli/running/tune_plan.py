@@ -64,6 +64,7 @@ class TuneOptions:
     as_json: bool
     markdown: bool
     html: Path | None
+    force: bool
     headless: bool
     name: str | None
     database: Path | None

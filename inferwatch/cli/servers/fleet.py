@@ -234,6 +234,13 @@ def shown_secrets(options: ServerOptions) -> list[str]:
     return [*names, *("the URL" for url in urls if "@" in url)][:3]
 
 
+def without_port(options: ServerOptions, servers: Sequence[Server]) -> list[str]:
+    """Return the hosts that were typed alone, which are asked at HTTP's port 80."""
+    typed = {f"http://{each}": each for each in options.urls}
+    hosts = (typed[each.url] for each in servers if each.url in typed and not each.uds)
+    return [each for each in hosts if not {":", "/"} & set(each)]
+
+
 def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     """Return the servers to watch: of the options, else of a given settings file."""
     uds = str(options.uds) if options.uds else None

@@ -70,15 +70,24 @@ def demo_source(
         UsageError: the demo cannot be with one of the flags.
     """
     for flag in flags:
-        name = flag.partition("=")[0].replace("_", "-")
-        if name in FIXED_FLAGS:
+        name = _fixed(flag.partition("=")[0].replace("_", "-"))
+        if name is not None:
+            advice = f"; `{command('serve', 'MODEL', '--', name)} …` takes it"
             raise UsageError(
                 f"{name} is fixed in the demo: its load finds one small engine, with "
-                f"its own model, here; `{command('serve', 'MODEL', '--', name)} …` "
-                "takes it"
+                f"its own model, here{advice if name in LAYOUT_FLAGS else ''}"
             )
     require_vllm()
     return StartedEngine(configure=partial(demo_config, probe, flags))
+
+
+def _fixed(name: str) -> str | None:
+    """Return the fixed flag that this is, or begins: argparse takes it for the whole.
+
+    No flag of vLLM is the beginning of a fixed one.
+    """
+    begun = (each for each in FIXED_FLAGS if name[2:] and each.startswith(name))
+    return name if name in FIXED_FLAGS else min(begun, default=None)
 
 
 def earlier_demo(database: Path, seed: int) -> RecordedLoad | None:

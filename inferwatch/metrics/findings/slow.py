@@ -153,7 +153,7 @@ class SlowBySeqs(SlowBy):
 
     def _besides(self, facts: Facts) -> str:
         limit = f" {facts.limit_text('max_num_seqs')}".rstrip()
-        short = "; a higher one would want KV blocks that are not there"
+        short = "; a higher one would need more KV blocks than there are"
         return f"{limit}{short if self._blocks_short(facts) else ''}"
 
     def _blocks_short(self, facts: Facts) -> bool:
@@ -230,7 +230,7 @@ class SlowByPrefill(SlowBy):
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (
-            now("Send shorter prompts, or such that begin alike", "TTFT falls"),
+            now("Send shorter prompts, or ones with the same beginning", "TTFT falls"),
             facts.flag(
                 "tensor_parallel_size",
                 "Spread the model over more GPUs",

@@ -15,8 +15,8 @@ def capacity_sentence(plans: Sequence[CapacityPlan]) -> str:
     """How many users fit, also in other formats, and what bounds their output.
 
     For example ``15 users of 32,768 tokens fit on H100 SXM; with FP8 weights 21, FP8
-    both 43; prompts bound their output at 172 tokens/s, which an FP8 cache does not
-    help``. ``plans`` are the first column, then others.
+    both 43; prompts limit output to 172 tokens/s, which an FP8 cache does not help``.
+    ``plans`` are the first column, then others.
     """
     first, *others = plans
     named = [(name, each) for each in others if (name := _difference(first, each))]
@@ -31,7 +31,7 @@ def _fitting(plan: CapacityPlan) -> str:
     most, asked = plan.max_requests, plan.workload.batch
     if not most:
         short = _gigabytes(-plan.left_bytes)
-        return f"No user fits on {where}: {short} a GPU are missing"
+        return f"No user fits on {where}: {short} per GPU short"
     users = f"{counted(most, 'user')} of {plan.workload.context:,} tokens"
     fits = "fits" if most == 1 else "fit"
     if asked > most:
@@ -102,11 +102,18 @@ def _bound(
     rate = decoded if served is None else served
     prompts = served is not None and served < (1 - SAME) * decoded
     text = f"{format_rate(rate).strip()} tokens/s"
+    where = f"on {_machine(first)}, " if _are_several(first, others) else ""
     if prompts:
-        said = f"prompts bound their output at {text}"
+        said = f"{where}prompts limit output to {text}"
         return ", ".join([said, *_no_help(rate, others)])
     by = f" by {full.binds}" if full.binds else ""
-    return f"decode is bound{by}, at {text} for all of them"
+    return f"{where}decode is bound{by}, at {text} for all of them"
+
+
+def _are_several(
+    first: CapacityPlan, others: Sequence[tuple[str, CapacityPlan]]
+) -> bool:
+    return any(_machine(each) != _machine(first) for _, each in others)
 
 
 def _no_help(rate: float, others: Sequence[tuple[str, CapacityPlan]]) -> Iterator[str]:

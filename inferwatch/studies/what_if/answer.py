@@ -45,7 +45,7 @@ def answers(result: WhatIf) -> Iterator[str]:
 def _how_sure(error: float) -> str:
     if error >= UNTRIED_ERROR:
         return ", and too few small ones were seen to say what these cost"
-    return f", whose cost is drawn on (±{error:.0%})"
+    return f", whose cost is extrapolated (±{error:.0%})"
 
 
 def setting_change(before: SchedulerSetting, now: SchedulerSetting) -> str:
@@ -96,7 +96,7 @@ class _Change:
             return f"{self.name} falls from {before} to {to}"
         if max(abs(end / self.before - 1) for end in (self.low, self.high)) < SAME:
             return f"{self.name} stays at about {before}"
-        return f"{self.name} becomes {to}, from {before}"
+        return f"{self.name} {to} (was {before})"
 
 
 def _latencies(result: WhatIf, each: Prediction) -> Iterator[str]:
@@ -136,7 +136,6 @@ def _rate(result: WhatIf, each: Prediction) -> Iterator[str]:
         change.text.replace("rises", "rise")
         .replace("falls", "fall")
         .replace("stays", "stay")
-        .replace("becomes", "become")
     )
 
 

@@ -591,14 +591,14 @@ def _why_beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str
         return (
             f"no step with more than {counted(cost.most_members, 'request')} was seen, "
             f"and it would take steps with {result.most_members:,}; up to {seqs:,} can "
-            f"be drawn on: record this load under max_num_seqs {half:,} or more"
+            f"be extrapolated: record this load under max_num_seqs {half:,} or more"
         )
     half = math.ceil(result.most_prefill_tokens / REACH)
     return (
         f"no step with more than {cost.most_prefill_tokens:,} prompt tokens was seen, "
         f"and it would take steps with {result.most_prefill_tokens:,}; up to "
-        f"{tokens:,} can be drawn on: record this load under max_num_batched_tokens "
-        f"{half:,} or more"
+        f"{tokens:,} can be extrapolated: record this load under "
+        f"max_num_batched_tokens {half:,} or more"
     )
 
 

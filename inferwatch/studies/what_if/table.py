@@ -50,10 +50,10 @@ class TableRow:
 
 def heads(result: WhatIf) -> tuple[str, ...]:
     """The headings of the predictions: what each changes."""
-    return tuple(changed(result.setting, each.setting) for each in result.predictions)
+    return tuple(_head(result.setting, each.setting) for each in result.predictions)
 
 
-def changed(before: SchedulerSetting, now: SchedulerSetting) -> str:
+def _head(before: SchedulerSetting, now: SchedulerSetting) -> str:
     parts = []
     if now.max_num_seqs != before.max_num_seqs:
         parts.append(f"seqs {now.max_num_seqs:,}")
@@ -201,16 +201,16 @@ def _about(each: Prediction) -> Iterator[str]:
         yield f"cannot say: {each.cannot}"
     if each.drawn_on is not None:
         yield (
-            "it takes larger steps than any that was seen, so what these cost is drawn "
-            f"on, and may be off by {each.drawn_on:.0%} at twice the size; recording "
-            "this load under this setting would tell"
+            "it takes larger steps than any that was seen, so what these cost is "
+            f"extrapolated, and may be off by {each.drawn_on:.0%} at twice the size; "
+            "recording this load under this setting would tell"
         )
     if each.unsure:
-        drawn = ", drawn-on ones as far off as they may be" if each.drawn_on else ""
+        drawn = ", extrapolated ones as far off as they may be" if each.drawn_on else ""
         yield (
-            "numbers with two ends hang on how long steps take: these are of steps "
-            f"{LONGER - 1:.0%} shorter and longer{drawn}, as no machine is the same "
-            "twice"
+            "numbers with two ends depend on how long steps take: these are of steps "
+            f"{LONGER - 1:.0%} longer, or as much shorter{drawn}, as no machine is "
+            "the same twice"
         )
     if each.waiting_at_end > GROWN:
         yield (
@@ -275,7 +275,7 @@ def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
                 "high": _known_json(each.high),
                 "drawn_on_error": each.drawn_on,
                 "cannot": each.cannot,
-                "not_predicted": each.unsure,
+                "unsure": each.unsure,
                 "notes": list(each.notes),
                 "waiting_at_end": each.waiting_at_end,
             }

@@ -25,7 +25,7 @@ from inferwatch.printing.command import command
 from inferwatch.record.lookup.recorded_load import RecordedLoad
 from inferwatch.sample import sample_file
 from inferwatch.studies.compare.fail_if import parse_condition
-from inferwatch.studies.tune.flags import KnownFlags, refuse_unknown
+from inferwatch.studies.tune.flags import KnownFlags, known_flags, refuse_unknown
 
 HERE = NearbyEngine(address="http://127.0.0.1:8000", models=("m",))
 SOCKET = NearbyEngine(address="/run/x.sock", family="sglang")
@@ -35,9 +35,15 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(inferwatch, arguments)
 
 
-@pytest.mark.parametrize("behind", ["", ":s1"], ids=["file", "one of its sessions"])
-def test_the_file_of_a_record_is_replayed(behind: str) -> None:
-    result = run(f"{sample_file()}{behind}", "--json")
+@pytest.mark.parametrize(
+    "behind", ["", ":s1", ":1"], ids=["file", "one of its sessions", "its number"]
+)
+def test_the_file_of_a_record_is_replayed(
+    behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sample_file().parent)
+
+    result = run(f"{sample_file().name}{behind}", "--json")
 
     assert result.exit_code == 0
     assert '"session_id": "s1"' in result.output
@@ -165,10 +171,30 @@ def test_a_demo_with_flags_says_whose_load_it_gets(
 
 
 @pytest.mark.usefixtures("vllm")
-@pytest.mark.parametrize("flag", ["--port=8000", "--served_model_name", "-tp=2"])
-def test_a_flag_without_which_there_is_no_demo_is_refused(flag: str) -> None:
-    with pytest.raises(UsageError, match=r"is fixed in the demo.*inferwatch serve"):
+@pytest.mark.parametrize(
+    ("flag", "name", "is_served"),
+    [
+        ("--port=8000", "--port", False),
+        ("--po", "--port", False),
+        ("--mod", "--model", False),
+        ("--served_model_name", "--served-model-name", False),
+        ("-tp=2", "-tp", True),
+        ("--tensor-par=2", "--tensor-parallel-size", True),
+    ],
+)
+def test_a_flag_without_which_there_is_no_demo_is_refused(
+    flag: str, name: str, *, is_served: bool
+) -> None:
+    with pytest.raises(UsageError, match=f"^{name} is fixed in the demo") as told:
         demo.demo_source(flags=("--max-num-seqs", "4", flag, "x"))
+
+    assert (f"`inferwatch serve MODEL -- {name} …`" in str(told.value)) is is_served
+
+
+def test_no_flag_of_vllm_begins_a_fixed_one() -> None:
+    names = {f"--{each}" for each in known_flags().names} - demo.FIXED_FLAGS
+
+    assert not {n for n in names for each in demo.FIXED_FLAGS if each.startswith(n)}
 
 
 @pytest.mark.parametrize(
@@ -209,6 +235,13 @@ def test_help_is_a_word_too(command: str) -> None:
 
     assert asked.exit_code == 0
     assert asked.output == run(*words, "--help").output
+
+
+def test_help_may_come_behind_options() -> None:
+    asked = run("--slo", "ttft<1s", "help")
+
+    assert asked.exit_code == 0
+    assert asked.output == run("--help").output
 
 
 @pytest.mark.parametrize("command", ["demo", "serve", "attach", "record"])

@@ -271,11 +271,24 @@ def test_a_model_needs_no_flag() -> None:
 
 
 def test_a_factor_that_other_flags_contradict_is_refused() -> None:
-    for more in (("--tp", "2"), ("--pp", "3")):
-        status, text = run("--model", "llama-3-8b", "--gpu", "4xH100", *more)
+    wrong = {
+        "--tp 2": "is 4 GPUs, but --tp 2 uses 2: leave it out",
+        "--tp 2,4": "but --tp 2,4 uses 2 or 4: leave",
+        "--tp 4 --pp 2": "but --tp 4 --pp 2 uses 8: leave",
+        "--pp 3": "but --pp 3 does not divide them: leave",
+    }
+    for more, said in wrong.items():
+        status, text = run("--model", "llama-3-8b", "--gpu", "4xH100", *more.split())
 
         assert status == 2
-        assert f"4 GPUs, which {' '.join(more)} does not make" in text
+        assert said in " ".join(text.split())
+
+
+def test_no_gpu_at_all_is_refused_by_the_flag_that_was_typed() -> None:
+    status, text = run("--model", "llama-3-8b", "--gpu", "0xH100")
+
+    assert status == 2
+    assert "--gpu 0xH100: give how many GPUs, such as 2xH100" in text
 
 
 def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
@@ -414,10 +427,16 @@ def test_it_says_first_how_many_fit_and_what_fp8_would_bring() -> None:
     said = " ".join(text.split("\n\n")[0].split())
     assert said.startswith(
         f"{users} users of 32,768 tokens fit on H100 SXM; with FP8 weights {weights}, "
-        f"an FP8 cache {cache}, FP8 both {both}; prompts bound their output at "
+        f"an FP8 cache {cache}, FP8 both {both}; prompts limit output to "
     )
     assert said.endswith(" tokens/s, which an FP8 cache does not help.")
     assert asked(*words)["conclusion"] == said.removesuffix(".")
+
+
+def test_of_several_machines_it_says_on_which_output_is_limited() -> None:
+    _, text = run("--model", "llama-3-70b", "--gpu", "4xH100,8xH100")
+
+    assert "; on 4 × H100 SXM, prompts limit output to " in " ".join(text.split())
 
 
 def test_a_batch_that_does_not_fit_is_said_first() -> None:
@@ -426,7 +445,7 @@ def test_a_batch_that_does_not_fit_is_said_first() -> None:
 
     (users,) = users_of("--model", "llama-3-8b", "--gpu", "L4", "--batch", "64")
     assert text.startswith(f"64 users do not fit on L4: {users} do; with ")
-    assert unfit.startswith("No user fits on L40S: 775 GB a GPU are missing.\n")
+    assert unfit.startswith("No user fits on L40S: 775 GB per GPU short.\n")
 
 
 def test_columns_that_were_asked_for_are_compared_with_the_first() -> None:
@@ -437,7 +456,9 @@ def test_columns_that_were_asked_for_are_compared_with_the_first() -> None:
 
     said = " ".join(text.split("\n\n")[0].split())
     assert f"{users} users of 4,096 tokens fit on 2 × H100 SXM; " in said
-    assert f"; on 4 × H100 SXM {more}; decode is bound by memory, at " in said
+    assert (
+        f"; on 4 × H100 SXM {more}; on 2 × H100 SXM, decode is bound by memory, at "
+    ) in said
     assert "FP8" not in said
 
 

@@ -111,7 +111,7 @@ def test_a_speed_has_limits(run: Run, speed: str) -> None:
 
 def test_a_word_is_a_session_and_a_path_a_file(tmp_path: Path) -> None:
     here = tmp_path / "record"
-    here.touch()
+    here.write_bytes(sample_file().read_bytes())
 
     assert session_location("s1", tmp_path / "x.db") == (tmp_path / "x.db", "s1")
     assert session_location("gone/y.db", None) == (Path("gone/y.db"), "last")

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from inferwatch.cli.main import inferwatch
-from inferwatch.cli.running.chosen_session import session_location
+from inferwatch.cli.running.chosen_session import say_which, session_location
 from inferwatch.errors import InferwatchError, StorageError, UsageError
 from inferwatch.record.connections import close_after_writing, open_for_writing
 from inferwatch.record.sessions.erasing import cut_short
@@ -381,9 +381,36 @@ def test_a_name_goes_before_a_command_and_an_id_before_both(record: Path) -> Non
     assert not result.stderr
 
 
-def test_the_beginning_of_several_is_told_with_ids(record: Path) -> None:
-    with pytest.raises(StorageError, match=r"may mean s3 \(third\), s2 \(second\), s1"):
+def test_the_beginning_of_several_is_told_with_ids(
+    record: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sessions(record, "rename", "s3", "sooner")
+
+    say_which(record, "s")
+    with pytest.raises(StorageError, match=r"may mean s3 \(sooner\), s2 \(second\), s"):
         sessions(record, "tag", "s", "chosen")
+
+    assert not capsys.readouterr().err
+
+
+def test_a_session_is_meant_before_a_file_that_is_no_record(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INFERWATCH_DB", str(record))
+    Path("second").touch()
+    Path("copy").write_bytes(record.read_bytes())
+
+    assert session_location("second", None) == (record, "second")
+    assert session_location("copy:second", None) == (Path("copy"), "second")
+
+
+def test_a_result_of_another_tool_is_to_be_imported(tmp_path: Path) -> None:
+    result = tmp_path / "a b.json"
+    result.write_text("{}")
+
+    with pytest.raises(UsageError, match=rf"`inferwatch import '{result}'` makes"):
+        session_location(str(result), None)
 
 
 def test_a_session_of_a_file_is_named_behind_it(record: Path) -> None:
@@ -393,7 +420,11 @@ def test_a_session_of_a_file_is_named_behind_it(record: Path) -> None:
 
 
 def test_what_people_type_to_list_them_lists_them(record: Path) -> None:
+    sessions(record, "delete", "s1")
+
     assert sessions(record, "list").output == sessions(record).output
+    assert sessions(record, "list", "--bin").output == sessions(record, "--bin").output
+    assert "in the bin" in sessions(record, "list", "--bin").output
 
 
 def test_the_number_of_an_id_is_enough(record: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferwatch.cli.main import inferwatch
+from inferwatch.cli.running.tune import refuse_unwritable
 from inferwatch.cli.running.tune_plan import DEMO_USERS, TuneOptions, tune_plan
 from inferwatch.cli.tune import tune
 from inferwatch.errors import UsageError
@@ -239,3 +240,21 @@ def test_help_teaches_with_examples_and_has_no_flag_twice() -> None:
     assert {"--vary", "--scenario", "--like", "--resume"} <= {*flags}
     assert len(flags) == len({*flags})
     assert "--duration" not in flags
+
+
+@pytest.mark.parametrize("model", ["s3://bucket/model", "hf://org/model"])
+def test_a_model_may_be_a_url(model: str) -> None:
+    plan = planned(model, *VARY, "--rate", "5")
+
+    assert (plan.model, plan.url) == (model, None)
+
+
+def test_a_page_is_overwritten_only_when_asked(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.touch()
+
+    refuse_unwritable(page, force=True)
+    with pytest.raises(UsageError, match="add --force"):
+        refuse_unwritable(page, force=False)
+    with pytest.raises(UsageError, match="--force is for --html"):
+        refuse_unwritable(None, force=True)

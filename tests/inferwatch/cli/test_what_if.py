@@ -51,6 +51,11 @@ def test_the_sample_is_simulated_as_it_was_within_what_it_claims(run: Run) -> No
     assert predicted["setting"]["max_num_seqs"] == 16
     assert predicted["outcome"]["binds"] == "seqs"
     assert predicted["outcome"]["batch_max"] == 16
+    assert "not_predicted" not in predicted
+    for unsure in predicted["unsure"]:
+        metric, percent = unsure.split()
+        low, high = (predicted[end]["latencies"][metric] for end in ("low", "high"))
+        assert low[percent] <= high[percent]
 
 
 def test_what_was_measured_is_what_the_session_says(run: Run, sample: Path) -> None:

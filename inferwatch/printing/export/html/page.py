@@ -23,6 +23,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.causes.cause import SPOKEN, SlowRequests
+from inferwatch.metrics.findings.finding import Subject
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.load.client_verdict import client_words
@@ -30,6 +31,7 @@ from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import Stall
+from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.document import (
     Block,
@@ -113,10 +115,14 @@ def _about(recording: Recording) -> Iterator[Block]:
 
 
 def conclusion(summary: Summary, slowest: SlowRequests | None) -> str:
-    """What the session came to: the gravest finding, TTFT, and what made it long."""
+    """What the session came to: verdict, gravest finding, TTFT, what made it long."""
     latencies = summary if summary["engine"] or not summary["load_runs"] else None
     source = latencies or summary["load_runs"][-1]
-    findings = summary["findings"]
+    findings = sorted(
+        (each for each in summary["findings"] if each["subject"] != Subject.MEASURING),
+        key=lambda each: -each["cost"],
+    )
+    verdict = summary["verdict"]
     rest = f"; {counted(len(findings) - 1, 'finding')} more" if findings[1:] else ""
     grave = findings[0] if findings else None
     failed = source["failed"] if latencies is None else summary["requests"]["failed"]
@@ -125,6 +131,9 @@ def conclusion(summary: Summary, slowest: SlowRequests | None) -> str:
     else:
         text = f"{grave['title']}: {grave['sentence'].removesuffix('.')}"
         said = f"{text[:1].upper()}{text[1:]}{rest}"
+    if verdict["health"] in TROUBLES:
+        lead = f"{verdict['health'].upper()} {verdict['sentence'].removesuffix('.')}"
+        said = lead if grave is None and not failed else f"{lead}. {said}"
     row = source.get("ttft_s", {})
     if row.get("p50") is None or row.get("brackets"):
         return said
@@ -134,7 +143,7 @@ def conclusion(summary: Summary, slowest: SlowRequests | None) -> str:
     if latencies is None or slowest is None or not slowest.groups:
         return f"{said}. {ttft}"
     most = max(slowest.groups, key=lambda each: each.share)
-    of = f"{format_share(most.share).strip()} of the slowest ones' is"
+    of = f"{format_share(most.share).strip()} of the slowest TTFTs was"
     return f"{said}. {ttft}; {of} {SPOKEN[most.cause]}"
 
 

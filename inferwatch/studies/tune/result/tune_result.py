@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from collectors.contract.readings import BoundBy
-from inferwatch.formatting import format_bytes, format_durations
+from inferwatch.formatting import bound_text, format_bytes, format_durations
 from inferwatch.printing.command import command, quoted
 from inferwatch.studies.compare.report import short_span
 from inferwatch.studies.tune.answers import AnswerComparison, answers_by_point
@@ -84,7 +84,6 @@ ROOM = 0.95
 """
 FLAGS = {BoundBy.SEQS: "max-num-seqs", BoundBy.TOKENS: "max-num-batched-tokens"}
 WORDS = {
-    BoundBy.KV: "a full KV cache",
     BoundBy.DEFERRED: "what they had to wait for besides (grammar, KV transfer, LoRA)",
     BoundBy.OTHER: "what cannot be named",
 }
@@ -187,9 +186,9 @@ def binds_of(space: Space, trials: Sequence[Trial], best: Point) -> str | None:
     bound, share = max(shares.items(), key=lambda each: each[1])
     if bound in FLAGS:
         value = best.value(FLAGS[bound])
-        what = " ".join(filter(None, [FLAGS[bound], value]))
+        what = " ".join(filter(None, [bound_text(bound), value]))
     else:
-        what = WORDS.get(bound, bound.value)
+        what = WORDS.get(bound, bound_text(bound))
     text = f"{what} kept requests waiting for {share:.0%} of the time in steps"
     return "; ".join([text, *_next(space, best, bound)])
 

@@ -13,6 +13,7 @@ from inferwatch.cli.servers.fleet import (
     prices_of,
     servers_of,
     shown_secrets,
+    without_port,
 )
 from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import UsageError
@@ -130,6 +131,13 @@ def test_a_key_of_the_url_is_a_header_and_never_shown() -> None:
     assert server.headers == {"Authorization": "Basic bWU6cGEgc3M="}
     assert server.url == server.shown_url == "https://gpu1.example/x"
     assert "pa" not in repr(server)
+
+
+def test_a_host_that_was_typed_alone_is_told_of() -> None:
+    urls = ["gpu1", "gpu2:8000", "http://gpu3", "gpu4/chat", "ssh://gpu5/8000"]
+    options = ServerOptions(urls=urls)
+
+    assert without_port(options, servers_of(options)) == ["gpu1"]
 
 
 def test_a_secret_that_ps_shows_is_warned_of() -> None:

@@ -24,7 +24,7 @@ from inferwatch.cli.main import inferwatch
 from inferwatch.formatting import format_count, format_duration, format_durations
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.html.charts import duration_axis
-from inferwatch.printing.export.html.page import write_html
+from inferwatch.printing.export.html.page import conclusion, write_html
 from inferwatch.printing.export.html.page_data import Distribution
 from inferwatch.printing.export.recording import opened
 from inferwatch.printing.summary.latencies import COLUMNS
@@ -353,7 +353,32 @@ def test_the_page_tells_why_the_slowest_requests_were_slow(
     told = Page(exported(write_html).decode()).words
 
     assert "Why requests were slow" in told
-    lead = next(word for word in told if " of the slowest ones' is " in word)
+    lead = next(word for word in told if " of the slowest TTFTs was " in word)
     assert re.search(r"TTFT .* at p50 and .* at p99; \d+% of the slowest", lead)
     assert "Slowest requests" in told
     assert slowest[0]["external_id"] in told
+
+
+def test_the_conclusion_is_of_the_engine_and_of_its_costliest_finding() -> None:
+    def found(title: str, subject: str, cost: float) -> dict[str, Any]:
+        return {"title": title, "sentence": "It is.", "subject": subject, "cost": cost}
+
+    summary = {
+        "engine": {"model": "m"},
+        "load_runs": [],
+        "requests": {"failed": 0},
+        "verdict": {"health": "queueing", "sentence": "35% of the last 60 s"},
+        "findings": [
+            found("late attach", "measuring", 0.9),
+            found("host busy", "engine", 0.1),
+            found("KV full", "engine", 0.5),
+        ],
+    }
+
+    said = conclusion(summary, None)
+
+    assert said == "QUEUEING 35% of the last 60 s. KV full: It is; 1 finding more"
+    calm = {**summary, "verdict": {"health": "healthy", "sentence": "2 running"}}
+    assert conclusion(calm, None) == "KV full: It is; 1 finding more"
+    calm["findings"] = summary["findings"][:1]
+    assert conclusion(calm, None) == "Nothing stood out"

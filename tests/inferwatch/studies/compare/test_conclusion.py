@@ -101,6 +101,21 @@ def test_it_says_which_to_keep_how_much_it_is_and_how_sure(found: Comparison) ->
     )
 
 
+def test_a_name_keeps_its_capitals(found: Comparison) -> None:
+    pair = pair_of(found, {"e2el_p50_s": (1.7, WORSE)})
+    a, b = (
+        run(each.first, name)
+        for each, name in zip((pair.a, pair.b), NAMES, strict=True)
+    )
+
+    named = replace(pair, a=ComparedSide.of(a), b=ComparedSide.of(b))
+
+    assert conclusion(named).startswith("Keep Qwen-Base: with Qwen-Large, E2EL p50 is")
+
+
+NAMES = ("Qwen-Base", "Qwen-Large")
+
+
 def test_what_a_request_takes_in_all_decides_and_without_it_nothing(
     found: Comparison,
 ) -> None:

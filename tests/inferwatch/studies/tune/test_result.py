@@ -345,15 +345,15 @@ def test_what_binds_at_the_best_names_the_next_knob() -> None:
         return result_of(SPACE, TOKENS, trials)
 
     assert bound(seqs=0.4, nothing=0.6).binds == (
-        "max-num-seqs 32 kept requests waiting for 40% of the time in steps; more of "
+        "max_num_seqs 32 kept requests waiting for 40% of the time in steps; more of "
         "it was tried, and was not shown to be better"
     )
     assert bound(tokens=0.4, nothing=0.6).binds == (
-        "max-num-batched-tokens kept requests waiting for 40% of the time in steps; "
+        "max_num_batched_tokens kept requests waiting for 40% of the time in steps; "
         "vary max-num-batched-tokens next"
     )
     assert (bound(kv=0.4, nothing=0.6).binds or "").startswith(
-        "a full KV cache kept requests waiting for 40% of the time in steps; more mem"
+        "KV blocks kept requests waiting for 40% of the time in steps; more mem"
     )
     assert (bound(kv=0.01, nothing=0.99).binds or "").startswith(
         "requests were kept waiting for 1% of the time in steps: the engine has room"
@@ -370,7 +370,7 @@ def test_what_binds_at_the_most_that_was_tried() -> None:
     found = result_of(space_of_seqs(8, 16, 32, present=8), TOKENS, trials)
 
     assert found.binds == (
-        "max-num-seqs 32 kept requests waiting for 50% of the time in steps; it is the "
+        "max_num_seqs 32 kept requests waiting for 50% of the time in steps; it is the "
         "most that was tried: try more than 32 next"
     )
 

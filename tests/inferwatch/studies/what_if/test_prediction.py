@@ -241,7 +241,7 @@ def test_the_answer_says_which_recording_would_tell() -> None:
     told, predicted = asked(readings, SettingChange(max_num_seqs=32))
 
     assert (predicted.cannot or "").endswith(
-        "up to 8 can be drawn on: record this load under max_num_seqs 12 or more"
+        "up to 8 can be extrapolated: record this load under max_num_seqs 12 or more"
     )
     (answer,) = answers(told)
     assert answer.startswith("What max_num_seqs 32 instead of 4 would do cannot be ")
