@@ -89,9 +89,10 @@ STICKS = 1.25
 class Problem:
     """A finding on the engine or its traffic, as far as the verdict depends on it."""
 
-    name: str
     text: str
     since_ns: int
+    queues: bool = False
+    """Whether it explains why requests queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,31 +113,8 @@ class LastMinute:
     """The costliest first."""
 
 
-BELONGS = {
-    Health.STALLED: {"stopped", "stalls", "host_bound", "slow_by_step"},
-    Health.QUEUEING: {
-        "batch_too_small",
-        "token_budget",
-        "head_of_line",
-        "deferred",
-        "kv_bound",
-        "preemptions",
-        "kv_waste",
-        "imbalance",
-        "slow_by_max_num_seqs",
-        "slow_by_kv_blocks",
-        "slow_by_max_num_batched_tokens",
-        "slow_by_deferral",
-        "slow_by_scheduler",
-    },
-}
-"""Findings that tell the same as a verdict does."""
-STAYS = {"slo_missed"}
-"""Findings that outlast what caused them: the verdict stays as it was."""
-
-
 class MinuteSpans(msgspec.Struct, array_like=True):
-    """MinuteSpans of the last minute in which something was so; saved as they are."""
+    """Spans of the last minute in which something was so; saved as they are."""
 
     spans: list[tuple[int, int]] = []
 
@@ -264,9 +242,9 @@ class HealthTracker:
             self._stalled_in.take(state.since_ns, now_ns)
         if self._queued_since_ns(now_ns, work) is not None:
             self._queued.take(from_ns, now_ns)
-        if minute.problems:
-            since_ns = min(each.since_ns for each in minute.problems)
-            self._degraded.take(min(since_ns, from_ns), now_ns)
+        since = [each.since_ns for each in minute.problems]
+        if since or _preempts(minute):
+            self._degraded.take(min(*since, from_ns, from_ns), now_ns)
         if self._up_ns is not None:
             self._judged = self._judge(now_ns, work, minute, state)
 
@@ -373,12 +351,11 @@ class HealthTracker:
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
     ) -> int | None:
         """Return since when it is stalled, or stalled now and then; None if not."""
-        del work
+        del work, minute
         if state.health is Health.STALLED:
             return state.since_ns
-        told = _those(minute, Health.STALLED)
-        goes_on = self._stalled_in.within(now_ns) or told or _stays(minute)
-        return now_ns if self._was(Health.STALLED) and goes_on else None
+        goes_on = self._was(Health.STALLED) and self._stalled_in.within(now_ns)
+        return now_ns if goes_on else None
 
     def _is_queueing(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
@@ -391,14 +368,13 @@ class HealthTracker:
             many = (work.waiting or 0) >= MANY_WAITING
             if many or queued_ns >= QUEUE_SHARE * MINUTE_NS:
                 return waits_since_ns
-        told = _those(minute, Health.QUEUEING)
-        if told:
-            return min(each.since_ns for each in told)
-        slow = (minute.p99_ttft_s or 0.0) >= SLOW_S
-        if slow and minute.preemptions >= MANY_PREEMPTIONS:
-            return now_ns
-        goes_on = queued_ns or _stays(minute)
-        return now_ns if self._was(Health.QUEUEING) and goes_on else None
+        if self._queued_share(now_ns, work, minute) >= LEAST_SHARE:
+            told = [each.since_ns for each in minute.problems if each.queues]
+            if told:
+                return min(told)
+            if _preempts(minute):
+                return now_ns
+        return now_ns if self._was(Health.QUEUEING) and queued_ns else None
 
     def _is_degraded(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
@@ -407,8 +383,18 @@ class HealthTracker:
         del work, state
         if minute.problems:
             return min(each.since_ns for each in minute.problems)
+        if _preempts(minute):
+            return now_ns
         goes_on = self._was(Health.DEGRADED) and self._degraded.within(now_ns)
         return now_ns if goes_on else None
+
+    def _queued_share(
+        self, now_ns: int, work: SchedulerState, minute: LastMinute
+    ) -> float:
+        """Return the share of the watched minute in which requests queued, 0-1."""
+        held_ns = sum(minute.bound_ns.values()) / minute.ranks
+        queued_ns = max(held_ns, self._queued_ns(now_ns, work))
+        return queued_ns / _covered_ns(minute)
 
     def _queued_ns(self, now_ns: int, work: SchedulerState) -> int:
         """Return for how much of the last minute there was a lasting queue."""
@@ -429,32 +415,26 @@ class HealthTracker:
     ) -> tuple[str, str]:
         """Return the sentence of a verdict, and what it names first."""
         was = self._judged.first if self._was(health) and self._judged else ""
-        told = _those(minute, health) or list(minute.problems)
-        whole_ns = min(max(minute.covered_ns, NS_PER_S), MINUTE_NS)
-        said = first = ""
+        whole_ns = _covered_ns(minute)
+        first = ""
         if health is Health.STALLED:
-            said = self._says_stalled(now_ns, whole_ns)
+            lengths = self._stalled_in.within(now_ns)
+            of_last = _of_last(sum(lengths) / whole_ns, whole_ns)
+            said = f"{of_last}: no step for up to {_short(max(lengths, default=0))}"
         elif health is Health.QUEUEING:
-            held_ns = sum(minute.bound_ns.values()) / minute.ranks
-            share = max(held_ns, self._queued_ns(now_ns, work)) / whole_ns
-            if share >= LEAST_SHARE or not told:
-                first, *others = self._limits_named(minute, was)
-                causes = ", then ".join([first, *others])
-                causes = f", mostly {causes}" if causes else ""
-                said = f"{_of_last(share, whole_ns)}{causes}"
-        if not said:
+            share = self._queued_share(now_ns, work, minute)
+            first, *others = self._limits_named(minute, was)
+            causes = ", then ".join([first, *others])
+            said = _of_last(share, whole_ns)
+            said += f", mostly {causes}" if causes else ""
+        else:
             said = _of_last(sum(self._degraded.within(now_ns)) / whole_ns, whole_ns)
-            problem = next((each for each in told if each.text == was), None)
-            first = (problem or told[0]).text if told else was
-            said = f"{said}, {first}" if first else said
+            texts = [each.text for each in minute.problems]
+            if not texts and _preempts(minute):
+                texts = ["preemptions"]
+            first = was if was in texts or not texts else texts[0]
+            said += f", {first}" if first else ""
         return f"{said}{_worst(work, minute)}", first
-
-    def _says_stalled(self, now_ns: int, whole_ns: int) -> str:
-        lengths = self._stalled_in.within(now_ns)
-        if not lengths:
-            return ""
-        of_last = _of_last(sum(lengths) / whole_ns, whole_ns)
-        return f"{of_last}: no step for up to {_short(max(lengths))}"
 
     def _limits_named(self, minute: LastMinute, was: str) -> list[str]:
         """Return the limits that requests queued for, as flags; one is mostly so.
@@ -520,13 +500,14 @@ class HealthTracker:
         return _verdict(Health.HEALTHY, text, since_ns)
 
 
-def _those(minute: LastMinute, health: Health) -> list[Problem]:
-    names = BELONGS.get(health, ())
-    return [each for each in minute.problems if each.name in names]
+def _covered_ns(minute: LastMinute) -> int:
+    return min(max(minute.covered_ns, NS_PER_S), MINUTE_NS)
 
 
-def _stays(minute: LastMinute) -> bool:
-    return any(each.name in STAYS for each in minute.problems)
+def _preempts(minute: LastMinute) -> bool:
+    """Return whether preemptions and slow first tokens are in the minute."""
+    slow = (minute.p99_ttft_s or 0.0) >= SLOW_S
+    return slow and minute.preemptions >= MANY_PREEMPTIONS
 
 
 def _of_last(share: float, whole_ns: int) -> str:
