@@ -27,6 +27,8 @@ SLIGHT = 0.05
 """Cost below which a finding does not change the verdict, 0-1."""
 GRAVE = 0.3
 """Cost from which a finding counts as grave, 0-1."""
+NO_LONGER = "no longer"
+"""What a note of a finding that ended says after its title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
