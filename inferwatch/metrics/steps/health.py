@@ -419,16 +419,17 @@ class HealthTracker:
         first = ""
         if health is Health.STALLED:
             lengths = self._stalled_in.within(now_ns)
-            of_last = _of_last(sum(lengths) / whole_ns, whole_ns)
-            said = f"{of_last}: no step for up to {_short(max(lengths, default=0))}"
+            share = sum(lengths) / whole_ns
+            longest = _short(max(lengths, default=0))
+            said = f"{of_last(share, whole_ns)}: no step for up to {longest}"
         elif health is Health.QUEUEING:
             share = self._queued_share(now_ns, work, minute)
             first, *others = self._limits_named(minute, was)
             causes = ", then ".join([first, *others])
-            said = _of_last(share, whole_ns)
+            said = of_last(share, whole_ns)
             said += f", mostly {causes}" if causes else ""
         else:
-            said = _of_last(sum(self._degraded.within(now_ns)) / whole_ns, whole_ns)
+            said = of_last(sum(self._degraded.within(now_ns)) / whole_ns, whole_ns)
             texts = [each.text for each in minute.problems]
             if not texts and _preempts(minute):
                 texts = ["preemptions"]
@@ -510,7 +511,8 @@ def _preempts(minute: LastMinute) -> bool:
     return slow and minute.preemptions >= MANY_PREEMPTIONS
 
 
-def _of_last(share: float, whole_ns: int) -> str:
+def of_last(share: float, whole_ns: int) -> str:
+    """Return a share of the last minute, or of the part of it that was watched."""
     return f"{min(share, 1.0):.0%} of the last {whole_ns / NS_PER_S:.0f} s"
 
 
