@@ -301,9 +301,13 @@ class HealthTracker:
             )
         if judged.health is Health.HEALTHY or state.health is Health.HEALTHY:
             goes_on = judged.health is Health.HEALTHY
+            sentence = state.sentence
+            if state.health is Health.IDLE and state.since_ns is not None:
+                idle_s = max(now_ns - state.since_ns, 0) / NS_PER_S
+                sentence = f"idle for {idle_s:.0f} s, all well in the last minute"
             return Verdict(
                 health=Health.HEALTHY,
-                sentence=state.sentence,
+                sentence=sentence,
                 since_ns=judged.since_ns if goes_on else state.since_ns,
                 now=state.health,
             )

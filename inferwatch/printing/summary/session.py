@@ -193,6 +193,7 @@ def finding_rows(snapshot: Snapshot) -> Summary:
     return {
         "verdict": {
             "health": verdict.health,
+            "now": verdict.at_present,
             "sentence": redacted(verdict.headline),
             "since_s": None if since_ns is None else since_ns / NS_PER_S,
         },

@@ -28,6 +28,7 @@ from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health, Problem, Verdict
+from tests.inferwatch.metrics.findings.planted import moment
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -110,6 +111,24 @@ def test_after_the_last_request_it_is_idle_since_then(
     assert snapshot.verdict.health is Health.IDLE
     assert snapshot.verdict.since_ns == 131 * MS
     assert (snapshot.flow.running, snapshot.flow.waiting) == (0, 0)
+
+
+def test_work_that_is_done_is_called_idle_before_the_verdict_is(
+    make_step: Make, make_life: Make
+) -> None:
+    front, engine = make_life(100, ordinal=0, tokens=3)
+    ticks = [Tick(t_ns=t * MS) for t in (120, *range(1_000, 25_000, 1_000))]
+    model, told = Model(), []
+    for reading in sorted([info(), *engine, *front, *ticks], key=moment):
+        model.fold(reading)
+        if isinstance(reading, Tick) and reading.t_ns >= 1_000 * MS:
+            query = SnapshotQuery(Window.MINUTE)
+            told.append(model.snapshot(reading.t_ns, query).verdict)
+
+    assert (told[2].health, told[2].now) == (Health.HEALTHY, Health.IDLE)
+    assert told[2].sentence == "idle for 3 s, all well in the last minute"
+    assert told[-1].health is Health.IDLE
+    assert told[-1].sentence == "nothing running, nothing waiting"
 
 
 def test_work_in_progress_is_healthy_since_it_came(see: See, make_life: Make) -> None:
@@ -252,16 +271,12 @@ def verdicts_with(
         lambda *given: replace(judged_by(*given), problems=[problem]),
     )
     ticks = [Tick(t_ns=second * 1_000 * MS) for second in range(1, seconds)]
-    for reading in sorted([info(), *steps, *ticks], key=at_ns):
+    for reading in sorted([info(), *steps, *ticks], key=moment):
         model.fold(reading)
         if isinstance(reading, Tick):
             shown = model.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE))
             told.append(shown.verdict)
     return told
-
-
-def at_ns(reading: EngineInfo | Step | Tick) -> int:
-    return reading.end_ns if isinstance(reading, Step) else reading.t_ns
 
 
 @pytest.mark.parametrize(
