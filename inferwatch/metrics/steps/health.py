@@ -15,7 +15,8 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, EngineInfo, Note, NoteKind, Step
-from inferwatch.formatting import BOUND_TEXTS, format_duration
+from inferwatch.formatting import bound_text, format_duration
+from inferwatch.metrics.causes.cause import SLOW_S
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.steps.engines import Engines
 from inferwatch.metrics.steps.flow import SchedulerState
@@ -59,6 +60,10 @@ class Verdict:
         return self.now or self.health
 
 
+LEAVING = (Health.STALLED, Health.QUEUEING)
+"""Verdicts whose findings end a little later than they do."""
+LEFT_NS = 20 * NS_PER_S
+"""How much longer the word stays for these, so that it need not change twice."""
 MINUTE_NS = 60 * NS_PER_S
 QUEUE_PERSISTS_NS = NS_PER_S
 QUEUE_SHARE = 0.05
@@ -66,8 +71,6 @@ QUEUE_SHARE = 0.05
 MANY_WAITING = 5
 """Waiting requests that count at once, if they last."""
 MANY_PREEMPTIONS = 3
-SLOW_S = 1.0
-"""TTFT of the slowest requests from which preemptions count."""
 IDLE_AFTER_NS = 20 * NS_PER_S
 """Time without work after which work that went well is over."""
 STALL_LEAST_NS = 2 * NS_PER_S
@@ -140,6 +143,8 @@ class TickVerdict(msgspec.Struct, array_like=True):
     sentence: str
     first: str
     """What is named first."""
+    over: bool = False
+    """Whether only findings are left of a stall or a queue."""
 
 
 class SavedHealth(msgspec.Struct, array_like=True):
@@ -155,6 +160,7 @@ class SavedHealth(msgspec.Struct, array_like=True):
     degraded: MinuteSpans
     judged: TickVerdict | None
     tick_ns: int | None
+    worse_ns: int | None = None
 
 
 class HealthTracker:
@@ -173,6 +179,8 @@ class HealthTracker:
         self._degraded = MinuteSpans()
         self._judged: TickVerdict | None = None
         self._tick_ns: int | None = None
+        self._worse_ns: int | None = None
+        """The latest tick with a stall or a queue in the minute before it."""
 
     def info(self, info: EngineInfo) -> None:
         self._lost = None
@@ -196,7 +204,7 @@ class HealthTracker:
             self._lost, self._up_ns, self._stage = note, None, None
             self._queued, self._stalled_in = MinuteSpans(), MinuteSpans()
             self._degraded = MinuteSpans()
-            self._judged = None
+            self._judged = self._worse_ns = None
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
 
@@ -218,6 +226,7 @@ class HealthTracker:
             degraded=self._degraded,
             judged=self._judged,
             tick_ns=self._tick_ns,
+            worse_ns=self._worse_ns,
         )
 
     def restore(self, saved: SavedHealth) -> None:
@@ -229,6 +238,7 @@ class HealthTracker:
         self._queued, self._stalled_in = saved.queued, saved.stalled
         self._degraded = saved.degraded
         self._judged, self._tick_ns = saved.judged, saved.tick_ns
+        self._worse_ns = saved.worse_ns
 
     def tick(self, now_ns: int, work: SchedulerState, minute: LastMinute) -> None:
         """Judge the last minute as of a tick."""
@@ -242,11 +252,20 @@ class HealthTracker:
             self._stalled_in.take(state.since_ns, now_ns)
         if self._queued_since_ns(now_ns, work) is not None:
             self._queued.take(from_ns, now_ns)
-        since = [each.since_ns for each in minute.problems]
-        if since or _preempts(minute):
+        # What is left of a queue or a stall is told while it is there, and not longer.
+        since = [
+            each.since_ns
+            for each in minute.problems
+            if self._worse_ns is None or each.since_ns > self._worse_ns
+        ]
+        worse_ns = self._worse_ns
+        alone = worse_ns is None or now_ns - worse_ns > MINUTE_NS
+        if since or (alone and _preempts(minute)):
             self._degraded.take(min(*since, from_ns, from_ns), now_ns)
         if self._up_ns is not None:
             self._judged = self._judge(now_ns, work, minute, state)
+            if self._judged.health in LEAVING and not self._judged.over:
+                self._worse_ns = now_ns
 
     def state(
         self,
@@ -330,6 +349,8 @@ class HealthTracker:
             since_ns = holds(now_ns, work, minute, state)
             if since_ns is None:
                 continue
+            if health is Health.DEGRADED and (left := self._left(now_ns, minute)):
+                return left
             if before is not None and before.health is health:
                 since_ns = before.since_ns if before.since_ns is not None else since_ns
             sentence, first = self._says(health, now_ns, work, minute)
@@ -340,6 +361,25 @@ class HealthTracker:
         goes_on = before is not None and before.health is health
         since = before.since_ns if before is not None and goes_on else state.since_ns
         return TickVerdict(now_ns, health, since, "", "")
+
+    def _left(self, now_ns: int, minute: LastMinute) -> TickVerdict | None:
+        """Return the verdict while findings outlast a stall or a queue for a moment."""
+        before, worse_ns = self._judged, self._worse_ns
+        if before is None or before.health not in LEAVING or worse_ns is None:
+            return None
+        began_ns = [each.since_ns for each in minute.problems]
+        if now_ns - worse_ns > LEFT_NS or max(began_ns, default=now_ns) > worse_ns:
+            return None
+        ended_s = (MINUTE_NS + now_ns - worse_ns) / NS_PER_S
+        left = minute.problems[0].text
+        return TickVerdict(
+            now_ns,
+            before.health,
+            before.since_ns,
+            f"ended {ended_s:.0f} s ago; left of it: {left}",
+            before.first,
+            over=True,
+        )
 
     def _is_over(self, now_ns: int) -> bool:
         """Return whether there was no work for so long that the engine is idle."""
@@ -433,7 +473,10 @@ class HealthTracker:
             said = of_last(share, whole_ns)
             said += f", mostly {causes}" if causes else ""
         else:
-            said = of_last(sum(self._degraded.within(now_ns)) / whole_ns, whole_ns)
+            since = (each.since_ns for each in minute.problems)
+            goes_on_ns = now_ns - min(since, default=now_ns)
+            degraded_ns = max(sum(self._degraded.within(now_ns)), goes_on_ns)
+            said = of_last(degraded_ns / whole_ns, whole_ns)
             texts = [each.text for each in minute.problems]
             if not texts and _preempts(minute):
                 texts = ["preemptions"]
@@ -461,11 +504,7 @@ class HealthTracker:
 
     def _limit_text(self, bound: BoundBy) -> str:
         """Return what binds; a lowered live limit with its values."""
-        others = {
-            BoundBy.DEFERRED: "deferred",
-            BoundBy.OTHER: "the scheduler's own rules",
-        }
-        name = BOUND_TEXTS.get(bound) or others[bound]
+        name = bound_text(bound)
         for each in self._engines.live_limits:
             now, start = getattr(each, name, 0), getattr(each, f"start_{name}", 0)
             if now < start:
