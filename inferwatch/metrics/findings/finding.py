@@ -97,3 +97,12 @@ class PastFinding:
     cost: float
     sources: tuple[str, ...] = ()
     subject: Subject = Subject.ENGINE
+
+
+def is_told(cost_text: str, sentence: str) -> bool:
+    """Return whether a finding's sentence has the number that it costs.
+
+    >>> is_told("50% of the host's cores", "Others use 50% of 2 cores")
+    True
+    """
+    return cost_text.partition(" ")[0] in sentence
