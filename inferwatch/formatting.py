@@ -417,12 +417,14 @@ BOUND_TEXTS = {
     BoundBy.SEQS: "max_num_seqs",
     BoundBy.TOKENS: "max_num_batched_tokens",
     BoundBy.KV: "KV blocks",
+    BoundBy.DEFERRED: "deferred",
+    BoundBy.OTHER: "the scheduler's own rules",
 }
-"""What binds, by the flag that turns it; others are called as in files."""
+"""What binds, by the flag that turns it where there is one."""
 
 
 BRIEF_BOUNDS = {BoundBy.NOTHING: "nothing waits", BoundBy.KV: "KV"}
-"""What binds where there is no room for a flag."""
+"""What binds where there is no room for a flag; others are called as in files."""
 
 
 def bound_text(bound: BoundBy, *, briefly: bool = False) -> str:
@@ -431,8 +433,7 @@ def bound_text(bound: BoundBy, *, briefly: bool = False) -> str:
     >>> bound_text(BoundBy.NOTHING), bound_text(BoundBy.KV)
     ('nothing waits', 'KV blocks')
     """
-    texts = BRIEF_BOUNDS if briefly else BOUND_TEXTS
-    return texts.get(bound, bound.value)
+    return BRIEF_BOUNDS.get(bound, bound.value) if briefly else BOUND_TEXTS[bound]
 
 
 def wall_clock(wall_ns: int, *, ms: bool = False) -> str:

@@ -7,7 +7,7 @@ from collectors.contract.collector import Collector, Listener
 from collectors.contract.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import FlightState, RecordState
 from inferwatch.live.recent_readings import RecentReadings
-from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.findings.finding import NO_LONGER, Finding, PastFinding
 from inferwatch.metrics.findings.tracker import is_told_otherwise
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.metrics.model.model import Model
@@ -43,13 +43,8 @@ class Pipeline:
         self._receipts = ReceiptClock()
         self._pace = CheckpointPace()
         self._trouble_noted = False
-        self._findings: dict[str, Finding] = {}
-        """The findings at the latest tick, by name."""
-        self._noted: set[tuple[str, int, bool]] = set()
-        """Name and start of findings whose beginning or end was noted.
-
-        One that comes and goes keeps its start, and is noted once.
-        """
+        self._noted: dict[str, Finding] = {}
+        """Findings that hold and whose beginning was noted, by name."""
 
     def take(self, readings: Sequence[AnyReading]) -> None:
         for reading in readings:
@@ -88,32 +83,28 @@ class Pipeline:
         self._note_findings(now_ns)
 
     def _note_findings(self, now_ns: int) -> None:
-        """Note which findings began to hold with this tick, and which ended."""
+        """Note which findings began to hold with this tick, and which ended.
+
+        One that another explains as well is noted neither when it begins nor, if the
+        other took over, when it ends.
+        """
         findings = {each.name: each for each in self._model.findings}
-        began = [each for name, each in findings.items() if name not in self._findings]
-        ended = [each for name, each in self._findings.items() if name not in findings]
-        others: list[Finding | PastFinding] = [*findings.values(), *ended]
-        others += self._model.past_findings if began else ()
-        texts = [
-            f"{each.title}: {each.sentence}"
-            for each in began
-            if not is_told_otherwise(each, others) and self._is_news(each, begins=True)
-        ]
+        fresh = [each for name, each in findings.items() if name not in self._noted]
+        gone = [each for name, each in self._noted.items() if name not in findings]
+        others: list[Finding | PastFinding] = [*findings.values(), *gone]
+        others += self._model.past_findings if fresh else ()
+        began = [each for each in fresh if not is_told_otherwise(each, others)]
+        texts = [f"{each.title}: {each.sentence}" for each in began]
         texts += [
-            f"{each.title}: no longer"
-            for each in ended
-            if (each.name, each.since_ns, True) in self._noted
-            and self._is_news(each, begins=False)
+            f"{each.title}: {NO_LONGER}"
+            for each in gone
+            if not is_told_otherwise(each, findings.values())
         ]
-        self._findings = findings
+        for each in gone:
+            del self._noted[each.name]
+        self._noted |= {each.name: each for each in began}
         kind = NoteKind.FINDING
         self.take([Note(t_ns=now_ns, kind=kind, text=text) for text in texts])
-
-    def _is_news(self, finding: Finding, *, begins: bool) -> bool:
-        key = finding.name, finding.since_ns, begins
-        news = key not in self._noted
-        self._noted.add(key)
-        return news
 
     def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return a snapshot as of now, of all servers or of one source."""

@@ -143,10 +143,7 @@ class FindingRule(Rule):
         self._before: set[str] = set()
 
     def look(self, now: Snapshot) -> RuleVerdict:
-        """Look for findings, by name, that were not in the previous snapshot.
-
-        A finding can come and go, since a snapshot has only three.
-        """
+        """Look for findings, by name, that were not in the previous snapshot."""
         found = (*now.findings, *now.trust)
         fresh = [each for each in found if each.name not in self._before]
         self._before = {each.name for each in found}

@@ -151,6 +151,10 @@ class SlowGroup:
     ]
 
 
+SLOW_S = 1.0
+"""TTFT of the slowest requests from which they are slow without an objective."""
+
+
 @piece("slowest", Vantage.FRONTEND)
 class SlowRequests:
     """The slowest requests of the window by TTFT, and the causes of their delay.

@@ -27,6 +27,8 @@ SLIGHT = 0.05
 """Cost below which a finding does not change the verdict, 0-1."""
 GRAVE = 0.3
 """Cost from which a finding counts as grave, 0-1."""
+NO_LONGER = "no longer"
+"""What a note of a finding that ended says after its title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +97,12 @@ class PastFinding:
     cost: float
     sources: tuple[str, ...] = ()
     subject: Subject = Subject.ENGINE
+
+
+def is_told(cost_text: str, sentence: str) -> bool:
+    """Return whether a finding's sentence has the number that it costs.
+
+    >>> is_told("50% of the host's cores", "Others use 50% of 2 cores")
+    True
+    """
+    return cost_text.partition(" ")[0] in sentence

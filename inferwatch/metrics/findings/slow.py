@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from inferwatch.formatting import counted, format_duration
-from inferwatch.metrics.causes.cause import SPOKEN, Cause
+from inferwatch.metrics.causes.cause import SLOW_S, SPOKEN, Cause
 from inferwatch.metrics.findings.cache import (
     KvBound,
     Preemptions,
@@ -27,8 +27,6 @@ from inferwatch.metrics.steps.efficiency import StallKind
 
 LARGE = 0.2
 """Share of the slowest TTFTs from which a cause is worth a finding, 0-1."""
-SLOW_S = 1.0
-"""Least mean TTFT of the slowest requests, unless objectives say what is slow."""
 MOST = 0.5
 LEAST_REQUESTS = 10
 WEIGHT = 0.25

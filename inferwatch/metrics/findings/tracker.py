@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
 from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE
 from inferwatch.metrics.findings.facts import Facts
@@ -22,6 +24,8 @@ MOST_ENDED = 200
 RESUMES_NS = 60 * NS_PER_S
 """Time within which a finding that ended and begins again is the same one."""
 BY_NAME = {each.NAME: each for each in DIAGNOSES}
+LIMITS = frozenset(CAUSE_OF_BOUND.values()) - {Cause.UNKNOWN}
+"""Causes of queueing for one of the scheduler's limits."""
 
 
 class Watched(msgspec.Struct, array_like=True):
@@ -165,6 +169,11 @@ class FindingTracker:
         )
         self._ended.append(over)
         del self._ended[:-MOST_ENDED]
+
+
+def explains_queue(name: str) -> bool:
+    """Return whether a finding says which limit requests queue for."""
+    return name in BY_NAME and not LIMITS.isdisjoint(BY_NAME[name].EXPLAINS)
 
 
 def is_told_otherwise(

@@ -170,7 +170,8 @@ class ClientBound(Diagnosis):
         return FindingCost(share, "what the clients measure: it is not the server's")
 
     def sentence(self, facts: Facts) -> str:
-        return f"The load generator is too slow: {facts.around.client_why or ''}"
+        why = facts.around.client_why or ""
+        return f"{why[:1].upper()}{why[1:]}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = "what it measured of itself, run by run"

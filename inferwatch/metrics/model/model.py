@@ -61,6 +61,7 @@ from inferwatch.metrics.findings.finding import (
     Subject,
 )
 from inferwatch.metrics.findings.gather import Sources
+from inferwatch.metrics.findings.tracker import explains_queue
 from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
 from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
 from inferwatch.metrics.floor.peaks import Devices
@@ -1033,9 +1034,9 @@ class Model:
             preemptions=steps["preemptions"],
             problems=[
                 Problem(
-                    name=each.name,
                     text=each.title,
                     since_ns=each.since_ns,
+                    queues=explains_queue(each.name),
                 )
                 for each in self.findings
                 if each.subject is not Subject.MEASURING and each.cost >= SLIGHT

@@ -13,7 +13,13 @@ from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.servers.counted import Counted, SavedCounted
 from inferwatch.metrics.servers.server_state import ServerState, Via
-from inferwatch.metrics.steps.health import QUEUE_PERSISTS_NS, MinuteSpans
+from inferwatch.metrics.steps.health import (
+    MANY_WAITING,
+    MINUTE_NS,
+    QUEUE_PERSISTS_NS,
+    QUEUE_SHARE,
+    MinuteSpans,
+)
 
 STEPS = "step_tokens"
 """The histogram that has one value per step."""
@@ -46,7 +52,11 @@ class Gauges(msgspec.Struct, array_like=True):
     tells_progress: bool = False
     """Whether it exports counts of tokens or steps."""
     queued: MinuteSpans = msgspec.field(default_factory=MinuteSpans)
-    """MinuteSpans of the last minute with a lasting queue."""
+    """Spans of the last minute with a lasting queue."""
+    queueing_since_ns: int | None = None
+    """When the queue began by which it is judged as queueing; None while it is not."""
+    watched_since_ns: int | None = None
+    """The first sample of this life of the server."""
 
     @property
     def work(self) -> int:
@@ -61,6 +71,11 @@ class ScrapedRank:
     gauges: Gauges | None = None
     peak_usage: float | None = None
 
+    def begin_anew(self) -> None:
+        """Forget what queued, as the server restarted."""
+        if self.gauges is not None:
+            self.gauges = _in_new_life(self.gauges)
+
     def take(self, sample: EngineSample) -> bool:
         """Add a sample, and return whether its counters restarted."""
         before = self.gauges
@@ -69,10 +84,24 @@ class ScrapedRank:
         if sample.kv_usage is not None and not isfinite(sample.kv_usage):
             sample = msgspec.structs.replace(sample, kv_usage=None)
         restarted = self.counted.take(sample)
+        if restarted:
+            self.begin_anew()
+            before = self.gauges
         self.gauges = _gauges(before, sample, self.counted)
         if sample.kv_usage is not None:
             self.peak_usage = max(self.peak_usage or 0.0, sample.kv_usage)
         return restarted
+
+
+def _in_new_life(gauges: Gauges) -> Gauges:
+    """Return the gauges of a server that restarted, without what queued before."""
+    return msgspec.structs.replace(
+        gauges,
+        waiting_since_ns=None,
+        queued=MinuteSpans(),
+        queueing_since_ns=None,
+        watched_since_ns=None,
+    )
 
 
 def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
@@ -89,14 +118,26 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         queued=before.queued if before else MinuteSpans(),
     )
     old = before or Gauges(t_ns=t_ns)
+    watched_ns = old.watched_since_ns
+    now.watched_since_ns = t_ns if watched_ns is None else watched_ns
     if now.waiting:
-        now.waiting_since_ns = old.waiting_since_ns or t_ns
+        since_ns = old.waiting_since_ns
+        now.waiting_since_ns = t_ns if since_ns is None else since_ns
         now.calm_since_ns = old.calm_since_ns
-        if t_ns - now.waiting_since_ns >= QUEUE_PERSISTS_NS:
+        lasts = t_ns - now.waiting_since_ns >= QUEUE_PERSISTS_NS
+        if lasts:
             now.queued.take(now.waiting_since_ns, t_ns)
     else:
         calm = before is not None and not old.waiting
         now.calm_since_ns = old.calm_since_ns if calm else t_ns
+        lasts = False
+    queued_ns = sum(now.queued.within(t_ns))
+    if queued_ns:
+        now.queueing_since_ns = old.queueing_since_ns
+        many = (now.waiting or 0) >= MANY_WAITING
+        counts = many or queued_ns >= QUEUE_SHARE * MINUTE_NS
+        if now.queueing_since_ns is None and lasts and counts:
+            now.queueing_since_ns = now.waiting_since_ns
     if now.work:
         now.busy_since_ns = old.busy_since_ns if old.busy_since_ns is not None else t_ns
     else:
@@ -211,6 +252,7 @@ class ScrapedServers:
         for rank in server.ranks.values():
             if contact.restarted:
                 rank.counted.begin_anew()
+                rank.begin_anew()
             if not contact.answers:
                 rank.counted.miss()
 

@@ -11,7 +11,7 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.servers.scraped import Gauges, ScrapedServer
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import Flow
-from inferwatch.metrics.steps.health import MINUTE_NS, Health, Verdict
+from inferwatch.metrics.steps.health import MINUTE_NS, Health, Verdict, of_last
 
 STALL_LEAST_NS = 5 * NS_PER_S
 STALL_INTERVALS = 3
@@ -123,20 +123,27 @@ def _stuck_ns(each: Gauges) -> int | None:
 def _queueing(
     gauges: Sequence[Gauges], waiting: int | None, *, working: bool
 ) -> Verdict | None:
-    """Return the verdict if requests have waited for a while in the last minute."""
+    """Return the verdict if requests have queued in the last minute; else None."""
     now_ns = max(each.t_ns for each in gauges)
-    queued_ns = max(sum(each.queued.within(now_ns)) for each in gauges)
-    if not queued_ns:
+    queued = [
+        (each.queueing_since_ns, sum(spans))
+        for each in gauges
+        if each.queueing_since_ns is not None and (spans := each.queued.within(now_ns))
+    ]
+    if not queued:
         return None
-    since = [each.waiting_since_ns for each in gauges if each.waiting_since_ns]
-    since += [each.queued.spans[0][0] for each in gauges if each.queued.spans]
+    since_ns = min(since_ns for since_ns, _ in queued)
+    queued_ns = max(queued_ns for _, queued_ns in queued)
+    watched = [each.watched_since_ns for each in gauges]
+    began_ns = min((t_ns for t_ns in watched if t_ns is not None), default=now_ns)
+    whole_ns = min(max(now_ns - began_ns, NS_PER_S), MINUTE_NS)
     usage = max((each.kv_usage or 0.0 for each in gauges), default=0.0)
     full = f", KV {usage:.0%} used" if usage else ""
-    share = min(queued_ns / MINUTE_NS, 1.0)
+    share = of_last(queued_ns / whole_ns, whole_ns)
     return Verdict(
         health=Health.QUEUEING,
-        sentence=f"{share:.0%} of the last 60 s; now {waiting or 0:,} waiting{full}",
-        since_ns=min(since),
+        sentence=f"{share}; now {waiting or 0:,} waiting{full}",
+        since_ns=since_ns,
         now=Health.HEALTHY if working else Health.IDLE,
     )
 

@@ -15,7 +15,8 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, EngineInfo, Note, NoteKind, Step
-from inferwatch.formatting import BOUND_TEXTS, format_duration
+from inferwatch.formatting import bound_text, format_duration
+from inferwatch.metrics.causes.cause import SLOW_S
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.steps.engines import Engines
 from inferwatch.metrics.steps.flow import SchedulerState
@@ -59,6 +60,10 @@ class Verdict:
         return self.now or self.health
 
 
+LEAVING = (Health.STALLED, Health.QUEUEING)
+"""Verdicts whose findings end a little later than they do."""
+LEFT_NS = 20 * NS_PER_S
+"""How much longer the word stays for these, so that it need not change twice."""
 MINUTE_NS = 60 * NS_PER_S
 QUEUE_PERSISTS_NS = NS_PER_S
 QUEUE_SHARE = 0.05
@@ -66,8 +71,6 @@ QUEUE_SHARE = 0.05
 MANY_WAITING = 5
 """Waiting requests that count at once, if they last."""
 MANY_PREEMPTIONS = 3
-SLOW_S = 1.0
-"""TTFT of the slowest requests from which preemptions count."""
 IDLE_AFTER_NS = 20 * NS_PER_S
 """Time without work after which work that went well is over."""
 STALL_LEAST_NS = 2 * NS_PER_S
@@ -89,9 +92,10 @@ STICKS = 1.25
 class Problem:
     """A finding on the engine or its traffic, as far as the verdict depends on it."""
 
-    name: str
     text: str
     since_ns: int
+    queues: bool = False
+    """Whether it explains why requests queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,31 +116,8 @@ class LastMinute:
     """The costliest first."""
 
 
-BELONGS = {
-    Health.STALLED: {"stopped", "stalls", "host_bound", "slow_by_step"},
-    Health.QUEUEING: {
-        "batch_too_small",
-        "token_budget",
-        "head_of_line",
-        "deferred",
-        "kv_bound",
-        "preemptions",
-        "kv_waste",
-        "imbalance",
-        "slow_by_max_num_seqs",
-        "slow_by_kv_blocks",
-        "slow_by_max_num_batched_tokens",
-        "slow_by_deferral",
-        "slow_by_scheduler",
-    },
-}
-"""Findings that tell the same as a verdict does."""
-STAYS = {"slo_missed"}
-"""Findings that outlast what caused them: the verdict stays as it was."""
-
-
 class MinuteSpans(msgspec.Struct, array_like=True):
-    """MinuteSpans of the last minute in which something was so; saved as they are."""
+    """Spans of the last minute in which something was so; saved as they are."""
 
     spans: list[tuple[int, int]] = []
 
@@ -162,6 +143,8 @@ class TickVerdict(msgspec.Struct, array_like=True):
     sentence: str
     first: str
     """What is named first."""
+    over: bool = False
+    """Whether only findings are left of a stall or a queue."""
 
 
 class SavedHealth(msgspec.Struct, array_like=True):
@@ -177,6 +160,7 @@ class SavedHealth(msgspec.Struct, array_like=True):
     degraded: MinuteSpans
     judged: TickVerdict | None
     tick_ns: int | None
+    worse_ns: int | None = None
 
 
 class HealthTracker:
@@ -195,6 +179,8 @@ class HealthTracker:
         self._degraded = MinuteSpans()
         self._judged: TickVerdict | None = None
         self._tick_ns: int | None = None
+        self._worse_ns: int | None = None
+        """The latest tick with a stall or a queue in the minute before it."""
 
     def info(self, info: EngineInfo) -> None:
         self._lost = None
@@ -218,7 +204,7 @@ class HealthTracker:
             self._lost, self._up_ns, self._stage = note, None, None
             self._queued, self._stalled_in = MinuteSpans(), MinuteSpans()
             self._degraded = MinuteSpans()
-            self._judged = None
+            self._judged = self._worse_ns = None
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
 
@@ -240,6 +226,7 @@ class HealthTracker:
             degraded=self._degraded,
             judged=self._judged,
             tick_ns=self._tick_ns,
+            worse_ns=self._worse_ns,
         )
 
     def restore(self, saved: SavedHealth) -> None:
@@ -251,6 +238,7 @@ class HealthTracker:
         self._queued, self._stalled_in = saved.queued, saved.stalled
         self._degraded = saved.degraded
         self._judged, self._tick_ns = saved.judged, saved.tick_ns
+        self._worse_ns = saved.worse_ns
 
     def tick(self, now_ns: int, work: SchedulerState, minute: LastMinute) -> None:
         """Judge the last minute as of a tick."""
@@ -264,11 +252,20 @@ class HealthTracker:
             self._stalled_in.take(state.since_ns, now_ns)
         if self._queued_since_ns(now_ns, work) is not None:
             self._queued.take(from_ns, now_ns)
-        if minute.problems:
-            since_ns = min(each.since_ns for each in minute.problems)
-            self._degraded.take(min(since_ns, from_ns), now_ns)
+        # What is left of a queue or a stall is told while it is there, and not longer.
+        since = [
+            each.since_ns
+            for each in minute.problems
+            if self._worse_ns is None or each.since_ns > self._worse_ns
+        ]
+        worse_ns = self._worse_ns
+        alone = worse_ns is None or now_ns - worse_ns > MINUTE_NS
+        if since or (alone and _preempts(minute)):
+            self._degraded.take(min(*since, from_ns, from_ns), now_ns)
         if self._up_ns is not None:
             self._judged = self._judge(now_ns, work, minute, state)
+            if self._judged.health in LEAVING and not self._judged.over:
+                self._worse_ns = now_ns
 
     def state(
         self,
@@ -323,9 +320,13 @@ class HealthTracker:
             )
         if judged.health is Health.HEALTHY or state.health is Health.HEALTHY:
             goes_on = judged.health is Health.HEALTHY
+            sentence = state.sentence
+            if state.health is Health.IDLE and state.since_ns is not None:
+                idle_s = max(now_ns - state.since_ns, 0) / NS_PER_S
+                sentence = f"idle for {idle_s:.0f} s, all well in the last minute"
             return Verdict(
                 health=Health.HEALTHY,
-                sentence=state.sentence,
+                sentence=sentence,
                 since_ns=judged.since_ns if goes_on else state.since_ns,
                 now=state.health,
             )
@@ -348,6 +349,8 @@ class HealthTracker:
             since_ns = holds(now_ns, work, minute, state)
             if since_ns is None:
                 continue
+            if health is Health.DEGRADED and (left := self._left(now_ns, minute)):
+                return left
             if before is not None and before.health is health:
                 since_ns = before.since_ns if before.since_ns is not None else since_ns
             sentence, first = self._says(health, now_ns, work, minute)
@@ -358,6 +361,25 @@ class HealthTracker:
         goes_on = before is not None and before.health is health
         since = before.since_ns if before is not None and goes_on else state.since_ns
         return TickVerdict(now_ns, health, since, "", "")
+
+    def _left(self, now_ns: int, minute: LastMinute) -> TickVerdict | None:
+        """Return the verdict while findings outlast a stall or a queue for a moment."""
+        before, worse_ns = self._judged, self._worse_ns
+        if before is None or before.health not in LEAVING or worse_ns is None:
+            return None
+        began_ns = [each.since_ns for each in minute.problems]
+        if now_ns - worse_ns > LEFT_NS or max(began_ns, default=now_ns) > worse_ns:
+            return None
+        ended_s = (MINUTE_NS + now_ns - worse_ns) / NS_PER_S
+        left = minute.problems[0].text
+        return TickVerdict(
+            now_ns,
+            before.health,
+            before.since_ns,
+            f"ended {ended_s:.0f} s ago; left of it: {left}",
+            before.first,
+            over=True,
+        )
 
     def _is_over(self, now_ns: int) -> bool:
         """Return whether there was no work for so long that the engine is idle."""
@@ -373,12 +395,11 @@ class HealthTracker:
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
     ) -> int | None:
         """Return since when it is stalled, or stalled now and then; None if not."""
-        del work
+        del work, minute
         if state.health is Health.STALLED:
             return state.since_ns
-        told = _those(minute, Health.STALLED)
-        goes_on = self._stalled_in.within(now_ns) or told or _stays(minute)
-        return now_ns if self._was(Health.STALLED) and goes_on else None
+        goes_on = self._was(Health.STALLED) and self._stalled_in.within(now_ns)
+        return now_ns if goes_on else None
 
     def _is_queueing(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
@@ -391,14 +412,13 @@ class HealthTracker:
             many = (work.waiting or 0) >= MANY_WAITING
             if many or queued_ns >= QUEUE_SHARE * MINUTE_NS:
                 return waits_since_ns
-        told = _those(minute, Health.QUEUEING)
-        if told:
-            return min(each.since_ns for each in told)
-        slow = (minute.p99_ttft_s or 0.0) >= SLOW_S
-        if slow and minute.preemptions >= MANY_PREEMPTIONS:
-            return now_ns
-        goes_on = queued_ns or _stays(minute)
-        return now_ns if self._was(Health.QUEUEING) and goes_on else None
+        if self._queued_share(now_ns, work, minute) >= LEAST_SHARE:
+            told = [each.since_ns for each in minute.problems if each.queues]
+            if told:
+                return min(told)
+            if _preempts(minute):
+                return now_ns
+        return now_ns if self._was(Health.QUEUEING) and queued_ns else None
 
     def _is_degraded(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
@@ -407,8 +427,18 @@ class HealthTracker:
         del work, state
         if minute.problems:
             return min(each.since_ns for each in minute.problems)
+        if _preempts(minute):
+            return now_ns
         goes_on = self._was(Health.DEGRADED) and self._degraded.within(now_ns)
         return now_ns if goes_on else None
+
+    def _queued_share(
+        self, now_ns: int, work: SchedulerState, minute: LastMinute
+    ) -> float:
+        """Return the share of the watched minute in which requests queued, 0-1."""
+        held_ns = sum(minute.bound_ns.values()) / minute.ranks
+        queued_ns = max(held_ns, self._queued_ns(now_ns, work))
+        return queued_ns / _covered_ns(minute)
 
     def _queued_ns(self, now_ns: int, work: SchedulerState) -> int:
         """Return for how much of the last minute there was a lasting queue."""
@@ -429,32 +459,30 @@ class HealthTracker:
     ) -> tuple[str, str]:
         """Return the sentence of a verdict, and what it names first."""
         was = self._judged.first if self._was(health) and self._judged else ""
-        told = _those(minute, health) or list(minute.problems)
-        whole_ns = min(max(minute.covered_ns, NS_PER_S), MINUTE_NS)
-        said = first = ""
+        whole_ns = _covered_ns(minute)
+        first = ""
         if health is Health.STALLED:
-            said = self._says_stalled(now_ns, whole_ns)
+            lengths = self._stalled_in.within(now_ns)
+            share = sum(lengths) / whole_ns
+            longest = _short(max(lengths, default=0))
+            said = f"{of_last(share, whole_ns)}: no step for up to {longest}"
         elif health is Health.QUEUEING:
-            held_ns = sum(minute.bound_ns.values()) / minute.ranks
-            share = max(held_ns, self._queued_ns(now_ns, work)) / whole_ns
-            if share >= LEAST_SHARE or not told:
-                first, *others = self._limits_named(minute, was)
-                causes = ", then ".join([first, *others])
-                causes = f", mostly {causes}" if causes else ""
-                said = f"{_of_last(share, whole_ns)}{causes}"
-        if not said:
-            said = _of_last(sum(self._degraded.within(now_ns)) / whole_ns, whole_ns)
-            problem = next((each for each in told if each.text == was), None)
-            first = (problem or told[0]).text if told else was
-            said = f"{said}, {first}" if first else said
+            share = self._queued_share(now_ns, work, minute)
+            first, *others = self._limits_named(minute, was)
+            causes = ", then ".join([first, *others])
+            said = of_last(share, whole_ns)
+            said += f", mostly {causes}" if causes else ""
+        else:
+            since = (each.since_ns for each in minute.problems)
+            goes_on_ns = now_ns - min(since, default=now_ns)
+            degraded_ns = max(sum(self._degraded.within(now_ns)), goes_on_ns)
+            said = of_last(degraded_ns / whole_ns, whole_ns)
+            texts = [each.text for each in minute.problems]
+            if not texts and _preempts(minute):
+                texts = ["preemptions"]
+            first = was if was in texts or not texts else texts[0]
+            said += f", {first}" if first else ""
         return f"{said}{_worst(work, minute)}", first
-
-    def _says_stalled(self, now_ns: int, whole_ns: int) -> str:
-        lengths = self._stalled_in.within(now_ns)
-        if not lengths:
-            return ""
-        of_last = _of_last(sum(lengths) / whole_ns, whole_ns)
-        return f"{of_last}: no step for up to {_short(max(lengths))}"
 
     def _limits_named(self, minute: LastMinute, was: str) -> list[str]:
         """Return the limits that requests queued for, as flags; one is mostly so.
@@ -476,11 +504,7 @@ class HealthTracker:
 
     def _limit_text(self, bound: BoundBy) -> str:
         """Return what binds; a lowered live limit with its values."""
-        others = {
-            BoundBy.DEFERRED: "deferred",
-            BoundBy.OTHER: "the scheduler's own rules",
-        }
-        name = BOUND_TEXTS.get(bound) or others[bound]
+        name = bound_text(bound)
         for each in self._engines.live_limits:
             now, start = getattr(each, name, 0), getattr(each, f"start_{name}", 0)
             if now < start:
@@ -520,16 +544,18 @@ class HealthTracker:
         return _verdict(Health.HEALTHY, text, since_ns)
 
 
-def _those(minute: LastMinute, health: Health) -> list[Problem]:
-    names = BELONGS.get(health, ())
-    return [each for each in minute.problems if each.name in names]
+def _covered_ns(minute: LastMinute) -> int:
+    return min(max(minute.covered_ns, NS_PER_S), MINUTE_NS)
 
 
-def _stays(minute: LastMinute) -> bool:
-    return any(each.name in STAYS for each in minute.problems)
+def _preempts(minute: LastMinute) -> bool:
+    """Return whether preemptions and slow first tokens are in the minute."""
+    slow = (minute.p99_ttft_s or 0.0) >= SLOW_S
+    return slow and minute.preemptions >= MANY_PREEMPTIONS
 
 
-def _of_last(share: float, whole_ns: int) -> str:
+def of_last(share: float, whole_ns: int) -> str:
+    """Return a share of the last minute, or of the part of it that was watched."""
     return f"{min(share, 1.0):.0%} of the last {whole_ns / NS_PER_S:.0f} s"
 
 

@@ -6,10 +6,11 @@ from typing import Protocol
 from msgspec import to_builtins
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import LiveLimits
+from collectors.contract.readings import BoundBy, LiveLimits
 from embedded_engine.engine.logs import redacted
 from inferwatch.formatting import (
     UNKNOWN,
+    bound_text,
     counted,
     format_count,
     format_duration,
@@ -20,7 +21,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject
+from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject, is_told
 from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
@@ -193,6 +194,7 @@ def finding_rows(snapshot: Snapshot) -> Summary:
     return {
         "verdict": {
             "health": verdict.health,
+            "now": verdict.at_present,
             "sentence": redacted(verdict.headline),
             "since_s": None if since_ns is None else since_ns / NS_PER_S,
         },
@@ -257,8 +259,9 @@ def finding_lines(summary: Summary) -> list[str]:
         lines.append(f"{verdict['health'].upper()} {verdict['sentence']}")
     for each in [one for one in findings if one["until_s"] is None]:
         trust = "· trust:" if each["subject"] == Subject.MEASURING else "▲"
-        head = f"{trust} {each['title']}: {each['sentence']}"
-        lines.append(f"{head} ({each['cost_text']})")
+        told = is_told(each["cost_text"], each["sentence"])
+        cost = "" if told else f" ({each['cost_text']})"
+        lines.append(f"{trust} {each['title']}: {each['sentence']}{cost}")
         lines += [f"  ↻ {_knob(knob)}" for knob in each["knobs"][:2]]
     over = [one for one in findings if one["until_s"] is not None]
     for each in over[:MOST_PAST]:
@@ -484,7 +487,9 @@ def _head(summary: Summary) -> list[str]:
 def _facts(summary: Summary) -> list[str]:
     requests, steps = summary["requests"], summary["steps"]
     bound = {k: v for k, v in steps["share_by_bound"].items() if k != "nothing" and v}
-    shares = "  ".join(f"{cause} {share:.0%}" for cause, share in bound.items())
+    shares = ", ".join(
+        f"{bound_text(BoundBy(each))} {share:.0%}" for each, share in bound.items()
+    )
     nothing = "nothing" if steps["share_by_bound"] else "–"
     usage = summary["kv_peak_usage"]
     peak = "–" if usage is None else f"{usage:.0%}"

@@ -11,6 +11,7 @@ from collectors.contract.readings import LiveLimits, LoadKind, NoteKind
 from inferwatch.errors import NoSuchSessionError
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import counted, format_about
+from inferwatch.metrics.findings.finding import NO_LONGER
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Slo
@@ -25,8 +26,6 @@ from inferwatch.record.tables.table import SourceNames, readable
 MOST_MARKS = 500
 FLAP_NS = 60 * NS_PER_S
 """A finding that returns within this time makes no second mark."""
-NO_LONGER = "no longer"
-"""What a note of a finding that ended says after its title."""
 CALM_NS = 5 * NS_PER_S
 """Preemptions that are closer to each other than this make one mark."""
 STALL_NS = 2 * NS_PER_S

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from collectors.contract.readings import BoundBy
 from inferwatch.formatting import (
+    bound_text,
     counted,
     format_about,
     format_bytes,
@@ -162,7 +164,9 @@ def _trial_numbers(trial: Trial, numbers: TrialNumbers, goal: Goal) -> Iterator[
         yield f"{format_bytes(numbers.memory_bytes).strip()} memory"
     if numbers.bound_share:
         most = max(numbers.bound_share, key=lambda each: numbers.bound_share[each])
-        yield f"bound by {most} {numbers.bound_share[most]:.0%}"
+        bound, share = BoundBy(most), numbers.bound_share[most]
+        by = "" if bound is BoundBy.NOTHING else "bound by "
+        yield f"{by}{bound_text(bound)} {share:.0%}"
 
 
 class TuneLegend(LinePanel):

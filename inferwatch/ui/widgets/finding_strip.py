@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from inferwatch.metrics.findings.finding import GRAVE, SLIGHT, Finding, Subject
+from inferwatch.metrics.findings.finding import GRAVE, SLIGHT, Finding, Subject, is_told
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -68,8 +68,8 @@ class FindingStrip(Panel):
                 opens += (TextRun("· trust ", "faint", TRUST_OPENS),)
             head: Line = mark_of(each), TextRun(f"{each.title} ", "strong", OPENS)
             whole = (*head, TextRun(each.sentence, "", OPENS))
-            is_told = each.cost_text.partition(" ")[0] in each.sentence
-            cost = "" if is_told else f" · {each.cost_text}"
+            told = is_told(each.cost_text, each.sentence)
+            cost = "" if told else f" · {each.cost_text}"
             costs = (*whole, TextRun(cost, "muted"))
             right = opens if number == 0 or hint else ()
             room = width - width_of(right) - 1

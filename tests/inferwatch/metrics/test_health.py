@@ -1,6 +1,7 @@
 """The verdict names the trouble, and since when."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,11 +21,14 @@ from collectors.contract.readings import (
     Tick,
     Totals,
 )
+from inferwatch.metrics.findings.every import DIAGNOSES
+from inferwatch.metrics.findings.tracker import explains_queue
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
-from inferwatch.metrics.steps.health import Health
+from inferwatch.metrics.steps.health import Health, Problem, Verdict
+from tests.inferwatch.metrics.findings.planted import moment
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -107,6 +111,24 @@ def test_after_the_last_request_it_is_idle_since_then(
     assert snapshot.verdict.health is Health.IDLE
     assert snapshot.verdict.since_ns == 131 * MS
     assert (snapshot.flow.running, snapshot.flow.waiting) == (0, 0)
+
+
+def test_work_that_is_done_is_called_idle_before_the_verdict_is(
+    make_step: Make, make_life: Make
+) -> None:
+    front, engine = make_life(100, ordinal=0, tokens=3)
+    ticks = [Tick(t_ns=t * MS) for t in (120, *range(1_000, 25_000, 1_000))]
+    model, told = Model(), []
+    for reading in sorted([info(), *engine, *front, *ticks], key=moment):
+        model.fold(reading)
+        if isinstance(reading, Tick) and reading.t_ns >= 1_000 * MS:
+            query = SnapshotQuery(Window.MINUTE)
+            told.append(model.snapshot(reading.t_ns, query).verdict)
+
+    assert (told[2].health, told[2].now) == (Health.HEALTHY, Health.IDLE)
+    assert told[2].sentence == "idle for 3 s, all well in the last minute"
+    assert told[-1].health is Health.IDLE
+    assert told[-1].sentence == "nothing running, nothing waiting"
 
 
 def test_work_in_progress_is_healthy_since_it_came(see: See, make_life: Make) -> None:
@@ -232,6 +254,94 @@ def test_a_queue_is_told_until_none_of_it_is_in_the_minute(make_step: Make) -> N
     assert words[75:] == [Health.HEALTHY] * 25
     assert told[40].sentence == "15% of the last 41 s, mostly max_num_seqs"
     assert told[40].now is Health.HEALTHY
+
+
+def verdicts_with(
+    monkeypatch: pytest.MonkeyPatch,
+    problem: Problem,
+    steps: Iterable[Step],
+    seconds: int = 130,
+) -> list[Verdict]:
+    """The verdict of each second while a finding goes on."""
+    model, told = Model(), []
+    judged_by = model._last_minute
+    monkeypatch.setattr(
+        model,
+        "_last_minute",
+        lambda *given: replace(judged_by(*given), problems=[problem]),
+    )
+    ticks = [Tick(t_ns=second * 1_000 * MS) for second in range(1, seconds)]
+    for reading in sorted([info(), *steps, *ticks], key=moment):
+        model.fold(reading)
+        if isinstance(reading, Tick):
+            shown = model.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE))
+            told.append(shown.verdict)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("word", "waiting", "gap"), [(Health.STALLED, 0, 60), (Health.QUEUEING, 9, 0)]
+)
+def test_what_outlasts_the_trouble_is_told_as_degraded(
+    make_step: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    word: Health,
+    waiting: int,
+    gap: int,
+) -> None:
+    problem = Problem(text="objectives missed", since_ns=10_000 * MS)
+    steps = [
+        make_step(
+            100 * (tenth + 1),
+            {0: 1},
+            duration_ms=100,
+            waiting=waiting if 100 <= tenth < 160 else 0,
+            bound_by=BoundBy.SEQS if 100 <= tenth < 160 else BoundBy.NOTHING,
+        )
+        for tenth in range(1_300)
+        if not 100 <= tenth < 100 + gap
+    ]
+
+    told = verdicts_with(monkeypatch, problem, steps)
+
+    words = [each.health for each in told]
+    assert words[15:75] == [word] * 60
+    assert "objectives" not in " ".join(each.sentence for each in told[15:75])
+    assert words[75:94] == [word] * 19  # for findings that end a little later
+    assert told[80].sentence == "ended 66 s ago; left of it: objectives missed"
+    assert words[96:] == [Health.DEGRADED] * len(words[96:])
+    assert told[-1].sentence == "100% of the last 60 s, objectives missed"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "word"), [(0, Health.DEGRADED), (3, Health.QUEUEING)]
+)
+def test_a_finding_of_a_queue_is_queueing_only_where_something_queued(
+    make_step: Make, monkeypatch: pytest.MonkeyPatch, waiting: int, word: Health
+) -> None:
+    problem = Problem(text="preemptions", since_ns=5_000 * MS, queues=True)
+    steps = [
+        make_step(
+            100 * (tenth + 1),
+            {0: 1},
+            duration_ms=100,
+            waiting=waiting if tenth % 10 == 0 else 0,
+            bound_by=BoundBy.KV if waiting and tenth % 10 == 0 else BoundBy.NOTHING,
+        )
+        for tenth in range(300)
+    ]
+
+    told = verdicts_with(monkeypatch, problem, steps, 30)
+
+    assert {each.health for each in told[2:]} == {word}
+
+
+def test_only_findings_that_explain_a_queue_do() -> None:
+    names = {each.NAME for each in DIAGNOSES if explains_queue(each.NAME)}
+
+    assert {"batch_too_small", "kv_bound", "preemptions", "slow_by_scheduler"} <= names
+    assert names.isdisjoint({"stalls", "host_bound", "kv_waste", "slo_missed"})
+    assert not explains_queue("imbalance")
 
 
 def test_the_oldest_waiting_request_is_told(

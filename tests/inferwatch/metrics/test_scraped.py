@@ -321,7 +321,7 @@ def test_a_queue_that_lasts_is_told_with_what_kv_holds() -> None:
     verdict = see(readings, 4).verdict
 
     assert verdict.health is Health.QUEUEING
-    assert verdict.sentence == "3% of the last 60 s; now 6 waiting, KV 97% used"
+    assert verdict.sentence == "50% of the last 4 s; now 6 waiting, KV 97% used"
     assert verdict.since_ns == 2 * S
 
 
@@ -340,6 +340,49 @@ def test_a_queue_is_told_until_none_of_it_is_in_the_minute() -> None:
     assert words[73:] == [Health.HEALTHY] * 17
 
 
+def test_a_queue_keeps_its_beginning_for_as_long_as_it_is_told() -> None:
+    server, model, since = Served(), Model(), set()
+    for second in range(200):
+        server.request()
+        waiting = 6 if second >= 10 and second % 30 < 20 else 0
+        model.fold(server.at(second, running=4, waiting=waiting))
+        if second >= 15:
+            shown = model.snapshot(second * S, SnapshotQuery(Window.MINUTE))
+            since.add(shown.verdict.since_ns)
+
+    assert since == {10 * S}
+
+
+def test_a_few_that_wait_for_a_moment_are_no_queue() -> None:
+    server = Served()
+    readings: list[AnyReading] = []
+    words = []
+    for second in range(10):
+        server.request()
+        waiting = 2 if 2 <= second <= 7 else 0
+        readings.append(server.at(second, running=4, waiting=waiting))
+        words.append(see(readings, second).verdict.health)
+
+    assert words[:5] == [Health.HEALTHY] * 5
+    assert words[5:] == [Health.QUEUEING] * 5  # from 3 s of a queue on
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_queued_before_a_restart_is_not_told_after_it(told: bool) -> None:
+    server = Served()
+    readings: list[AnyReading] = []
+    for second in range(8):
+        server.request()
+        readings.append(server.at(second, running=4, waiting=6))
+    server.restart()
+    if told:
+        readings.append(contact(8, restarted=True))
+    readings += busy(server, range(8, 10), running=1, waiting=0)
+
+    assert see(readings[:8], 7).verdict.health is Health.QUEUEING
+    assert see(readings, 9).verdict.health is Health.HEALTHY
+
+
 def test_of_several_servers_the_one_in_trouble_is_named() -> None:
     well, queueing = Served("a:1"), Served("b:1")
     readings: list[AnyReading] = []
@@ -348,7 +391,7 @@ def test_of_several_servers_the_one_in_trouble_is_named() -> None:
             server.request()
             readings.append(server.at(second, running=2, waiting=waiting))
 
-    assert see(readings, 4).verdict.sentence.startswith("b:1: 5% of the last")
+    assert see(readings, 4).verdict.sentence.startswith("b:1: 100% of the last 4 s")
     assert see(readings, 4, source="a:1").verdict.health is Health.HEALTHY
 
 

@@ -290,7 +290,7 @@ def _footer_tells(app: InferwatchApp) -> bool:
 CLIENT = Finding(
     name="client_bound",
     title="load generator too slow",
-    sentence="The load generator is too slow: it used all of one core",
+    sentence="It used all of one core",
     since_ns=NOW_NS - 40 * S,
     cost=0.5,
     cost_text="what the clients measure: it is not the server's",
@@ -314,18 +314,18 @@ async def test_what_is_about_measuring_is_one_line_with_a_drawer_of_its_own(
         await settle(pilot)
         told = "\n".join(text_of(ailing, "FindingsDrawer"))
         assert told.startswith("─ trust ")
-        assert "it used all of one core" in told
+        assert "It used all of one core" in told
         assert "KV cache full" not in told
 
         await pilot.press("f")  # the other one takes its place
         await settle(pilot)
         told = "\n".join(text_of(ailing, "FindingsDrawer"))
         assert "KV cache full" in told
-        assert "it used all of one core" not in told
+        assert "It used all of one core" not in told
 
         await pilot.press("f", "3", "F")
         await settle(pilot)
-        assert "it used all of one core" in "\n".join(text_of(ailing, "FindingsDrawer"))
+        assert "It used all of one core" in "\n".join(text_of(ailing, "FindingsDrawer"))
         await pilot.press("escape")
         await settle(pilot)
         assert not ailing.screen.query(FindingsDrawer)

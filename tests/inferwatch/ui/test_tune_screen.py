@@ -113,7 +113,7 @@ async def test_enter_tells_a_cause_whole_and_names_each_session() -> None:
         told = str(pilot.app.screen.query_one("Static").render())
         assert "trial 4, repeat 1: measured" in told
         assert "inferwatch replay 2026-11-23-07-04" in told
-        assert "bound by seqs 62%" in told
+        assert "bound by max_num_seqs 62%" in told
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, TuneScreen)
 

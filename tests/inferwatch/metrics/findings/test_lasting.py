@@ -11,11 +11,12 @@ import pytest
 from collectors.contract.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.findings.diagnosis import Lasting
-from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.findings.finding import Evidence, Finding, PastFinding
 from inferwatch.metrics.findings.tracker import Watched
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.record.replay.marks import finding_marks
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 
@@ -202,7 +203,7 @@ def test_a_live_session_notes_what_begins_and_ends_once() -> None:
     assert told[1] == "batch too small: no longer"
 
 
-def test_what_comes_and_goes_is_one_finding_and_is_noted_once() -> None:
+def test_what_comes_and_goes_is_one_finding_and_one_mark() -> None:
     flapping = replace(BUSY, rate_per_s=lambda t_s: 8 if t_s % 55 < 16 else 0.1)
     pipeline, seen = Pipeline(model := Model()), []
     for reading in flapping.run(290):
@@ -213,11 +214,68 @@ def test_what_comes_and_goes_is_one_finding_and_is_noted_once() -> None:
             pipeline.take([reading])
 
     assert sum(one < other for one, other in pairwise(seen)) >= 3  # it began so often
-    told = [each.text for each in model.notes if each.kind is NoteKind.FINDING]
-    assert [text.split(":")[0] for text in told] == ["batch too small"] * 2
+    told = [each for each in model.notes if each.kind is NoteKind.FINDING]
+    texts = [each.text for each in told]
+    assert {text.split(":")[0] for text in texts} == {"batch too small"}
+    ends = [text.endswith(": no longer") for text in texts]
+    assert ends == [False, True] * (len(texts) // 2)
+    assert len(ends) >= 6
+    begins, end = finding_marks((each.t_ns, each.text) for each in told)
+    assert " times in " in begins.text
+    assert end.t_ns == told[-1].t_ns
     (past,) = [e for e in model.past_findings if e.name == "batch_too_small"]
     assert past.since_ns < 20 * S
     assert past.until_ns > 200 * S
+
+
+class Finds(Model):
+    """A Model with findings of its own."""
+
+    found: tuple[Finding, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.found
+
+
+def finding(name: str, title: str) -> Finding:
+    return Finding(
+        name=name,
+        title=title,
+        sentence="so",
+        since_ns=5 * S,
+        cost=0.5,
+        cost_text="much",
+        evidence=(Evidence(text="seen"),),
+    )
+
+
+def test_no_end_is_noted_while_another_finding_tells_the_same() -> None:
+    slow = finding("slow_by_max_num_seqs", "queued for max_num_seqs")
+    batch = finding("batch_too_small", "batch too small")
+    pipeline = Pipeline(model := Finds())
+
+    for second, found in enumerate(((), (slow,), (batch,), (batch,), ()), 10):
+        model.found = found
+        pipeline.tick(second * S)
+
+    assert [each.text for each in model.notes] == [
+        "queued for max_num_seqs: so",
+        "batch too small: so",
+        "batch too small: no longer",
+    ]
+
+
+def test_an_end_without_another_finding_is_noted() -> None:
+    pipeline = Pipeline(model := Finds())
+    slow = finding("slow_by_max_num_seqs", "queued for max_num_seqs")
+
+    for second, found in enumerate(((slow,), (), (slow,), (slow,), ()), 10):
+        model.found = found
+        pipeline.tick(second * S)
+
+    told = [each.text.partition(": ")[2] for each in model.notes]
+    assert told == ["so", "no longer"] * 2
 
 
 def test_a_replay_folds_the_notes_and_makes_none() -> None:

@@ -1,7 +1,11 @@
 """Findings in ``--json`` and in what people read."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from inferwatch.metrics.findings.finding import Evidence, Finding
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
@@ -58,3 +62,25 @@ def test_a_healthy_session_tells_nothing() -> None:
     assert rows["findings"] == []
     assert rows["verdict"]["health"] == "healthy"
     assert finding_lines(rows) == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "line"),
+    [
+        ("Others use 50% of it", "▲ host busy: Others use 50% of it"),
+        ("Others use much", "▲ host busy: Others use much (50% of the host's cores)"),
+    ],
+)
+def test_a_cost_is_told_once(sentence: str, line: str) -> None:
+    found = Finding(
+        name="host_busy",
+        title="host busy",
+        sentence=sentence,
+        since_ns=0,
+        cost=0.5,
+        cost_text="50% of the host's cores",
+        evidence=(Evidence(text="seen"),),
+    )
+    shown = Model().snapshot(1, SnapshotQuery(Window.SESSION))
+
+    assert finding_lines(finding_rows(replace(shown, findings=(found,)))) == [line]

@@ -241,7 +241,7 @@ def test_the_text_is_a_table_for_people(session: Snapshot) -> None:
         "requests       20 finished      0 failed      0 aborted",
         "tokens/s     25.0 out   0.00 prompt",
         "steps         100    1.00 batch, mean      1 at most",
-        "bound by     kv 20% of the time",
+        "bound by     KV blocks 20% of the time",
         "KV peak       75%    150 blocks      0 preemptions",
         "slowest      64% of the slowest TTFT is prefill of its own prompt",
         "",
