@@ -133,7 +133,7 @@ SIGNPOSTS = (
     Signpost(
         OTHER_SETTING,
         "knobs",
-        "Turn limits while the engine runs, and back: k on 3 and 6",
+        "Turn limits while the engine runs, and back: k on 1, 3 and 6",
         action="knobs",
     ),
     Signpost(
