@@ -59,13 +59,13 @@ class FindingStrip(Panel):
         for number, each in enumerate(self._findings[:height]):
             more = len(self._findings) - height
             hint = f"+{more} " if more > 0 and number == height - 1 else ""
-            opens = (
+            opens: Line = (
                 TextRun(hint, "muted", OPENS),
                 TextRun("f ", "accent", OPENS),
                 TextRun("what to do ", "muted", OPENS),
             )
             if self._doubts and width >= TRUST_FROM:
-                opens += (TextRun("· trust ", "faint", TRUST_OPENS),)
+                opens = (*opens, TextRun("· trust ", "faint", TRUST_OPENS))
             head: Line = mark_of(each), TextRun(f"{each.title} ", "strong", OPENS)
             whole = (*head, TextRun(each.sentence, "", OPENS))
             told = is_told(each.cost_text, each.sentence)

@@ -1140,7 +1140,7 @@ async def test_a_search_begins_at_the_measured_rate_and_asks_for_the_slo_target(
 ) -> None:
     feed.load_desk = desk = SearchedDesk()
     desk.plan = msgspec.structs.replace(PLAN, rate_per_s=None, warmup_s=3.0)
-    slo = SloState(slo=PLAN.slo, target=0.99, vantage=Vantage.CLIENT)
+    slo = SloState(slo=str(PLAN.slo), target=0.99, vantage=Vantage.CLIENT)
 
     def measured(made: Snapshot) -> Snapshot:
         if desk.runs:
