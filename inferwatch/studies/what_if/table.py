@@ -48,19 +48,27 @@ class TableRow:
     """One cell for each predicted change."""
 
 
-def heads(result: WhatIf) -> tuple[str, ...]:
-    """The headings of the predictions: what each changes."""
-    return tuple(_head(result.setting, each.setting) for each in result.predictions)
+def heads(result: WhatIf, *, briefly: bool = True) -> tuple[str, ...]:
+    """The headings of the predictions: what each changes; in full, by its flag."""
+    return tuple(
+        _head(result.setting, each.setting, briefly=briefly)
+        for each in result.predictions
+    )
 
 
-def _head(before: SchedulerSetting, now: SchedulerSetting) -> str:
+def _head(before: SchedulerSetting, now: SchedulerSetting, *, briefly: bool) -> str:
+    seqs, tokens, blocks = ("seqs", "tokens", "KV")
+    if not briefly:
+        seqs, tokens, blocks = map(
+            bound_text, (BoundBy.SEQS, BoundBy.TOKENS, BoundBy.KV)
+        )
     parts = []
     if now.max_num_seqs != before.max_num_seqs:
-        parts.append(f"seqs {now.max_num_seqs:,}")
+        parts.append(f"{seqs} {now.max_num_seqs:,}")
     if now.max_num_batched_tokens != before.max_num_batched_tokens:
-        parts.append(f"tokens {now.max_num_batched_tokens:,}")
+        parts.append(f"{tokens} {now.max_num_batched_tokens:,}")
     if now.kv_blocks != before.kv_blocks:
-        parts.append(f"KV {now.kv_blocks:,}")
+        parts.append(f"{blocks} {now.kv_blocks:,}")
     if now.rate != before.rate:
         parts.append(f"rate ×{now.rate:g}")
     return ", ".join(parts) or "as it was"
@@ -181,7 +189,8 @@ def _number(text: str) -> tuple[float, str]:
 
 def sentences(result: WhatIf) -> Iterator[str]:
     """The sentences below the table: doubts, and what is not predicted."""
-    for head, each in zip(heads(result), result.predictions, strict=True):
+    names = heads(result, briefly=False)
+    for head, each in zip(names, result.predictions, strict=True):
         yield from (f"{head}: {sentence}." for sentence in _about(each))
     for name, why in result.untold.items():
         yield f"{_named(name)} is not predicted: {why}."
@@ -225,19 +234,26 @@ def _named(name: str) -> str:
     return f"{NAMES[metric]} {percent}"
 
 
+WIDTH = 80
+"""Columns within which the table's heads are in full."""
 GROWN = 10
 """With more requests than this in the queue at the end, the queue grew."""
 
 
 def text(result: WhatIf, session_id: str) -> str:
-    head = ["", "measured", "as it was", "error", *heads(result)]
     body = [
         [row.name, row.measured, row.as_was, row.error, *row.predicted]
         for row in rows(result)
     ]
     requests = counted(result.measured.requests, "request")
     lead = f"{session_id}: {requests} under {setting_text(result.setting)}"
-    table = Code(text="\n".join(grid([head, *body])))
+    head = ["", "measured", "as it was", "error"]
+    full, brief = (
+        [*grid([[*head, *heads(result, briefly=each)], *body])]
+        for each in (False, True)
+    )
+    lines = full if max(map(len, full)) <= WIDTH else brief
+    table = Code(text="\n".join(lines))
     notes = (Sentence(text=each, hangs=False) for each in sentences(result))
     said = [Sentence(text=f"{each}.") for each in answers(result)]
     return document_text([said, [Sentence(text=lead, hangs=False), table], notes])
@@ -279,7 +295,9 @@ def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
                 "notes": list(each.notes),
                 "waiting_at_end": each.waiting_at_end,
             }
-            for head, each in zip(heads(result), result.predictions, strict=True)
+            for head, each in zip(
+                heads(result, briefly=False), result.predictions, strict=True
+            )
         ],
     }
 

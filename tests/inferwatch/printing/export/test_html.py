@@ -363,7 +363,7 @@ def test_the_conclusion_is_of_the_engine_and_of_its_costliest_finding() -> None:
     def found(title: str, subject: str, cost: float) -> dict[str, Any]:
         return {"title": title, "sentence": "It is.", "subject": subject, "cost": cost}
 
-    summary = {
+    summary: dict[str, Any] = {
         "engine": {"model": "m"},
         "load_runs": [],
         "requests": {"failed": 0},
