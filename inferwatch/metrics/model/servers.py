@@ -197,7 +197,8 @@ class Servers:
     def best(self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
         """Return scraped numbers, with exact latencies if traces cover all requests."""
         probed = self._engines.alive
-        counted = _as_counted(exact, scraped, grid, self._engines.sources)
+        missed = scraped.missed(self._scraped.target)
+        counted = _as_counted(exact, scraped, grid, self._engines.sources, missed)
         exact_of_all = self._traces.tell_all(
             counted.latencies, exact.latencies, scraped, exact.window, probed
         )
@@ -275,7 +276,11 @@ def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
 
 
 def _as_counted(
-    base: Snapshot, scraped: ScrapedWindow, grid: Grid, probed: Collection[str]
+    base: Snapshot,
+    scraped: ScrapedWindow,
+    grid: Grid,
+    probed: Collection[str],
+    missed: Latency | None,
 ) -> Snapshot:
     """Return the snapshot of scraped servers, charted on ``grid``.
 
@@ -287,7 +292,7 @@ def _as_counted(
         via=scraped.via,
         advice=scraped.advice(probed),
         covered_ns=scraped.gained.watched_ns,
-        verdict=verdict_of(scraped.servers, flow),
+        verdict=verdict_of(scraped.servers, flow, missed),
         engines=(),
         last_token_ns=scraped.last_token_ns,
         flow=flow,

@@ -9,7 +9,7 @@ import msgspec
 from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
-from inferwatch.metrics.requests.slo import Limit
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Limit
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.servers.counted import Counted, SavedCounted
 from inferwatch.metrics.servers.server_state import ServerState, Via
@@ -231,6 +231,7 @@ class ScrapedServers:
         self.servers: dict[str, ScrapedServer] = {}
         self._slo: WatchedSlo | None = None
         self._limits: Mapping[str, Limit] = {}
+        self._target = DEFAULT_SHARE
         self._ranks = 0
 
     # Readings.
@@ -276,10 +277,12 @@ class ScrapedServers:
         if typed and slo.source:
             return  # typed objectives apply to all
         try:
-            every = parse_objectives(slo.slo).every if slo.slo.strip() else None
+            objectives = parse_objectives(slo.slo) if slo.slo.strip() else None
         except UsageError:
             return
         self._slo = slo
+        every = objectives.every if objectives is not None else None
+        self._target = DEFAULT_SHARE if objectives is None else objectives.target
         limits = every.limits if every is not None else ()
         self._limits = {limit.metric: limit for limit in limits}
 
@@ -301,6 +304,11 @@ class ScrapedServers:
     def limits(self) -> Mapping[str, Limit]:
         """The limits that latencies are judged by, by metric."""
         return self._limits
+
+    @property
+    def target(self) -> float:
+        """The share of requests that must hold each limit, 0-1."""
+        return self._target
 
     def hold_to(self, limits: Mapping[str, Limit]) -> None:
         """Judge latencies by these limits, which apply to the whole session."""

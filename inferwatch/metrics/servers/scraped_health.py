@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, format_duration
+from inferwatch.metrics.requests.latencies import LATENCIES
+from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.servers.scraped import Gauges, ScrapedServer
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import Flow
@@ -20,7 +22,24 @@ NAMED = 3
 """Largest number of lost servers to name."""
 
 
-def verdict_of(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
+def verdict_of(
+    servers: Sequence[ScrapedServer], flow: Flow, missed: Latency | None = None
+) -> Verdict:
+    """Return the verdict; ``missed`` is a latency whose objective is missed."""
+    verdict = _verdict_on_all(servers, flow)
+    if missed is None or missed.met is None or not _well(verdict):
+        return verdict
+    within = format_duration(missed.objective_s).strip()
+    label = LATENCIES[missed.metric].label
+    most = f"at most {missed.met[1]:.0%} of the last minute's requests"
+    return Verdict(
+        health=Health.DEGRADED,
+        sentence=f"{most} had {label} within {within}; {verdict.sentence}",
+        now=verdict.health,
+    )
+
+
+def _verdict_on_all(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
     answering = [server for server in servers if server.answers]
     lost = [server for server in servers if server.answers is False]
     if not answering:

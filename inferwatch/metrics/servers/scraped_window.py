@@ -485,6 +485,23 @@ class ScrapedWindow:
         exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LATENCIES, exported, self._limits, charts)
 
+    def missed(self, target: float) -> Latency | None:
+        """Return the latency that missed its objective the most in the last minute.
+
+        Only what fewer than ``target`` of the requests can have held counts.
+        """
+        if not self._limits:
+            return None
+        minute = Window.MINUTE.value
+        within = (
+            rank.counted.within(self.now_ns, minute) for _, _, rank, _ in self._ranks
+        )
+        gained = Gained([each for each in within if each is not None])
+        rows = _rows(gained, LATENCIES, {*self._limits}, self._limits)
+        missed = [(each.met[1], n) for n, each in enumerate(rows) if each.met]
+        most, n = min(missed, default=(1.0, 0))
+        return rows[n] if most < target else None
+
     def lengths(self) -> tuple[Latency, ...]:
         exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LENGTHS, exported)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.contract.readings import (
+    AnyReading,
     BoundBy,
     EngineInfo,
     EventKind,
@@ -271,7 +272,8 @@ def verdicts_with(
         lambda *given: replace(judged_by(*given), problems=[problem]),
     )
     ticks = [Tick(t_ns=second * 1_000 * MS) for second in range(1, seconds)]
-    for reading in sorted([info(), *steps, *ticks], key=moment):
+    readings: list[AnyReading] = [info(), *steps, *ticks]
+    for reading in sorted(readings, key=moment):
         model.fold(reading)
         if isinstance(reading, Tick):
             shown = model.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE))

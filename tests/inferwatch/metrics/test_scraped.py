@@ -496,6 +496,43 @@ def test_an_objective_between_two_bounds_is_met_by_a_range() -> None:
     assert row(seen, "e2el_s").objective_s is None
 
 
+@pytest.mark.parametrize("window", [Window.TEN_SECONDS, Window.SESSION])
+@pytest.mark.parametrize(
+    ("slo", "word"),
+    [
+        ("ttft_s<0.3", Health.DEGRADED),
+        ("ttft_s<0.3; target=0.5", Health.HEALTHY),
+        ("ttft_s<5", Health.HEALTHY),
+    ],
+)
+def test_no_server_is_called_healthy_while_its_objective_is_missed(
+    slo: str, word: Health, window: Window
+) -> None:
+    server = Served()
+    readings: list[AnyReading] = [WatchedSlo(t_ns=0, slo=slo)]
+    readings.append(server.at(0, running=1))
+    for ttft_s in [0.03] * 6 + [0.4, 0.45, 0.4, 4.0]:
+        server.request(ttft_s=ttft_s)
+    readings += busy_with(server, range(1, 80))
+
+    verdict = see(readings[:40], 38, window).verdict
+    assert verdict.health is word
+    if word is Health.DEGRADED:
+        assert verdict.now is Health.HEALTHY
+        told = "at most 90% of the last minute's requests had TTFT within 300 ms; 1 "
+        assert verdict.sentence.startswith(told)
+    assert see(readings, 79, window).verdict.health is Health.HEALTHY
+
+
+def busy_with(server: Served, seconds: range) -> list[AnyReading]:
+    """Steps of one long request."""
+    readings: list[AnyReading] = []
+    for second in seconds:
+        server.tokens += 1
+        readings.append(server.at(second))
+    return readings
+
+
 # Charts.
 
 
