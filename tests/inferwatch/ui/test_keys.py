@@ -119,7 +119,7 @@ async def test_the_palette_has_every_action_and_screen_once(
 
         actions = {each.binding.action for each in keys}
         posts = signposts_of(app.screen_stack[-2])
-        assert [each.name for each in posts] == ["knobs", "tune", "baseline"]
+        assert [each.name for each in posts] == ["tune", "baseline"]
         assert len(listed) == len(set(listed))
         assert len(listed) == len(actions) - 1 + len(posts)  # not itself
         text = "\n".join(listed)
@@ -182,7 +182,7 @@ async def test_help_has_them_in_groups(watched_feed: Any, settle: Any) -> None:
         for title in ("settings: predict, turn, measure", "against")
     )
     assert "i  Predict other settings" in setting
-    for each in ("knobs", "tune", "inferwatch tune MODEL --vary"):
+    for each in ("k Turn limits", "tune", "inferwatch tune MODEL --vary"):
         assert each in " ".join(setting.split())
     for each in ("a  What changed", "C  Once", "baseline"):
         assert each in against
