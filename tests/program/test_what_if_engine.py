@@ -39,10 +39,11 @@ def test_every_request_that_vllm_served_is_predicted(recorded: RecordedRun) -> N
     assert predicted.outcome.binds is BoundBy.SEQS
 
 
-def test_more_at_once_than_were_ever_seen_are_not_guessed(
+def test_more_than_twice_what_was_seen_at_once_is_not_guessed(
     recorded: RecordedRun,
 ) -> None:
-    told = predict(recorded, [SettingChange(max_num_seqs=64, rate=40.0)])
+    more = SettingChange(max_num_seqs=256, kv_blocks=4_000, rate=40.0)
+    told = predict(recorded, [more])
 
     (predicted,) = told.predictions
     assert predicted.outcome is None

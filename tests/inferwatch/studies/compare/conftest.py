@@ -210,6 +210,12 @@ def overloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def by_default(sessions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the default file, so commands that are printed need not name it."""
+    monkeypatch.setenv("INFERWATCH_DB", str(sessions))
+
+
 @pytest.fixture(scope="session")
 def computed() -> dict[object, Comparison]:
     """Comparisons by what was wanted, and of which file."""

@@ -62,8 +62,7 @@ def test_a_slower_engine_is_called_worse_and_its_settings_are_named(
     assert re.search(r"^ +before: 16 +slow: 8  change", text, re.MULTILINE)
     assert "\n  max_num_seqs: before 16 · slow 8\n" in text
     assert "not paired (their loads differ: seed 1 and 3)" in text
-    again = "`inferwatch load --like s1 --db FILE` sends"
-    assert again in re.sub(r"--db \S+`", "--db FILE`", " ".join(text.split()))
+    assert "`inferwatch load --like s1` sends" in " ".join(text.split())
 
 
 def test_different_loads_are_said_before_any_table(

@@ -203,7 +203,7 @@ def test_pairs_are_counted_and_their_lack_is_explained(pair: SessionPair) -> Non
     assert pairing_sentence(pair).startswith(
         "not paired (their loads differ: seed 1 and 3); "
     )
-    assert "`inferwatch load --like s1 " in pairing_sentence(pair)
+    assert "`inferwatch load --like s1`" in pairing_sentence(pair)
 
 
 def test_repeating_a_load_is_advised_only_where_it_makes_pairs(
