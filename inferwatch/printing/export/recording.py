@@ -39,7 +39,7 @@ class ExportProgress(Protocol):
 
 
 class NoProgress:
-    """Ignores progress."""
+    """Ignores how far an export has come."""
 
     def at(self, what: str, done: int, expected: int | None) -> None:
         """Do nothing."""

@@ -47,7 +47,7 @@ from inferwatch.studies.compare.printed import (
     sentences,
 )
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
-from inferwatch.studies.compare.reading.configuration import plain_name
+from inferwatch.studies.compare.reading.configuration import setting_name
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
 from inferwatch.studies.compare.report import (
     A_PEAK,
@@ -370,7 +370,7 @@ def _page_settings(comparison: Comparison) -> Iterator[Block]:
     names = [each.name for each in comparison.sessions]
     rows = [
         [
-            plain_name(each.name),
+            setting_name(each.name),
             *(UNKNOWN if value is None else value for value in each.values),
         ]
         for each in comparison.settings

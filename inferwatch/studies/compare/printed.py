@@ -33,7 +33,7 @@ from inferwatch.studies.compare.conclusion import (
     short_names,
 )
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
-from inferwatch.studies.compare.reading.configuration import plain_name
+from inferwatch.studies.compare.reading.configuration import setting_name
 from inferwatch.studies.compare.report import (
     GLYPHS,
     PROBABLE,
@@ -269,7 +269,7 @@ def _settings(comparison: Comparison) -> Iterator[Block]:
     yield FactList(
         pairs=[
             (
-                plain_name(each.name),
+                setting_name(each.name),
                 " · ".join(
                     f"{name} {value}"
                     for name, value in zip(
@@ -399,7 +399,7 @@ def _settings_table(comparison: Comparison) -> Iterator[Block]:
     names = ["setting that differs", *(each.name for each in comparison.sides)]
     settings = comparison.settings[:MOST_SETTINGS]
     rows = [
-        PrintedRow(cells=[plain_name(each.name), *by_side(comparison, each)])
+        PrintedRow(cells=[setting_name(each.name), *by_side(comparison, each)])
         for each in settings
     ]
     yield Table(

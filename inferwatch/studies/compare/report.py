@@ -30,7 +30,7 @@ from inferwatch.studies.compare.reading.configuration import (
     LOAD,
     DifferingSetting,
     differing,
-    plain_name,
+    setting_name,
 )
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
@@ -306,7 +306,7 @@ def engine_settings(pair: SessionPair) -> list[tuple[str, tuple[str, str]]]:
     for each in engine_differences(pair.a, pair.b):
         a, b = _by_side((pair.a, pair.b), each)
         if UNKNOWN not in {a, b} and each.name != ENGINES:
-            found.append((plain_name(each.name), (a, b)))
+            found.append((setting_name(each.name), (a, b)))
     return found
 
 

@@ -13,7 +13,7 @@ from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.studies.compare.conclusion import heads, short_names
 from inferwatch.studies.compare.quality import Quality, doubts
-from inferwatch.studies.compare.reading.configuration import plain_name
+from inferwatch.studies.compare.reading.configuration import setting_name
 from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.report import (
     GLYPHS,
@@ -180,7 +180,7 @@ def _settings(comparison: Comparison, width: int) -> Iterator[Line]:
     for setting in comparison.settings:
         values = [UNKNOWN if each is None else each for each in setting.values]
         yield (
-            cells(f" {plain_name(setting.name)}", NAME),
+            cells(f" {setting_name(setting.name)}", NAME),
             *(cells(value, size) for value in values),
         )
     if not comparison.settings:

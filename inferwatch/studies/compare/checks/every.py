@@ -20,7 +20,7 @@ from inferwatch.studies.compare.reading.configuration import (
     LOAD,
     DifferingSetting,
     differing,
-    plain_name,
+    setting_name,
 )
 from inferwatch.studies.compare.reading.live_limits import LIMITS, limit_text
 from inferwatch.studies.compare.reading.session_numbers import (
@@ -172,7 +172,7 @@ def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     both = [run.configuration for run in (*a.runs, *b.runs)]
     if not all(any(each.values()) for each in both):
         return judged("settings", [], None)
-    names = [plain_name(each.name) for each in engine_differences(a, b)]
+    names = [setting_name(each.name) for each in engine_differences(a, b)]
     doubts = []
     for side in (a, b):
         within = differing([run.configuration for run in side.runs])

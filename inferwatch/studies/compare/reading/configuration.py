@@ -74,7 +74,7 @@ def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
     return found
 
 
-def plain_name(setting: str) -> str:
+def setting_name(setting: str) -> str:
     """The name as vLLM has it: ``max_num_seqs`` of ``engine max_num_seqs``."""
     return setting.removeprefix("engine ").removeprefix(FLAG)
 
