@@ -24,7 +24,7 @@ def gone(home: Any) -> None:
 @pytest.mark.parametrize(
     "number",
     [
-        signal.SIGTERM,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.soak),
         # A terminal that hangs up sends it.
         pytest.param(signal.SIGHUP, marks=pytest.mark.soak),
         signal.SIGKILL,

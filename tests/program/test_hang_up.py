@@ -273,7 +273,7 @@ def test_a_terminal_that_is_closed_while_vllm_starts_takes_it_along(
     ("state", "stalled"),
     [
         pytest.param("dashboard", True, id="dashboard-stalled"),
-        pytest.param("dialog", False, id="dialog-read"),
+        pytest.param("dialog", False, id="dialog-read", marks=pytest.mark.soak),
         pytest.param("leaving", True, id="leaving-stalled", marks=pytest.mark.soak),
         # test_demo_ends has it, too.
         pytest.param("dashboard", False, id="dashboard-read", marks=pytest.mark.soak),

@@ -92,6 +92,7 @@ async def until_in_force(engine: Engine, *, holds: bool) -> None:
 
 
 @pytest.mark.xdist_group("shared engine")
+@pytest.mark.soak
 async def test_a_killed_tune_leaves_an_engine_of_others_as_it_was_and_goes_on(
     engine: Engine, beside: Home
 ) -> None:

@@ -756,6 +756,7 @@ async def test_a_page_of_too_many_gpus_is_cut_and_long_labels_are_shortened() ->
     assert (len(info.name or ""), info.index) == (256, None)
 
 
+@pytest.mark.soak
 async def test_gpus_that_are_made_up_all_the_time_are_not_followed_for_ever() -> None:
     def made_up(begin: int) -> str:
         many = tuple(TruthGpu(f"GPU-{at}") for at in range(begin, begin + 100))

@@ -323,7 +323,13 @@ RATES = (
 )
 
 
-@pytest.mark.parametrize("flags", [POINTS, RATES], ids=["sweep", "find-rate"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param(POINTS, id="sweep"),
+        pytest.param(RATES, id="find-rate", marks=pytest.mark.soak),
+    ],
+)
 def test_what_was_measured_before_the_server_left_is_told(
     load: Load, flags: tuple[str, ...]
 ) -> None:

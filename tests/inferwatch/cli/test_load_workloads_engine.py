@@ -145,6 +145,7 @@ async def test_a_count_in_each_chunk_says_what_the_first_one_brought(
         assert 1 <= line["first_chunk_tokens"] <= line["output_tokens"] - chunks + 1
 
 
+@pytest.mark.soak
 async def test_rare_huge_prompts_stand_beside_the_chats_they_hold_up(
     load: Run,
 ) -> None:

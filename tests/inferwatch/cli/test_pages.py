@@ -237,6 +237,7 @@ async def test_what_ended_unseen_is_not_shown_again(database: Path) -> None:
             await ended(app, pilot)
 
 
+@pytest.mark.soak
 async def test_what_a_page_tells_at_its_end_is_told_to_the_terminal_too(
     database: Path,
 ) -> None:

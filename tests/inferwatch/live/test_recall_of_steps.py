@@ -118,6 +118,7 @@ async def test_only_what_is_past_at_the_moment_shown_is_told(
     assert list(found) == engines.between(10 * S, 12 * S)
 
 
+@pytest.mark.soak
 async def test_a_replay_tells_the_same_as_of_its_position(
     engines: TwoEngines, recorder: Recorder
 ) -> None:

@@ -164,6 +164,7 @@ def test_the_loss_of_one_server_is_told_of_it_alone(two: list[AnyReading]) -> No
     assert there.flow.running
 
 
+@pytest.mark.soak
 def test_of_more_servers_than_models_the_last_ones_are_in_all_alone(
     two: list[AnyReading], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,7 @@ def test_steps_from_before_the_session_have_columns(see: See, make_step: Make) -
     assert snapshot.covered_ns == 21 * S + 10 * MS
 
 
+@pytest.mark.soak
 def test_the_day_is_kept_in_few_bins(make_step: Make) -> None:
     model = Model()
     for second in range(0, 86_400, 20):

@@ -214,7 +214,7 @@ def test_nothing_on_the_screen_contradicts_the_verdict(
     assert {Health.QUEUEING, Health.STALLED, Health.LOST, Health.IDLE} <= seen
 
 
-@pytest.mark.parametrize("at_s", [130, 310])
+@pytest.mark.parametrize("at_s", [130, pytest.param(310, marks=pytest.mark.soak)])
 def test_the_verdict_goes_on_from_a_checkpoint(at_s: int) -> None:
     readings = [each for each in traffic(at_s + 60) if moment(each) < (at_s + 60) * S]
     whole, halfway, keeps = Model(), Model(), Keeps()

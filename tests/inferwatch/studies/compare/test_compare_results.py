@@ -96,6 +96,7 @@ def test_two_results_are_compared_and_nothing_is_left(
     assert not (tmp_path / "none.db").exists()
 
 
+@pytest.mark.soak
 def test_directories_of_results_are_sides_and_their_order_is_seen(
     run_command: Run, folder: Path, tmp_path: Path
 ) -> None:

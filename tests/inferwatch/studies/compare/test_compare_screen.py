@@ -397,6 +397,7 @@ async def test_the_detail_says_why_nothing_can_be_told(sessions: Path) -> None:
         assert said[5].startswith("  n ")
 
 
+@pytest.mark.soak
 async def test_of_repeated_runs_each_has_a_curve_and_quantiles(sessions: Path) -> None:
     app = app_of(sessions, "before", "after", "--", "slow")
 

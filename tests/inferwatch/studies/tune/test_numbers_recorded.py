@@ -52,6 +52,7 @@ def test_a_run_has_the_same_numbers(truth_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.soak
 def test_a_search_has_the_same_knee(truth_url: str, tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     said = loaded(

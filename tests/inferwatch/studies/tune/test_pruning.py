@@ -111,6 +111,7 @@ def test_neighbours_of_the_best_are_never_left_out(
     assert set(found) == {64}
 
 
+@pytest.mark.soak
 def test_the_error_is_counted_threefold(base: Trial, run: RecordedRun) -> None:
     """8 sequences would make 1,102 tokens/s: with 5% 1,157, with 15% 1,268."""
     above_once = left_out(base, run, others=[measured(point(64), 1_210.0)])
@@ -128,6 +129,7 @@ def test_latencies_are_left_out_by_their_p99(base: Trial, run: RecordedRun) -> N
     assert not {32, 64} & set(found)
 
 
+@pytest.mark.soak
 def test_a_goodput_has_a_bound_where_the_median_breaks_an_objective(
     base: Trial, run: RecordedRun
 ) -> None:
