@@ -107,7 +107,7 @@ class KvBound(Diagnosis):
         if facts.bound_share(BoundBy.KV) >= facts.bound_share(BoundBy.SEQS):
             return f"{waiting} for KV blocks: {usage(facts)}{also}"
         return (
-            f"{waiting}; max_num_seqs run, and more would want KV blocks: "
+            f"{waiting} for max_num_seqs, but more would find no KV blocks: "
             f"{usage(facts)}{also}"
         )
 

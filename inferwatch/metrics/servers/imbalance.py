@@ -127,7 +127,9 @@ def _queue(waiting: float, usual: float) -> str:
 
 
 def _idle(running: float, usual: float) -> str:
-    return f"idle, elsewhere {usual:.0f} run" if not running and usual >= BUSY else ""
+    if running or usual < BUSY:
+        return ""
+    return f"mostly idle, elsewhere {usual:.0f} run"
 
 
 def _kv(usage: float, usual: float) -> str:

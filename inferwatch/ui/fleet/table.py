@@ -342,7 +342,7 @@ def _kv(row: FleetRow, width: int) -> TextRun:
         return _run(row, format_share(usage).strip(), known=usage is not None)
     least, most = (format_share(each).strip() for each in row.kv_span)
     span = f"{least.removesuffix('%')}–{most}"
-    return TextRun(most if least == most or len(span) > width else span)
+    return TextRun(most if least == most or len(span) >= width else span)
 
 
 def _kv_percent(row: FleetRow) -> float | None:
