@@ -616,6 +616,10 @@ class WatchScreen(SessionScreen):
     def action_bookmarked(self, by: int) -> None:
         self.playback.mark(by, bookmarks=True)
 
+    def action_bookmarked_too(self, by: int) -> None:
+        """Go to a bookmark, for a key that the footer does not show."""
+        self.playback.mark(by, bookmarks=True)
+
     @work
     async def action_marks(self) -> None:
         await self.playback.marks()
