@@ -143,7 +143,7 @@ class Failures(Diagnosis):
         said = f"{counted(failed, 'request')} of the last minute ended in an error"
         if unlisted:
             said += (
-                f"; 2 lists {failed - unlisted:,}, only the load generator saw others"
+                f"; 2 lists {failed - unlisted:,}, only the load generator saw more"
             )
         return said
 
