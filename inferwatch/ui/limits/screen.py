@@ -19,7 +19,8 @@ from inferwatch.metrics.floor.view import (
 from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
+from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
+from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.bars import split_bar
 from inferwatch.ui.kit.renderables.text import (
