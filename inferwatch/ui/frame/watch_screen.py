@@ -10,7 +10,6 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import Step
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.window import Window
@@ -45,19 +44,24 @@ from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.kit.keys import Signpost
 from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Inked
-from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
+from inferwatch.ui.kit.renderables.text import TextRun, age_text
 from inferwatch.ui.messages import LookAgain, LookAt, OpenKnobs, OpenRequest, OpenWhatIf
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.help_drawer import Key
 from inferwatch.ui.widgets.slo_line import missed_lines
 from inferwatch.ui.widgets.slow_line import SlowLine
-from inferwatch.ui.widgets.status_lines import LostBanner, ReadoutLine, VerdictLine
+from inferwatch.ui.widgets.status_lines import (
+    LostBanner,
+    ReadoutLine,
+    VerdictLine,
+    line_at_cursor,
+    line_at_step,
+    line_of_latest,
+)
 from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 
 LOADING = "loading this moment of the recording …"
-MOMENT_NS = NS_PER_S
-"""Longest bin whose values count as now."""
 AROUND_BODY = 6
 """Rows outside the body."""
 TALL = 50
@@ -303,14 +307,16 @@ class WatchScreen(SessionScreen):
         clock, here = self.feed.wall_text(t_ns), self._here(snapshot)
         if cursor_ns is None:
             bin_ns = snapshot.timeline.bin_ns if present is None else 0
-            when = _latest(here, clock, bin_ns)
+            when = line_of_latest(here, clock, bin_ns)
         else:
             seen = index is not None
-            when = _when(cursor_ns, snapshot.now_ns, clock, seen=seen, here=here)
+            when = line_at_cursor(
+                cursor_ns, snapshot.now_ns, clock, seen=seen, here=here
+            )
         step = snapshot.latest_step if cursor_ns is None and self.is_held else None
         if step is not None:
             exactly = self.feed.wall_text(snapshot.now_ns, ms=True)
-            when = _at_step(here, exactly, step)
+            when = line_at_step(here, exactly, step)
         if self.OF_ALL and len(self.view.servers) > 1:
             when = (*when, TextRun("  all servers", "muted"))
         index = self.view.bin_of(values)
@@ -535,36 +541,3 @@ def present_of(snapshot: Snapshot) -> Snapshot | None:
     """Return the snapshot with its last moments as its timeline; None without any."""
     latest = snapshot.latest
     return None if latest is None else replace(snapshot, timeline=latest)
-
-
-def _at_step(here: str, clock: str, step: Step) -> Line:
-    """Return a line with the moment shown and the last step that had ended."""
-    return (
-        TextRun(f" {here} ", "strong"),
-        TextRun(clock, "accent"),
-        TextRun("  step ", "muted"),
-        TextRun(f"#{step.index:,}", "strong"),
-    )
-
-
-def _latest(here: str, clock: str, bin_ns: int) -> Line:
-    """Return a line with the moment shown and, if its bin is long, the bin's length."""
-    line = TextRun(f" {here} ", "strong"), TextRun(clock, "muted")
-    if bin_ns <= MOMENT_NS:
-        return line
-    return (*line, TextRun(f", last {bin_ns / NS_PER_S:g} s", "muted"))
-
-
-def _when(cursor_ns: int, now_ns: int, clock: str, *, seen: bool, here: str) -> Line:
-    ago = (now_ns - cursor_ns) / NS_PER_S
-    if ago < 0:
-        later = f", {-ago:.1f} s after {here}"
-        return (TextRun(f" ▲ {clock}", "accent"), TextRun(later, "muted"))
-    back = f" −{ago:.1f} s" if ago < 120 else f" −{ago / 60:.1f} min"
-    line = (TextRun(f" ▲ {clock}", "accent"), TextRun(back, "muted"))
-    if seen:
-        return line
-    return (
-        *line,
-        TextRun("  outside this window: w widens it, esc removes the cursor", "muted"),
-    )
