@@ -217,16 +217,14 @@ class WatchScreen(SessionScreen):
     def action_findings(self) -> None:
         self.findings.toggle()
 
-    def action_no_findings(self) -> None:
-        """Open or close the findings, for a key that the footer does not show."""
-        self.findings.toggle()
+    action_no_findings = action_findings
+    """For a key that the footer does not show."""
 
     def action_trust(self) -> None:
         self.findings.toggle(trust=True)
 
-    def action_no_trust(self) -> None:
-        """Open or close the drawer, for a key that the footer does not show."""
-        self.findings.toggle(trust=True)
+    action_no_trust = action_trust
+    """For a key that the footer does not show."""
 
     @on(FindingsDrawer.EvidenceChosen)
     def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:
@@ -508,9 +506,8 @@ class WatchScreen(SessionScreen):
     def action_bookmarked(self, by: int) -> None:
         self.playback.mark(by, bookmarks=True)
 
-    def action_bookmarked_too(self, by: int) -> None:
-        """Go to a bookmark, for a key that the footer does not show."""
-        self.playback.mark(by, bookmarks=True)
+    action_bookmarked_too = action_bookmarked
+    """For a key that the footer does not show."""
 
     @work
     async def action_marks(self) -> None:
@@ -522,8 +519,7 @@ class WatchScreen(SessionScreen):
     def action_go_to_end(self) -> None:
         self.playback.go_to_end()
 
-    def action_go_live(self) -> None:
-        self.playback.go_to_end()
+    action_go_live = action_go_to_end
 
     def action_now(self) -> None:
         self.playback.now()
