@@ -39,6 +39,21 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         tooltip="To the previous mark",
     ),
     Binding(
+        "j",
+        "bookmarked(1)",
+        "bookmarks",
+        key_display="j J",
+        tooltip="To the next or previous bookmark",
+    ),
+    Binding(
+        "j",
+        "bookmarked_too(1)",
+        "bookmarks",
+        key_display="j J",
+        show=False,
+        tooltip="To the next or previous bookmark",
+    ),
+    Binding(
         "J",
         "bookmarked_too(-1)",
         "previous bookmark",
@@ -64,21 +79,6 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         "bookmark",
         "bookmark",
         tooltip="Bookmark this time with a note that is kept",
-    ),
-    Binding(
-        "j",
-        "bookmarked(1)",
-        "bookmarks",
-        key_display="j J",
-        tooltip="To the next or previous bookmark",
-    ),
-    Binding(
-        "j",
-        "bookmarked_too(1)",
-        "bookmarks",
-        key_display="j J",
-        show=False,
-        tooltip="To the next or previous bookmark",
     ),
     Binding(
         "left_square_bracket",

@@ -381,7 +381,14 @@ class StepsScreen(WatchScreen):
             key_display=", .",
             tooltip="Look at the step before, or the next one; esc lets go",
         ),
-        Binding("comma", "engine_step(-1)", "step back", key_display=", ."),
+        Binding(
+            "comma",
+            "engine_step(-1)",
+            "step back",
+            key_display=", .",
+            show=False,
+            tooltip="One engine step back or forward",
+        ),
         Binding("full_stop", "pick(1)", "next step", show=False),
         Binding("full_stop", "engine_step(1)", "step forward", show=False),
         Binding(

@@ -245,7 +245,7 @@ async def test_the_parts_of_time_add_up_and_what_is_unknown_of_it_stays_empty(
 
         assert "not known" in answer
         assert "not known" in rest[0]
-        assert "idle" not in head
+        assert "idle besides    –" in head
         assert app.screen.query_one(SplitPanel).display
 
 

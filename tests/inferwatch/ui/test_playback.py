@@ -473,7 +473,7 @@ async def test_the_footer_of_a_held_view_has_the_key_for_bookmarks(
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         assert "j J" not in visible_footer(app)
-        assert "f" in visible_footer(app)
+        assert "b" in visible_footer(app)
 
         await pilot.press("space")
         await settle(pilot)
