@@ -344,7 +344,7 @@ def _duration(
     return TableColumn(
         key,
         title,
-        max(len(title) + 1, 9),
+        max(len(title) + 1, 8),
         write,
         value=value,
         right=True,

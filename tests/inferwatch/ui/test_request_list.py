@@ -717,7 +717,8 @@ def test_a_cause_without_room_is_told_by_the_flag_alone() -> None:
 
 
 def test_the_column_of_causes_has_room_for_the_longest_flag_beside_the_bar() -> None:
-    sized = {each.key: width for each, width in share_width(COLUMNS, SIZE[0])}
+    widths = share_width(COLUMNS, SIZE[0], RequestTable.MARGIN)
+    sized = {each.key: width for each, width in widths}
 
     for cause in TTFT_CAUSES:
         flag = cause.value.removeprefix("queue: ")
