@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from inferwatch.metrics.floor.view import Limits, TimeSplit
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
@@ -582,14 +584,12 @@ async def test_rows_of_a_warning_stay_when_its_step_leaves_the_window(
     text_of: Any, settle: Any
 ) -> None:
     feed = limits_sessions.impossible()
-    warned = feed.change
+    warned = feed.snapshot(SnapshotQuery(Window.MINUTE)).limits or Limits()
     app = app_of(feed)
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot, settle)
         before = [each.region for each in app.screen.query("#body *")]
-        feed.change = lambda made: replace(
-            warned(made), limits=replace(warned(made).limits, impossible=None)
-        )
+        feed.change = of(replace(warned, impossible=None)).change
         await shown(pilot, settle)
 
         rows = text_of(app, "ImpossibleBanner")
