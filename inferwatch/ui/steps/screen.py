@@ -561,9 +561,8 @@ class StepsScreen(WatchScreen):
         self._change_view(SINGLE)
 
     def action_pick(self, by: int) -> None:
-        """Select another step; after the last one of a held moment, move the moment."""
-        steps = self.query_one(SingleSteps)
-        if not steps.pick(by) and by > 0 and self.is_held:
+        """Select another step; where none is known, move the held moment to it."""
+        if not self.query_one(SingleSteps).pick(by) and self.is_held:
             self.view.cursor_ns = None
             self.playback.engine_step(by)
 

@@ -488,6 +488,16 @@ async def test_past_the_last_step_of_a_held_moment_the_moment_moves() -> None:
         assert view.cursor_ns is None
 
 
+async def test_where_the_steps_around_a_held_moment_are_not_read_the_moment_moves() -> (
+    None
+):
+    feed = feed_with_steps()
+    feed.playback = ScriptedPlayback()
+    feed.change = lambda made: replace(with_steps(made), latest_step=steps(1)[0])
+    async with opened(feed, "v", "comma", "full_stop"):
+        assert feed.playback.told == ["step -1", "step 1"]
+
+
 async def test_enter_opens_the_step_that_the_first_view_tells() -> None:
     feed = feed_with_steps()
     at = feed.recall.told[-300]
