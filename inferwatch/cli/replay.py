@@ -17,7 +17,7 @@ from inferwatch.cli.slo_options import FiniteRange, price_options, slo_options
     "--at",
     metavar="TIME",
     help="Open at this time: 12:03:40 on the clock, 1:30 or 90s after the start, "
-    "-30s before the end, 50%.",
+    "-30s before the end, 50%; or at the bookmark with this text.",
 )
 @click.option(
     "--speed",
@@ -55,14 +55,17 @@ def replay(
     \b
     inferwatch replay                       the latest session
     inferwatch replay s17 --at 12:03:40     at a given time
+    inferwatch replay s17 --at 'p99 broke'  at a bookmark, by its text
     inferwatch replay before --speed 10     from the start, ten times as fast
     inferwatch replay yesterday.db --json   its numbers, for other programs
     inferwatch replay --slo 'ttft_s<0.5'    judged by other objectives
 
     On the screen: space plays and pauses, [ and ] go back and forward one second
     (more while held), comma and period one engine step, n and N to the next and
-    previous mark, g to a time; - and + change the speed, b sets a bookmark, home and
-    end go to the ends. Clicking the time line works too. ? explains the rest.
+    previous mark, j and J to the next and previous bookmark; M lists all marks, g goes
+    to a time or to a bookmark by its text; - and + change the speed, b sets a bookmark,
+    home and end go to the ends. 3 and then enter open the engine step at that moment.
+    Clicking the time line works too. ? explains the rest.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.running.chosen_session import session_location
     from inferwatch.cli.running.replay import (

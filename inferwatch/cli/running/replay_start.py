@@ -29,7 +29,7 @@ class ReplayStart:
         """Return the session time to start at; None if no option gives one.
 
         Raises:
-            UsageError: the time cannot be parsed, or is not in the session.
+            UsageError: it is neither a time in the session nor a bookmark's text.
         """
         if self.at is None:
             return 0 if self.speed is not None and not self.from_load else None
@@ -42,6 +42,7 @@ class ReplayStart:
                 end_ns=end_ns,
                 here_ns=end_ns if from_end else start_ns,
                 wall_text=player.wall_text,
+                bookmarks=player.bookmarks,
             ),
         )
 

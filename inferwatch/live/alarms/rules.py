@@ -48,6 +48,10 @@ class RuleVerdict:
 UNKNOWN = RuleVerdict(None)
 
 
+OF_LOST = RuleVerdict(None, why_unknown="its numbers are of before the loss")
+"""What rules on numbers say of a lost engine: its window ended with the loss."""
+
+
 class Rule(ABC):
     """A condition on snapshots.
 
@@ -124,6 +128,8 @@ class SloRule(Rule):
 
     def look(self, now: Snapshot) -> RuleVerdict:
         slo = now.slo
+        if now.verdict.health is Health.LOST:
+            return OF_LOST
         if slo is None:
             return RuleVerdict(None, why_unknown="no objective was given: add --slo")
         if slo.met is None or slo.share is None:
@@ -164,6 +170,8 @@ class ThresholdRule(Rule):
         self._name, self._sign, self.limit = name, sign, limit
 
     def look(self, now: Snapshot) -> RuleVerdict:
+        if now.verdict.health is Health.LOST:
+            return OF_LOST
         return self._compare(getattr(now.flow, self._name))
 
     def _compare(self, value: float | None, why_unknown: str = "") -> RuleVerdict:
@@ -191,6 +199,8 @@ class LatencyRule(ThresholdRule):
 
     def look(self, now: Snapshot) -> RuleVerdict:
         """Compare the value with the limit; in a bucket, the bound that is certain."""
+        if now.verdict.health is Health.LOST:
+            return OF_LOST
         matches = (each for each in now.latencies if each.metric == self._name)
         latency = next(matches, None)
         if latency is None or not latency.quantiles.n:

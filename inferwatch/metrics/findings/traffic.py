@@ -138,8 +138,12 @@ class Failures(Diagnosis):
         return FindingCost(failed / ended, f"{failed / ended:.0%} of the requests")
 
     def sentence(self, facts: Facts) -> str:
-        n = facts.outcomes.sums["failed"]
-        return f"{counted(n, 'request')} of the last minute ended in an error"
+        sums = facts.outcomes.sums
+        failed, unlisted = sums["failed"], sums.get("failed_unlisted", 0)
+        said = f"{counted(failed, 'request')} of the last minute ended in an error"
+        if unlisted:
+            said += f"; 2 lists {failed - unlisted:,}, only the load generator saw more"
+        return said
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = f"{facts.outcomes.sums['finished']:,} finished in the same time"

@@ -545,19 +545,21 @@ class Model:
                 of_server = self._servers.best(scraped, of_server, grid)
             cost = self._cost.cost(self.unrecorded_readings)
             rest = self._client_beside(of_server) if query.client else None
-            slo = alone.slo(now_ns, window, of_server.covered_ns, source)
+            end_ns = of_server.charts_end_ns
+            slo = alone.slo(end_ns, window, of_server.covered_ns, source)
             by_itself = self._of_session(
                 replace(of_server, slo=slo), source, cost, rest
             )
             return self._beside_servers(by_itself, None, source)
         grid, bins, lost_ns = self._columns(now_ns, window, scraped)
+        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
         limits = self._scraped.limits
-        latencies = self._latencies.table(now_ns, window, bins, limits)
-        totals = self._window_totals(now_ns, window, latencies)
+        latencies = self._latencies.table(end_ns, window, bins, limits)
+        totals = self._window_totals(end_ns, window, latencies)
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
-        table, found = self._steps.table(now_ns, window), self.findings
+        table, found = self._steps.table(end_ns, window), self.findings
         shown = Snapshot(
             now_ns=now_ns,
             window=window,
@@ -582,24 +584,22 @@ class Model:
             flow=flow_now,
             latencies=latencies,
             timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
-            latest=self._latest(now_ns if lost_ns is None else lost_ns, grid, lost_ns)
-            if query.latest
-            else None,
+            latest=self._latest(end_ns, grid, lost_ns) if query.latest else None,
             latest_step=step and without_members(step),
             steps=step_totals(
                 totals.steps, totals.durations, table, self._steps.graphs
             ),
             batch_curve=curve_of(table, self._batch_now(now_ns)),
-            stalls=self._stalls.over(now_ns, window),
-            limits=self._limits(now_ns, window, totals),
+            stalls=self._stalls.over(end_ns, window),
+            limits=self._limits(end_ns, window, totals),
             kv=kv,
-            prefix_cache=self._prefix_caches.shown(now_ns, window),
+            prefix_cache=self._prefix_caches.shown(end_ns, window),
             memory=self._memory_view(
-                now_ns, window, kv, totals, holders=query.requests
+                end_ns, window, kv, totals, holders=query.requests
             ),
             block_maps=self._memory.pictures(),
             requests=self._rows() if query.requests else (),
-            slowest=self._slowest(now_ns, window, latencies),
+            slowest=self._slowest(end_ns, window, latencies),
             findings=tuple(
                 each for each in found if each.subject is not Subject.MEASURING
             ),
@@ -610,7 +610,7 @@ class Model:
             client=self._client.view(now_ns, window, grid) if query.client else None,
             cost=self._cost.cost(self.unrecorded_readings),
             notes=tuple(self._notes),
-            slo=self.slo(now_ns, window, totals.covered_ns, source),
+            slo=self.slo(end_ns, window, totals.covered_ns, source),
         )
         if scraped is not None:
             shown = self._servers.best(scraped, shown, grid)
@@ -689,8 +689,9 @@ class Model:
 
     def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
         """Return the server's state with the exact numbers of this Model."""
-        latencies = self.exact(now_ns, window)
-        totals = self._window_totals(now_ns, window, latencies)
+        end_ns = self._end_ns(now_ns)
+        latencies = self.exact(end_ns, window)
+        totals = self._window_totals(end_ns, window, latencies)
         work = self._work_now(now_ns)
         seen = flow(totals, work, kv_state(self._engines, totals.steps))
         ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
@@ -779,7 +780,9 @@ class Model:
         return WindowTotals(
             covered_ns=self._covered_ns(now_ns, window.value),
             steps=self._steps.over(now_ns, window),
-            outcomes=self._outcomes.over(now_ns, window),
+            outcomes=self._outcomes.over(now_ns, window)
+            if self._health.lost_ns is None
+            else self._outcomes.up_to(now_ns, window),
             prompts=self._outcomes.prompts.quantiles(now_ns, window),
             durations=self._steps.durations(now_ns, window),
             itl=itl,
@@ -851,12 +854,16 @@ class Model:
         """Return how many nanoseconds of the last ``span_ns`` an engine was watched."""
         if self._began_ns is None:
             return 0
-        ended_ns = self._health.lost_ns
-        to_ns = now_ns if ended_ns is None else min(now_ns, ended_ns)
+        to_ns = self._end_ns(now_ns)
         from_ns = self._began_ns
         if span_ns is not None:
             from_ns = max(from_ns, now_ns - span_ns)
         return max(0, to_ns - from_ns)
+
+    def _end_ns(self, now_ns: int) -> int:
+        """Return where windows end: now, or when the engine was lost."""
+        lost_ns = self._health.lost_ns
+        return now_ns if lost_ns is None else min(now_ns, lost_ns)
 
     def _began(self, t_ns: int) -> None:
         """Set when watching began, if that is earlier than known so far."""

@@ -1,5 +1,7 @@
 """Counts requests by how they arrived and ended, each request once."""
 
+from dataclasses import replace
+
 import msgspec
 
 from collectors.contract.readings import RequestEvent, RequestRecord
@@ -39,10 +41,11 @@ class Outcomes:
         self.found = Samples(unit=1, cell=1)
         """Cached prompt tokens of finished requests."""
         self.counters = Counters(
-            *("arrived", "finished", "aborted", "failed", "finished_as_sent")
+            *("arrived", "finished", "aborted", "failed", "finished_as_sent"),
+            "failed_unlisted",
         )
         """Counts of sequences; ``finished_as_sent`` counts requests by their first
-        sequence.
+        sequence, ``failed_unlisted`` failed ones that only the load generator reported.
         """
         self._failed: dict[str, None] = {}
         """Ids of the latest failed requests."""
@@ -53,11 +56,20 @@ class Outcomes:
         """Return how many requests of a window arrived, finished, failed or aborted."""
         return self.counters.over(now_ns, window)
 
+    def up_to(self, end_ns: int, window: Window) -> CounterTotals:
+        """Return the counts of a window that ended, without what was reported later."""
+        whole = self.over(end_ns, window)
+        later = self.counters.after(end_ns)
+        if window.value is None or not later.rows:
+            return whole
+        sums = {name: n - later.sums[name] for name, n in whole.sums.items()}
+        return replace(whole, rows=whole.rows - later.rows, sums=sums)
+
     def arrived(self, request: Request, t_ns: int) -> None:
         """Count an arrival when front end or engine first reports it."""
         if not request.arrival_counted:
             request.arrival_counted = True
-            self.counters.rows.add((t_ns, 1, 0, 0, 0, 0))
+            self.counters.rows.add((t_ns, 1, 0, 0, 0, 0, 0))
         if request.prompt_tokens is not None and not request.prompt_counted:
             request.prompt_counted = True
             self.prompts.add(t_ns, request.prompt_tokens)
@@ -102,7 +114,8 @@ class Outcomes:
         failed = by if state is RequestState.FAILED else 0
         is_first = request is not None and not request.sequence
         as_sent = finished if is_first else 0
-        self.counters.rows.add((t_ns, 0, finished, aborted, failed, as_sent))
+        unlisted = failed if request is None else 0
+        self.counters.rows.add((t_ns, 0, finished, aborted, failed, as_sent, unlisted))
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

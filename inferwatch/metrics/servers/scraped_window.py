@@ -302,6 +302,8 @@ class ScrapedWindow:
     ) -> None:
         self.servers = servers
         self._limits = limits
+        lost_ns = self.lost_ns
+        now_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
         self.now_ns, self._window = now_ns, window
         self._ranks = [
             (server, name, rank, rank.counted.within(now_ns, window.value))
@@ -520,7 +522,11 @@ class ScrapedWindow:
         by_server: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
         for server, name, rank, increase in self._ranks:
             by_rank = by_server.setdefault(server.source, {})
-            by_rank.setdefault(name, []).append((rank, increase))
+            gained, contact = increase, server.contact
+            if contact is not None and not contact.answers:
+                end_ns = min(self.now_ns, contact.t_ns)
+                gained = rank.counted.within(end_ns, self._window.value)
+            by_rank.setdefault(name, []).append((rank, gained))
         return tuple(
             self._state(server, name, ranks)
             for server in self.servers

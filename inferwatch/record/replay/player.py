@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.connections import reading
 from inferwatch.record.repair.recovery import damage_of
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
-from inferwatch.record.replay.marks import keep_bookmark
+from inferwatch.record.replay.marks import bookmarks, keep_bookmark
 from inferwatch.record.replay.recorded_recall import RecordedRecall
 from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
 from inferwatch.record.replay.seekable_session import SeekableSession
@@ -316,6 +316,17 @@ class Player:
             or self._scan.damage
             or self._builder.trouble,
         )
+
+    @property
+    def bookmarks(self) -> Sequence[Mark]:
+        """The bookmarks in the file, read at once: the scan finds them later.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        seekable = self._seekable
+        with reading(seekable.path) as connection:
+            return bookmarks(connection, seekable.session.session)
 
     @property
     def covered_ns(self) -> int:

@@ -54,9 +54,9 @@ class MarkTable(Panel):
     _at = 0
     _top = 0
 
-    def __init__(self, clock: Callable[[int], str], start_ns: int) -> None:
+    def __init__(self, clock: Callable[[int], str], start_ns: int, note: str) -> None:
         super().__init__()
-        self._clock, self._start_ns = clock, start_ns
+        self._clock, self._start_ns, self._note = clock, start_ns, note
 
     def show(self, marks: Sequence[Mark], of: int, none: str) -> None:
         """Show the marks found of a number; the chosen one stays chosen."""
@@ -84,7 +84,8 @@ class MarkTable(Panel):
         self._top = max(min(top, len(self._marks) - room), 0)
         of = f" of {self._of:,}" if len(self._marks) < self._of else ""
         count = f"{len(self._marks):,}{of}"
-        head = ruled((TextRun("marks", "strong"),), (TextRun(count, "muted"),), width)
+        title = TextRun("marks", "strong"), TextRun(self._note, "muted")
+        head = ruled(title, (TextRun(count, "muted"),), width)
         if not self._marks:
             return [head, fit((TextRun(f" {self._none}", "faint"),), width)]
         shown = list(enumerate(self._marks))[self._top : self._top + room]
@@ -125,9 +126,9 @@ class MarkScreen(ModalScreen[Mark | None]):
         Binding("ctrl+c", "leave", "close", show=False, priority=True),
     ]
 
-    def __init__(self, feed: Feed, playback: Playback) -> None:
+    def __init__(self, feed: Feed, playback: Playback, note: str = "") -> None:
         super().__init__()
-        self._feed, self._playback = feed, playback
+        self._feed, self._playback, self._note = feed, playback, note
         self._listed: tuple[Sequence[Mark], str, str] | None = None
         """The marks, words and remark that the list was made of."""
 
@@ -136,7 +137,8 @@ class MarkScreen(ModalScreen[Mark | None]):
             yield DialogInput(
                 compact=True, placeholder="type to find: bookmark, stall, any word"
             )
-            yield MarkTable(self._feed.wall_text, self._playback.span_ns[0])
+            start_ns = self._playback.span_ns[0]
+            yield MarkTable(self._feed.wall_text, start_ns, self._note)
         yield KeyFooter()
 
     def on_mount(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from textual.binding import Binding, BindingType
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.errors import InferwatchError, UsageError
+from inferwatch.errors import InferwatchError
 from inferwatch.feed import Mark, MarkKind, Playback
 from inferwatch.ui.frame.mark_list import MarkScreen
 from inferwatch.ui.frame.session_screen import SessionScreen
@@ -43,12 +43,19 @@ PLAYBACK_BINDINGS: list[BindingType] = [
         "bookmarked(1)",
         "bookmarks",
         key_display="j J",
+        tooltip="To the next or previous bookmark",
+    ),
+    Binding(
+        "j",
+        "bookmarked_too(1)",
+        "bookmarks",
+        key_display="j J",
         show=False,
         tooltip="To the next or previous bookmark",
     ),
     Binding(
         "J",
-        "bookmarked(-1)",
+        "bookmarked_too(-1)",
         "previous bookmark",
         key_display="j J",
         show=False,
@@ -133,15 +140,16 @@ ANYWHERE = {
     "go_to",
     "go_to_start",
     "bookmark",
-    "bookmarked",
+    "bookmarked_too",
     "mark",
     "marks",
 }
 """Actions that are also possible at the present."""
-ELSEWHERE = {"speed", "engine_step"}
+ELSEWHERE = {"speed", "engine_step", "bookmarked"}
 """Actions that are only possible away from the present."""
 MARKS_WAIT_S, MARKS_LOOK_S = 5.0, 0.05
 """How long, and how often, marks of a session that goes on are waited for."""
+HELD_NOTE = " live view held while this is open"
 STEP_NS = NS_PER_S
 """Time of one ``[`` or ``]``."""
 HELD_S = 0.15
@@ -189,16 +197,8 @@ def mark_from(marks: Sequence[Mark], here_ns: int, by: int) -> Mark | None:
     return next((mark for mark in reversed(marks) if mark.t_ns < here_ns), None)
 
 
-def bookmark_of(text: str, marks: Sequence[Mark]) -> Mark | None:
-    """Return the first bookmark that begins with a text, else one that has it."""
-    wanted = text.strip().casefold()
-    texts = [
-        (each, each.text.casefold())
-        for each in marks
-        if each.kind is MarkKind.BOOKMARK and wanted
-    ]
-    begins = (each for each, has in texts if has.startswith(wanted))
-    return next(begins, next((each for each, has in texts if wanted in has), None))
+def bookmarks_of(marks: Sequence[Mark]) -> Sequence[Mark]:
+    return [each for each in marks if each.kind is MarkKind.BOOKMARK]
 
 
 class SeekQueue:
@@ -354,9 +354,9 @@ class PlaybackControl:
             await self._seeking.go_live()
 
     def _to_mark(self, here_ns: int, by: int, *, bookmarks: bool) -> bool:
-        marks = self._playback.marks
+        marks: Sequence[Mark] = self._playback.marks
         if bookmarks:
-            marks = tuple(each for each in marks if each.kind is MarkKind.BOOKMARK)
+            marks = bookmarks_of(marks)
         mark = mark_from(marks, here_ns, by)
         if mark is not None:
             self.seek(mark.t_ns)
@@ -375,7 +375,7 @@ class PlaybackControl:
         if was_live:
             playback.pause()
             self._look()
-        ask = MarkScreen(self._feed, playback)
+        ask = MarkScreen(self._feed, playback, HELD_NOTE if was_live else "")
         mark = await self._screen.app.push_screen_wait(ask)
         if mark is not None:
             self.seek(mark.t_ns)
@@ -408,25 +408,11 @@ class PlaybackControl:
         ask = PromptScreen("Go to a time or a bookmark", hint, self._wrong_time)
         text = await self._screen.app.push_screen_wait(ask)
         if text is not None and text.strip():
-            self.seek(self._moment(text))
+            self.seek(moment_of(text, self._scale()))
         elif text is not None and cursor_ns is not None:
             self.seek(cursor_ns)
         elif was_live:
             self._go(self._seeking.go_live())
-
-    def _moment(self, text: str) -> int:
-        """Return the session time of a typed moment, or of a bookmark.
-
-        Raises:
-            UsageError: it is neither.
-        """
-        try:
-            return moment_of(text, self._scale())
-        except UsageError as error:
-            bookmark = bookmark_of(text, self._playback.marks)
-            if bookmark is None:
-                raise UsageError(f"{error}, or a bookmark's text") from None
-            return bookmark.t_ns
 
     async def bookmark(self) -> None:
         """Ask for a note and bookmark the moment shown."""
@@ -508,13 +494,14 @@ class PlaybackControl:
             end_ns=end_ns,
             here_ns=playback.position_ns,
             wall_text=self._feed.wall_text,
+            bookmarks=bookmarks_of(playback.marks),
         )
 
     def _wrong_time(self, text: str) -> str | None:
         if not text.strip() and self._view.cursor_ns is not None:
             return None
         try:
-            self._moment(text)
+            moment_of(text, self._scale())
         except InferwatchError as error:
             return str(error)
         return None

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import Step
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.window import Window
@@ -32,150 +31,41 @@ from inferwatch.ui.frame.server_lines import (
 )
 from inferwatch.ui.frame.session_screen import SHORT, SessionScreen
 from inferwatch.ui.frame.time_line import TimeLine, position_of
+from inferwatch.ui.frame.watch_keys import (
+    AGAINST,
+    CHANGES_BINDINGS,
+    FINDINGS_BINDINGS,
+    MOMENT_BINDINGS,
+    OTHER_SETTING,
+    SIGNPOSTS,
+)
 from inferwatch.ui.frame.welcome import Welcome, curl_lines, is_untouched
 from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.kit.keys import Signpost
 from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Inked
-from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
+from inferwatch.ui.kit.renderables.text import TextRun, age_text
 from inferwatch.ui.messages import LookAgain, LookAt, OpenKnobs, OpenRequest, OpenWhatIf
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.help_drawer import Key
 from inferwatch.ui.widgets.slo_line import missed_lines
 from inferwatch.ui.widgets.slow_line import SlowLine
-from inferwatch.ui.widgets.status_lines import LostBanner, ReadoutLine, VerdictLine
+from inferwatch.ui.widgets.status_lines import (
+    LostBanner,
+    ReadoutLine,
+    VerdictLine,
+    line_at_cursor,
+    line_at_step,
+    line_of_latest,
+)
 from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 
 LOADING = "loading this moment of the recording …"
-MOMENT_NS = NS_PER_S
-"""Longest bin whose values count as now."""
 AROUND_BODY = 6
 """Rows outside the body."""
 TALL = 50
 """Height in rows from which the time line is taller."""
-
-
-MOMENT_BINDINGS: list[BindingType] = [
-    Binding(
-        "left",
-        "move(-1)",
-        "cursor",
-        key_display="← →",
-        tooltip="Move the time cursor; with shift ten times as far",
-    ),
-    Binding(
-        "right",
-        "move(1)",
-        "cursor forward",
-        key_display="← →",
-        show=False,
-        tooltip="Move the time cursor forward",
-    ),
-    Binding("shift+left", "move(-10)", "10 bins earlier", show=False),
-    Binding("shift+right", "move(10)", "10 bins later", show=False),
-    Binding(
-        "escape", "release", "cursor off", show=False, tooltip="Remove the time cursor"
-    ),
-    Binding("escape", "all_servers", "all servers", tooltip="Back to all servers"),
-    Binding(
-        "left_parenthesis",
-        "server(-1)",
-        "server",
-        key_display="( )",
-        tooltip="The server before, the next one",
-    ),
-    Binding("right_parenthesis", "server(1)", "next server", show=False),
-    Binding(
-        "w", "window", "window", tooltip="The next window: 10 s, 60 s, 5 min, session"
-    ),
-    Binding(
-        "p",
-        "canary",
-        "canary",
-        show=False,
-        tooltip="Send a tiny request every 10 s: what do clients meet? Or stop that",
-    ),
-    Binding("y", "copy_curl", "copy curl", tooltip="Copy the command shown"),
-    Binding(
-        "y",
-        "copy_advice",
-        "copy advice",
-        show=False,
-        tooltip="Copy what would make more of the server known",
-    ),
-]
-CHANGES_BINDINGS: list[BindingType] = [
-    Binding(
-        "a",
-        "changes",
-        "against",
-        tooltip="What changed since a session, yesterday, a baseline?",
-    ),
-    Binding(
-        "C",
-        "compare",
-        "compare",
-        show=False,
-        tooltip="Once ended: is it worse, or is that chance?",
-    ),
-    Binding(
-        "i",
-        "what_if",
-        "what if",
-        show=False,
-        tooltip="Predict other settings from the last minutes",
-    ),
-]
-OTHER_SETTING = "settings: predict, turn, measure"
-AGAINST = "against"
-SIGNPOSTS = (
-    Signpost(
-        OTHER_SETTING,
-        "knobs",
-        "Turn limits while the engine runs, and back: k on 1, 3 and 6",
-        action="knobs",
-    ),
-    Signpost(
-        OTHER_SETTING,
-        "tune",
-        "Measure other settings, each under the same load",
-        command="inferwatch tune MODEL --vary max-num-seqs=16,32,64",
-    ),
-    Signpost(
-        AGAINST,
-        "baseline",
-        "What one request takes alone, for a to offer",
-        command="inferwatch baseline URL",
-    ),
-)
-"""Ways to another setting, and to what this is held against."""
-KNOB_BINDINGS: list[BindingType] = [
-    Binding(
-        "k",
-        "knobs",
-        "knobs",
-        tooltip="Turn limits while the engine runs, and back",
-    ),
-]
-"""Key of the front page, and of screens that show the effect of the limits."""
-FINDINGS_BINDINGS: list[BindingType] = [
-    Binding(
-        "f",
-        "findings",
-        "findings",
-        tooltip="What is wrong, how that is known, and what to do about it",
-    ),
-    Binding("f", "no_findings", "findings", show=False, tooltip="What is wrong"),
-    Binding(
-        "F",
-        "trust",
-        "trust",
-        tooltip="How far the numbers can be trusted: client, host, lost readings",
-    ),
-    Binding("F", "no_trust", "trust", show=False, tooltip="How far to trust it all"),
-]
-"""After those of time, to leave a full footer first."""
 
 
 class WatchScreen(SessionScreen):
@@ -327,16 +217,14 @@ class WatchScreen(SessionScreen):
     def action_findings(self) -> None:
         self.findings.toggle()
 
-    def action_no_findings(self) -> None:
-        """Open or close the findings, for a key that the footer does not show."""
-        self.findings.toggle()
+    action_no_findings = action_findings
+    """For a key that the footer does not show."""
 
     def action_trust(self) -> None:
         self.findings.toggle(trust=True)
 
-    def action_no_trust(self) -> None:
-        """Open or close the drawer, for a key that the footer does not show."""
-        self.findings.toggle(trust=True)
+    action_no_trust = action_trust
+    """For a key that the footer does not show."""
 
     @on(FindingsDrawer.EvidenceChosen)
     def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:
@@ -417,14 +305,16 @@ class WatchScreen(SessionScreen):
         clock, here = self.feed.wall_text(t_ns), self._here(snapshot)
         if cursor_ns is None:
             bin_ns = snapshot.timeline.bin_ns if present is None else 0
-            when = _latest(here, clock, bin_ns)
+            when = line_of_latest(here, clock, bin_ns)
         else:
             seen = index is not None
-            when = _when(cursor_ns, snapshot.now_ns, clock, seen=seen, here=here)
+            when = line_at_cursor(
+                cursor_ns, snapshot.now_ns, clock, seen=seen, here=here
+            )
         step = snapshot.latest_step if cursor_ns is None and self.is_held else None
         if step is not None:
             exactly = self.feed.wall_text(snapshot.now_ns, ms=True)
-            when = _at_step(here, exactly, step)
+            when = line_at_step(here, exactly, step)
         if self.OF_ALL and len(self.view.servers) > 1:
             when = (*when, TextRun("  all servers", "muted"))
         index = self.view.bin_of(values)
@@ -616,6 +506,9 @@ class WatchScreen(SessionScreen):
     def action_bookmarked(self, by: int) -> None:
         self.playback.mark(by, bookmarks=True)
 
+    action_bookmarked_too = action_bookmarked
+    """For a key that the footer does not show."""
+
     @work
     async def action_marks(self) -> None:
         await self.playback.marks()
@@ -626,8 +519,7 @@ class WatchScreen(SessionScreen):
     def action_go_to_end(self) -> None:
         self.playback.go_to_end()
 
-    def action_go_live(self) -> None:
-        self.playback.go_to_end()
+    action_go_live = action_go_to_end
 
     def action_now(self) -> None:
         self.playback.now()
@@ -645,36 +537,3 @@ def present_of(snapshot: Snapshot) -> Snapshot | None:
     """Return the snapshot with its last moments as its timeline; None without any."""
     latest = snapshot.latest
     return None if latest is None else replace(snapshot, timeline=latest)
-
-
-def _at_step(here: str, clock: str, step: Step) -> Line:
-    """Return a line with the moment shown and the last step that had ended."""
-    return (
-        TextRun(f" {here} ", "strong"),
-        TextRun(clock, "accent"),
-        TextRun("  step ", "muted"),
-        TextRun(f"#{step.index:,}", "strong"),
-    )
-
-
-def _latest(here: str, clock: str, bin_ns: int) -> Line:
-    """Return a line with the moment shown and, if its bin is long, the bin's length."""
-    line = TextRun(f" {here} ", "strong"), TextRun(clock, "muted")
-    if bin_ns <= MOMENT_NS:
-        return line
-    return (*line, TextRun(f", last {bin_ns / NS_PER_S:g} s", "muted"))
-
-
-def _when(cursor_ns: int, now_ns: int, clock: str, *, seen: bool, here: str) -> Line:
-    ago = (now_ns - cursor_ns) / NS_PER_S
-    if ago < 0:
-        later = f", {-ago:.1f} s after {here}"
-        return (TextRun(f" ▲ {clock}", "accent"), TextRun(later, "muted"))
-    back = f" −{ago:.1f} s" if ago < 120 else f" −{ago / 60:.1f} min"
-    line = (TextRun(f" ▲ {clock}", "accent"), TextRun(back, "muted"))
-    if seen:
-        return line
-    return (
-        *line,
-        TextRun("  outside this window: w widens it, esc removes the cursor", "muted"),
-    )

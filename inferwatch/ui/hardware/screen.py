@@ -14,7 +14,8 @@ from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.frame.watch_screen import MOMENT_BINDINGS, WatchScreen
+from inferwatch.ui.frame.watch_keys import MOMENT_BINDINGS
+from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.hardware.charts import GPU_CHARTS, HOST_CHARTS
 from inferwatch.ui.hardware.gpu_panel import GpuPanel, about_gpu
 from inferwatch.ui.hardware.gpu_table import GpuTable

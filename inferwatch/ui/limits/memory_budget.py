@@ -277,7 +277,8 @@ def b_max(snapshot: Snapshot, limits: Limits, width: int) -> Line:
     fits, each = limits.max_requests, limits.tokens_per_request
     if fits is None:
         return fit(
-            (label, TextRun(f"{UNKNOWN} how many fit is not known yet", "faint")), width
+            (label, TextRun(f"{UNKNOWN:>6} how many fit is not known yet", "faint")),
+            width,
         )
     number = TextRun(f"{int(fits):6,} requests", "strong")
     mix = TextRun(" of the present mix fit together", "muted")
@@ -344,8 +345,8 @@ def _saving(saving: Saving, limits: Limits, width: int) -> Line:
         TextRun(f"{more:>8} requests"),
     ]
     decode = limits.decode
-    now_s = decode.floor_s if decode else None
-    if width >= FLOORS_FROM and now_s is not None and saving.floor_s is not None:
+    if width >= FLOORS_FROM and (decode is None or decode.floor_s is not None):
+        now_s = decode.floor_s if decode else None
         before, after = format_durations((now_s, saving.floor_s))
         line += [
             TextRun("   decode floor ", "muted"),

@@ -185,13 +185,20 @@ class _Grid:
 
 
 def draw_roofline(
-    roof: Roof, points: Sequence[RoofPoint], width: int, height: int
+    roof: Roof,
+    points: Sequence[RoofPoint],
+    width: int,
+    height: int,
+    within: Sequence[RoofPoint] = (),
 ) -> list[Line]:
-    """Return the chart's rows from the top, with the intensities at the bottom."""
+    """Return the chart's rows from the top, with the intensities at the bottom.
+
+    The axes have room for the points, and for those in ``within``.
+    """
     columns, rows = width - MARGIN, height - 1
     if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
         return []
-    axes = axes_of(roof, points, columns, rows)
+    axes = axes_of(roof, [*points, *within], columns, rows)
     grid = _Grid(columns, rows)
     ridge = None if roof.ridge is None else int(axes.column(roof.ridge))
     if ridge is not None:
@@ -337,6 +344,11 @@ class RooflinePanel(Panel):
 
     _snapshot: Snapshot | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._latest: dict[str, RoofPoint] = {}
+        """By glyph, so that the axes stay while there are no steps."""
+
     def show(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.redraw()
@@ -377,8 +389,9 @@ class RooflinePanel(Panel):
             for _, glyph, ink, point in points_of(limits)
             if point.intensity > 0 and point.flops > 0
         ]
+        self._latest |= {each.glyph: each for each in points}
         roof = Roof(bytes_per_s=peak.bytes_per_s, flops=peak.flops)
-        return draw_roofline(roof, points, width, rows)
+        return draw_roofline(roof, points, width, rows, [*self._latest.values()])
 
 
 def peak_words(peak: EnginePeak, width: int) -> Line:
@@ -393,7 +406,7 @@ def peak_words(peak: EnginePeak, width: int) -> Line:
 
 def numbers_of(limits: Limits, rows: int) -> list[Line]:
     """Return a table of decode and prefill steps, the most important rows first."""
-    if limits.decode is None and limits.prefill is None:
+    if limits.missing and limits.decode is None and limits.prefill is None:
         return [_measured(limits)][:rows]
     decode, prefill = limits.decode, limits.prefill
     head: Line = (
@@ -447,7 +460,7 @@ def _of_model(limits: Limits) -> list[Line]:
     return [
         _row(label_of(field), ["", text.strip()])
         for field, text in facts
-        if text.strip() != UNKNOWN
+        if text.strip() != UNKNOWN or field is Limits.tpot_floor_s
     ]
 
 

@@ -19,7 +19,8 @@ from inferwatch.metrics.floor.view import (
 from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
+from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
+from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.bars import split_bar
 from inferwatch.ui.kit.renderables.text import (
@@ -79,7 +80,7 @@ class SplitPanel(Panel):
         visible = [each for each in parts if each.share is not None]
         if not visible:
             text = "  it is not known: it takes steps, and their floors"
-            return [head, (TextRun(text, "faint"),)]
+            return [head, (TextRun(text, "faint"),), _legend(parts, width)]
         shares = [(each.share or 0.0, each.glyph, each.ink) for each in visible]
         bar = (TextRun("  "), *split_bar(shares, width - 4))
         return [head, bar, _legend(parts, width)]
@@ -100,8 +101,6 @@ def parts_of(split: TimeSplit) -> Sequence[SplitPart]:
 
 
 def _idle(split: TimeSplit) -> Line:
-    if split.idle_share is None:
-        return ()
     label = f"{label_of(TimeSplit.idle_share)} besides "
     return (TextRun(label, "muted"), TextRun(format_share(split.idle_share)))
 
@@ -150,7 +149,7 @@ class AnswerLine(LinePanel):
 
 
 class ImpossibleBanner(Panel):
-    """A warning about steps faster than their floor; hidden without any."""
+    """A warning about steps faster than their floor; hidden before the first one."""
 
     DEFAULT_CSS = """
     ImpossibleBanner { display: none; background: $error 15%; }
@@ -158,11 +157,14 @@ class ImpossibleBanner(Panel):
     MOST_ROWS = 3
 
     _impossible: Impossible | None = None
+    """The latest there was."""
+    _over = True
 
     def show(self, impossible: Impossible | None) -> None:
-        """Show steps that are faster than possible; None hides the banner."""
-        self._impossible = impossible
-        self.display = impossible is not None
+        """Show steps that are faster than possible; its rows stay without them."""
+        self._over = impossible is None
+        self._impossible = impossible or self._impossible
+        self.display = self._impossible is not None
         self.styles.height = self.rows(self.screen.size.width)
         self.redraw()
 
@@ -174,6 +176,8 @@ class ImpossibleBanner(Panel):
         del height
         if self._impossible is None:
             return ()
+        if self._over:
+            return [(TextRun(" ✓ no impossible step in this window", "muted"),)]
         first, *rest = self._folded(width)
         left = (TextRun(MARK, "bad bold", OPENS), TextRun(first, "bad", OPENS))
         keys = (TextRun(KEY, "accent", OPENS), TextRun(self._step, "muted", OPENS))

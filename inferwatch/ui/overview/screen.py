@@ -34,7 +34,8 @@ from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
-from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, TALL, WatchScreen
+from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
+from inferwatch.ui.frame.watch_screen import TALL, WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,

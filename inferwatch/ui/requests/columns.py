@@ -6,9 +6,11 @@ from dataclasses import field as dataclass_field
 from operator import attrgetter
 
 from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BoundBy
 from inferwatch.formatting import (
     MILLISECONDS,
     UNKNOWN,
+    bound_text,
     format_clock,
     format_count,
     format_in,
@@ -44,6 +46,13 @@ KEPT_LONGEST = (
 )
 """Optional columns in the order in which they keep their room."""
 
+FLAG_WIDTH = len(" max_num_batched_tokens")
+"""Cells of the longest flag that is a cause; the next column begins with a blank."""
+SHORT = {
+    Cause.QUEUE_SEQS: bound_text(BoundBy.SEQS, briefly=True),
+    Cause.QUEUE_TOKENS: bound_text(BoundBy.TOKENS, briefly=True),
+}
+"""Causes without their flag, for columns too narrow for it."""
 MISSED = "▲"
 """Marks a missed objective."""
 
@@ -168,7 +177,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             rank=rank_of("temperature"),
             tells=number_of(RequestRow.temperature).help,
         ),
-        _cause(RequestRow.cause, 20, TTFT_CAUSES, from_width=110),
+        _cause(RequestRow.cause, FLAG_WIDTH, TTFT_CAUSES, from_width=110),
         _cause(
             RequestRow.itl_cause,
             14,
@@ -275,10 +284,12 @@ def words_of_cause(cause: Cause) -> str:
 
 
 def cause_run(cause: Cause | None, width: int) -> TextRun:
-    """Return a cause in its ink, without "queue: " where there is no room."""
+    """Return a cause in its ink, as short as there is room."""
     text = f" {cause or UNKNOWN}"
     if len(text) > width:
         text = text.replace(" queue: ", " ", 1)
+    if cause in SHORT and len(text) > width:
+        text = f" {SHORT[cause]}"
     return TextRun(text, _cause_ink(cause))
 
 
@@ -333,7 +344,7 @@ def _duration(
     return TableColumn(
         key,
         title,
-        max(len(title) + 1, 9),
+        max(len(title) + 1, 8),
         write,
         value=value,
         right=True,
@@ -379,7 +390,7 @@ def _growing(
     return TableColumn(
         key,
         title,
-        max(len(title) + 1, 10),
+        max(len(title) + 1, 9),
         write,
         value=at_least,
         right=True,

@@ -1,5 +1,6 @@
 """The preview of a session: settings, results, notes and actions."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from collectors.contract.clock import NS_PER_S
@@ -57,6 +58,7 @@ GPU_MEANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "joules_per_token": ("J/token", format_figure),
 }
 """Label and format of GPU means over the whole session."""
+LONG_NUMBER = re.compile(r"\d+\.\d{4,}")
 ROOMY = 14
 """Least height for the actions below a session."""
 CLOSED, OPEN = ("concurrency",), ("rate_per_s",)
@@ -173,7 +175,9 @@ def _differences(
     if not settings:
         yield (TextRun(" none of the recorded ones"),)
     for setting in settings:
-        before, after = (UNKNOWN if each is None else each for each in setting.values)
+        before, after = (
+            UNKNOWN if each is None else _rounded(each) for each in setting.values
+        )
         yield (
             TextRun(f" {setting.name} ", "muted"),
             TextRun(f"{before} → {after}"),
@@ -222,11 +226,21 @@ def _load(preview: SessionPreview, width: int) -> Iterator[Line]:
         yield from wrapped(text, width, ink)
 
 
+def _rounded(value: str) -> str:
+    """Return a setting, a number with many decimals in three digits.
+
+    >>> _rounded("1.1364866634102655"), _rounded("0.95"), _rounded("0.32.0")
+    ('1.14', '0.95', '0.32.0')
+    """
+    many = LONG_NUMBER.fullmatch(value)
+    return format_figure(float(value)).strip() if many else value
+
+
 def _settings(
     title: str, names: Mapping[str, str], values: Mapping[str, str | None], width: int
 ) -> Iterator[Line]:
     facts: list[Line] = [
-        (TextRun(f"{label} ", "muted"), TextRun(value))
+        (TextRun(f"{label} ", "muted"), TextRun(_rounded(value)))
         for name, label in names.items()
         if (value := values.get(name))
     ]

@@ -19,7 +19,8 @@ from inferwatch.metrics.series.timeline import Heat, Timeline, begins_s, merged
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
-from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
+from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
+from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.plot import (
     MARGIN,
@@ -36,7 +37,7 @@ from inferwatch.ui.kit.renderables.text import (
     ruled,
     width_of,
 )
-from inferwatch.ui.messages import LookAgain, OpenRequest
+from inferwatch.ui.messages import LookAgain, OpenRequest, OpenStep
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
 from inferwatch.ui.steps.members import StepPanel
@@ -374,15 +375,22 @@ class StepsScreen(WatchScreen):
         ),
         Binding("Z", "zoom(-1)", "closer", show=False, tooltip="Fewer steps a column"),
         Binding(
-            "left_square_bracket",
+            "comma",
             "pick(-1)",
             "step",
-            key_display="[ ]",
+            key_display=", .",
             tooltip="Look at the step before, or the next one; esc lets go",
         ),
-        Binding("left_square_bracket", "skip(-1)", "second back", show=False),
-        Binding("right_square_bracket", "pick(1)", "next step", show=False),
-        Binding("right_square_bracket", "skip(1)", "second forward", show=False),
+        Binding(
+            "comma",
+            "engine_step(-1)",
+            "step back",
+            key_display=", .",
+            show=False,
+            tooltip="One engine step back or forward",
+        ),
+        Binding("full_stop", "pick(1)", "next step", show=False),
+        Binding("full_stop", "engine_step(1)", "step forward", show=False),
         Binding(
             "up",
             "choose(-1)",
@@ -396,6 +404,12 @@ class StepsScreen(WatchScreen):
             "open",
             "open",
             tooltip="Open the chosen request, or go to the chosen stall",
+        ),
+        Binding(
+            "enter",
+            "open_step",
+            "open step",
+            tooltip="Open the step of this moment: who was in it, what was around it",
         ),
         *KNOB_BINDINGS,
     ]
@@ -425,6 +439,8 @@ class StepsScreen(WatchScreen):
     WILL_SHOW = "batch, step time and what limits them, step by step"
 
     _in_view = OVER_TIME
+    _shown_step: Step | None = None
+    """The step told below the charts."""
 
     def compose_panels(self) -> Iterable[Widget]:
         yield TotalsPanel(id="totals")
@@ -451,10 +467,11 @@ class StepsScreen(WatchScreen):
         can = {
             "zoom": singly,
             "pick": singly,
-            "skip": False if singly else None,
+            "engine_step": False if singly else None,
             "choose": tells and self._in_view != OVER_TIME,
             "open": tells and self._in_view != OVER_TIME,
             "chart": self._in_view == OVER_TIME or not tells,
+            "open_step": tells and self._in_view == OVER_TIME,
             "view": tells,
             "singly": tells and not singly,
         }.get(action)
@@ -488,14 +505,18 @@ class StepsScreen(WatchScreen):
             self._show_efficiency(snapshot)
 
     def _others(self, stalls: int) -> str:
-        """Return the names of all views, and how many stalls there were."""
+        """Return how many stalls there were, and the names of all views.
+
+        The names end at the right, so that they stay when stalls come and go.
+        """
         names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
-        news = f", {counted(stalls, 'stall').strip()}" if stalls else ""
+        news = f"{counted(stalls, 'stall')}   " if stalls else ""
         roomy = self.size.width >= ROOMY
-        return "v  " + " · ".join(names) + (news if roomy else "")
+        return (news if roomy else "") + "v  " + " · ".join(names)
 
     def _show_one_step(self, snapshot: Snapshot) -> None:
         title, step = self._one_step(snapshot)
+        self._shown_step = step
         traffic = traffic_facts(snapshot, self.view.bin_of(snapshot))
         if traffic:  # once shown, the row stays
             self.add_class("-traffic")
@@ -540,10 +561,20 @@ class StepsScreen(WatchScreen):
         self._change_view(SINGLE)
 
     def action_pick(self, by: int) -> None:
-        self.query_one(SingleSteps).pick(by)
+        """Select another step; where none is known, move the held moment to it."""
+        if not self.query_one(SingleSteps).pick(by) and self.is_held:
+            self.view.cursor_ns = None
+            self.playback.engine_step(by)
 
     def action_singly(self) -> None:
         self._change_view(SINGLE)
+
+    def action_open_step(self) -> None:
+        """Open the step that is shown for this moment; without one, only their line."""
+        if self._shown_step is None:
+            self._change_view(SINGLE)
+        else:
+            self.post_message(OpenStep(self._shown_step.end_ns))
 
     def action_zoom(self, by: int) -> None:
         self.query_one(SingleSteps).zoom(by)

@@ -540,26 +540,33 @@ class SingleSteps(Vertical):
         self._view.cursor_ns = step.end_ns
         self.post_message(LookAgain())
 
-    def pick(self, by: int) -> None:
+    def pick(self, by: int) -> bool:
+        """Select another step, or scroll to it; return False if none is known there."""
         steps, snapshot = self._fetcher.steps, self._snapshot
         if not steps or snapshot is None:
-            return
+            return False
         _, step = self._step_of(snapshot)
         keys = [key_of(each) for each in steps]
         here = None if step is None else key_of(step)
-        at = keys.index(here) + by if here in keys else len(steps) - 1
+        if here is not None and here not in keys:  # still reading the steps around it
+            return False
+        at = len(steps) - 1 if here is None else keys.index(here) + by
         if not 0 <= at < len(steps):
-            self._scroll(snapshot, by)
-            return
+            return self._scroll(snapshot, by)
         self._pick(steps[at])
+        return True
 
-    def _scroll(self, snapshot: Snapshot, by: int) -> None:
-        """Scroll the line by half its length, past its first or last step."""
+    def _scroll(self, snapshot: Snapshot, by: int) -> bool:
+        """Scroll the line by half its length; return False at its right end."""
         steps = self._fetcher.steps
         span_ns = max(steps[-1].end_ns - steps[0].end_ns, NS_PER_S // 10)
-        end_ns = self._line_end_ns(snapshot) + by * span_ns // 2
-        self._held_end_ns = min(max(end_ns, 0), snapshot.charts_end_ns)
+        before_ns = self._line_end_ns(snapshot)
+        end_ns = min(max(before_ns + by * span_ns // 2, 0), snapshot.charts_end_ns)
+        if end_ns == before_ns:
+            return by < 0
+        self._held_end_ns = end_ns
         self.post_message(LookAgain())
+        return True
 
     def zoom(self, by: int) -> None:
         """Show more or fewer steps per column."""

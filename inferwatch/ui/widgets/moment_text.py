@@ -1,15 +1,19 @@
-"""Parse a moment of a session as typed: ``12:03:40``, ``+90s``, ``50%``."""
+"""Parse a moment of a session as typed: ``12:03:40``, ``+90s``, a bookmark's text."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import UsageError
+from inferwatch.feed import Mark
 from inferwatch.quantities import TIME_UNIT, in_seconds
+from inferwatch.visible import visible
 
 UNDERSTOOD = "12:03:40, 1:30 or 90s from the start, +90s or -5m from here, 50%, end"
 """The accepted forms, in one line."""
+MOST_NAMED = 5
+"""Most bookmarks that an error lists."""
 DAY_S = 24 * 3600
 _PART = rf"(\d+(?:\.\d+)?)\s*({TIME_UNIT}|)"
 _SPAN = re.compile(rf"([+-]?)\s*((?:{_PART}\s*)+)")
@@ -28,25 +32,54 @@ class Scale:
     """Origin of ``+90s``."""
     wall_text: Callable[[int], str]
     """Formats session time as local time, HH:MM:SS."""
+    bookmarks: Sequence[Mark] = ()
 
 
 def moment_of(text: str, scale: Scale) -> int:
-    """Return the session time of a typed moment.
+    """Return the session time of a typed moment, else of the bookmark with that text.
 
     Raises:
-        UsageError: the text is not a time, or one outside the session.
+        UsageError: it is neither, or outside the session, or in several bookmarks.
     """
     typed = text.strip().lower()
     moments = list(_meanings(typed, scale))
-    if not moments:
-        raise UsageError(f"{text!r} is not a time: {UNDERSTOOD}")
     inside = (t_ns for t_ns in moments if scale.start_ns <= t_ns <= scale.end_ns)
     for t_ns in inside:
         return t_ns
-    if typed[:1] in {"+", "-"}:  # past an end means that end
+    if moments and typed[:1] in {"+", "-"}:  # past an end means that end
         return min(max(moments[0], scale.start_ns), scale.end_ns)
+    found = _bookmarked(text.strip().casefold(), scale.bookmarks)
+    if len(found) == 1:
+        return found[0].t_ns
+    if found:
+        raise UsageError(
+            f"{text!r} is in {len(found)} bookmarks: {_listed(found, scale)}"
+        )
     began, ended = scale.wall_text(scale.start_ns), scale.wall_text(scale.end_ns)
-    raise UsageError(f"{text!r} is not in the session, which is {began} to {ended}")
+    wrong = f"not in the session, which is {began} to {ended}"
+    if not moments:
+        wrong = f"not a time: {UNDERSTOOD}"
+    known = _listed(scale.bookmarks, scale) or "none is known"
+    raise UsageError(f"{text!r} is {wrong}, or the text of a bookmark: {known}")
+
+
+def _bookmarked(wanted: str, bookmarks: Sequence[Mark]) -> Sequence[Mark]:
+    """Return the bookmarks with a text, else those that begin with it or have it."""
+    texts = [(each, each.text.casefold()) for each in bookmarks if wanted]
+    return (
+        [each for each, text in texts if text == wanted]
+        or [each for each, text in texts if text.startswith(wanted)]
+        or [each for each, text in texts if wanted in text]
+    )
+
+
+def _listed(bookmarks: Sequence[Mark], scale: Scale) -> str:
+    names = [
+        f"{visible(each.text)!r} at {scale.wall_text(each.t_ns).strip()}"
+        for each in bookmarks[:MOST_NAMED]
+    ]
+    more = len(bookmarks) - MOST_NAMED
+    return ", ".join([*names, *([f"{more:,} more"] if more > 0 else [])])
 
 
 def _meanings(wanted: str, scale: Scale) -> Iterator[int]:

@@ -5,6 +5,7 @@ from re import sub
 from textwrap import wrap
 
 from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Step
 from embedded_engine.engine.logs import PREFIX
 from inferwatch.formatting import (
     format_count,
@@ -138,6 +139,45 @@ CHARTED = {
 
 BATCH_WIDTH = 9
 """Cells of the batch, so that nothing moves when an engine comes to rest."""
+
+
+MOMENT_NS = NS_PER_S
+"""Longest bin whose values count as now."""
+
+
+def line_at_step(here: str, clock: str, step: Step) -> Line:
+    """Return a line with the moment shown and the last step that had ended."""
+    return (
+        TextRun(f" {here} ", "strong"),
+        TextRun(clock, "accent"),
+        TextRun("  step ", "muted"),
+        TextRun(f"#{step.index:,}", "strong"),
+    )
+
+
+def line_of_latest(here: str, clock: str, bin_ns: int) -> Line:
+    """Return a line with the moment shown and, if its bin is long, the bin's length."""
+    line = TextRun(f" {here} ", "strong"), TextRun(clock, "muted")
+    if bin_ns <= MOMENT_NS:
+        return line
+    return (*line, TextRun(f", last {bin_ns / NS_PER_S:g} s", "muted"))
+
+
+def line_at_cursor(
+    cursor_ns: int, now_ns: int, clock: str, *, seen: bool, here: str
+) -> Line:
+    ago = (now_ns - cursor_ns) / NS_PER_S
+    if ago < 0:
+        later = f", {-ago:.1f} s after {here}"
+        return (TextRun(f" ▲ {clock}", "accent"), TextRun(later, "muted"))
+    back = f" −{ago:.1f} s" if ago < 120 else f" −{ago / 60:.1f} min"
+    line = (TextRun(f" ▲ {clock}", "accent"), TextRun(back, "muted"))
+    if seen:
+        return line
+    return (
+        *line,
+        TextRun("  outside this window: w widens it, esc removes the cursor", "muted"),
+    )
 
 
 class ReadoutLine(LinePanel):

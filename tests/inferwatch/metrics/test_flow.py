@@ -298,13 +298,13 @@ def test_the_front_end_corrects_how_a_request_ended(
     assert snapshot.requests[0].state is RequestState.ABORTED
 
 
-def failure(external_id: str) -> RequestRecord:
+def failure(external_id: str, at_ns: int = 100 * MS) -> RequestRecord:
     return RequestRecord(
         source="load",
         index=0,
         external_id=external_id,
         phase=Phase.STEADY,
-        intended_ns=100 * MS,
+        intended_ns=at_ns,
         failure="disconnected",
     )
 
@@ -318,6 +318,28 @@ def test_a_failure_seen_by_engine_and_client_counts_once(
     assert see([arrived, error, failure("abc")]).flow.failed == 1
     assert see([failure("abc"), arrived, error]).flow.failed == 1
     assert see([arrived, error, failure("xyz")]).flow.failed == 2
+
+
+def test_what_fails_at_the_client_after_a_loss_is_not_in_the_window_before_it(
+    see: See, make_event: Make
+) -> None:
+    arrived = make_event(100, EventKind.ARRIVED, external_id="cmpl-abc-0")
+    lost = Note(t_ns=2_000 * MS, kind=NoteKind.LOST, text="gone")
+    refused = [failure(f"x{n}", 3_000 * MS) for n in range(5)]
+    readings = [arrived, failure("early"), lost, *refused]
+
+    assert see(readings, 600_000).flow.failed == 2
+    assert see(readings, 600_000, Window.SESSION).flow.failed == 7
+
+
+def test_failures_that_only_the_client_saw_are_counted_apart() -> None:
+    outcomes = Outcomes()
+    outcomes.ended(Request(source=ENGINE, seen_ns=0), RequestState.FAILED, 0)
+    for each in ("a", "b"):
+        outcomes.client_failed(failure(each), 0)
+
+    sums = outcomes.over(0, Window.SESSION).sums
+    assert (sums["failed"], sums["failed_unlisted"]) == (3, 2)
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,24 @@ def test_a_server_that_is_lost_says_why_and_since_when() -> None:
     assert state_of(seen).running == 3  # as of then
 
 
+def test_the_window_of_a_lost_server_ends_with_its_last_reading() -> None:
+    server, other = Served("a:1"), Served("b:1")
+    readings: list[AnyReading] = [contact(0, "a:1"), server.at(0)]
+    for second in range(1, 5):
+        server.request(tokens=10)
+        readings.append(server.at(second))
+    readings.append(contact(5, "a:1", answers=False, why="connection refused"))
+
+    alone = see(readings, 600, Window.TEN_SECONDS)
+    beside = see([*readings, other.at(599)], 600, Window.TEN_SECONDS)
+
+    assert row(alone, "ttft_s").quantiles.n == 4
+    assert alone.flow.finished == 4
+    assert beside.flow.finished == 0
+    state = next(each for each in beside.servers if each.source == "a:1")
+    assert next(n for n in state.latencies if n.metric == "ttft_s").quantiles.n == 4
+
+
 def test_one_of_several_that_is_lost_stops_none_of_the_others() -> None:
     ours, gone = Served("a:1"), Served("b:1")
     readings: list[AnyReading] = []

@@ -6,9 +6,19 @@ from typing import Any
 import pytest
 
 from inferwatch.metrics.floor.view import Limits, TimeSplit
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
-from inferwatch.ui.limits.roofline import Roof, RoofPoint, axes_of, draw_roofline
+from inferwatch.ui.limits.roofline import (
+    LABEL,
+    NUMBERS,
+    Roof,
+    RoofPoint,
+    axes_of,
+    draw_roofline,
+)
 from inferwatch.ui.limits.screen import ImpossibleBanner, SplitPanel
 from inferwatch.ui.widgets.time_chart import TimeChart
 from tests.inferwatch.ui import limits_sessions
@@ -237,7 +247,7 @@ async def test_the_parts_of_time_add_up_and_what_is_unknown_of_it_stays_empty(
 
         assert "not known" in answer
         assert "not known" in rest[0]
-        assert "idle" not in head
+        assert "idle besides    –" in head
         assert app.screen.query_one(SplitPanel).display
 
 
@@ -519,3 +529,69 @@ async def test_a_replay_shows_the_same(
             told.append([text_of(app, name) for name in ("AnswerLine", "SplitPanel")])
 
     assert told[0] == told[1]
+
+
+# While the engine is idle.
+
+
+IDLE = replace(
+    LIMITS,
+    decode=None,
+    prefill=None,
+    split=None,
+    tpot_floor_s=None,
+    max_requests=None,
+    tokens_per_request=None,
+    savings=tuple(
+        replace(each, more_requests=None, floor_s=None, helps=None)
+        for each in LIMITS.savings
+    ),
+)
+LOW = replace(LIMITS, decode=point(H100, 0.5, 0.001, 0.0127, 5_811))
+"""Its point is below the axes of a roof without points."""
+
+
+def places(app: InferwatchApp, text_of: Any) -> list[str]:
+    """What tells whether a row, an axis or a column has moved: text without values."""
+    width = app.screen.size.width
+    labels = slice(width - NUMBERS, width - NUMBERS + 2 + LABEL)
+    plot = [f"{row[:MARGIN]}{row[labels]}" for row in text_of(app, "RooflinePanel")]
+    split = text_of(app, "SplitPanel")[0][:-8]
+    memory = text_of(app, "MemoryPanel")
+    savings = [row for row in memory if "decode floor" in row]
+    ends = [max(map(row.rfind, "●○·")) for row in savings]
+    return [*plot, split, str(ends)]
+
+
+@pytest.mark.parametrize("size", [USUAL, (200, 60)])
+async def test_nothing_moves_when_the_engine_is_idle_and_busy_again(
+    text_of: Any, settle: Any, size: tuple[int, int]
+) -> None:
+    feed, idle = of(LOW), of(IDLE).change
+    busy, seen = feed.change, []
+    app = app_of(feed)
+    async with app.run_test(size=size) as pilot:
+        for change in (busy, idle, busy, idle):
+            feed.change = change
+            await shown(pilot, settle)
+            regions = [each.region for each in app.screen.query("#body *")]
+            seen.append((regions, places(app, text_of)))
+
+    assert seen[0] == seen[1] == seen[2] == seen[3]
+
+
+async def test_rows_of_a_warning_stay_when_its_step_leaves_the_window(
+    text_of: Any, settle: Any
+) -> None:
+    feed = limits_sessions.impossible()
+    warned = feed.snapshot(SnapshotQuery(Window.MINUTE)).limits or Limits()
+    app = app_of(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        before = [each.region for each in app.screen.query("#body *")]
+        feed.change = of(replace(warned, impossible=None)).change
+        await shown(pilot, settle)
+
+        rows = text_of(app, "ImpossibleBanner")
+        assert "no impossible step in this window" in rows[0]
+        assert [each.region for each in app.screen.query("#body *")] == before

@@ -1,8 +1,11 @@
 """A moment of a session as people type it."""
 
+from dataclasses import replace
+
 import pytest
 
 from inferwatch.errors import UsageError
+from inferwatch.feed import Mark, MarkKind
 from inferwatch.ui.widgets.moment_text import Scale, moment_of
 
 S = 1_000_000_000
@@ -54,6 +57,45 @@ def test_what_people_type_is_understood(typed: str, meant_s: float) -> None:
 def test_what_is_no_time_says_what_is_understood(typed: str) -> None:
     with pytest.raises(UsageError, match=r"12:03:40, 1:30 or 90s .* 50%"):
         moment_of(typed, scale())
+
+
+BOOKMARKS = tuple(
+    Mark(t_ns=s * S, kind=MarkKind.BOOKMARK, text=text)
+    for s, text in ((40, "warm"), (70, "Warm again"), (150, "the p99 broke here"))
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant_s"),
+    [("warm", 40), ("WARM A", 70), ("P99", 150), ("again", 70), ("1:30", 90)],
+)
+def test_a_bookmark_is_meant_by_its_text_or_a_part_of_it(
+    typed: str, meant_s: float
+) -> None:
+    assert moment_of(typed, replace(scale(), bookmarks=BOOKMARKS)) == meant_s * S
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("AR", "'AR' is in 2 bookmarks: 'warm' at 12:01:50, 'Warm again' at 12:02:20"),
+        ("noon", "or the text of a bookmark: 'warm' at 12:01:50, 'Warm again' at"),
+        ("9:30", "12:06:10, or the text of a bookmark: 'warm' at 12:01:50"),
+        ("", "or the text of a bookmark: 'warm' at"),
+    ],
+)
+def test_where_no_bookmark_or_several_are_meant_they_are_listed(
+    typed: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as failure:
+        moment_of(typed, replace(scale(), bookmarks=BOOKMARKS))
+
+    assert said in str(failure.value)
+
+
+def test_of_many_bookmarks_a_few_are_listed() -> None:
+    with pytest.raises(UsageError, match=r"12:01:50, 4 more$"):
+        moment_of("noon", replace(scale(), bookmarks=BOOKMARKS[:1] * 9))
 
 
 @pytest.mark.parametrize("typed", ["12:30:00", "9:30", "301s", "101%"])

@@ -44,6 +44,11 @@ def footer(app: InferwatchApp) -> dict[str, str]:
     return {each.key_display: each.description for each in app.screen.query(FooterKey)}
 
 
+def visible_footer(app: InferwatchApp) -> dict[str, str]:
+    keys = [each for each in app.screen.query(FooterKey) if each.display]
+    return {each.key_display: each.description for each in keys}
+
+
 def hint(app: InferwatchApp) -> str:
     return str(app.screen.query_one("#hint").render())
 
@@ -387,6 +392,7 @@ async def test_m_lists_marks_bookmarks_first_and_typing_finds_one(
         await pilot.press("M")
         await pilot.pause()
         head, first, second, third, *_ = text_of(app, "MarkTable")
+        assert head.startswith("─ marks ──")
         assert head.rstrip(" ─").endswith("7")
         assert first.startswith("▶ ◆ 03:10:06     0:40  warm from here")
         assert "the p99 broke here" in second
@@ -445,6 +451,33 @@ async def test_marks_are_reached_from_the_present_which_goes_on_if_none_is_wante
                 await pilot.pause()
             await settle(pilot)
             assert playback.told == told, keys
+
+
+async def test_the_list_of_marks_says_that_it_holds_a_live_view(
+    watched_feed: Any, settle: Any, text_of: Any
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("M")
+        await pilot.pause()
+
+        head = text_of(app, "MarkTable")[0]
+        assert "marks live view held while this is open" in head
+
+
+async def test_the_footer_of_a_held_view_has_the_key_for_bookmarks(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert "j J" not in visible_footer(app)
+        assert "b" in visible_footer(app)
+
+        await pilot.press("space")
+        await settle(pilot)
+        assert visible_footer(app)["j J"] == "bookmarks"
 
 
 # The mouse.

@@ -7,7 +7,7 @@ import pytest
 from textual.message import Message
 from textual.widgets._footer import FooterKey
 
-from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause
 from inferwatch.metrics.requests.request_groups import GroupBy
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.snapshot import Snapshot
@@ -15,7 +15,7 @@ from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.column_chooser import ColumnChooser
 from inferwatch.ui.kit.renderables.text import cells_of, end_of
-from inferwatch.ui.kit.table import fit_chosen
+from inferwatch.ui.kit.table import fit_chosen, share_width
 from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.columns import (
     KEPT_LONGEST,
@@ -711,8 +711,19 @@ async def test_answers_to_one_request_have_numbers_and_are_one_request(
 def test_a_cause_without_room_is_told_by_the_flag_alone() -> None:
     whole = " queue: max_num_batched_tokens"
     assert cause_run(Cause.QUEUE_TOKENS, len(whole)).text == whole
-    assert cause_run(Cause.QUEUE_TOKENS, 20).text == " max_num_batched_tokens"
+    assert cause_run(Cause.QUEUE_TOKENS, 23).text == " max_num_batched_tokens"
+    assert cause_run(Cause.QUEUE_TOKENS, 22).text == " tokens"
     assert cause_run(Cause.QUEUE_SEQS, 20).text == " queue: max_num_seqs"
+
+
+def test_the_column_of_causes_has_room_for_the_longest_flag_beside_the_bar() -> None:
+    widths = share_width(COLUMNS, SIZE[0], RequestTable.MARGIN)
+    sized = {each.key: width for each, width in widths}
+
+    for cause in TTFT_CAUSES:
+        flag = cause.value.removeprefix("queue: ")
+        assert cause_run(cause, sized["cause"]).text.endswith(flag)
+    assert sized["phases"] >= 8
 
 
 # The step of a request.

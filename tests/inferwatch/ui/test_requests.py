@@ -76,10 +76,10 @@ def test_an_arrow_tells_what_is_sorted_by() -> None:
         return table.title_of(column, column.width + 1).text
 
     assert title("arrived") == "id, newest↓    "
-    assert title("ttft") == "   TTFT ms "
+    assert title("ttft") == "  TTFT ms "
     assert title("queue") == "  queue ms "
     table.sort_by("ttft")
-    assert title("ttft") == "   TTFT ms↓"
+    assert title("ttft") == "  TTFT ms↓"
     table.sort_by("state")
     table.reverse()
     assert title("state") == " state↑       "

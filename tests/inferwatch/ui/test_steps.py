@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
+from textual.widgets._footer import FooterKey
 
 from collectors.contract.readings import Step
 from inferwatch.metrics.series.timeline import Timeline
@@ -28,7 +29,7 @@ from inferwatch.ui.steps.columns import (
 from inferwatch.ui.steps.curve import CurvePanel, range_of, rows_of
 from inferwatch.ui.steps.members import StepPanel, members_of
 from inferwatch.ui.steps.screen import HeatStrip, StallList, StepsScreen
-from inferwatch.ui.steps.single_steps import SingleSteps, StepLine
+from inferwatch.ui.steps.single_steps import StepLine
 from inferwatch.ui.widgets.time_chart import ChartStack, TimeChart
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
@@ -177,7 +178,7 @@ def seen(app: InferwatchApp) -> list[str]:
 async def test_v_goes_through_the_views_and_z_leads_to_the_single_steps() -> None:
     async with opened(feed_with_steps()) as (app, pilot):
         assert seen(app) == []
-        assert "efficiency, 3 stalls" in text_of_totals(app)
+        assert "3 stalls   v  [over time]" in text_of_totals(app)
         await pilot.press("v")
         await settle(pilot)
         assert seen(app) == ["StepLine", "StepPanel"]
@@ -241,10 +242,10 @@ async def test_the_newest_step_is_on_the_right_and_past_the_left_end_it_goes_on(
         await pilot.click(StepLine, offset=(8, 3))
         await settle(pilot)
         assert app.session.view.cursor_ns == first.end_ns
-        await pilot.press("left_square_bracket")
+        await pilot.press("comma")
         await settle(pilot)
         assert line._columns[0].longest.end_ns < first.end_ns
-        await pilot.press("left_square_bracket")
+        await pilot.press("comma")
         await settle(pilot)
         assert app.session.view.cursor_ns == feed.recall.told[-line.capacity - 1].end_ns
 
@@ -263,20 +264,20 @@ async def test_z_puts_more_steps_into_a_column() -> None:
         assert "1 step a column" in text_of(app, StepLine)[0]
 
 
-async def test_brackets_go_from_step_to_step_and_hold_the_line() -> None:
+async def test_comma_and_period_go_from_step_to_step_and_hold_the_line() -> None:
     feed = feed_with_steps()
     told = feed.recall.told
-    async with opened(feed, "v", "left_square_bracket") as (app, pilot):
+    async with opened(feed, "v", "comma") as (app, pilot):
         view = app.session.view
         at = [each.end_ns for each in told].index(view.cursor_ns or 0)
         assert f"step #{told[at].index:,}" in text_of(app, StepPanel)[0]
         line = list(app.screen.query_one(StepLine)._columns)
         feed.at_ns += S  # time goes on
-        await pilot.press("left_square_bracket", "left_square_bracket")
+        await pilot.press("comma", "comma")
         await settle(pilot)
         assert view.cursor_ns == told[at - 2].end_ns
         assert app.screen.query_one(StepLine)._columns == line
-        await pilot.press("right_square_bracket")
+        await pilot.press("full_stop")
         await settle(pilot)
         assert view.cursor_ns == told[at - 1].end_ns
         assert "▲" in text_of(app, StepLine)[-1]
@@ -351,7 +352,7 @@ async def test_where_nothing_is_kept_it_says_so() -> None:
     feed.recall = NothingRecalled()  # type: ignore[assignment]
     async with opened(feed, "v") as (app, pilot):
         assert "were not kept" in text_of(app, StepLine)[1]
-        await pilot.press("left_square_bracket", "z", "enter", "down")  # nothing breaks
+        await pilot.press("comma", "z", "enter", "down")  # nothing breaks
         await settle(pilot)
 
         feed.change = lambda made: replace(
@@ -459,13 +460,60 @@ async def test_a_click_on_the_strip_puts_the_cursor_there_and_one_on_a_stall_too
         assert app.session.view.cursor_ns == STALLS[2].end_ns
 
 
-async def test_outside_the_single_steps_brackets_go_by_seconds() -> None:
+@pytest.mark.parametrize("view", [(), ("v",), ("v", "v")])
+async def test_brackets_go_by_seconds_in_every_view(view: tuple[str, ...]) -> None:
     feed = feed_with_steps()
     feed.playback = ScriptedPlayback()
-    async with opened(feed, "left_square_bracket") as (app, _):
+    async with opened(feed, *view, "left_square_bracket") as (app, _):
         assert feed.playback.position_ns == NOW_NS - S
         assert isinstance(app.screen, StepsScreen)
-        assert not app.screen.query_one(SingleSteps).region
+
+
+async def test_past_the_last_step_of_a_held_moment_the_moment_moves() -> None:
+    feed = feed_with_steps()
+    at = feed.recall.told[-300]
+    feed.playback = ScriptedPlayback(position_ns=at.end_ns)
+    feed.change = lambda made: replace(with_steps(made), latest_step=at)
+    async with opened(feed, "v", "comma") as (app, pilot):
+        view, told = app.session.view, feed.playback.told
+        assert view.cursor_ns == feed.recall.told[-301].end_ns
+        await pilot.press("full_stop")
+        await settle(pilot)
+        assert view.cursor_ns == at.end_ns
+        assert told == []
+
+        await pilot.press("full_stop")
+        await settle(pilot)
+        assert told == ["step 1"]
+        assert view.cursor_ns is None
+
+
+async def test_where_the_steps_around_a_held_moment_are_not_read_the_moment_moves() -> (
+    None
+):
+    feed = feed_with_steps()
+    feed.playback = ScriptedPlayback()
+    feed.change = lambda made: replace(with_steps(made), latest_step=steps(1)[0])
+    async with opened(feed, "v", "comma", "full_stop"):
+        assert feed.playback.told == ["step -1", "step 1"]
+
+
+async def test_enter_opens_the_step_that_the_first_view_tells() -> None:
+    feed = feed_with_steps()
+    at = feed.recall.told[-300]
+    feed.playback = ScriptedPlayback(position_ns=at.end_ns)
+    feed.change = lambda made: replace(with_steps(made), latest_step=at)
+    async with opened(feed) as (app, pilot):
+        footer = {
+            each.key_display: each.description for each in app.screen.query(FooterKey)
+        }
+        assert footer["enter"] == "open step"
+
+        await pilot.press("enter")
+        await settle(pilot)
+        await settle(pilot)
+        assert f"step #{at.index:,}" in text_of(app, StepPanel)[0]
+        assert app.session.view.cursor_ns == at.end_ns
 
 
 # A step that another screen leads to.
@@ -554,3 +602,28 @@ async def test_a_step_that_was_not_kept_is_said_to_be_missing(settle: Any) -> No
         assert [each.message for each in app._notifications] == [
             "the single steps of this time were not kept"
         ]
+
+
+# While the engine is idle.
+
+
+async def test_nothing_moves_when_the_engine_is_idle_and_busy_again() -> None:
+    feed = feed_with_steps()
+    busy = feed.change
+
+    def idle(made: Snapshot) -> Snapshot:
+        made = busy(made)
+        count = len(made.timeline.steps)
+        line = replace(made.timeline, steps=(0,) * count, slowest_step=(None,) * count)
+        return replace(made, timeline=line, stalls=())
+
+    async with opened(feed) as (app, pilot):
+        seen = []
+        for change in (idle, busy, idle):
+            feed.change = change
+            await settle(pilot)
+            regions = [each.region for each in app.screen.query("#body *")]
+            title = text_of_totals(app).partition("v  [over time]")
+            seen.append((regions, len(title[0]), title[2]))
+
+    assert seen[0] == seen[1] == seen[2]

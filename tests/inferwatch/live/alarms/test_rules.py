@@ -144,6 +144,17 @@ def test_a_stall_is_news_and_so_is_the_verdict() -> None:
     assert fourth.sentence == "stalled for 4 s"
 
 
+@pytest.mark.parametrize("text", ["slo", "failed>0", "max(ttft_s)>1"])
+def test_the_numbers_of_a_lost_engine_are_not_judged(text: str) -> None:
+    [rule] = rules_of(text)
+    lost = Verdict(health=Health.LOST, sentence="the engine died")
+
+    judged = rule.look(picture(verdict=lost))
+
+    assert judged.holds is None
+    assert "before the loss" in judged.why_unknown
+
+
 def test_what_is_lost_is_told() -> None:
     [rule] = rules_of("lost")
     told = "the engine died\nTraceback (most recent call last):\n  File ..."

@@ -14,7 +14,12 @@ from inferwatch.metrics.findings.finding import Effort
 from inferwatch.metrics.findings.host import Stopped
 from inferwatch.metrics.findings.queue import BatchTooSmall
 from inferwatch.metrics.findings.tracker import FindingTracker
-from inferwatch.metrics.findings.traffic import EngineLost, EngineWarmUp, SloMissed
+from inferwatch.metrics.findings.traffic import (
+    EngineLost,
+    EngineWarmUp,
+    Failures,
+    SloMissed,
+)
 from inferwatch.metrics.findings.work import ComputeBound, FasterThanFloor, MemoryBound
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
 from inferwatch.metrics.objectives.view import SloState
@@ -225,3 +230,17 @@ def test_of_a_lost_engine_a_finding_says_the_cause_and_not_the_log() -> None:
     facts = replace(BUSY, verdict=Verdict(health=Health.LOST, sentence=died))
 
     assert EngineLost().sentence(facts) == "EngineCore (pid 7) exited"
+
+
+@pytest.mark.parametrize(
+    ("unlisted", "said"),
+    [
+        (0, "155 requests of the last minute ended in an error"),
+        (60, "2 lists 95, only the load generator saw the others"),
+    ],
+)
+def test_failures_say_how_many_of_them_are_listed(unlisted: int, said: str) -> None:
+    sums = {"failed": 155, "failed_unlisted": unlisted}
+    facts = replace(BUSY, outcomes=CounterTotals(155, sums, {}))
+
+    assert Failures().sentence(facts).endswith(said)

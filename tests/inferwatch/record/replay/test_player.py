@@ -19,6 +19,7 @@ from collectors.contract.readings import (
     Step,
     Tick,
 )
+from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.feed import Feed, FeedState, MarkKind, Playback
 from inferwatch.metrics.model.model import Model
@@ -317,6 +318,7 @@ async def test_a_bookmark_is_there_when_the_session_is_opened_again(
     await player.playback.seek(7 * S)
     await player.playback.bookmark("the p99 broke here")
     again = Player.open(recorded, "last")
+    assert ReplayStart(at="P99 broke").moment(again) == 7 * S
 
     await run(again, until(lambda: again.playback.marks))
 

@@ -1,5 +1,6 @@
 """The sessions screen: every key, every click, and what it looks like."""
 
+import doctest
 import sqlite3
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -21,6 +22,7 @@ from inferwatch.ui.pages import (
     StartPage,
     Tell,
 )
+from inferwatch.ui.sessions import preview
 from inferwatch.ui.sessions.browser import GROWN_EVERY, SessionBrowser
 from inferwatch.ui.sessions.table import SessionTable
 from inferwatch.ui.view import View
@@ -438,7 +440,7 @@ async def test_the_session_under_the_cursor_is_shown_in_full_with_what_next(
                 (session, seqs),
             )
 
-    def preview() -> list[str]:
+    def previewed() -> list[str]:
         return [" ".join(row.split()) for row in text_of(app, "PreviewPanel")]
 
     async with app.run_test(size=USUAL) as pilot:
@@ -447,7 +449,7 @@ async def test_the_session_under_the_cursor_is_shown_in_full_with_what_next(
         for size in (USUAL, LARGE):
             await pilot.resize_terminal(*size)
             await looked(pilot)
-            rows = preview()
+            rows = previewed()
 
             assert rows[0].startswith("─ s5 demo ─"), size
             assert "12 requests · 48 steps" in rows[3], size
@@ -457,7 +459,14 @@ async def test_the_session_under_the_cursor_is_shown_in_full_with_what_next(
 
         await pilot.press("home", "down", "m")
         await looked(pilot)
-        assert "engine max_num_seqs 64 → 32" in preview()
+        assert "engine max_num_seqs 64 → 32" in previewed()
+
+
+def test_long_numbers_of_settings_are_rounded() -> None:
+    result = doctest.testmod(preview)
+
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 async def test_what_our_load_sent_grows_with_the_session_that_is_recorded(
