@@ -15,6 +15,7 @@ from inferwatch.studies.compare.report import (
     change_text,
     meaning,
     more_text,
+    nearest_first,
     span_text,
     values_text,
     whose,
@@ -25,7 +26,6 @@ from inferwatch.ui.compare.table import (
     SAYS_SOMETHING,
     CompareRow,
     FoldedRows,
-    nearest,
     verdict_ink,
 )
 from inferwatch.ui.kit.panel import Panel
@@ -191,7 +191,8 @@ def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequenc
     lines: list[Line] = [(TextRun(word, verdict_ink(result.verdict, pair)),)]
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
-        lines.append((TextRun(f"{more} would tell"),) if more else ())
+        tells = "" if result.p_value is None else " would tell"
+        lines.append((TextRun(f"{more}{tells}"),) if more else ())
     else:
         lines.append((TextRun(meaning(result.verdict, matters)),))
     return [part for part in lines if part]
@@ -235,7 +236,7 @@ def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:
     many = counted(len(fold.results), "metric")
     heading = (TextRun(f"{many}: {MetricVerdict.OPEN}", "strong"),)
     lines: list[Line] = [ruled(heading, (), width)]
-    best = nearest(fold.results)
+    best = next(iter(nearest_first(fold.results)), None)
     if best is not None:
         more = more_text(best, pair)
         lines.append((TextRun("  nearest: ", "muted"), TextRun(whose(best), "strong")))
