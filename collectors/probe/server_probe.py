@@ -136,11 +136,7 @@ class ServerProbe:
             await stream.close()
 
     async def _connected(self) -> ProbeStream:
-        """A stream connected to the server's probe.
-
-        Raises:
-            SourceNeverCameError: there is none yet.
-        """
+        """A stream connected to the server's probe."""
         server = self.server
         if server.probe.startswith(TCP):
             place = ProbeEndpoint.of(server)

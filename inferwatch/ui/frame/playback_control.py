@@ -415,11 +415,7 @@ class PlaybackControl:
             self._go(self._seeking.go_live())
 
     def _moment(self, text: str) -> int:
-        """Return the session time of a typed moment, or of a bookmark.
-
-        Raises:
-            UsageError: it is neither.
-        """
+        """Return the session time of a typed moment, or of a bookmark."""
         try:
             return moment_of(text, self._scale())
         except UsageError as error:
