@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import (
-    UNKNOWN,
-    format_count,
-    format_rate,
-    format_share,
-)
+from inferwatch.formatting import UNKNOWN, format_count, format_rate, format_share
 from inferwatch.printing.document import (
     Block,
     Cell,

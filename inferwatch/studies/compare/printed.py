@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from inferwatch.formatting import (
-    counted,
-)
+from inferwatch.formatting import counted
 from inferwatch.printing.document import (
     Block,
     FactList,

@@ -25,9 +25,7 @@ from inferwatch.studies.compare.comparison import Comparison, SessionPair
 from inferwatch.studies.compare.conclusion import conclusion
 from inferwatch.studies.compare.quality import Quality, doubts
 from inferwatch.studies.compare.reading.span import SpanChoice
-from inferwatch.studies.compare.report import (
-    pairing_sentence,
-)
+from inferwatch.studies.compare.report import pairing_sentence
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.runs.sides import PARTS, grouped
 from inferwatch.studies.compare.side_names import short_names

@@ -16,13 +16,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.causes.cause import Parts
 from inferwatch.metrics.story.story import RequestStory, SpanKind
-from inferwatch.ui.kit.renderables.text import (
-    Line,
-    TextRun,
-    beside,
-    join_whole,
-    ruled,
-)
+from inferwatch.ui.kit.renderables.text import Line, TextRun, beside, join_whole, ruled
 from inferwatch.ui.kit.renderables.time_track import bars
 from inferwatch.ui.request.axis import (
     BLANK,
