@@ -49,6 +49,7 @@ from inferwatch.studies.compare.report import (
     verdict_text,
     whose,
     window_text,
+    would_text,
 )
 from inferwatch.studies.compare.side_names import heads, long_heads, short_names
 from inferwatch.studies.compare.verdicts import MetricVerdict
@@ -218,10 +219,8 @@ def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[
 
 def open_reason(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
     if result.verdict is MetricVerdict.OPEN:
-        more = more_text(result, pair)
-        tells = "" if result.p_value is None else " would tell"
-        would = f"{more} {of}{tells}" if more else None
-        if text := "; ".join(each for each in (result.why, would) if each):
+        texts = (result.why, would_text(result, pair, of))
+        if text := "; ".join(filter(None, texts)):
             yield text
 
 

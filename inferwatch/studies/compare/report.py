@@ -143,6 +143,14 @@ def more_text(result: MetricResult, pair: SessionPair) -> str | None:
     return f"{text} ({format_about(result.more_requests / slower)})"
 
 
+def would_text(result: MetricResult, pair: SessionPair, of: str = "") -> str:
+    """``+400 requests (27 s) would tell``; of what judging takes, only how many."""
+    if (more := more_text(result, pair)) is None:
+        return ""
+    tells = "would tell" if result.p_value is not None else ""
+    return " ".join(filter(None, (more, of, tells)))
+
+
 def nearest_first(results: Iterable[MetricResult]) -> list[MetricResult]:
     """Judged results that more data would tell, headline metrics first.
 
