@@ -39,7 +39,7 @@ MOST_BYTES, QUICK_BYTES = 2 << 30, 256 * MIB
 READ_AT_LEAST = 32 * MIB
 """Bytes read per task, so that the overhead of threads is small."""
 EDGE, TORCH_EDGES = 1024, (512, 1024, 2048)
-LEAST_RUNS = 3
+LEAST_RUNS, LEAST_S = 3, 0.15
 FLOAT = 4
 
 
@@ -171,9 +171,9 @@ def in_torch(
     return flops, rates
 
 
-def _best_of(work: Callable[[], object], amount: float, seconds: float = 0.15) -> float:
+def _best_of(work: Callable[[], object], amount: float) -> float:
     best, runs = 0.0, 0
-    end_s = time.perf_counter() + seconds
+    end_s = time.perf_counter() + LEAST_S
     while runs < LEAST_RUNS or time.perf_counter() < end_s:
         began_s = time.perf_counter()
         work()

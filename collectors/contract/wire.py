@@ -78,9 +78,9 @@ def encode_reading(reading: AnyReading) -> msgspec.Raw:
 class EnvelopePacker:
     """Numbers and packs the messages of one stream."""
 
-    def __init__(self, source: str, stream: str | None = None) -> None:
+    def __init__(self, source: str) -> None:
         self.source = source
-        self.stream = stream or new_stream()
+        self.stream = new_stream()
         self.seq = 0
         self.emitted = 0
         self.dropped = 0

@@ -196,9 +196,9 @@ def _limits(membership: Path, root: Path = CONTROL_GROUPS) -> list[MemoryLimit]:
     return sorted(limits, key=lambda each: each.most)
 
 
-def _memory_used(meminfo: Path = PROC / "meminfo") -> int | None:
+def _memory_used() -> int | None:
     """Used memory of the whole host, in bytes."""
-    available = _numbers(meminfo).get("MemAvailable:")
+    available = _numbers(PROC / "meminfo").get("MemAvailable:")
     return None if available is None else MEMORY_BYTES - available * KIB
 
 

@@ -276,12 +276,7 @@ class NvmlGpu:
         )
 
     def _once(self, call: Callable[..., Any], *given: Any) -> Any:
-        """Result of an NVML call; None if it fails.
-
-        Raises:
-            GpuLostError: the GPU no longer responds.
-            DriverGoneError: the driver no longer responds.
-        """
+        """Result of an NVML call; None if it fails."""
         try:
             return call(self.handle, *given)
         except FAILURES as error:

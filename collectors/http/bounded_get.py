@@ -163,11 +163,7 @@ def _address(base: httpx.URL, path: str) -> httpx.URL:
 
 
 def _redirect(url: httpx.URL, location: str) -> httpx.URL:
-    """The URL to request after a redirect.
-
-    Raises:
-        NoAnswerError: it leads to another host, port or scheme.
-    """
+    """The URL to request after a redirect."""
     to = url.join(location)
     if (to.scheme, to.netloc) == (url.scheme, url.netloc):
         return to

@@ -165,12 +165,7 @@ class LimitControl:
         self._ranks.clear()
 
     async def _connect(self) -> None:
-        """Connect to new ranks and drop lost ones.
-
-        Raises:
-            NoControlError: no rank has a control socket.
-            SourceLostError: a connected rank is gone.
-        """
+        """Connect to new ranks and drop lost ones."""
         there = await asyncio.to_thread(_sockets, self.engine_id)
         gone = [path for path, rank in self._ranks.items() if rank.is_gone]
         for path in gone:  # engines also close idle connections
@@ -362,11 +357,7 @@ def has_control(engine_id: str) -> bool:
 
 
 def _sockets(engine_id: str) -> list[Path]:
-    """Control sockets of the engine's ranks, stale ones included.
-
-    Raises:
-        CollectorError: the runtime directory is unusable.
-    """
+    """Control sockets of the engine's ranks, stale ones included."""
     try:
         directory = control_path(engine_id, 0).parent
         found = sorted(directory.glob("*.ctl"))

@@ -224,12 +224,7 @@ class RelayedStream(ProbeStream):
                 raise SourceSilentError(f"{who} cannot be heard")
 
     def _choose(self) -> None:
-        """Choose the wanted server and forget what others sent.
-
-        Raises:
-            SourceNeverCameError: its probe is not there.
-            AmbiguousProbeError: several probes match, as containers can cause.
-        """
+        """Choose the wanted server and forget what others sent."""
         met = [each.hello for each in self._receptions.values() if each.hello]
         found = {each.source for each in met if self._place.means(each)}
         only = next(iter(found)) if len(found) == 1 else ""

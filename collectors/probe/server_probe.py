@@ -35,12 +35,7 @@ from collectors.contract.runtime_dir import (
 from collectors.contract.wire import TCP
 from collectors.http.http_client import goes_direct
 from collectors.http.server import Server
-from collectors.probe.discover import (
-    addresses_here,
-    listening,
-    port_of,
-    probe_at,
-)
+from collectors.probe.discover import addresses_here, listening, port_of, probe_at
 from collectors.probe.hello import Hello
 from collectors.probe.relayed import ProbeEndpoint, RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
@@ -136,11 +131,7 @@ class ServerProbe:
             await stream.close()
 
     async def _connected(self) -> ProbeStream:
-        """A stream connected to the server's probe.
-
-        Raises:
-            SourceNeverCameError: there is none yet.
-        """
+        """A stream connected to the server's probe."""
         server = self.server
         if server.probe.startswith(TCP):
             place = ProbeEndpoint.of(server)

@@ -482,11 +482,7 @@ class KvEventStream:
     def _attach(
         self, socket: "zmq.asyncio.Socket", endpoint: str, *, bound: bool = False
     ) -> None:
-        """Connect to where the server binds, or bind where it connects.
-
-        Raises:
-            UnreachableEventsError: the endpoint cannot be used.
-        """
+        """Connect to where the server binds, or bind where it connects."""
         place, bind = reachable(endpoint, self._host, local=self._local, bound=bound)
         try:
             (socket.bind if bind else socket.connect)(place)

@@ -567,11 +567,7 @@ class OtlpConnection:
 
 
 def _kind(request: h11.Request) -> str:
-    """The encoding of a request's body.
-
-    Raises:
-        PostRefusedError: it is not a POST of spans.
-    """
+    """The encoding of a request's body."""
     if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
         raise PostRefusedError(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")
     if request.method != b"POST":

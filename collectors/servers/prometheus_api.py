@@ -161,11 +161,7 @@ class PrometheusApi:
         return answer.data
 
     async def _exchange(self, query: dict[str, str]) -> tuple[int, bytes]:
-        """Status and body of a response.
-
-        Raises:
-            QueryError: there is none, or it is too large.
-        """
+        """Status and body of a response."""
         try:
             if self._client is None:
                 self._client = self.server.client(timeout_s=self._patience_s)

@@ -271,11 +271,7 @@ class WithPast:
 
 
 def _first(error: QueryError | ExceptionGroup) -> str:
-    """The message of the first failed query.
-
-    Raises:
-        ExceptionGroup: another error is among them.
-    """
+    """The message of the first failed query."""
     if isinstance(error, QueryError):
         return str(error)
     failed, others = error.split(QueryError)

@@ -407,11 +407,7 @@ class ServerScraper:
         }
 
     async def _json(self, client: httpx.AsyncClient, path: str) -> Any:  # noqa: ANN401
-        """The JSON response at a path.
-
-        Raises:
-            NoAnswerError: there is none, or it is not JSON.
-        """
+        """The JSON response at a path."""
         answer = await self._get(client, path, INFO_TIMEOUT_S, INFO_BYTES)
         try:
             return msgspec.json.decode(answer.body)

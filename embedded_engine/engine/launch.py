@@ -150,11 +150,7 @@ _ours: set[Path] = set()
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Lock the path of a socket; yields False if another process has the lock.
-
-    Raises:
-        PortTakenError: the lock file, and hence the socket, cannot be created.
-    """
+    """Lock the path of a socket; yields False if another process has the lock."""
     place = path.absolute()
     if place in _ours:
         yield True

@@ -10,7 +10,7 @@ from inferwatch.cli.options import gpu_options
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(short_help="Publish what the GPUs and engines of this host do.")
+@click.command()
 @click.option(
     "--listen",
     metavar="tcp://HOST:PORT|PATH",

@@ -17,7 +17,6 @@ from inferwatch.cli.servers.options import ServerOptions, server_options
 @click.command(
     cls=HeadedCommand,
     headings=WATCH_HEADINGS,
-    short_help="Watch servers that run already; nothing is changed.",
 )
 @server_options
 @watch_options

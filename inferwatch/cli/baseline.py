@@ -33,7 +33,7 @@ def _lengths(
     return lengths
 
 
-@click.command(short_help="Measure a server with one request at a time.")
+@click.command()
 @click.argument("url", required=False)
 @click.option("--model", help="Which model.  [default: the first that is listed]")
 @click.option(

@@ -6,7 +6,7 @@ from inferwatch.cli.options import SOME_SECONDS
 from inferwatch.cli.slo_options import FiniteRange
 
 
-@click.command(short_help="Measure the load generator itself, on this machine.")
+@click.command()
 @click.option(
     "--rate",
     type=FiniteRange(min=0, min_open=True),
@@ -24,7 +24,6 @@ from inferwatch.cli.slo_options import FiniteRange
     type=SOME_SECONDS,
     default=5.0,
     show_default=True,
-    metavar="SECONDS",
     help="How long to send.",
 )
 @click.option(

@@ -29,9 +29,7 @@ def _as_typed(
     return tuple(PARTS if word == KEPT else word for word in words)
 
 
-@click.command(
-    cls=CompareCommand, short_help="Did it help? Compare sessions, with intervals."
-)
+@click.command(cls=CompareCommand)
 @click.argument("sessions", nargs=-1, metavar="A B [C ...]", callback=_as_typed)
 @click.option(
     "--warmup",
@@ -40,12 +38,8 @@ def _as_typed(
     help="Leave out the first part of the load. auto: until latencies settle "
     "(MSER-5).  [default: auto]",
 )
-@click.option(
-    "--a-from", type=SECONDS, help="Start A this many seconds after its load began."
-)
-@click.option(
-    "--a-to", type=SECONDS, help="End A this many seconds after its load began."
-)
+@click.option("--a-from", type=SECONDS, help="Start A so long after its load began.")
+@click.option("--a-to", type=SECONDS, help="End A so long after its load began.")
 @click.option("--b-from", type=SECONDS, help="The same for B and every later side.")
 @click.option("--b-to", type=SECONDS, help="The same for B and every later side.")
 @click.option(
@@ -75,9 +69,9 @@ def _as_typed(
     "large would have shown.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the resampling.")
-@click.option("--text", is_flag=True, help="Print text, even on a terminal.")
+@click.option("--text", is_flag=True, help="Print text instead of showing a screen.")
 @click.option(
-    "--all", "every_row", is_flag=True, help="Text with the rows that cannot tell, too."
+    "--all", "every_row", is_flag=True, help="Also print the rows that cannot tell."
 )
 @click.option(
     "--markdown",
@@ -90,8 +84,8 @@ def _as_typed(
     "page",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a page with both sides' distributions over each other, too; - is "
-    "stdout, and then nothing else is printed.",
+    help="Also write a page, with both sides' distributions over each other; - writes "
+    "it to stdout, and nothing else.",
 )
 @click.option("--force", is_flag=True, help="Overwrite that file.")
 @database_option("The SQLite file to read.")
@@ -105,11 +99,12 @@ def compare(
     force: bool,
     **given: Any,  # noqa: ANN401 - click's
 ) -> int:
-    """Compare recorded sessions with A: ids, names, `last`, files or FILE:SESSION.
+    """Compare sessions B, C ... with A: which to keep, and how sure that is.
 
-    A side of several runs is `tag:WORD` (all sessions with that tag), a directory (all
-    files in it), or what stands before, between and after `--`. Results of vllm bench,
-    guidellm and aiperf are read as they are, as `inferwatch import` reads them.
+    A session is an id, a name, `last`, a file or FILE:SESSION. A side of several runs
+    is `tag:WORD` (all sessions with that tag), a directory (all files in it), or what
+    stands before, between and after `--`. Results of vllm bench, guidellm and aiperf
+    are read as they are, as `inferwatch import` reads them.
 
     Each metric gets a 95% interval of its change and a verdict: better or worse (over
     all metrics together), probably so (by its own interval), no difference shown, or

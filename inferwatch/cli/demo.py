@@ -21,7 +21,6 @@ HEADLESS_S = 30.0
 @click.command(
     cls=HeadedCommand,
     headings=WATCH_HEADINGS,
-    short_help="Watch a small real vLLM engine under load; no GPU needed.",
 )
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
 @watch_options

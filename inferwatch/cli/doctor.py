@@ -5,7 +5,7 @@ import click
 from inferwatch.cli.options import dcgm
 
 
-@click.command(short_help="What can be measured here, and what would allow more.")
+@click.command()
 @click.option(
     "--dcgm",
     multiple=True,

@@ -11,7 +11,7 @@ FORMATS = ("csv", "jsonl", "perfetto", "html")
 PARTS = ("requests", "steps", "causes", "gpu", "notes", "client", "all")
 
 
-@click.command(short_help="Write a session as web page, CSV, JSON or Perfetto trace.")
+@click.command()
 @click.argument("session", default="last")
 @click.option(
     "--html",
@@ -51,12 +51,9 @@ PARTS = ("requests", "steps", "causes", "gpu", "notes", "client", "all")
     "--from",
     "from_s",
     type=SECONDS,
-    metavar="SECONDS",
     help="Leave out what was before, in seconds of session time. Not for html.",
 )
-@click.option(
-    "--to", "to_s", type=SECONDS, metavar="SECONDS", help="Leave out what came after."
-)
+@click.option("--to", "to_s", type=SECONDS, help="Leave out what came after.")
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @database_option("The SQLite file that holds it.")
 def export(

@@ -8,9 +8,7 @@ from inferwatch.cli.options import database_option
 from inferwatch.cli.options import name as checked
 
 
-@click.command(
-    "import", short_help="Make sessions of results of vllm bench, guidellm or aiperf."
-)
+@click.command("import")
 @click.argument(
     "files",
     nargs=-1,

@@ -9,7 +9,7 @@ from inferwatch.errors import UsageError
 from inferwatch.printing.command import quoted
 
 
-@click.command(short_help="Make keys for a probe or an agent on the network.")
+@click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--viewer", default="viewer", metavar="NAME", help="Whom to let in.")
 def keys(directory: Path, viewer: str) -> None:

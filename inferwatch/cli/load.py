@@ -11,7 +11,6 @@ from inferwatch.cli.options import SectionedCommand
 @click.command(
     cls=SectionedCommand,
     sections=SECTIONS,
-    short_help="Load a server, and measure what its clients get.",
 )
 @click.argument("url", required=False)
 def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's

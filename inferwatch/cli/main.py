@@ -28,11 +28,7 @@ left."""
 
 @contextmanager
 def _report_unwritable() -> Iterator[None]:
-    """Raise ``OutputError`` if stdout cannot be written, which is no fault of ours.
-
-    Raises:
-        OutputError: stdout cannot be written.
-    """
+    """Raise ``OutputError`` if stdout cannot be written, which is no fault of ours."""
     try:
         yield
         if sys.stdout is not None:
@@ -47,10 +43,7 @@ def _report_unwritable() -> Iterator[None]:
 
 
 class LazyCommand(click.Command):
-    """A command as ``inferwatch --help`` lists it, which is imported when it runs.
-
-    The line repeats the ``short_help`` of the command itself.
-    """
+    """A command as ``inferwatch --help`` lists it, which is imported when it runs."""
 
     def __init__(self, name: str, line: str, place: str | None = None) -> None:
         super().__init__(name, short_help=line)
@@ -86,7 +79,7 @@ SECTIONS = {
         ),
         LazyCommand(
             "import",
-            "Make sessions of results of vllm bench, guidellm or aiperf.",
+            "Turn results of vllm bench, guidellm or aiperf into sessions.",
             "import_:import_results",
         ),
     ),

@@ -179,11 +179,13 @@ def _options(values: dict[str, Any]) -> AlarmOptions:
 
 
 MOST_S = 1e8
-"""Three years: a larger number is a mistake, and would overflow nanoseconds."""
+"""Three years: more is a mistake, and would overflow nanoseconds."""
 
 
 class DurationRange(FiniteRange):
     """A duration within bounds, such as ``30``, ``90s`` or ``10min``, in seconds."""
+
+    name = "duration"
 
     def convert(
         self,
@@ -193,7 +195,10 @@ class DurationRange(FiniteRange):
     ) -> float:
         """Refuse what is not a duration."""
         seconds = duration_s(value) if isinstance(value, str) else None
-        return super().convert(value if seconds is None else seconds, param, ctx)
+        number = super().convert(value if seconds is None else seconds, param, ctx)
+        if number > MOST_S:
+            self.fail(f"{value!r} is more than three years", param, ctx)
+        return number
 
 
 class CountRange(click.IntRange):
@@ -240,8 +245,8 @@ def listed(kind: click.ParamType[Any]) -> Callable[..., tuple[Any, ...]]:
     return converted
 
 
-SECONDS = DurationRange(0, MOST_S)
-SOME_SECONDS = DurationRange(0, MOST_S, min_open=True)
+SECONDS = DurationRange(0)
+SOME_SECONDS = DurationRange(0, min_open=True)
 
 
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
@@ -354,7 +359,6 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option(
         "--duration",
         type=SOME_SECONDS,
-        metavar="SECONDS",
         help="Stop after this long, counted from when the engine is up.",
     ),
     click.option(

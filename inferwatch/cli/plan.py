@@ -239,11 +239,7 @@ def _shape(
 
 
 def _splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
-    """Return the shape if tensor parallelism can split its heads evenly.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Return the shape if tensor parallelism can split its heads evenly."""
     ways = machine.tensor_parallel
     if shape.heads % ways:
         can = [
@@ -285,9 +281,6 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]
     """Return a device, and by how many of it each layer may be shared.
 
     ``4xH100`` is four GPUs: tensor parallel by four, or by two in two stages.
-
-    Raises:
-        UsageError: they are unknown, or as many as --tp and --pp do not make.
     """
     ways = tuple(_number(each) for each in _listed(given["tp"]))
     several = SEVERAL.fullmatch(text)
@@ -474,7 +467,6 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 @click.command(
     cls=HeadedCommand,
     headings=HEADINGS,
-    short_help="What a model could do at best on some GPUs.",
 )
 @click.argument("named", required=False, metavar="[MODEL]")
 @click.option(

@@ -18,7 +18,6 @@ TELL_EVERY_S = 60.0
 @click.command(
     cls=HeadedCommand,
     headings=WATCH_HEADINGS,
-    short_help="Record running servers as a service, without a screen.",
 )
 @server_options
 @watch_options

@@ -10,7 +10,7 @@ from inferwatch.cli.say import shows_screens
 from inferwatch.cli.slo_options import FiniteRange, price_options, slo_options
 
 
-@click.command(short_help="Look at a recorded session as if it were live.")
+@click.command()
 @click.argument("session", default="last")
 @database_option("The SQLite file that holds the session.")
 @click.option(

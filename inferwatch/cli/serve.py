@@ -21,7 +21,6 @@ LOOPBACK = "127.0.0.1"
 @click.command(
     cls=HeadedCommand,
     headings=WATCH_HEADINGS,
-    short_help="Start a vLLM engine for a model, and watch it.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("model")

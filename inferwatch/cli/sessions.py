@@ -216,7 +216,6 @@ def restore(names: tuple[str, ...], database: Path | None, as_json: bool) -> Non
 
 @click.group(
     invoke_without_command=True,
-    short_help="List, name, tag, delete and prune what was recorded.",
 )
 @record_option
 @json_option

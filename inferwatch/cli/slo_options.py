@@ -34,15 +34,15 @@ SLO_OPTIONS = [
     click.option(
         "--slo",
         metavar="TEXT",
-        help="What each request is to hold, as 'ttft_s<1 tpot_s<50ms', and requests of "
-        "a class instead, as '...; chat: ttft_s<0.5'. Headless, the exit status is 1 "
-        "when too few of all requests did.",
+        help="Objectives of each request, such as 'ttft_s<1 tpot_s<50ms'; those of a "
+        "class follow a semicolon: '...; chat: ttft_s<0.5'. Headless, the exit status "
+        "is 1 when too few requests met them.",
     ),
     click.option(
         "--slo-target",
         type=FiniteRange(0, 1, min_open=True, max_open=True),
         metavar="SHARE",
-        help="Share of the requests that must hold it.  [default: 0.95]",
+        help="Share of the requests that must meet them.  [default: 0.95]",
     ),
 ]
 PRICE_OPTIONS = [
@@ -76,11 +76,7 @@ def slo_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _objectives(slo: str | None, target: float | None) -> str | None:
-    """Return the objectives in the form that is recorded.
-
-    Raises:
-        UsageError: they make no sense.
-    """
+    """Return the objectives in the form that is recorded."""
     if slo is None:
         if target is not None:
             raise click.UsageError("--slo-target is the target of --slo: give both")

@@ -95,7 +95,7 @@ SEARCH = [
         type=click.IntRange(1, 100),
         default=5,
         show_default=True,
-        help="Measure the best settings, and the present one, so often at most.",
+        help="The most times that the best settings and the present one are measured.",
     ),
     click.Option(
         ["--trial", "trial_s"],
@@ -182,7 +182,6 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
     cls=SectionedCommand,
     sections=SECTIONS,
     context_settings={"ignore_unknown_options": False},
-    short_help="Find the best settings of an engine, measured.",
 )
 @click.argument("target", required=False, metavar="MODEL|URL|demo")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM FLAGS]")
@@ -191,7 +190,7 @@ def tune(target: str | None, flags: tuple[str, ...], **given: Any) -> int:  # no
 
     An engine is started for MODEL, and started again where a flag asks for it;
     max-num-seqs and max-num-batched-tokens are turned while it runs. What follows `--`
-    is how it is set at present: all else is compared with that. With the URL of an
+    is the present setting, with which all others are compared. With the URL of an
     engine on this host that was started with control, those two are turned and nothing
     is restarted; at the end it is set as before.
 
@@ -214,13 +213,14 @@ def tune(target: str | None, flags: tuple[str, ...], **given: Any) -> int:  # no
       inferwatch tune --list
       inferwatch tune --resume ID
 
-    Every point is measured with the same requests at the same moments, warm-up left
-    out, in an order that is drawn; the present setting is measured again and again, so
-    that a machine that drifts is seen. The best are repeated until their intervals part
-    or --repeats is reached. A setting that does not start is a result, with its cause.
+    Every setting gets the same requests at the same moments, after a warm-up that does
+    not count, in random order; the present setting is measured again and again, so that
+    a machine that drifts is seen. The best are repeated until their intervals no longer
+    overlap, or --repeats is reached. A setting that does not start is a result, with
+    its cause.
 
     Exit status: 0 a result, 1 nothing could be measured, 2 wrong usage, 3 no engine,
-    130 interrupted (what was measured is told, and --resume goes on).
+    130 interrupted (what was measured is shown, and --resume goes on).
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     with one_blas_thread():
         from inferwatch.cli.running.tune import run_tune

@@ -7,7 +7,7 @@ import click
 from inferwatch.cli.options import CountRange, database_option, listed
 
 
-@click.command(short_help="Predict latencies at another setting or rate.")
+@click.command()
 @click.argument("session", default="last")
 @database_option("The SQLite file that holds the session.")
 @click.option(

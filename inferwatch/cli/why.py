@@ -7,7 +7,7 @@ import click
 from inferwatch.cli.options import database_option
 
 
-@click.command(short_help="Why requests were slow: queue, prefill, late tokens.")
+@click.command()
 @click.argument("session", default="last")
 @click.argument("request_id", metavar="[REQUEST]", required=False)
 @database_option("The SQLite file that holds the session.")

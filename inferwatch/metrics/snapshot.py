@@ -8,13 +8,7 @@ summary read it and nothing else. Live and replayed sessions give equal snapshot
 import re
 from dataclasses import KW_ONLY, dataclass, field
 
-from collectors.contract.readings import (
-    Endpoint,
-    EngineInfo,
-    LiveLimits,
-    Note,
-    Step,
-)
+from collectors.contract.readings import Endpoint, EngineInfo, LiveLimits, Note, Step
 from inferwatch.metrics.cache.memory import BlockPicture, Memory
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowRequests
@@ -29,10 +23,7 @@ from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.timeline import Timeline
-from inferwatch.metrics.series.window import (
-    Latency,
-    Window,
-)
+from inferwatch.metrics.series.window import Latency, Window
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall

@@ -41,9 +41,9 @@ _COMMANDS = re.compile(r"`(inferwatch (?:[^`'\"]|'[^']*'|\"[^\"]*\")*)`")
 """An inferwatch command as quoted by `shlex`; backticks from outside are in quotes."""
 
 
-def document_markdown(blocks: Iterable[Block], most: int = MOST_CHARACTERS) -> str:
+def document_markdown(blocks: Iterable[Block]) -> str:
     """As many blocks as fit, in order, with a remark if some are left out."""
-    room = most - len(LEFT_OUT)
+    room = MOST_CHARACTERS - len(LEFT_OUT)
     kept: list[str] = []
     for part in filter(None, map(block_markdown, blocks)):
         room -= len(part) + 2

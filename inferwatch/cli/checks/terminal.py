@@ -6,13 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from inferwatch.cli.checks.finding import (
-    Check,
-    CheckResult,
-    absent,
-    limited,
-    works,
-)
+from inferwatch.cli.checks.finding import Check, CheckResult, absent, limited, works
 
 AREA = "Terminal"
 COLUMNS, ROWS = 80, 24

@@ -78,11 +78,7 @@ def run_export(options: ExportOptions) -> None:
 
 
 def _complete(options: ExportOptions) -> ExportOptions:
-    """Return the options with the format that ``--html`` or the file's name says.
-
-    Raises:
-        UsageError: they say none, or two.
-    """
+    """Return the options with the format that ``--html`` or the file's name says."""
     page, output = options.page, options.output
     if page is not None:
         if options.kind not in {None, "html"} or output is not None:

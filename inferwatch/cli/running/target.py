@@ -35,11 +35,7 @@ async def target_of(
 
 
 async def _only_engine(typed: str) -> str:
-    """Return the address of the engine that runs here, and say which it is.
-
-    Raises:
-        UsageError: none does, or several do.
-    """
+    """Return the address of the engine that runs here, and say which it is."""
     engines = await nearby_engines(hostages=True)
     if not engines:
         raise UsageError(

@@ -190,11 +190,7 @@ def _refuse_restarts(options: TuneOptions, variables: tuple[Variable, ...]) -> N
 
 
 def _goal(options: TuneOptions) -> Goal:
-    """Return the goal, or the default that follows from the other options.
-
-    Raises:
-        UsageError: the goal lacks an option that it needs.
-    """
+    """Return the goal, or the default that follows from the other options."""
     classes = options.fields.get("classes") or ()
     objective = bool(options.slo) or any("slo=" in each for each in classes)
     objective |= options.plan is not None  # the plan is checked later
@@ -212,11 +208,7 @@ def _goal(options: TuneOptions) -> Goal:
 
 
 def _load(options: TuneOptions, goal: Goal, url: str | None) -> LoadPlan:
-    """Return the load of each trial; its target is set once there is an engine.
-
-    Raises:
-        UsageError: an option is missing or wrong.
-    """
+    """Return the load of each trial; its target is set once there is an engine."""
     given = _given(options, goal)
     fields = plan_fields(_as_load_options(options, given, goal, url))
     if "warmup_s" not in given and options.plan is None and not fields["warmup_s"]:

@@ -96,11 +96,7 @@ def _slowest_requests(
 
 
 def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> Why:
-    """Return the story of the request whose id contains the text.
-
-    Raises:
-        UsageError: no request matches, or more than one.
-    """
+    """Return the story of the request whose id contains the text."""
     with reading(path) as connection:
         connection.execute("BEGIN")
         lookup = RecordLookup(connection, session_id)

@@ -290,11 +290,7 @@ def _server(
     own: Mapping[str, str],
     path: Path,
 ) -> Server:
-    """Return a server: options override its entry, which overrides file-wide keys.
-
-    Raises:
-        UsageError: it is invalid; the message has the line, if it is in the file.
-    """
+    """Return a server: options override its entry, which overrides file-wide keys."""
 
     def of(name: str) -> Any:  # noqa: ANN401 - any type of the file
         value = getattr(entry, name)

@@ -15,6 +15,7 @@ from embedded_engine.engine.engine_file import (
 )
 from inferwatch.record.file.sqlite import connect
 
+MOST_RECENT = 5
 RECENT = (
     "SELECT coalesce(uds, url), max(session) AS latest FROM servers "
     "WHERE coalesce(uds, url) IS NOT NULL GROUP BY 1 ORDER BY latest DESC LIMIT ?"
@@ -66,14 +67,14 @@ async def nobody() -> Sequence[NearbyEngine]:
     return ()
 
 
-def recent_servers(path: Path, most: int = 5) -> list[str]:
+def recent_servers(path: Path) -> list[str]:
     """Return addresses of servers in recorded sessions, the latest first.
 
     It is a convenience: for a file that needs repair or migration it returns none.
     """
     try:
         with closing(connect(path, "ro")) as connection:
-            rows = connection.execute(RECENT, (most,)).fetchall()
+            rows = connection.execute(RECENT, (MOST_RECENT,)).fetchall()
     except sqlite3.Error:
         return []
     return [str(address) for address, _ in rows]

@@ -20,15 +20,13 @@ from inferwatch.printing.command import command
 from inferwatch.record.lookup.recorded_load import RecordedLoad, measured_loads
 
 
-def demo_plan(  # noqa: PLR0913 - the facts of one engine
+def demo_plan(
     *,
     run_id: str,
     model: str,
     kv_tokens: int,
     url: str = "http://localhost",
-    uds: str | None = None,
     seed: int = 0,
-    duration_s: float | None = None,
 ) -> LoadPlan:
     """The demo's load: 0.6 of the engine's capacity, with bursts beyond it.
 
@@ -39,14 +37,12 @@ def demo_plan(  # noqa: PLR0913 - the facts of one engine
         run_id=run_id,
         model=model,
         url=url,
-        uds=uds,
         seed=seed,
         prompt_tokens=Range(64, 320),
         output_tokens=Range(32, 224),
         shared_prefixes=SharedPrefixes(groups=4, tokens=32),
         burst_every_s=20.0,
         burst_tokens=kv_tokens * 3 // 2,
-        duration_s=duration_s,
     )
 
 

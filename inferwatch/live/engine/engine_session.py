@@ -6,11 +6,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from collectors.contract.clock import NS_PER_S, SessionClock
-from collectors.contract.collector import (
-    CollectorError,
-    SourceLostError,
-    name_of,
-)
+from collectors.contract.collector import CollectorError, SourceLostError, name_of
 from collectors.contract.readings import AnyReading, Endpoint, NoteKind
 from collectors.probe.stream import ProbeStream
 from embedded_engine.engine.errors import EngineError

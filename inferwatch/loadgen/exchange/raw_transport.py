@@ -439,11 +439,7 @@ def _expired(connection: Connection) -> bool:
 
 
 async def _answering(url: str) -> Address:
-    """The first address of the host that accepts a connection, else its first one.
-
-    Raises:
-        UnreachableError: the host name cannot be resolved.
-    """
+    """The first address of the host that accepts a connection, else its first one."""
     where = urlsplit(url)
     host, port = where.hostname or "localhost", where.port or 80
     loop = asyncio.get_running_loop()

@@ -7,12 +7,7 @@ import msgspec
 
 from collectors.contract.readings import Step
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause, Parts
-from inferwatch.metrics.causes.queue import (
-    NO_STEP,
-    PLACE,
-    QueueAccount,
-    nothing_spent,
-)
+from inferwatch.metrics.causes.queue import NO_STEP, PLACE, QueueAccount, nothing_spent
 
 NS_PER_S = 1_000_000_000
 

@@ -7,13 +7,7 @@ from typing import ClassVar
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import (
-    Effort,
-    Evidence,
-    Finding,
-    Knob,
-    Subject,
-)
+from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob, Subject
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.cache.memory import HitPoint
 from inferwatch.metrics.cache.tracker import MemoryTracker
 from inferwatch.metrics.causes.cause import SlowRequests
-from inferwatch.metrics.findings.facts import (
-    Around,
-    Facts,
-    MixedSteps,
-    WaitingPrompts,
-)
+from inferwatch.metrics.findings.facts import Around, Facts, MixedSteps, WaitingPrompts
 from inferwatch.metrics.requests.outcomes import Outcomes
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
@@ -24,12 +19,7 @@ from inferwatch.metrics.requests.slowest import SlowLog
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.steps.counter import (
-    COUNTED,
-    SPENT_NS,
-    StepCounter,
-    ratio,
-)
+from inferwatch.metrics.steps.counter import COUNTED, SPENT_NS, StepCounter, ratio
 from inferwatch.metrics.steps.engines import Engines, known_sum
 from inferwatch.metrics.steps.flow import scheduler_state
 from inferwatch.metrics.steps.health import HealthTracker

@@ -10,12 +10,7 @@ from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
 from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import (
-    SLIGHT,
-    Finding,
-    PastFinding,
-    Subject,
-)
+from inferwatch.metrics.findings.finding import SLIGHT, Finding, PastFinding, Subject
 
 MOST_SHOWN = 3
 LONGEST_NS = 2 * NS_PER_S

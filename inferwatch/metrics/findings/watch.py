@@ -20,11 +20,7 @@ from inferwatch.metrics.findings.finding import (
     Subject,
 )
 from inferwatch.metrics.findings.gather import JudgedMoment, Sources, facts_of
-from inferwatch.metrics.findings.tracker import (
-    FindingTracker,
-    SavedFindings,
-    ranked,
-)
+from inferwatch.metrics.findings.tracker import FindingTracker, SavedFindings, ranked
 from inferwatch.metrics.series.samples import CounterTotals
 
 EVERY = ("ttft_s", "tpot_s", "itl_s", "e2el_s")

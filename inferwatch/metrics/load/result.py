@@ -6,13 +6,7 @@ from itertools import pairwise
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import ClientSample, RequestRecord
-from inferwatch.metrics.load.book import (
-    BY_US,
-    HUNG_UP,
-    LoadBook,
-    per_second,
-    told_sum,
-)
+from inferwatch.metrics.load.book import BY_US, HUNG_UP, LoadBook, per_second, told_sum
 from inferwatch.metrics.load.client_verdict import (
     ClientEvidence,
     ClientVerdict,

@@ -54,12 +54,7 @@ from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.causes.clock_drops import ClockDrops, SavedClock
 from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
 from inferwatch.metrics.findings.facts import Around
-from inferwatch.metrics.findings.finding import (
-    SLIGHT,
-    Finding,
-    PastFinding,
-    Subject,
-)
+from inferwatch.metrics.findings.finding import SLIGHT, Finding, PastFinding, Subject
 from inferwatch.metrics.findings.gather import Sources
 from inferwatch.metrics.findings.tracker import explains_queue
 from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
@@ -74,11 +69,7 @@ from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.canary import CanaryTracker
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.client_run import ClientView
-from inferwatch.metrics.model.hardware import (
-    HardwareTracker,
-    SavedHardware,
-    around_of,
-)
+from inferwatch.metrics.model.hardware import HardwareTracker, SavedHardware, around_of
 from inferwatch.metrics.model.servers import (
     TOLD_APART,
     SavedServers,

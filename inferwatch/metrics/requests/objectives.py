@@ -109,9 +109,6 @@ def _clause(text: str) -> tuple[str, Slo]:
     """Return the class and the limits of a clause.
 
     A colon before the first limit ends the class.
-
-    Raises:
-        UsageError: it cannot be parsed.
     """
     head = text.partition("<")[0]
     name, colon, _ = head.rpartition(":")

@@ -20,12 +20,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.first_token import Wait
-from inferwatch.metrics.requests.attribution import (
-    Attribution,
-    Key,
-    RankTimes,
-    Span,
-)
+from inferwatch.metrics.requests.attribution import Attribution, Key, RankTimes, Span
 from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import outcome_of
 from inferwatch.metrics.requests.request import DecodeRun, Request, come_first

@@ -9,12 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.metrics.causes.cause import (
-    TTFT_CAUSES,
-    Cause,
-    SlowGroup,
-    SlowRequests,
-)
+from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause, SlowGroup, SlowRequests
 from inferwatch.metrics.causes.queue import largest
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.series.saving import Parts, WrittenParts

@@ -31,9 +31,7 @@ from inferwatch.metrics.servers.counted import (
     WIDTH,
     Increase,
 )
-from inferwatch.metrics.servers.counted import (
-    LATENCIES as CHARTED_LATENCIES,
-)
+from inferwatch.metrics.servers.counted import LATENCIES as CHARTED_LATENCIES
 from inferwatch.metrics.servers.imbalance import LASTS_NS, LEAST_SAMPLES, Key, Steady
 from inferwatch.metrics.servers.scraped import STEPS, Gauges, ScrapedRank, ScrapedServer
 from inferwatch.metrics.servers.server_state import ServerState, Via

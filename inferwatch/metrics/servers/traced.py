@@ -15,10 +15,7 @@ from inferwatch.metrics.requests.outcomes import Outcomes
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
-from inferwatch.metrics.requests.request_tracker import (
-    JudgeSink,
-    LatencySamples,
-)
+from inferwatch.metrics.requests.request_tracker import JudgeSink, LatencySamples
 from inferwatch.metrics.series.window import Latency, Window
 from inferwatch.metrics.servers.scraped_window import ScrapedWindow
 from inferwatch.metrics.servers.server_state import Via

@@ -11,12 +11,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import GpuSample, Step
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.causes.cause import SPIKE_FACTOR, SPIKE_LEAST_NS, Cause
-from inferwatch.metrics.causes.late_token import (
-    Lateness,
-    StepFact,
-    is_spike,
-    why_late,
-)
+from inferwatch.metrics.causes.late_token import Lateness, StepFact, is_spike, why_late
 from inferwatch.metrics.requests.attribution import RECENT_STEPS
 from inferwatch.metrics.steps.engines import gap_ns
 from inferwatch.metrics.story.request_readings import Name, RequestReadings

@@ -1,10 +1,6 @@
 """GPUs and hosts in a summary; means are over the window."""
 
-from inferwatch.formatting import (
-    counted,
-    format_rate,
-    format_share,
-)
+from inferwatch.formatting import counted, format_rate, format_share
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot

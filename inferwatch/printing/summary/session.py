@@ -21,6 +21,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
+from inferwatch.metrics.configuration import OF_ENGINE
 from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject, is_told
 from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.load.client_run import ClientView
@@ -280,25 +281,7 @@ def _knob(knob: Summary) -> str:
 
 
 RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
-ENGINE_FIELDS = (
-    "model",
-    "vllm_version",
-    "device",
-    "dtype",
-    "num_kv_blocks",
-    "kv_block_tokens",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "max_model_len",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "data_parallel",
-    "executor",
-    "prefix_caching",
-    "async_scheduling",
-)
-
-
+ENGINE_FIELDS = ("model", "vllm_version", "device", "num_kv_blocks", *OF_ENGINE)
 LIVE_FIELDS = (
     "rank",
     "version",

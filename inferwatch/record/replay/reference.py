@@ -1,6 +1,6 @@
 """The reference a snapshot is compared with: a session, a baseline, or yesterday."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -147,11 +147,7 @@ def _yesterday(rows: list[SessionRow], then_ns: int) -> ReferencePlace:
 
 
 def read_reference(
-    database: Path,
-    place: ReferencePlace,
-    *,
-    source: str | None = None,
-    overtaken: Callable[[], bool] = lambda: False,
+    database: Path, place: ReferencePlace, *, source: str | None = None
 ) -> Reference:
     """Return the snapshot at the reference's place; takes as long as a seek.
 
@@ -160,7 +156,7 @@ def read_reference(
     """
     path = CheckpointBuilder(database, place.session).path
     with closing(SeekableSession(database, place.session, path)) as seekable:
-        seekable.seek(place.t_ns, overtaken)
+        seekable.seek(place.t_ns, lambda: False)
         if seekable.damage:
             raise UsageError(seekable.damage)
         snapshot = seekable.snapshot(

@@ -24,8 +24,10 @@ FIND = (
 class NoteTable(PlainTable):
     """Notes; those of earlier versions that hold a load plan are read as one."""
 
+    with_it = ("bookmarks",)
+
     def __init__(self) -> None:
-        super().__init__("notes", Note, part=SessionPart.NOTES, with_it=("bookmarks",))
+        super().__init__("notes", Note, part=SessionPart.NOTES)
 
     def read(
         self,

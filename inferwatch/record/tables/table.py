@@ -188,12 +188,11 @@ class PlainTable(ReadingTable[AnyReading]):
         kind: type[AnyReading],
         *,
         part: SessionPart = SessionPart.ALL,
-        with_it: tuple[str, ...] = (),
         moment: str = "t_ns",
         renamed: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.kind, self.moment = name, kind, moment
-        self.part, self.with_it = part, with_it
+        self.part = part
         self._make = kind
         self._columns = StructColumns(kind, renamed=renamed)
         self.enums = self._columns.enums

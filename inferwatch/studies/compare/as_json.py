@@ -8,10 +8,10 @@ from inferwatch.studies.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.studies.compare.conclusion import conclusion
+from inferwatch.studies.compare.conclusion import conclusion, sentence
 from inferwatch.studies.compare.reading.request_kinds import ChangedPart
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
-from inferwatch.studies.compare.report import not_compared, sentence, why_unpaired
+from inferwatch.studies.compare.report import not_compared, why_unpaired
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.statistics.significance import Interval
 

@@ -58,6 +58,11 @@ from inferwatch.studies.compare.where.places import CHANGED, PlaceFinder
 
 MOST_TIMES = 100
 """With an estimate above this factor no number of extra requests is given."""
+LEAST_MORE = 0.25
+"""Least share of the requests so far that is given: thirty blocks, the most there are,
+show a spread to an eighth, and so what is needed to a quarter.
+"""
+LEAST_REQUESTS = 10
 TOO_SHORT = "is too short for how much it varies"
 
 
@@ -471,7 +476,7 @@ class _Pairing:
         """How many more requests are needed for ``times`` as many; None if too many."""
         if times > MOST_TIMES:
             return None
-        return _round_up(self._requests * (times - 1))
+        return rounded_up(self._requests * max(times - 1, LEAST_MORE))
 
     def _check(self, condition: Condition, alpha: float) -> ConditionCheck:
         delta = self._found.get(condition.metric.key)
@@ -494,9 +499,9 @@ class _Pairing:
         )
 
 
-def _round_up(number: float) -> int:
-    """Round up to two digits, as the number is an estimate."""
-    if number < 1:
-        return 1
-    unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))
+def rounded_up(number: float) -> int:
+    """Round up to one digit, or a half below two, as the number is an estimate."""
+    number = max(number, LEAST_REQUESTS)
+    unit = int(10 ** math.floor(math.log10(number)))
+    unit = unit // 2 if number < 2 * unit else unit
     return math.ceil(number / unit) * unit

@@ -5,22 +5,28 @@ goes the other way but cannot be told keeps it from choosing.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from inferwatch.formatting import UNKNOWN, counted
+from inferwatch.formatting import counted
 from inferwatch.metrics.number import Better
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
 from inferwatch.studies.compare.quality import doubts
-from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.report import (
+    MOST_NAMED,
+    PROBABLE,
+    SHOWN,
+    WORDS,
     at_another_load,
-    engine_settings,
+    change_text,
     more_text,
+    nearest_first,
+    short_span,
     title,
     values_text,
+    whose,
 )
-from inferwatch.studies.compare.runs.sides import label_of
+from inferwatch.studies.compare.side_names import second_text, side_texts
 from inferwatch.studies.compare.verdicts import MATTERS, MetricVerdict
 
 SUBJECTS = ("goodput", "TTFT", "TPOT", "E2EL", "tokens/s")
@@ -35,6 +41,7 @@ STATISTICS = ("p50", "p99", "mean", "p90", None)
 BETTER = {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER}
 WORSE = {MetricVerdict.WORSE, MetricVerdict.PROBABLY_WORSE}
 SURE = {MetricVerdict.BETTER, MetricVerdict.WORSE}
+UNTOLD = {MetricVerdict.OPEN}
 MOST_UNANSWERED = 0.05
 TELLING_UNANSWERED = 0.2
 """From this difference of shares on, requests without an answer decide: latencies are
@@ -42,8 +49,6 @@ of answered ones alone, the quickest.
 """
 MANY_TIMES = 2.0
 """From this ratio on a change is given as a multiple."""
-MOST_FLAGS = 2
-LONG_NAME = LONGEST_VALUE = 24
 MOST_DOUBTS = 3
 DOUBTS = {
     "model": "the models differ",
@@ -112,7 +117,7 @@ def _choice(pair: SessionPair, found: Sequence[_Finding], a: str, b: str) -> str
     unanswered = _decisive_unanswered(pair)
     if not found and unanswered is None:
         return _nothing_found(pair, a, b)
-    other = _value(pair, b)
+    other = second_text(pair, b)
     what = f"with {other}, {', '.join(_texts(found, unanswered))}"
     if at_another_load(pair):
         return f"No choice between {a} and {other}, as their loads differ: {what}"
@@ -156,21 +161,15 @@ def _against(
 
 def _nothing_found(pair: SessionPair, a: str, b: str) -> str:
     same, still_open = pair.of(MetricVerdict.SAME), pair.of(MetricVerdict.OPEN)
-    both = f"{a} and {_value(pair, b)}"
+    both = f"{a} and {second_text(pair, b)}"
     loads = ", though their loads differ" if at_another_load(pair) else ""
     if len(same) > len(still_open):
         rows = counted(len(same), "row")
         of = f"in {rows} of {len(pair.results)}{loads}"
         return f"No difference shown between {both}, {of}"
-    needs = [each for each in still_open if more_text(each, pair)]
-    nearest = min(
-        needs,
-        key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0),
-        default=None,
-    )
-    would = ""
+    nearest, would = next(iter(nearest_first(still_open)), None), ""
     if nearest is not None:
-        would = f": {more_text(nearest, pair)} a side would tell {title(nearest)}"
+        would = f": about {more_text(nearest, pair)} a side would tell {title(nearest)}"
     return f"Cannot tell {both} apart yet{loads}{would}"
 
 
@@ -247,11 +246,17 @@ def how_much(result: MetricResult) -> str:
     return f"{change:.{0 if change >= 0.02 else 1}%} {word}"
 
 
+def runs_text(pair: SessionPair) -> str:
+    if pair.is_repeated:
+        return f"{len(pair.a.runs)} runs against {len(pair.b.runs)}"
+    return "one run each"
+
+
 def basis(pair: SessionPair) -> str:
     """How often both were measured, the doubts in short, and what to do about it."""
-    runs = "one run each"
-    if pair.is_repeated:
-        runs = f"{len(pair.a.runs)} runs against {len(pair.b.runs)}"
+    runs = runs_text(pair)
+    if _decisive_unanswered(pair) and {e.verdict for e in pair.results} == UNTOLD:
+        runs = f"no row can be told from {runs}"
     texts = [runs, *_doubts(pair)]
     said = ", ".join(texts)
     if at_another_load(pair):
@@ -329,65 +334,81 @@ def _decisive_unanswered(pair: SessionPair) -> _Unanswered | None:
     return next(telling, None)
 
 
-# What the sides are called where there is little room.
+# How many rows changed which way.
 
 
-def side_texts(pair: SessionPair) -> tuple[str, str]:
-    """Both sides by the flags that differ, or by name where none or too many do."""
-    flags = _few_flags(pair)
-    if not flags:
-        return pair.a.name, pair.b.name
-    a, b = (
-        " and ".join(f"{flag} {values[n]}" for flag, values in flags) for n in (0, 1)
-    )
-    return a, b
+def sentence(pair: SessionPair) -> str:
+    """How many rows changed which way, and which of them carry the conclusion."""
+    names = f"{pair.b.name} against {pair.a.name}"
+    if pair.void:
+        return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
+    load = "; all of it at another load" if at_another_load(pair) else ""
+    return f"{names}: {'; '.join(_verdict_texts(pair))}{load}"
 
 
-def _few_flags(pair: SessionPair) -> list[tuple[str, tuple[str, str]]]:
-    """The flags that differ, if both sides can be called by them: few, and short."""
-    flags = engine_settings(pair)
-    long = any(len(value) > LONGEST_VALUE for _, values in flags for value in values)
-    return [] if long or len(flags) > MOST_FLAGS else flags
+def _verdict_texts(pair: SessionPair) -> Iterator[str]:
+    found = [*_findings(pair)]
+    rows = {each: pair.of(each) for each in MetricVerdict}
+    changed = [each for each in (*SHOWN, *PROBABLE) if rows[each]]
+    if changed and changed[0] in PROBABLE:
+        yield "nothing surely worse or better"
+    for verdict in changed:
+        yield f"{WORDS[verdict]} in {_named(rows[verdict], found)}"
+    yield from _nothing({each: len(of_it) for each, of_it in rows.items()})
+    for verdict, words in (
+        (MetricVerdict.SAME, "no difference shown"),
+        (MetricVerdict.OPEN, f"{runs_text(pair)} cannot tell a difference"),
+    ):
+        if many := len(rows[verdict]):
+            every = "any of " if many == len(pair.results) else ""
+            yield f"{words} in {every}{counted(many, 'row')}"
+    if grounds := " and ".join(_grounds(pair, found)):
+        yield f"the conclusion rests on {grounds}"
 
 
-def _value(pair: SessionPair, text: str) -> str:
-    """The second side of a sentence: without the flag's name, if only one differs."""
-    flags = _few_flags(pair)
-    return flags[0][1][1] if len(flags) == 1 else text
+def _grounds(pair: SessionPair, found: Sequence[_Finding]) -> Iterator[str]:
+    """What the conclusion rests on, where it chooses or weighs."""
+    unanswered = _decisive_unanswered(pair)
+    if at_another_load(pair) or _against(pair, found, unanswered) is not None:
+        return
+    if found:
+        yield "the rows named"
+    if unanswered is not None:
+        alone = "" if found else "nothing but "
+        yield f"{alone}the requests that {unanswered.verb}"
 
 
-def short_names(sides: Iterable[ComparedSide], width: int) -> list[str]:
-    """Names that differ in so many columns: the names, else ids, else their ends."""
-    every = list(sides)
-    names = [each.name for each in every]
-    ids = [
-        label_of([run.row.id for run in each.runs], each.first.row.id) for each in every
-    ]
-    for texts in (names, ids):
-        if max(map(len, texts)) <= width and len(set(texts)) == len(texts):
-            return texts
-    return [n if len(n) <= width else f"…{n[-max(width - 1, 1) :]}" for n in names]
+def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
+    """Say "nothing better" or "nothing worse", if there is only the opposite."""
+    worse = counts[MetricVerdict.WORSE], counts[MetricVerdict.PROBABLY_WORSE]
+    better = counts[MetricVerdict.BETTER], counts[MetricVerdict.PROBABLY_BETTER]
+    if worse[0] and not any(better):
+        yield "nothing better"
+    if better[0] and not any(worse):
+        yield "nothing worse"
 
 
-def heads(pair: SessionPair, width: int) -> tuple[str, str]:
-    """Heads of the two columns: the short name, and the value of the one flag."""
-    flags = _few_flags(pair)
-    values = flags[0][1] if len(flags) == 1 else (UNKNOWN, UNKNOWN)
-    texts = []
-    for n, each in enumerate(values):
-        room = width - len(each) - 2
-        short = short_names((pair.a, pair.b), max(room, 3))[n]
-        with_value = f"{short}: {each}"
-        fits = each != UNKNOWN and len(with_value) <= width
-        texts.append(with_value if fits else short_names((pair.a, pair.b), width)[n])
-    return texts[0], texts[1]
+def _named(results: Sequence[MetricResult], found: Sequence[_Finding]) -> str:
+    """The rows that the conclusion names; where it names none, the largest changes."""
+    named = [each.result for each in found if each.result in results]
+    if not found:
+        largest: dict[str, MetricResult] = {}
+        for each in sorted(results, key=_headline_first):
+            largest.setdefault(each.metric.name, each)
+        named = [*largest.values()][:MOST_NAMED]
+    texts = [f"{whose(each)} {_change(each)}" for each in named]
+    if rest := len(results) - len(named):
+        texts.append(f"{counted(rest, 'more row' if named else 'row')}")
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def long_heads(pair: SessionPair) -> tuple[str, str]:
-    """Heads with room for the flags' names: ``s8, max_num_seqs 4``."""
-    flags = _few_flags(pair)
-    a, b = (
-        ", ".join([name, *(f"{flag} {values[n]}" for flag, values in flags)])
-        for n, name in enumerate(short_names((pair.a, pair.b), LONG_NAME))
-    )
-    return a, b
+def _change(result: MetricResult) -> str:
+    change, spread = change_text(result.ratio), short_span(result.ratio_span)
+    return change if spread == f"{change} … {change}" else f"{change} ({spread})"
+
+
+def _headline_first(result: MetricResult) -> tuple[float, float]:
+    """Sort key: headline metrics first, then the largest change."""
+    ratio = result.ratio
+    change = abs(math.log(ratio)) if ratio else math.inf
+    return -result.metric.weight, -change

@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import (
-    UNKNOWN,
-    format_count,
-    format_rate,
-    format_share,
-)
+from inferwatch.formatting import UNKNOWN, format_count, format_rate, format_share
 from inferwatch.printing.document import (
     Block,
     Cell,
@@ -37,7 +32,7 @@ from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.charts.distributions import distributions
 from inferwatch.studies.compare.charts.over_time import over_time
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
-from inferwatch.studies.compare.conclusion import conclusion, heads
+from inferwatch.studies.compare.conclusion import conclusion, sentence
 from inferwatch.studies.compare.fail_if import ConditionOutcome
 from inferwatch.studies.compare.printed import (
     TONES,
@@ -59,12 +54,12 @@ from inferwatch.studies.compare.report import (
     method_text,
     not_compared,
     pairing_sentence,
-    sentence,
     span_text,
     title,
     values_text,
     verdict_text,
 )
+from inferwatch.studies.compare.side_names import heads
 from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.visible import as_html
 
@@ -222,7 +217,8 @@ def _page(comparison: Comparison) -> Iterator[Block]:
 
 
 def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
-    yield Sentence(text=f"{conclusion(pair)}.", is_lead=True, tone=_tone(pair))
+    tone = "void" if pair.void else ""
+    yield Sentence(text=f"{conclusion(pair)}.", is_lead=True, tone=tone)
     yield from _listed(
         "Conditions",
         [
@@ -241,15 +237,6 @@ def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
     if not pair.void:
         yield Sentence(text=f"{sentence(pair)}.")
     yield Sentence(text=pairing_sentence(pair), tone="pairing")
-
-
-def _tone(pair: SessionPair) -> str:
-    if pair.void:
-        return "void"
-    for verdict in (MetricVerdict.WORSE, MetricVerdict.BETTER):
-        if pair.of(verdict):
-            return verdict
-    return "open"
 
 
 def _listed(heading: str, items: Sequence[Item]) -> Iterator[Block]:

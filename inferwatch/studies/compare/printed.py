@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from inferwatch.formatting import (
-    counted,
-)
+from inferwatch.formatting import counted
 from inferwatch.printing.document import (
     Block,
     FactList,
@@ -26,12 +24,7 @@ from inferwatch.printing.document import (
 from inferwatch.printing.markdown import document_markdown, shortened_name
 from inferwatch.printing.text import Paint, document_text, plain
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
-from inferwatch.studies.compare.conclusion import (
-    conclusion,
-    heads,
-    long_heads,
-    short_names,
-)
+from inferwatch.studies.compare.conclusion import conclusion, sentence
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
 from inferwatch.studies.compare.reading.configuration import setting_name
 from inferwatch.studies.compare.report import (
@@ -45,10 +38,10 @@ from inferwatch.studies.compare.report import (
     meaning,
     method_text,
     more_text,
+    nearest_first,
     not_compared,
     pairing_sentence,
     peak_text,
-    sentence,
     span_text,
     title,
     too_small,
@@ -56,7 +49,9 @@ from inferwatch.studies.compare.report import (
     verdict_text,
     whose,
     window_text,
+    would_text,
 )
+from inferwatch.studies.compare.side_names import heads, long_heads, short_names
 from inferwatch.studies.compare.verdicts import MetricVerdict
 
 TONES = {
@@ -224,17 +219,18 @@ def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[
 
 def open_reason(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
     if result.verdict is MetricVerdict.OPEN:
-        more = more_text(result, pair)
-        would = f"{more} {of} would tell" if more else None
-        if text := "; ".join(each for each in (result.why, would) if each):
+        texts = (result.why, would_text(result, pair, of))
+        if text := "; ".join(filter(None, texts)):
             yield text
 
 
 def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
     yield from _for_a_time(pair, results)
-    if needs := _needs(pair, results):
+    nearest = nearest_first(results)
+    if nearest:
+        needs = _needs(pair, nearest)
         yield f"about so many more a side would tell: {needs}"
-    whys = Counter(each.why for each in results if not more_text(each, pair))
+    whys = Counter(each.why for each in results if each not in nearest)
     for why, many in whys.most_common(MOST_WHYS):
         if why:
             yield f"{counted(many, 'row')}: {why}"
@@ -250,10 +246,8 @@ def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
             yield f"{whose(each)}: {places[each.metric.key].sentence}"
 
 
-def _needs(pair: SessionPair, results: Results) -> str:
-    """How much more data would give a verdict on the headline metrics."""
-    rows = [each for each in results if each.more_requests or each.more_runs]
-    rows.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
+def _needs(pair: SessionPair, rows: Results) -> str:
+    """How much more data would give a verdict on the first of them."""
     texts = [f"{whose(each)} {more_text(each, pair)}" for each in rows[:MOST_NEEDS]]
     if more := len(rows[MOST_NEEDS:]):
         texts.append(f"and {counted(more, 'other row')}")

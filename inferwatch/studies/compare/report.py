@@ -1,7 +1,6 @@
 """Wording and number formats of a comparison, shared by screen, text and page."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from collectors.contract.readings import Vantage
 from inferwatch.formatting import (
@@ -70,7 +69,9 @@ NONE_AT_ALL = 0.001
 ENERGY = "joules_per_token"
 ENGINES = "engines"
 """How many there were, which no flag says."""
-MORE = "+N req: about that many more requests in each session would settle it."
+MORE = (
+    "+N req: about that many more requests in each session, if they vary as these did."
+)
 A_PEAK = "one observation, so not judged"
 
 
@@ -142,6 +143,26 @@ def more_text(result: MetricResult, pair: SessionPair) -> str | None:
     return f"{text} ({format_about(result.more_requests / slower)})"
 
 
+def would_text(result: MetricResult, pair: SessionPair, of: str = "") -> str:
+    """``+400 requests (27 s) would tell``; of what judging takes, only how many."""
+    if (more := more_text(result, pair)) is None:
+        return ""
+    tells = "would tell" if result.p_value is not None else ""
+    return " ".join(filter(None, (more, of, tells)))
+
+
+def nearest_first(results: Iterable[MetricResult]) -> list[MetricResult]:
+    """Judged results that more data would tell, headline metrics first.
+
+    Of those that could not be judged, the number is only what judging takes.
+    """
+    told = (e for e in results if e.p_value is not None)
+    return sorted(
+        (each for each in told if each.more_runs or each.more_requests),
+        key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0),
+    )
+
+
 def title(result: MetricResult) -> str:
     """The row's title, such as ``TTFT p99`` or ``tokens/s``."""
     if result.metric.statistic is None:
@@ -149,77 +170,9 @@ def title(result: MetricResult) -> str:
     return f"{result.metric.name} {result.metric.statistic}"
 
 
-def sentence(pair: SessionPair) -> str:
-    """The overall verdict on all metrics."""
-    names = f"{pair.b.name} against {pair.a.name}"
-    if pair.void:
-        return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
-    load = "; all of it at another load" if at_another_load(pair) else ""
-    return f"{names}: {_verdicts_text(pair)}{load}"
-
-
 def at_another_load(pair: SessionPair) -> bool:
     """Whether the sides got different loads, so that no number is better by itself."""
     return any(check.subject == LOAD.strip() for check in doubts(pair.quality))
-
-
-def _verdicts_text(pair: SessionPair) -> str:
-    all_of = len(pair.results)
-    counts = {each: len(pair.of(each)) for each in MetricVerdict}
-    for verdict, word in (
-        (MetricVerdict.SAME, "no difference shown in any"),
-        (MetricVerdict.OPEN, "cannot tell, in any"),
-    ):
-        if counts[verdict] == all_of:
-            return f"{word} of {counted(all_of, 'row')}"
-    parts = [f"{WORDS[v]} in {_named(pair.of(v))}" for v in SHOWN if counts[v]]
-    rest = [verdict for verdict in PROBABLE if counts[verdict]]
-    if rest and not parts:
-        parts.append("nothing surely worse or better")
-        parts.append(f"{WORDS[rest[0]]} in {_named(pair.of(rest.pop(0)))}")
-    else:
-        parts += _nothing(counts)
-    rest += [MetricVerdict.SAME, MetricVerdict.OPEN]
-    left = [verdict for verdict in rest if counts[verdict]]
-    for verdict in left:
-        many = counts[verdict]
-        of = counted(many, "row") if verdict is left[0] else f"{many}"
-        parts.append(f"{WORDS.get(verdict, verdict)} in {of}")
-    return "; ".join(parts)
-
-
-def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
-    """Say "nothing better" or "nothing worse", if there is only the opposite."""
-    worse = counts[MetricVerdict.WORSE], counts[MetricVerdict.PROBABLY_WORSE]
-    better = counts[MetricVerdict.BETTER], counts[MetricVerdict.PROBABLY_BETTER]
-    if worse[0] and not any(better):
-        yield "nothing better"
-    if better[0] and not any(worse):
-        yield "nothing worse"
-
-
-def _named(found: Sequence[MetricResult]) -> str:
-    """The largest change of each metric name, headline metrics first."""
-    first: dict[str, MetricResult] = {}
-    for each in sorted(found, key=_headline_first):
-        first.setdefault(each.metric.name, each)
-    named = list(first.values())[:MOST_NAMED]
-    texts = [f"{whose(each)} {_change(each)}" for each in named]
-    if rest := len(found) - len(named):
-        texts.append(f"{rest} more {'row' if rest == 1 else 'rows'}")
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-
-
-def _change(result: MetricResult) -> str:
-    change, spread = change_text(result.ratio), short_span(result.ratio_span)
-    return change if spread == f"{change} … {change}" else f"{change} ({spread})"
-
-
-def _headline_first(result: MetricResult) -> tuple[float, float]:
-    """Sort key: headline metrics first, then the largest change."""
-    ratio = result.ratio
-    change = abs(math.log(ratio)) if ratio else math.inf
-    return -result.metric.weight, -change
 
 
 def whose(result: MetricResult) -> str:

@@ -307,11 +307,7 @@ def _engine(readings: RunReadings, source: str, rank: int) -> EngineInfo:
 def _refuse(
     steps: Sequence[Step], engine: EngineInfo, settings: Mapping[str, Any]
 ) -> None:
-    """Refuse engines with features that the simulated scheduler lacks.
-
-    Raises:
-        CannotTellError: the engine has such a feature.
-    """
+    """Refuse engines with features that the simulated scheduler lacks."""
     if any(step.drafted_tokens for step in steps):
         raise CannotTellError(
             "it decodes speculatively: how many tokens a step brings would change with "

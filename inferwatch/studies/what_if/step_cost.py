@@ -120,9 +120,7 @@ class StepCost:
 # Curves.
 
 
-def _by_count(
-    counts: npt.NDArray[np.int64], values: Floats, slope: float | None = None
-) -> Curve:
+def _by_count(counts: npt.NDArray[np.int64], values: Floats) -> Curve:
     """Fit medians by count, never falling; rare counts are interpolated."""
     if not len(counts):
         return Curve([0.0], [0.0], 0.0)
@@ -131,14 +129,9 @@ def _by_count(
     xs = distinct[often].astype(float)
     ys = np.array([np.median(values[which == n]) for n in np.flatnonzero(often)])
     ys = _rising(ys, sizes[often].astype(float))
-    return _curve(xs, ys, slope)
-
-
-def _curve(xs: Floats, ys: Floats, slope: float | None = None) -> Curve:
-    if slope is None:
-        half = len(xs) // 2
-        far = xs[-1] - xs[half]
-        slope = float((ys[-1] - ys[half]) / far) if far else 0.0
+    half = len(xs) // 2
+    far = xs[-1] - xs[half]
+    slope = float((ys[-1] - ys[half]) / far) if far else 0.0
     return Curve(xs.tolist(), ys.tolist(), slope)
 
 
@@ -161,7 +154,7 @@ def _binned(xs: Floats, ys: Floats, slope: float) -> Curve:
     low = heights[0] - slope * mids[0]
     if low > 0 and mids[0] > 0:
         mids, heights = np.append(0.0, mids), np.append(low, heights)
-    return _curve(mids, heights, slope)
+    return Curve(mids.tolist(), heights.tolist(), slope)
 
 
 def _rising(ys: Floats, weights: Floats) -> Floats:

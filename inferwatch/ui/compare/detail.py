@@ -14,10 +14,11 @@ from inferwatch.studies.compare.report import (
     at_another_load,
     change_text,
     meaning,
-    more_text,
+    nearest_first,
     span_text,
     values_text,
     whose,
+    would_text,
 )
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.verdicts import MetricVerdict
@@ -25,7 +26,6 @@ from inferwatch.ui.compare.table import (
     SAYS_SOMETHING,
     CompareRow,
     FoldedRows,
-    nearest,
     verdict_ink,
 )
 from inferwatch.ui.kit.panel import Panel
@@ -190,8 +190,8 @@ def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequenc
         word += " at a different load"
     lines: list[Line] = [(TextRun(word, verdict_ink(result.verdict, pair)),)]
     if result.verdict is MetricVerdict.OPEN:
-        more = more_text(result, pair)
-        lines.append((TextRun(f"{more} would tell"),) if more else ())
+        would = would_text(result, pair)
+        lines.append((TextRun(would),) if would else ())
     else:
         lines.append((TextRun(meaning(result.verdict, matters)),))
     return [part for part in lines if part]
@@ -235,11 +235,11 @@ def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:
     many = counted(len(fold.results), "metric")
     heading = (TextRun(f"{many}: {MetricVerdict.OPEN}", "strong"),)
     lines: list[Line] = [ruled(heading, (), width)]
-    best = nearest(fold.results)
+    best = next(iter(nearest_first(fold.results)), None)
     if best is not None:
-        more = more_text(best, pair)
-        lines.append((TextRun("  nearest: ", "muted"), TextRun(whose(best), "strong")))
-        lines[-1] = (*lines[-1], TextRun(f", {more} would tell"))
+        named = TextRun(whose(best), "strong")
+        would = TextRun(f", {would_text(best, pair)}")
+        lines.append((TextRun("  nearest: ", "muted"), named, would))
     whys = Counter(each.why for each in fold.results if each.why)
     lines += [
         (TextRun(f"  {many:>3} × ", "accent"), TextRun(why))

@@ -22,18 +22,13 @@ from inferwatch.metrics.requests.latencies import E2EL, ITL, QUEUE, TPOT, TTFT
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.studies.compare.comparison import Comparison, SessionPair
-from inferwatch.studies.compare.conclusion import conclusion, short_names
+from inferwatch.studies.compare.conclusion import conclusion
 from inferwatch.studies.compare.quality import Quality, doubts
 from inferwatch.studies.compare.reading.span import SpanChoice
-from inferwatch.studies.compare.report import (
-    GLYPHS,
-    PROBABLE,
-    in_order,
-    pairing_sentence,
-)
+from inferwatch.studies.compare.report import pairing_sentence
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.runs.sides import PARTS, grouped
-from inferwatch.studies.compare.verdicts import MetricVerdict
+from inferwatch.studies.compare.side_names import short_names
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.table import (
@@ -43,7 +38,6 @@ from inferwatch.ui.compare.table import (
     CompareTable,
     ReadingList,
     quality_text,
-    verdict_ink,
 )
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.kit.panel import Inked, Panel
@@ -54,6 +48,8 @@ from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
 
 PANES = ("metrics", "charts", "quality", "set-up")
 TITLE_NAME = 16
+CONCLUDES = "→"
+"""Marks the conclusion: a row's ▼ before "Take" would contradict it."""
 NARROWEST = 10
 """Least width of a text; narrower ones are cut."""
 
@@ -154,7 +150,7 @@ class CompareHead(Panel):
 
 def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
     """Yield lines on a pair: its verdict, how it was paired, and its quality checks."""
-    glyph, ink = QUALITY_LOOKS[Quality.VOID] if pair.void else _look(pair)
+    glyph, ink = QUALITY_LOOKS[Quality.VOID] if pair.void else (CONCLUDES, "accent")
     yield from _marked(f" {glyph} ", ink, f"{conclusion(pair)}.", "", width)
     if pair.void:
         return
@@ -183,14 +179,6 @@ def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> lis
         )
         for line, each in enumerate(wrap(text, max(width - 2, NARROWEST)))
     ]
-
-
-def _look(pair: SessionPair) -> tuple[str, str]:
-    """Return glyph and ink of the most conclusive verdict on a pair's metrics."""
-    verdict = next(iter(in_order(pair)), MetricVerdict.OPEN)
-    if verdict in PROBABLE:  # the sentence says that it is not certain
-        return GLYPHS[verdict], "muted"
-    return GLYPHS[verdict], verdict_ink(verdict, pair)
 
 
 WIDE = 140

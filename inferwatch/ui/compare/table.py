@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
-from inferwatch.studies.compare.conclusion import heads, short_names
 from inferwatch.studies.compare.quality import Quality, doubts
 from inferwatch.studies.compare.reading.configuration import setting_name
 from inferwatch.studies.compare.reading.session_numbers import ComparedSide
@@ -25,6 +24,7 @@ from inferwatch.studies.compare.report import (
     in_order,
     method_text,
     more_text,
+    nearest_first,
     not_compared,
     pairing_sentence,
     peak_text,
@@ -34,6 +34,7 @@ from inferwatch.studies.compare.report import (
     whose,
     window_text,
 )
+from inferwatch.studies.compare.side_names import heads, short_names
 from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
@@ -234,17 +235,6 @@ def arranged(pair: SessionPair, *, unfolded: bool) -> list[CompareRow]:
     return [*rows, fold, *(silent if unfolded else ())]
 
 
-def nearest(results: Sequence[MetricResult]) -> MetricResult | None:
-    """Return the metric that needs the fewest runs or requests to be settled."""
-    candidates = [each for each in results if _needs(each)]
-    return min(candidates, key=_needs, default=None)
-
-
-def _needs(result: MetricResult) -> int:
-    """Return how many more runs, else requests, would settle the verdict."""
-    return result.more_runs or result.more_requests or 0
-
-
 FOLD_GLYPHS = {False: "▸", True: "▾"}
 UNIT = " req"
 """Unit of what would settle a metric; left out without room: the detail has it."""
@@ -394,7 +384,7 @@ class CompareTable(CursorTable[CompareRow]):
             TextRun(str(MetricVerdict.OPEN), "warn"),
             TextRun("  space folds" if row.unfolded else "  space unfolds", "faint"),
         )
-        best = nearest(row.results)
+        best = next(iter(nearest_first(row.results)), None)
         right: Line = ()
         if best is not None and self._pair is not None:
             more = more_text(best, self._pair)

@@ -80,12 +80,7 @@ async def compare_with_before(screen: SessionScreen) -> None:
 
 
 def _earlier(database: Path, session: str, against: str | None) -> str | None:
-    """Return the id of the session to compare with; None if there is none.
-
-    Raises:
-        StorageError: the record cannot be read.
-        UsageError: the session is still being recorded.
-    """
+    """Return the id of the session to compare with; None if there is none."""
     row = find(database, session)
     if row.state is SessionState.RECORDING:
         raise UsageError(

@@ -6,9 +6,7 @@ The screen passes a snapshot that holds no other GPU and no other host.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from inferwatch.formatting import (
-    format_count,
-)
+from inferwatch.formatting import format_count
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.number import label_of

@@ -5,14 +5,7 @@ palette; one without a tooltip is a second key of another binding. Bindings of c
 nearer to the focus come first and stay in a footer without room for all.
 """
 
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Hashable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

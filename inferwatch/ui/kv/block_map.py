@@ -87,12 +87,12 @@ def first_holder(holders: BlockHolders, blocks: Ints) -> int | None:
     return holders.picture.holders[counts[0][0]] if counts else None
 
 
-def name_of(ordinal: int, names: Mapping[int, Holder], width: int = NAME_WIDTH) -> str:
+def name_of(ordinal: int, names: Mapping[int, Holder]) -> str:
     """Return the name of a request, or its number if it is unknown."""
     holder = names.get(ordinal)
     if holder is None:
         return f"request #{ordinal}"
-    return cells(holder.name, width).text.rstrip()
+    return cells(holder.name, NAME_WIDTH).text.rstrip()
 
 
 def _of_one(picture: BlockPicture, block: int) -> Line:

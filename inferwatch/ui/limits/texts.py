@@ -3,11 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
-from inferwatch.formatting import (
-    counted,
-    format_durations,
-    format_share,
-)
+from inferwatch.formatting import counted, format_durations, format_share
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, width_of

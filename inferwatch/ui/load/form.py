@@ -489,12 +489,10 @@ class LoadForm(Vertical):
         rows = self.query(LoadField)
         return all(row.value.strip() == row.field.text(plan) for row in rows)
 
-    def enter(self, key: str | None = None) -> None:
-        """Focus a field: by default the first with a mistake, else the first."""
-        first = next((key for key in self.reading.faults if key), None)
-        target = key or first
-        field = f"#field-{target}" if target else "#arrivals"
-        self._focus(self.query_one(field))
+    def enter(self) -> None:
+        """Focus the first field with a mistake, else the first of all."""
+        faulty = next((key for key in self.reading.faults if key), None)
+        self._focus(self.query_one(f"#field-{faulty}" if faulty else "#arrivals"))
 
     def judge(self) -> None:
         """Read the form and show mistakes next to their fields."""
@@ -594,25 +592,21 @@ class LoadForm(Vertical):
 
     def on_descendant_focus(self) -> None:
         """Show the key that leaves the form, and what is to be known of the field."""
-        self._head()
-        self._point()
+        self._show_focus()
         self._tell()
 
     def on_descendant_blur(self) -> None:
         """Show the key that enters the form, unless another field has the focus."""
-        self._head()
-        self._point()
+        self._show_focus()
 
-    def _point(self) -> None:
+    def _show_focus(self) -> None:
+        head = self.query_one(LoadFormHead)
+        head.inside = self._inside
+        head.redraw()
         focused = self.screen.focused
         row = None if focused is None else focused.parent
         for label in self.query(LoadLabel):
             label.point(pointed=row is label.parent)
-
-    def _head(self) -> None:
-        head = self.query_one(LoadFormHead)
-        head.inside = self._inside
-        head.redraw()
 
     @property
     def _inside(self) -> bool:

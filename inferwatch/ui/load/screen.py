@@ -1,8 +1,7 @@
-"""The load screen: edit a plan, run it and change the running load."""
+"""The load screen: a form to start load, and the run, live or recorded."""
 
-import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on, work
@@ -10,28 +9,27 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from inferwatch.errors import InferwatchError
-from inferwatch.feed import LoadDesk
-from inferwatch.formatting import counted
-from inferwatch.loadgen.plan.plan import Arrivals
+from inferwatch.feed import Feed, LoadDesk
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.load.view import ClientTimeline, LoadRun
 from inferwatch.metrics.number import numbers
-from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.frame.header import Tab
 from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
+from inferwatch.ui.load.control import LoadControl
 from inferwatch.ui.load.form import LoadForm
 from inferwatch.ui.load.runs import LoadRuns, in_order
-from inferwatch.ui.load.search import SloSearch, no_search
-from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
+from inferwatch.ui.load.search import no_search
+from inferwatch.ui.load.status import LoadFailures, LoadStatus
 from inferwatch.ui.messages import LookAgain
+from inferwatch.ui.view import View
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS, Key
 from inferwatch.ui.widgets.latency_table import LatencyTable
 from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
@@ -43,51 +41,8 @@ LOAD_ASKED = HostWarning(
     yes="Start it",
     no="No load",
 )
-STALE_NS = 5_000_000_000
-"""A rate not followed within this time is no longer shown."""
 BOTH_FROM = 116
 """Least width for form and run next to each other."""
-STEP = 1.1
-SEARCH_LOOK_S = 0.2
-"""How often a search looks whether its run has ended."""
-BURST_S, LEAST_BURST, MOST_BURST = 5.0, 8, 500
-"""A burst is what would come in so many seconds, within bounds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadAdjustment:
-    """The rate or users requested of a running generator, and the value before."""
-
-    value: float
-    users: bool = False
-    before: float | None = None
-    since_ns: int = 0
-
-
-def stepped(adjustment: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
-    """Return a load a tenth higher or lower; a step up and one down cancel out."""
-    value = adjustment.value
-    if adjustment.users:
-        step = max(round(value * (STEP - 1)), 1) if by > 0 else _back(value)
-        target = max(value + by * step, 1.0)
-    else:
-        target = float(f"{value * STEP**by:.4g}")
-    before = adjustment.value if adjustment.before is None else adjustment.before
-    return LoadAdjustment(
-        value=target, users=adjustment.users, before=before, since_ns=now_ns
-    )
-
-
-def wish_of(adjustment: LoadAdjustment) -> str:
-    """Return the requested change as text, to show until the generator follows it."""
-    if adjustment.before is None:
-        return ""
-    return changed(adjustment.before, adjustment.value, users=adjustment.users) + "  …"
-
-
-def _back(users: float) -> float:
-    """Return the size, in users, of the step that led up to this number."""
-    return max(round(users * (1 - 1 / STEP)), 1)
 
 
 class LoadScreen(WatchScreen):
@@ -230,42 +185,22 @@ class LoadScreen(WatchScreen):
     _snapshot: Snapshot | None = None
     _picked: int | None = None
     """Number of the chosen run; None follows the current or last one."""
-    _adjustment: LoadAdjustment | None = None
-    _doing = ""
-    _search: SloSearch | None = None
-    """The search under way, or the last one until another load starts."""
-    _searching = False
     _could: tuple[object, ...] = ()
 
-    @property
-    def desk(self) -> LoadDesk | None:
-        return self.feed.load_desk
+    def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
+        super().__init__(feed, view, tabs)
+        self.load = LoadControl(self)
 
     @property
     def run_shown(self) -> LoadRun | None:
         view = self._view_in(self._snapshot) if self._snapshot else None
         return view.run if view else None
 
-    @property
-    def _latest(self) -> LoadRun | None:
-        """The current or last run, even if another one is shown."""
-        view = self._latest_in(self._snapshot) if self._snapshot else None
-        return view.run if view else None
-
-    def _latest_in(self, snapshot: Snapshot) -> ClientView | None:
-        """Return our own run while it lasts, even if other runs began later."""
-        if snapshot.client is None or self.desk is None or not self.desk.running:
-            return snapshot.client
-        ours = self.desk.plan.run_id
-        runs = [view for view in snapshot.client.runs if view.run]
-        mine = (view for view in runs if view.run and view.run.run_id == ours)
-        return next(mine, snapshot.client)
-
     def _view_in(self, snapshot: Snapshot) -> ClientView | None:
         """Return the run that the user chose, else the latest."""
         runs = snapshot.client.runs if snapshot.client else ()
         picked = (view for view in runs if view.number == self._picked)
-        return next(picked, self._latest_in(snapshot))
+        return next(picked, self.load.latest_in(snapshot))
 
     def charted(self, shown: Snapshot) -> Snapshot:
         """Restrict charts to the run: the window while it lasts, else start to end."""
@@ -285,8 +220,8 @@ class LoadScreen(WatchScreen):
 
     def compose_panels(self) -> Iterable[Widget]:
         with Horizontal(id="sides"):
-            if self.desk is not None:
-                yield LoadForm(self.desk.plan, load_charts.RATE)
+            if self.load.desk is not None:
+                yield LoadForm(self.load.desk.plan, load_charts.RATE)
             with Vertical(id="live"):
                 yield LoadStatus()
                 yield LatencyTable()
@@ -297,14 +232,14 @@ class LoadScreen(WatchScreen):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         before, self._snapshot = (self._rooms, self.run_shown is None), snapshot
-        self._forget_wish(self._latest, snapshot.now_ns)
+        self.load.follow(snapshot)
         view, run = self._view_in(snapshot), self.run_shown
         if (self._rooms, run is None) != before:
             self.fit_height()  # show a new run where only one part has room
         charted = self.charted(snapshot)
         runs = snapshot.client.runs if snapshot.client else ()
         of = runs[-1].number if runs else 0
-        self.query_one(LoadStatus).show(view, of, snapshot.now_ns, self.wish)
+        self.query_one(LoadStatus).show(view, of, snapshot.now_ns, self.load.wish)
         self.query_one(LoadFailures).show(run.failures if run else ())
         self.query_one(LatencyTable).show(
             view.latencies if view else (), charted.window, "whole run"
@@ -352,21 +287,14 @@ class LoadScreen(WatchScreen):
         self.query_one(ChartStack).display = charts
         self.query_one(LoadMarks).display = charts and not self.is_short
 
-    def _measured(self, snapshot: Snapshot) -> float | None:
-        """Return the rate that our own plan's warm-up measured; None if none did."""
-        runs = snapshot.client.runs if snapshot.client and self.desk else ()
-        ours = self.desk.plan.run_id if self.desk else None
-        own = (view for view in runs if view.run and view.run.run_id == ours)
-        return next((view.measured_per_s for view in own), None)
-
     def _show_form(self, snapshot: Snapshot) -> None:
-        desk = self.desk
+        desk = self.load.desk
         if desk is not None:
             blocked = "" if desk.running else desk.unavailable or ""
             for form in widgets_of(self, LoadForm):
                 form.follow(desk.plan, running=desk.running)
-                form.measured(self._measured(snapshot))
-                run = self._latest if desk.running else None
+                form.measured(self.load.measured_in(snapshot))
+                run = self.load.latest if desk.running else None
                 form.runs_at(None if run is None else run.rate_per_s)
                 form.show(running=desk.running, blocked=blocked)
 
@@ -378,8 +306,7 @@ class LoadScreen(WatchScreen):
     @on(LoadForm.FormLeft)
     def _leave(self) -> None:
         self.editing = False
-        self.fit_height()
-        self.post_message(LookAgain())
+        self._show_outcome()
 
     @on(LoadForm.SketchChanged)
     def _share_anew(self) -> None:
@@ -387,22 +314,20 @@ class LoadScreen(WatchScreen):
 
     def more_keys(self) -> Iterable[Key]:
         description = "ask for 10% less or more, while our load runs"
-        own = (("< >", description),) if self.desk else ()
+        own = (("< >", description),) if self.load.desk else ()
         return (*own, *super().more_keys())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide actions if load is impossible here, disable them while it is refused."""
-        desk = self.desk
-        adjustment = self._current_adjustment if desk and desk.running else None
+        desk = self.load.desk
+        adjustment = self.load.adjustment if desk and desk.running else None
         possible = desk is not None and (desk.running or desk.unavailable is None)
         can: dict[str, bool | None] = {
             "start_stop": (possible or None) if desk is not None else False,
             "edit": desk is not None,
             "ask": adjustment is not None,
             "burst": adjustment is not None and not adjustment.users,
-            "search": possible
-            and desk is not None
-            and not (desk.running or self._searching),
+            "search": possible and not (self.load.searching or (desk and desk.running)),
             "run": self._rooms[0] > 1,
         }
         if action in can:
@@ -410,12 +335,12 @@ class LoadScreen(WatchScreen):
         return super().check_action(action, parameters)
 
     def _show_what_can_be_done(self) -> None:
-        desk = self.desk
+        desk = self.load.desk
         several = self._rooms[0] > 1
         could: tuple[object, ...] = (several,)
         if desk is not None:
-            asks = self._current_adjustment is not None
-            could = several, desk.running, desk.unavailable, asks, self._searching
+            asks = self.load.adjustment is not None
+            could = several, desk.running, desk.unavailable, asks, self.load.searching
         if could != self._could:
             self._could = could
             self.refresh_bindings()
@@ -431,7 +356,7 @@ class LoadScreen(WatchScreen):
 
     def action_pick(self, number: int) -> None:
         """Show a run by its number; if it is the latest, later runs replace it."""
-        latest = self._latest_in(self._snapshot) if self._snapshot else None
+        latest = self.load.latest_in(self._snapshot) if self._snapshot else None
         self._picked = None if latest and latest.number == number else number
         self.post_message(LookAgain())
 
@@ -462,18 +387,18 @@ class LoadScreen(WatchScreen):
 
     @work(group="load")
     async def _start_or_stop(self) -> None:
-        desk = self.desk
+        searches = self._is_at_work("search")
+        self.load.end_search()
+        desk = self.load.desk
         if desk is None:
             return
-        searches = self._is_at_work("search")
-        if self._searching and self._search is not None:
-            self._searching = False
-            self._search.stop()
-        if desk.running:
-            await self._do(desk, "stopping…")
-        elif not searches and await self._may_start(desk):
-            self._search = None
-            await self._do(desk, "starting…")
+        if not desk.running and (searches or not await self._may_start(desk)):
+            return
+        self._show_latest()
+        try:
+            await self.load.start_or_stop(self.query_one(LoadForm).reading.plan)
+        finally:
+            self._show_outcome()
 
     def action_search(self) -> None:
         """Search for the highest rate that holds the form's SLO, once at a time."""
@@ -482,7 +407,7 @@ class LoadScreen(WatchScreen):
 
     @work(group="search")
     async def _search_rate(self) -> None:
-        desk = self.desk
+        desk = self.load.desk
         if desk is None or desk.running or not await self._may_start(desk):
             return
         plan = self.query_one(LoadForm).reading.plan
@@ -491,39 +416,15 @@ class LoadScreen(WatchScreen):
         if why := no_search(plan):
             self.notify(why, severity="warning", timeout=6)
             return
-        now = self.feed.present()
-        share = DEFAULT_SHARE if now.slo is None else now.slo.target
-        measured = self._measured(now) if plan.measures_rate else None
-        self._search, self._searching = SloSearch(plan, measured, share), True
-        self._picked, self.editing = None, False
-        self.set_focus(None)
+        self._show_latest()
         try:
-            await self._run_search(desk, self._search)
-        except InferwatchError as error:
-            self.notify(str(error), title="No load", severity="error", markup=False)
+            await self.load.search_rate(plan)
         finally:
-            self._searching = False
-            self.fit_height()
-            self.post_message(LookAgain())
+            self._show_outcome()
 
-    async def _run_search(self, desk: LoadDesk, search: SloSearch) -> None:
-        while self._searching and (plan := search.next_plan()) is not None:
-            await desk.start(plan)
-            if not self._searching:  # it was ended meanwhile
-                await desk.stop()
-                return
-            run_id = desk.plan.run_id
-            self.post_message(LookAgain())
-            while desk.running:  # noqa: ASYNC110 - the generator is another process
-                await asyncio.sleep(SEARCH_LOOK_S)
-            if self._searching:
-                search.add(self._run_view(run_id))
-
-    def _run_view(self, run_id: str) -> ClientView | None:
-        """Return what a run has measured by now, whichever moment is shown."""
-        client = self.feed.present().client
-        runs = client.runs if client is not None else ()
-        return next((v for v in runs if v.run and v.run.run_id == run_id), None)
+    def _show_outcome(self) -> None:
+        self.fit_height()
+        self.post_message(LookAgain())
 
     async def _may_start(self, desk: LoadDesk) -> bool:
         """Return True if the plan is valid, and server and user permit the load."""
@@ -542,106 +443,14 @@ class LoadScreen(WatchScreen):
         named: bool = await self.app.push_screen_wait(HostQuestion(host, LOAD_ASKED))
         return named
 
-    async def _do(self, desk: LoadDesk, doing: str) -> None:
-        """Start or stop the load, showing ``doing`` while that takes a moment."""
-        plan = self.query_one(LoadForm).reading.plan
-        self._adjustment, self._doing = None, doing
+    def _show_latest(self) -> None:
+        """Show the load about to begin, whatever was chosen or edited."""
         self._picked, self.editing = None, False
         self.set_focus(None)
         self.post_message(LookAgain())
-        try:
-            if desk.running:
-                await desk.stop()
-            elif plan is not None:
-                await desk.start(plan)
-        except InferwatchError as error:
-            self.notify(str(error), title="No load", severity="error", markup=False)
-        finally:
-            self._doing = ""
-            self.fit_height()
-            self.post_message(LookAgain())
 
     async def action_ask(self, by: int) -> None:
-        """Request a tenth more or less load; show it before the generator follows."""
-        desk, adjustment = self.desk, self._current_adjustment
-        if (
-            desk is None
-            or adjustment is None
-            or not desk.running
-            or self._snapshot is None
-        ):
-            return
-        target = stepped(adjustment, by, self._snapshot.now_ns)
-        try:
-            if target.users:
-                await desk.change(concurrency=round(target.value))
-            else:
-                await desk.change(rate_per_s=target.value)
-        except InferwatchError as error:
-            self.notify(str(error), severity="warning", markup=False)
-            return
-        self._adjustment = target
-        self.post_message(LookAgain())
+        await self.load.ask(by)
 
     async def action_burst(self) -> None:
-        """Send a burst beside the rate: the plan's own, else some seconds' worth."""
-        desk, adjustment = self.desk, self._current_adjustment
-        if desk is None or adjustment is None or not desk.running:
-            return
-        worth = min(max(round(adjustment.value * BURST_S), LEAST_BURST), MOST_BURST)
-        requests = desk.plan.burst_requests or worth
-        try:
-            await desk.change(burst=requests)
-        except InferwatchError as error:
-            self.notify(str(error), severity="warning", markup=False)
-            return
-        self.notify(f"a burst of {counted(requests, 'request').strip()}", timeout=3)
-
-    @property
-    def _current_adjustment(self) -> LoadAdjustment | None:
-        """The rate or users last requested, else the plan's, else the measured ones."""
-        desk, run = self.desk, self._latest
-        if self._adjustment is not None or desk is None or not desk.running:
-            return self._adjustment
-        plan = desk.plan
-        if plan.arrivals is Arrivals.CLOSED:
-            return LoadAdjustment(value=plan.concurrency, users=True)
-        if plan.arrivals is Arrivals.TRACE:
-            return None
-        measured = run.rate_per_s if run is not None else None
-        rate = plan.rate_per_s if plan.rates is None else None
-        rate = rate if rate is not None else measured
-        return None if rate is None else LoadAdjustment(value=rate)
-
-    @property
-    def wish(self) -> str:
-        """The text of what is starting or stopping, else of the requested change."""
-        if self._search is not None and not self._doing:
-            return self._search.text
-        if self._doing or self._is_coming:
-            return self._doing or "starting…"
-        return wish_of(self._adjustment) if self._adjustment else ""
-
-    @property
-    def _is_coming(self) -> bool:
-        """Whether the load was started but has not reported yet."""
-        desk, run, playback = self.desk, self._latest, self.feed.playback
-        live = playback is None or playback.at_live
-        if desk is None or not desk.running or not live:
-            return False
-        return run is None or run.run_id != desk.plan.run_id
-
-    def _forget_wish(self, run: LoadRun | None, now_ns: int) -> None:
-        """Drop the requested change if the generator has followed, or it is too old."""
-        adjustment = self._adjustment
-        if adjustment is None:
-            return
-        actual = (
-            None if run is None else run.users if adjustment.users else run.rate_per_s
-        )
-        followed = (
-            actual is not None
-            and abs(actual - adjustment.value) < 1e-6 * adjustment.value
-        )
-        if followed or run is None or now_ns - adjustment.since_ns > STALE_NS:
-            self._adjustment = None
+        await self.load.burst()

@@ -49,10 +49,7 @@ from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import MEAN, ROUGHLY, at_last_reading, step_s
 from inferwatch.ui.widgets.finding_strip import FindingStrip, TrustLine
-from inferwatch.ui.widgets.hardware_charts import (
-    GPU_MEMORY,
-    HARDWARE_NUMBERS,
-)
+from inferwatch.ui.widgets.hardware_charts import GPU_MEMORY, HARDWARE_NUMBERS
 from inferwatch.ui.widgets.help_drawer import (
     COST_NUMBERS,
     FLOW_NUMBERS,

@@ -16,13 +16,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.causes.cause import Parts
 from inferwatch.metrics.story.story import RequestStory, SpanKind
-from inferwatch.ui.kit.renderables.text import (
-    Line,
-    TextRun,
-    beside,
-    join_whole,
-    ruled,
-)
+from inferwatch.ui.kit.renderables.text import Line, TextRun, beside, join_whole, ruled
 from inferwatch.ui.kit.renderables.time_track import bars
 from inferwatch.ui.request.axis import (
     BLANK,
@@ -90,9 +84,7 @@ def _blocks(story: RequestStory, axis: Axis) -> list[float | None]:
     return blocks
 
 
-def gpu_rows(
-    moments: StoryMoments, axis: Axis, cursor: int | None, rows: int = 1
-) -> list[Line]:
+def gpu_rows(moments: StoryMoments, axis: Axis, cursor: int | None) -> list[Line]:
     """Return rows of the GPU's bandwidth, activity and clock, if they were sampled."""
     samples = moments.story.gpu
     if not samples:
@@ -112,7 +104,7 @@ def gpu_rows(
         text = f"{mean:,.0f} MHz" if is_clock else f"{format_share(mean)} mean"
         top = max(measured) if is_clock else 1.0
         drawn = _sampled(times, values, axis)
-        lines += _bars(Chart(name, text, top, "mean"), drawn, rows, cursor)
+        lines += _bars(Chart(name, text, top, "mean"), drawn, 1, cursor)
     return lines
 
 

@@ -5,12 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from inferwatch.formatting import (
-    counted,
-    format_count,
-    format_duration,
-    format_rate,
-)
+from inferwatch.formatting import counted, format_count, format_duration, format_rate
 from inferwatch.metrics.steps.batches import BATCHES, point_at
 from inferwatch.metrics.steps.efficiency import BatchCurve, BatchPoint
 from inferwatch.ui.kit.panel import Panel

@@ -45,10 +45,7 @@ from inferwatch.ui.steps.single_steps import SingleSteps
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counter_facts import step_facts as counted_facts
-from inferwatch.ui.widgets.hardware_charts import (
-    HARDWARE_CHARTS,
-    HARDWARE_NUMBERS,
-)
+from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_NUMBERS
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.time_chart import (
     CHART_BINDINGS,

@@ -239,11 +239,11 @@ def _latency(
     return replace(chart, needs_column=most, fallback=fallback)
 
 
-def _mean_only(title: str, field: object, note: str = "") -> ChartPlan:
+def _mean_only(title: str, field: object) -> ChartPlan:
     """Return a chart of a latency's exact mean, from a server's sum and count."""
     return ChartPlan(
         title=title,
-        note=f"scrape, exact mean{note}",
+        note="scrape, exact mean",
         unit="s",
         series=(Series("mean", "mean", _timeline(field)),),
     )

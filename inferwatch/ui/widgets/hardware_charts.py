@@ -6,11 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import (
-    UNKNOWN,
-    format_bytes,
-    format_rate,
-)
+from inferwatch.formatting import UNKNOWN, format_bytes, format_rate
 from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.number import number_of, numbers
 from inferwatch.metrics.series.timeline import Timeline

@@ -3,12 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import (
-    format_in,
-    format_nines,
-    format_objective,
-    shared_unit,
-)
+from inferwatch.formatting import format_in, format_nines, format_objective, shared_unit
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED

@@ -20,7 +20,6 @@ from inferwatch import __version__, cli
 from inferwatch.cli.main import (
     COMMANDS,
     SECTIONS,
-    LazyCommand,
     inferwatch,
     main,
 )
@@ -436,18 +435,6 @@ def declares(module: ModuleType, command: click.Command) -> bool:
     below = [each for group in groups for each in group.commands.values()]
     own = command.callback is not None and command.callback.__module__
     return own == module.__name__ and command not in [*below, inferwatch]
-
-
-@pytest.mark.parametrize("listed", COMMANDS, ids=lambda listed: listed.name)
-@pytest.mark.parametrize("width", [20, 45, 63, 71, 200])
-def test_each_command_is_listed_with_its_own_short_help(
-    listed: LazyCommand, width: int
-) -> None:
-    command = listed.load()
-
-    assert command.name == listed.name
-    assert command.short_help == listed.short_help
-    assert command.get_short_help_str(width) == listed.get_short_help_str(width)
 
 
 @pytest.mark.process

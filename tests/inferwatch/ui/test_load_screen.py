@@ -752,7 +752,7 @@ async def test_a_closed_loop_changes_its_users(bench: Bench) -> None:
             (40, [more] * 2, [44, 48], "a tenth"),
             (44, [less], [40], "and back"),
         ):
-            screen._adjustment = None  # as when the change before was followed
+            screen.load._asked = None  # as when the change before was followed
             bench.desk.plan = msgspec.structs.replace(closed, concurrency=users)
             bench.desk.asked.clear()
             await bench.go(pilot, *keys)
@@ -931,10 +931,10 @@ async def test_a_run_that_begins_by_itself_is_starting_and_in_the_form_though_on
         await bench.settle(pilot)
 
         assert screen.query_one("#field-rate", Input).value == "33"
-        assert screen.wish == "starting…"  # until the run is heard of
+        assert screen.load.wish == "starting…"  # until the run is heard of
 
         bench.desk.running = False
-        assert screen.wish == ""
+        assert screen.load.wish == ""
 
 
 async def test_failures_and_a_client_that_is_the_bottleneck_are_told_at_every_size(

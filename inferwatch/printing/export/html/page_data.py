@@ -27,10 +27,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import Outcomes
 from inferwatch.metrics.requests.request_index import RequestIndex
-from inferwatch.metrics.requests.request_tracker import (
-    LatencySamples,
-    RequestTracker,
-)
+from inferwatch.metrics.requests.request_tracker import LatencySamples, RequestTracker
 from inferwatch.metrics.series.history import History
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery

@@ -356,11 +356,7 @@ class _Finder:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Files in the folder that may hold runs, by name.
-
-    Raises:
-        UsageError: the folder cannot be read, or has too many such files.
-    """
+    """Files in the folder that may hold runs, by name."""
     ends = SESSION_FILES | RESULT_FILES
     try:
         paths = [

@@ -139,7 +139,7 @@ def _unsure(
             f"all {len(ranking)} settings are within {rules.matters:.0%} of each other"
         )
     elif best.span is not None and len(others) > 1 and len(like) == len(others):
-        yield f"nothing was told apart among all {len(others) + 1} that were measured"
+        yield f"none of the {len(others) + 1} settings measured can be told apart"
     elif best.span is not None:
         points = [each.point for each in like if each != present]
         if points:

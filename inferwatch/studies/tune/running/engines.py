@@ -176,11 +176,7 @@ class LimitTurner:
         await self._control.close()
 
     async def _look(self) -> LiveLimits:
-        """The current limits.
-
-        Raises:
-            CollectorError: somebody else changed them, or the engine is gone.
-        """
+        """The current limits."""
         now, *_ = await self._control.limits()
         if now.in_force and now.by != self._control.by:
             who = now.by or "somebody else"

@@ -562,11 +562,7 @@ class TuneRun:
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[Made]) -> Made:
-    """Await ``work``, unless ``stop`` is set first.
-
-    Raises:
-        _StoppedError: ``stop`` was set first.
-    """
+    """Await ``work``, unless ``stop`` is set first."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:

@@ -18,7 +18,7 @@ from inferwatch.studies.compare.comparison import (
     MetricResult,
     compare,
 )
-from inferwatch.studies.compare.conclusion import conclusion
+from inferwatch.studies.compare.conclusion import conclusion, sentence
 from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.page import ForestAxis, forest
@@ -26,7 +26,7 @@ from inferwatch.studies.compare.page import comparison_page as page
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.request_kinds import ChangedPart, Cut
 from inferwatch.studies.compare.reading.session_numbers import ComparedSide, Throughput
-from inferwatch.studies.compare.report import GLYPHS, change_text, sentence, values_text
+from inferwatch.studies.compare.report import GLYPHS, change_text, values_text
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.statistics.resampling import BINS, counted
 from inferwatch.studies.compare.verdicts import MetricVerdict

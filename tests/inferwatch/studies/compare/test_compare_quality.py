@@ -14,6 +14,7 @@ from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.checks.every import quality_of
 from inferwatch.studies.compare.comparison import ComparisonRules, compare
+from inferwatch.studies.compare.conclusion import sentence
 from inferwatch.studies.compare.fail_if import ConditionOutcome, parse_condition
 from inferwatch.studies.compare.quality import (
     Quality,
@@ -33,7 +34,6 @@ from inferwatch.studies.compare.reading.session_numbers import (
     SessionNumbers,
 )
 from inferwatch.studies.compare.reading.span import WarmupCut
-from inferwatch.studies.compare.report import sentence
 from inferwatch.studies.compare.verdicts import MetricVerdict
 
 MadeRun = Callable[..., SessionNumbers]

@@ -15,17 +15,19 @@ from inferwatch.studies.compare.comparison import (
     ComparisonRules,
     MetricResult,
     SessionPair,
+    rounded_up,
 )
+from inferwatch.studies.compare.conclusion import sentence
 from inferwatch.studies.compare.fail_if import parse_condition
-from inferwatch.studies.compare.printed import comparison_text
+from inferwatch.studies.compare.printed import comparison_text, open_reason
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.configuration import DifferingSetting
 from inferwatch.studies.compare.reading.request_kinds import ChangedPart, Cut
 from inferwatch.studies.compare.reading.session_numbers import Pairing
 from inferwatch.studies.compare.report import (
     more_text,
+    nearest_first,
     pairing_sentence,
-    sentence,
     short_span,
 )
 from inferwatch.studies.compare.runs.matching import NO_PLAN_KNOWN, OTHER_REQUESTS
@@ -118,42 +120,56 @@ def test_the_surest_row_of_a_verdict_is_first(
     ("verdicts", "said"),
     [
         ([MetricVerdict.SAME], "no difference shown in any of 4 rows"),
-        ([MetricVerdict.OPEN], "cannot tell, in any of 4 rows"),
+        (
+            [MetricVerdict.OPEN],
+            "one run each cannot tell a difference in any of 4 rows",
+        ),
         (
             [MetricVerdict.SAME, MetricVerdict.OPEN],
-            "no difference shown in 2 rows; cannot tell in 2",
+            (
+                "no difference shown in 2 rows; "
+                "one run each cannot tell a difference in 2 rows"
+            ),
         ),
         (
             [MetricVerdict.PROBABLY_WORSE, MetricVerdict.OPEN],
             (
                 "nothing surely worse or better; "
                 "probably worse in TTFT p50 +100% (+50 … +300%) and 1 more row; "
-                "cannot tell in 2 rows"
+                "one run each cannot tell a difference in 2 rows; "
+                "the conclusion rests on the rows named"
             ),
         ),
         (
             [MetricVerdict.WORSE, MetricVerdict.PROBABLY_WORSE, MetricVerdict.OPEN],
             (
-                "worse in TTFT p50 +100% (+50 … +300%) and 1 more row; nothing better; "
-                "probably worse in 1 row; cannot tell in 1"
+                "worse in TTFT p50 +100% (+50 … +300%) and 1 more row; "
+                "probably worse in 1 row; nothing better; "
+                "one run each cannot tell a difference in 1 row; "
+                "the conclusion rests on the rows named"
             ),
         ),
         (
             [MetricVerdict.BETTER],
-            "better in TTFT p50 +100% (+50 … +300%) and 3 more rows; nothing worse",
+            (
+                "better in TTFT p50 +100% (+50 … +300%) and 3 more rows; "
+                "nothing worse; the conclusion rests on the rows named"
+            ),
         ),
         (
             [MetricVerdict.WORSE, MetricVerdict.BETTER],
             (
                 "worse in TTFT p50 +100% (+50 … +300%) and 1 more row; "
-                "better in TTFT p90 +100% (+50 … +300%) and 1 more row"
+                "better in TTFT mean +100% (+50 … +300%) and 1 more row; "
+                "the conclusion rests on the rows named"
             ),
         ),
         (
             [MetricVerdict.BETTER, MetricVerdict.PROBABLY_WORSE],
             (
                 "better in TTFT p50 +100% (+50 … +300%) and 1 more row; "
-                "probably worse in 2 rows"
+                "probably worse in 2 rows; "
+                "the conclusion rests on the rows named"
             ),
         ),
     ],
@@ -221,6 +237,37 @@ def test_repeating_a_load_is_advised_only_where_it_makes_pairs(
     assert "--like" in said(OTHER_REQUESTS)
     assert "--like" not in said(OTHER_REQUESTS, row=imported)
     assert "--like s1" in said(f"{NO_PLAN_KNOWN} slow was sent")
+
+
+def test_no_smaller_number_would_tell_than_can_be_known(sessions: Path) -> None:
+    """Of thirty blocks at most, needs are known to a quarter: not to one request."""
+    rules = ComparisonRules(draws=200, places=False)
+    found = run_comparison(
+        ComparisonRequest(database=sessions, sessions=("before", "after"), rules=rules)
+    )
+
+    (alike,) = found.pairs
+    more = [each.more_requests for each in alike.results if each.more_requests]
+    sent = min(each.load.requests for each in (alike.a, alike.b))
+    assert sent / 4 <= min(more)
+
+
+@pytest.mark.parametrize(
+    ("number", "up"),
+    [(0.1, 10), (10.1, 15), (98, 100), (181, 200), (1_010, 1_500), (2_010, 3_000)],
+)
+def test_an_estimate_is_rounded_up_as_coarsely_as_it_is(number: float, up: int) -> None:
+    assert rounded_up(number) == up
+
+
+def test_what_could_not_be_judged_is_not_nearest(pair: SessionPair) -> None:
+    """So many requests let it be judged, which need not tell anything."""
+    row = replace(pair.results[0], verdict=MetricVerdict.OPEN, more_requests=100)
+    unjudged = replace(row, p_value=None)
+
+    assert nearest_first([unjudged, row]) == [row]
+    assert next(open_reason(row, pair, "a side")).endswith("a side would tell")
+    assert next(open_reason(unjudged, pair, "a side")).endswith(" s) a side")
 
 
 def test_more_is_said_in_the_unit_that_helps(pair: SessionPair) -> None:

@@ -14,7 +14,7 @@ from inferwatch.studies.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.studies.compare.conclusion import conclusion, heads, long_heads
+from inferwatch.studies.compare.conclusion import conclusion, sentence
 from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.page import comparison_page
 from inferwatch.studies.compare.printed import comparison_markdown, comparison_text
@@ -25,6 +25,7 @@ from inferwatch.studies.compare.reading.session_numbers import (
     SessionNumbers,
 )
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
+from inferwatch.studies.compare.side_names import heads, long_heads
 from inferwatch.studies.compare.verdicts import MetricVerdict
 
 BETTER, WORSE, OPEN = MetricVerdict.BETTER, MetricVerdict.WORSE, MetricVerdict.OPEN
@@ -164,6 +165,39 @@ def test_without_a_change_it_says_what_was_shown(found: Comparison) -> None:
         "No difference shown between max_num_seqs 32 and 4, in 2 rows of 2; one run"
     )
     assert conclusion(still_open).startswith("Cannot tell max_num_seqs 32 and 4 apart")
+
+
+def test_below_the_table_stands_what_the_conclusion_rests_on(
+    found: Comparison,
+) -> None:
+    """Of all rows those that it names, and what the others are too few runs for."""
+    rows: Changes = {
+        "e2el_p50_s": (1.7, WORSE),
+        "e2el_p99_s": (9.0, WORSE),
+        "ttft_p50_s": (1.3, OPEN),
+    }
+    nothing = dict.fromkeys(rows, (1.0, OPEN))
+    sides = {"a": {"unended": 0}, "b": {"unended": 35}}
+
+    some = sentence(pair_of(found, rows))
+    left = unanswered(pair_of(found, nothing), sides)
+    none = sentence(left)
+    other = sentence(pair_of(found, rows, OTHER_LOAD))
+
+    assert some == (
+        "s8 against s7: worse in E2EL p50 +70% (–) and 1 more row; nothing better; one "
+        "run each cannot tell a difference in 1 row; the conclusion rests on the rows "
+        "named"
+    )
+    assert conclusion(left) == (
+        "Probably keep max_num_seqs 32: with 4, 35% of requests were left unanswered "
+        "instead of none; no row can be told from one run each: repeat twice"
+    )
+    assert none == (
+        "s8 against s7: one run each cannot tell a difference in any of 3 rows; the "
+        "conclusion rests on nothing but the requests that were left unanswered"
+    )
+    assert "rests on" not in other
 
 
 def test_a_side_that_left_more_unanswered_is_named(found: Comparison) -> None:
