@@ -68,7 +68,11 @@ def test_a_fuller_cache_is_named_by_points() -> None:
 
 
 def test_one_that_gets_nothing_to_do_is_named() -> None:
-    assert remarks_of(running=(12, 0, 14)) == [None, "mostly idle, elsewhere 12 run", None]
+    assert remarks_of(running=(12, 0, 14)) == [
+        None,
+        "mostly idle, elsewhere 12 run",
+        None,
+    ]
     assert remarks_of(running=(1, 0, 1)) == [None] * 3, "all are nearly idle"
 
 
