@@ -582,6 +582,20 @@ def test_a_format_helps_where_it_eases_what_binds(see: See) -> None:
     assert helps == [True, True, True]
 
 
+def test_a_format_does_not_ease_overhead(see: See) -> None:
+    script = Script()
+    near = bytes_read(1, 400) / BANDWIDTH * 1e3 / 0.8
+    readings = [*started(), *script.prompt(0, 400)]
+    readings += [script.step({0: 1}, took_ms=near) for _ in range(200)]
+    readings.append(script.step({0: 1}, took_ms=300 * near))
+
+    limits = limits_of(see, readings)
+
+    assert limits.decode is not None
+    assert limits.decode.bound is Bound.OVERHEAD
+    assert [each.helps for each in limits.savings] == [False] * 3
+
+
 def test_a_model_in_fp8_is_offered_four_bits_alone(see: See) -> None:
     script = Script()
     quantised = config(quantization="fp8", kv_dtype="fp8_e4m3")
