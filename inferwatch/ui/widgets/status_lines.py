@@ -99,10 +99,12 @@ class VerdictLine(LinePanel):
         told = next((t for t in texts if self._fits(word, t, width)), texts[-1])
         parts = (word, TextRun(f" {told}"))
         aside = self._aside()
-        rest = width - width_of(parts) - width_of(aside)
-        if aside and rest < APART:
-            aside = (TextRun("· ", "muted"), *aside) if rest >= len(" · ") else ()
-        return spread(parts, aside, width)
+        if width - width_of(parts) - width_of(aside) >= APART:
+            return spread(parts, aside, width)
+        beside = tuple(TextRun(f" · {each.text.strip()}", "muted") for each in aside)
+        close = (word, TextRun(told), *beside)
+        fits = width_of(close) <= width
+        return spread(close if aside and fits else parts, (), width)
 
     @staticmethod
     def _fits(word: TextRun, text: str, width: int) -> bool:

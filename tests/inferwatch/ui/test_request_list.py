@@ -569,7 +569,7 @@ def test_a_worst_latency_is_not_read_as_how_long_it_lasts(width: int) -> None:
     text = verdict_text(verdict, width)
 
     assert re.search(r"3\.94 s( · | {8,})for 10 s", text) or "for" not in text
-    assert ("for 10 s" in text) is (width >= 82)
+    assert ("for 10 s" in text) is (width >= 80)
 
 
 def test_tokens_a_second_give_way_to_what_made_requests_slow() -> None:
