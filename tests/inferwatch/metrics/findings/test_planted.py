@@ -191,6 +191,10 @@ def test_a_busy_host_says_who_uses_it_and_what_that_does_to_steps() -> None:
     assert harm is not None, found.cost_text
     now_ms, before_ms = map(int, harm.groups())
     assert now_ms > 3 * before_ms
+    facts = model.watch.facts
+    assert facts is not None
+    assert max(facts.decode_steps(0, 20 * S).values()) < 0.02
+    assert min(facts.decode_steps(21 * S, 40 * S).values()) > 0.05
     readings_later = [OtherProcesses(t_ns=1, largest=[yes])]
     alone = after(
         [

@@ -1,6 +1,7 @@
 """The floor of each step, against values worked out by hand."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from collectors.contract.readings import (
     RequestEvent,
     Vantage,
 )
+from inferwatch.metrics.floor.budget import Budget
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.floor.scripted_limits import (
@@ -582,18 +585,26 @@ def test_a_format_helps_where_it_eases_what_binds(see: See) -> None:
     assert helps == [True, True, True]
 
 
-def test_a_format_does_not_ease_overhead(see: See) -> None:
+@pytest.mark.parametrize("bound", [Bound.OVERHEAD, Bound.COMPUTE, Bound.MEMORY])
+def test_a_format_eases_only_what_binds_now_and_usually(see: See, bound: Bound) -> None:
     script = Script()
     near = bytes_read(1, 400) / BANDWIDTH * 1e3 / 0.8
     readings = [*started(), *script.prompt(0, 400)]
-    readings += [script.step({0: 1}, took_ms=near) for _ in range(200)]
-    readings.append(script.step({0: 1}, took_ms=300 * near))
+    readings.append(script.step({0: 1}, took_ms=near))
+    usual = decode_of(limits_of(see, readings))
+    other = replace(usual, bound=bound)
+    budget = Budget(
+        needs=None,
+        infos=[],
+        decoding=CounterTotals(0, {}, {}),
+        tokens_per_request=None,
+        kv_binds=False,
+    )
 
-    limits = limits_of(see, readings)
+    helps = budget._helps(other, usual, 0.0), budget._helps(usual, other, 0.0)
 
-    assert limits.decode is not None
-    assert limits.decode.bound is Bound.OVERHEAD
-    assert [each.helps for each in limits.savings] == [False] * 3
+    assert usual.bound is Bound.MEMORY
+    assert helps == (bound is Bound.MEMORY,) * 2
 
 
 def test_a_model_in_fp8_is_offered_four_bits_alone(see: See) -> None:
