@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from inferwatch.metrics.floor.view import Limits, TimeSplit
+from inferwatch.metrics.floor.view import Bound, Limits, TimeSplit
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
+from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, _saving, b_max
 from inferwatch.ui.limits.roofline import Roof, RoofPoint, axes_of, draw_roofline
 from inferwatch.ui.limits.screen import ImpossibleBanner, SplitPanel
 from inferwatch.ui.widgets.time_chart import TimeChart
@@ -519,3 +519,16 @@ async def test_a_replay_shows_the_same(
             told.append([text_of(app, name) for name in ("AnswerLine", "SplitPanel")])
 
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [(Bound.OVERHEAD, "eases KV blocks"), (Bound.MEMORY, "eases what binds")],
+)
+def test_beside_overhead_a_format_eases_blocks_at_most(bound: Bound, said: str) -> None:
+    assert LIMITS.decode is not None
+    limits = replace(LIMITS, decode=replace(LIMITS.decode, bound=bound))
+
+    line = _saving(LIMITS.savings[0], limits, 120)
+
+    assert "".join(run.text for run in line).endswith(said)
