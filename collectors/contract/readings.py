@@ -691,6 +691,26 @@ class HostSample(Reading, frozen=True, kw_only=True):
     """Used part of ``HostInfo.memory_bytes``, without reclaimable caches."""
 
 
+class NamedProcesses(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Processes of one name, and the cores they used together."""
+
+    name: str
+    cores: float
+    count: int
+    pid: int
+    """Of the one that used most."""
+
+
+class OtherProcesses(Reading, frozen=True, kw_only=True):
+    """Which processes besides the watched ones used most of a host's cores.
+
+    Reported while these keep the host busy.
+    """
+
+    t_ns: int
+    largest: list[NamedProcesses]
+
+
 class GpuInfo(Reading, frozen=True, kw_only=True):
     """A GPU or MIG slice, or the reason why there is none.
 
@@ -969,6 +989,7 @@ AnyReading = (
     | AnswerHashes
     | HostInfo
     | HostSample
+    | OtherProcesses
     | GpuInfo
     | GpuSample
     | GpuProcesses

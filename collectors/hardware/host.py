@@ -10,6 +10,7 @@ import socket
 from collections.abc import (
     AsyncIterator,
     Callable,
+    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -29,6 +30,8 @@ from collectors.contract.readings import (
     HostInfo,
     HostSample,
     MeasuredPeak,
+    NamedProcesses,
+    OtherProcesses,
     ProcessUsage,
 )
 
@@ -56,6 +59,12 @@ MEMORY_FILES = (
 part."""
 KIB, US_PER_S = 1_024, 1_000_000
 READ_BYTES = 1 << 16
+FULL, OTHERS = 0.9, 0.25
+"""Shares of the cores in use, and in use by others, from which these are looked at."""
+LOOK_EVERY_NS = 5 * NS_PER_S
+MOST_NAMED = 3
+LEAST_CORES = 0.05
+"""Cores that a process must use to be counted."""
 LOOK_UP_EVERY = 60
 """Samples between two reads of control groups, which rarely change."""
 
@@ -258,8 +267,84 @@ class WatchedProcess:
         )
 
 
+class OtherProcessFinder:
+    """Finds which processes besides the watched ones keep a host busy.
+
+    Only while they do, and some seconds apart, because it reads of every process.
+    """
+
+    def __init__(self) -> None:
+        self._before: HostSample | None = None
+        self._used: dict[tuple[int, str], tuple[str, float]] = {}
+        """Names and CPU seconds, by PID and birth; of the last look."""
+        self._looked_ns = 0
+
+    def is_due(self, sample: HostSample) -> bool:
+        """Whether others keep the host busy, and the last look is some seconds ago."""
+        before, self._before = self._before, sample
+        if before is None or not _is_busy_with_others(before, sample):
+            self._used = {}
+            return False
+        return not self._used or sample.t_ns - self._looked_ns >= LOOK_EVERY_NS
+
+    def look(self, sample: HostSample) -> OtherProcesses | None:
+        """The largest since the last look; None at the first one."""
+        before, since_ns = self._used, self._looked_ns
+        watched = {each.pid for each in sample.processes}
+        self._used, self._looked_ns = dict(_used_by_all(watched)), sample.t_ns
+        elapsed_s = (sample.t_ns - since_ns) / NS_PER_S
+        if not before or elapsed_s <= 0:
+            return None
+        by_name: dict[str, list[tuple[float, int]]] = {}
+        for (pid, birth), (name, cpu_s) in self._used.items():
+            used_s = cpu_s - before.get((pid, birth), (name, 0.0))[1]
+            by_name.setdefault(name, []).append((used_s / elapsed_s, pid))
+        found = [
+            NamedProcesses(
+                name=name,
+                cores=sum(cores for cores, _ in each),
+                count=sum(cores >= LEAST_CORES for cores, _ in each),
+                pid=max(each)[1],
+            )
+            for name, each in by_name.items()
+        ]
+        largest = sorted(found, key=lambda each: -each.cores)[:MOST_NAMED]
+        named = [each for each in largest if each.count]
+        return OtherProcesses(source=sample.source, t_ns=sample.t_ns, largest=named)
+
+
+def _is_busy_with_others(before: HostSample, sample: HostSample) -> bool:
+    elapsed_s = (sample.t_ns - before.t_ns) / NS_PER_S
+    if before.busy_s is None or sample.busy_s is None or not sample.cores:
+        return False
+    busy_s = sample.busy_s - before.busy_s
+    used_s = {each.pid: each.cpu_s for each in before.processes}
+    watched_s = sum(
+        each.cpu_s - used_s[each.pid] for each in sample.processes if each.pid in used_s
+    )
+    whole_s = sample.cores * elapsed_s
+    return busy_s >= FULL * whole_s and busy_s - watched_s >= OTHERS * whole_s
+
+
+def _used_by_all(
+    without: Collection[int],
+) -> Iterator[tuple[tuple[int, str], tuple[str, float]]]:
+    """Names and CPU seconds so far of all other processes, by PID and birth."""
+    for entry in os.scandir(PROC):
+        if not entry.name.isdecimal() or int(entry.name) in without:
+            continue
+        with suppress(OSError, ValueError, IndexError):
+            before, _, after = _read(PROC / entry.name / "stat").rpartition(")")
+            fields = after.split()
+            cpu_s = (int(fields[USER]) + int(fields[SYSTEM])) / TICKS_PER_S
+            name = before.partition("(")[2]
+            yield (int(entry.name), fields[BIRTH]), (name, cpu_s)
+
+
 class HostSampler:
     """A collector of one HostInfo, then a HostSample per interval.
+
+    While others keep the host busy, it says which.
 
     The lateness of its own timer is the lag of inferwatch's event loop.
     """
@@ -278,6 +363,7 @@ class HostSampler:
         self._every_s = every_s
         self._watched: dict[tuple[int, str], WatchedProcess] = {}
         self._limit: MemoryLimit | None = None
+        self._others = OtherProcessFinder()
         self._samples = 0
         self._closed = asyncio.Event()
 
@@ -285,7 +371,12 @@ class HostSampler:
         """The HostInfo, then HostSamples until closed."""
         yield [host_info(self._clock.now_ns(), self._source)]
         while not self._closed.is_set():
-            yield [await self._sample()]
+            sample = await self._sample()
+            yield [sample]
+            if self._others.is_due(sample):
+                found = await asyncio.to_thread(self._others.look, sample)
+                if found is not None:
+                    yield [found]
 
     async def close(self) -> None:
         self._closed.set()

@@ -30,6 +30,7 @@ from collectors.contract.readings import (
     HostSample,
     Note,
     NoteKind,
+    OtherProcesses,
 )
 from collectors.contract.runtime_dir import AGENT_SOCKET, SOCKETS_IN
 from collectors.contract.wire import TCP, has_host_and_port
@@ -51,7 +52,16 @@ MOST_ITEMS = 4_096
 OLDEST_NS = 3_600 * NS_PER_S
 """Readings older than this are discarded: an agent keeps less."""
 AHEAD_NS = 10 * NS_PER_S
-TOLD = (ClockAnchor, HostInfo, HostSample, GpuInfo, GpuSample, GpuProcesses, Note)
+TOLD = (
+    ClockAnchor,
+    HostInfo,
+    HostSample,
+    OtherProcesses,
+    GpuInfo,
+    GpuSample,
+    GpuProcesses,
+    Note,
+)
 """Kinds of readings an agent may send."""
 OF_A_GPU = (GpuInfo, GpuSample, GpuProcesses)
 

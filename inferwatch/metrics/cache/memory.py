@@ -319,7 +319,8 @@ class Memory:
             "full in",
             "Time to full",
             "When all blocks will be used if they go on to grow as in the last ten "
-            "seconds; unknown while they do not.",
+            "seconds; unknown while they do not, or mostly swing within what the last "
+            "minute has seen.",
             unit=Unit.SECONDS,
             better=Better.HIGHER,
             span=NOW,

@@ -23,6 +23,8 @@ from inferwatch.metrics.steps.counter import ratio
 from inferwatch.metrics.steps.engines import Engines
 from inferwatch.metrics.steps.flow import LEAST_NS, KvState
 
+TREND = 0.5
+"""Share of the growth above the heights of the minute from which it is a trend, 0-1."""
 Pools = Sequence[tuple[str, int, RankBlocks]]
 """Source, rank and pool of each rank."""
 
@@ -49,6 +51,8 @@ class MemoryMoment:
     """Counters of the session's steps."""
     recent: Sequence[Bin | None]
     """Timeline bins of the last ten seconds."""
+    minute: Sequence[Bin | None] = ()
+    """Timeline bins of the last minute."""
 
 
 class MemoryTracker:
@@ -124,7 +128,7 @@ class MemoryTracker:
             waste_share=waste / roomy if waste is not None and roomy else None,
             tokens_saved=tokens_saved,
             growth_blocks_per_s=growth,
-            full_in_s=_full_in_s(kv, growth),
+            full_in_s=_full_in_s(moment, growth),
             evicted=evicted,
             evicted_per_s=_per_s(evicted, since_ns, moment),
             eviction_age_p50_s=ages[0],
@@ -242,8 +246,7 @@ def _name(request: Request | None, ordinal: int) -> str:
 
 def _growth(moment: MemoryMoment) -> float | None:
     """Return how fast used blocks grow per second; None before a second of steps."""
-    used = moment.kv.used_blocks
-    began = next((each for each in moment.recent if each and each.kv_ns), None)
+    used, began = moment.kv.used_blocks, _first(moment)
     if used is None or began is None or began.kv[0] is None or began.kv_ns is None:
         return None
     span_ns = moment.now_ns - began.kv_ns
@@ -252,8 +255,24 @@ def _growth(moment: MemoryMoment) -> float | None:
     return (used - began.kv[0]) * NS_PER_S / span_ns
 
 
-def _full_in_s(kv: KvState, growth: float | None) -> float | None:
+def _first(moment: MemoryMoment) -> Bin | None:
+    return next((each for each in moment.recent if each and each.kv_ns), None)
+
+
+def _full_in_s(moment: MemoryMoment, growth: float | None) -> float | None:
+    """Return when the cache is full; None while it only swings as in the minute."""
+    kv = moment.kv
     if not growth or growth < 0 or kv.total_blocks is None or kv.used_blocks is None:
+        return None
+    began = _first(moment)
+    until_ns, used = (began.kv_ns, began.kv[0]) if began else (None, None)
+    before = [
+        each.kv[0]
+        for each in moment.minute
+        if each and each.kv_ns and each.kv[0] and each.kv_ns <= (until_ns or 0)
+    ]
+    highest = max([*before, used or 0])
+    if kv.used_blocks - highest < TREND * (kv.used_blocks - (used or 0)):
         return None
     return max(kv.total_blocks - kv.used_blocks, 0) / growth
 

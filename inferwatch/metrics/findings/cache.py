@@ -12,6 +12,7 @@ from inferwatch.metrics.findings.queue import (
     shed,
     waits,
 )
+from inferwatch.metrics.findings.targets import fewer_seqs, more_cache
 
 PREFILL_TIME = (Cause.PREFILL, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
@@ -37,6 +38,7 @@ def more_memory(facts: Facts) -> tuple[Knob, ...]:
             "more KV blocks; fewer waits and preemptions",
             Effort.RESTART,
             Effort.MEMORY,
+            target=more_cache(facts),
         ),
         facts.flag(
             "kv_cache_dtype",
@@ -184,6 +186,7 @@ class Preemptions(Diagnosis):
                 "Let fewer run at once",
                 "fewer preemptions, tokens/s rise; more wait in the queue",
                 lower=True,
+                target=fewer_seqs(facts),
             ),
             *more_memory(facts),
         )
@@ -281,7 +284,7 @@ class CacheTooSmall(Diagnosis):
 
 
 class UnstablePrefix(Diagnosis):
-    """Prompts look alike, but no two share a prefix, so the prefix cache never hits."""
+    """Prompts shared prefixes earlier, and no longer do."""
 
     NAME, TITLE = "unstable_prefix", "prompts begin differently"
     SUBJECT = Subject.ENGINE
@@ -291,43 +294,32 @@ class UnstablePrefix(Diagnosis):
     LEAST_PROMPTS = 10
     LEAST_TOKENS = 128
     """Prompt length in tokens below which hits would save little."""
-    ALIKE = 1.1
-    """p90 / p50 of prompt lengths up to which prompts seem to share a template."""
     FELL_FROM = 0.3
+    """Hit rate of the session from which prompts surely share a text, 0-1."""
     NO_HITS = 0.05
     PREFILL = 0.4
     """Share of TTFT that is spent on prefill, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
+        if (facts.hit_rate_ever or 0.0) < self.FELL_FROM:
+            return None  # prompts of equal length need not share a text
         prompts, hit = facts.prompts, facts.hit_rate
-        if self._fell(facts) and facts.ttft_n >= self.LEAST_PROMPTS:
+        if facts.ttft_n >= self.LEAST_PROMPTS:
             hit = facts.share("prefix_hits", "prefix_queries")
         if hit is None or hit >= self.NO_HITS or prompts.n < self.LEAST_PROMPTS:
             return None
         if not prompts.p50 or prompts.p50 < self.LEAST_TOKENS:
             return None
-        if not self._fell(facts) and (prompts.p90 or 0) > self.ALIKE * prompts.p50:
-            return None
         spent = facts.ttft_share(*PREFILL_TIME)
         if spent is None or spent < self.PREFILL:
             return None
-        sure = 1.0 if self._fell(facts) else 0.5
-        return FindingCost(
-            sure * spent, f"up to {spent:.0%} of the time to first tokens"
-        )
+        return FindingCost(spent, f"up to {spent:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
-        if self._fell(facts):
-            late = facts.share("prefix_hits", "prefix_queries") or 0.0
-            return (
-                f"Hits in the prefix cache fell from {facts.hit_rate_ever or 0:.0%} to "
-                f"{late:.0%}: prompts no longer begin alike"
-            )
+        late = facts.share("prefix_hits", "prefix_queries") or 0.0
         return (
-            f"Prompts are all about {facts.prompts.p50 or 0:,.0f} tokens long, and "
-            "none "
-            "begins like another: something at their start changes, if they share a "
-            "text"
+            f"Hits in the prefix cache fell from {facts.hit_rate_ever or 0:.0%} to "
+            f"{late:.0%}: prompts no longer begin alike"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -344,9 +336,6 @@ class UnstablePrefix(Diagnosis):
                 "the common beginning is found in the cache; TTFT falls",
             ),
         )
-
-    def _fell(self, facts: Facts) -> bool:
-        return (facts.hit_rate_ever or 0.0) >= self.FELL_FROM
 
 
 class PrefixCachingOff(Diagnosis):

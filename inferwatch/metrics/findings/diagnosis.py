@@ -83,7 +83,15 @@ class Diagnosis(ABC):
             f"{share:.0%} of requests miss {slo.slo}; {cost.text}",
         )
 
-    def finding(self, facts: Facts, cost: FindingCost, since_ns: int) -> Finding:
+    def finding(
+        self,
+        facts: Facts,
+        cost: FindingCost,
+        since_ns: int,
+        before: Finding | None = None,
+    ) -> Finding:
+        """Return the finding as of now; ``before`` is the same one as last shown."""
+        del before
         return Finding(
             name=self.NAME,
             title=self.TITLE,

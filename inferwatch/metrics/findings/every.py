@@ -28,6 +28,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     host.HostGaps(),
     host.Throttled(),
     host.CpuBusy(),
+    host.MemoryFull(),
     host.CpuQuota(),
     host.FrontEnd(),
     host.Stalls(),

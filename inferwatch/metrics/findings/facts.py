@@ -1,6 +1,6 @@
 """The facts that diagnoses judge: one engine, or several together, at one tick."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collectors.contract.clock import NS_PER_S
@@ -15,7 +15,7 @@ from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.metrics.steps.health import Verdict
-from inferwatch.metrics.steps.live_limits import LABELS
+from inferwatch.metrics.steps.live_limits import LIMITS
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})
@@ -63,6 +63,15 @@ class WaitingPrompts:
     longest_key: str
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A value that a flag should have."""
+
+    value: int | str
+    why: str
+    """What was seen that says so, and what binds then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
     """Facts about the whole session rather than one engine."""
@@ -100,6 +109,8 @@ class Facts:
     """Running requests at this moment; waiting ones and KV usage are of now, too."""
     waiting: int | None = None
     oldest_wait_s: float | None = None
+    waited: int = 0
+    """Most requests that waited at once at one rank in the last minute."""
     kv_usage: float | None = None
     kv_blocks: int | None = None
     block_tokens: int | None = None
@@ -139,7 +150,11 @@ class Facts:
     lost_ns: tuple[int, ...] = ()
     """When engines were lost in the last ten minutes."""
     lost_why: str = ""
+    has_log: bool = False
+    """Whether the log of an engine lies here; not that of attached servers."""
     around: Around = field(default_factory=Around)
+    decode_steps: Callable[[int, int], Mapping[int, float]] = lambda *_: {}
+    """Returns the median decode step between two moments, by batch size."""
 
     @property
     def source(self) -> str:
@@ -233,7 +248,7 @@ class Facts:
         None where the limit cannot be changed live on every engine.
         """
         limits = self.live_limits
-        if name not in LABELS or not limits or len(limits) < len(self.infos):
+        if name not in LIMITS or not limits or len(limits) < len(self.infos):
             return None
         if any(name in each.fixed for each in limits):
             return None
@@ -256,6 +271,7 @@ class Facts:
         *effort: Effort,
         also: str = "",
         lower: bool = False,
+        target: Target | None = None,
     ) -> Knob:
         """Return a knob for a vLLM flag, with its present value.
 
@@ -263,6 +279,11 @@ class Facts:
         restart as long as it stays at or below its value at start.
         """
         live = self.live(name)
+        if target is not None:
+            value, most = target.value, live[1] if live and live[0] < live[1] else None
+            if most is not None and isinstance(value, int):
+                value = min(value, most)
+            also, text = f" {value}", f"{text} ({target.why})"
         present = setting_text(self.setting(name))
         if live is not None and live[0] < live[1]:
             present = f"{live[0]:,}, a live limit of ours; {live[1]:,} at start"
@@ -288,6 +309,13 @@ def setting_text(value: Setting) -> str | None:
             return f"{value:,}"
         case _:
             return str(value)
+
+
+def read_log(facts: Facts, expected: str, *, end: bool = False) -> Knob:
+    """Return the advice to read the engine's log, by its key where it lies here."""
+    part = "the end of its log" if end else "its log"
+    where = "(l)" if facts.has_log else "where it runs"
+    return now(f"Read {part} {where}", expected)
 
 
 def now(text: str, expected: str) -> Knob:

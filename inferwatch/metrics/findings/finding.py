@@ -1,7 +1,10 @@
 """The contents of a finding: its sentence, evidence, cost and knobs."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from collectors.contract.clock import NS_PER_S
 
 
 class Effort(StrEnum):
@@ -27,6 +30,8 @@ SLIGHT = 0.05
 """Cost below which a finding does not change the verdict, 0-1."""
 GRAVE = 0.3
 """Cost from which a finding counts as grave, 0-1."""
+RESUMES_NS = 60 * NS_PER_S
+"""Time within which a finding that ended and begins again is the same one."""
 NO_LONGER = "no longer"
 """What a note of a finding that ended says after its title."""
 
@@ -82,6 +87,8 @@ class Finding:
     sources: tuple[str, ...] = ()
     """The affected servers; empty where there is only one."""
     subject: Subject = Subject.ENGINE
+    usual_s: Mapping[int, float] = field(default_factory=dict)
+    """Median decode step by batch size before it began, where it is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -16,6 +17,7 @@ from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.slowest import SlowLog
+from inferwatch.metrics.series.history import History
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
@@ -50,6 +52,7 @@ LOOKED_AT = [
     ),
 ]
 """Columns of the step counters that tell how prefill delays decode; 0 is the time."""
+BATCH = 1 + COUNTED.index("batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,6 +67,7 @@ class Sources:
     stalls: StallFinder
     health: HealthTracker
     memory: MemoryTracker
+    history: History
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,9 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         running=work.running,
         waiting=work.waiting,
         oldest_wait_s=work.oldest_wait_s,
+        waited=_waited(sources.history, now_ns)
+        if work.waiting or moment.slow is not None
+        else 0,
         kv_usage=kv_usage,
         kv_blocks=blocks,
         block_tokens=block_tokens,
@@ -138,8 +145,10 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         slow_start=steps.durations(now_ns, LONGER) if slow else None,
         longest_s=longest_s if slow else None,
         lost_ns=tuple(t_ns for t_ns, _ in lost),
+        has_log=any(each.log_path for each in engines.endpoints.values()),
         lost_why=lost[-1][1].partition("\n")[0] if lost else "",
         around=around,
+        decode_steps=partial(_decode_steps, steps),
     )
 
 
@@ -150,6 +159,12 @@ def _hit_rate_ever(steps: StepCounter, moment: JudgedMoment) -> float | None:
         return None
     whole = steps.over(moment.now_ns, Window.SESSION).sums
     return ratio(whole["prefix_hits"], whole["prefix_queries"])
+
+
+def _waited(history: History, now_ns: int) -> int:
+    """Return the most requests that waited at one rank in the last minute."""
+    bins = history.columns(now_ns, LONGER)[2]
+    return max((each.waiting_max for each in bins if each is not None), default=0)
 
 
 def _reachable(curve: Sequence[HitPoint], hit_rate: float | None) -> float | None:
@@ -201,6 +216,20 @@ def _mixed_steps(steps: StepCounter, now_ns: int) -> MixedSteps | None:
         worst_s=float(duration_ns[longest]) / NS_PER_S,
         worst_tokens=int(prompts[longest]),
     )
+
+
+def _decode_steps(steps: StepCounter, from_ns: int, until_ns: int) -> dict[int, float]:
+    """Return the median step that only decodes, by batch size, where it is known."""
+    rows = steps.counters.rows.later_than(from_ns, [*LOOKED_AT, BATCH])
+    ends_ns, _, prompts, *spent_ns, batches = rows
+    which = (ends_ns <= until_ns) & (prompts == 0) & (batches > 0)
+    sizes, durations_ns = batches[which], np.sum(spent_ns, axis=0)[which]
+    found, counts = np.unique(sizes, return_counts=True)
+    return {
+        int(size): float(np.median(durations_ns[sizes == size])) / NS_PER_S
+        for size, count in zip(found, counts, strict=True)
+        if count >= LEAST_DECODING
+    }
 
 
 def _waiting_prompts(requests: RequestIndex) -> WaitingPrompts | None:

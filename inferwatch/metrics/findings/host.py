@@ -1,13 +1,24 @@
 """Diagnoses of the host and GPU: what keeps the engine waiting."""
 
+from dataclasses import replace
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import format_bytes, format_durations
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
+from inferwatch.metrics.findings.diagnosis import (
+    Diagnosis,
+    FindingCost,
+    Lasting,
+    ago_ns,
+)
 from inferwatch.metrics.findings.facts import Facts, now
-from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
+from inferwatch.metrics.findings.finding import Evidence, Finding, Knob, Subject
 from inferwatch.metrics.steps.efficiency import StallKind
 from inferwatch.metrics.steps.health import Health
+from inferwatch.visible import visible
 
 EVERY = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+FIVE_MINUTES_NS = 300 * NS_PER_S
 ENGINE_ROLES = ("api", "core", "worker")
 
 
@@ -235,14 +246,45 @@ class CpuBusy(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         host = facts.host
         cores = host.cores if host else None
+        named = ", ".join(
+            f"{visible(each.name)}{f' ×{each.count}' if each.count > 1 else ''} "
+            f"{each.cores:.1f}"
+            for each in (host.others if host else ())
+        )
         return (
             f"All {cores or 0:,} cores of the host are busy, "
             f"{self._others(facts) or 0:.0%} "
             "of them with processes that are not the engine's"
+            f"{f': {named} cores' if named else ''}"
         )
+
+    def finding(
+        self,
+        facts: Facts,
+        cost: FindingCost,
+        since_ns: int,
+        before: Finding | None = None,
+    ) -> Finding:
+        """Return the finding; where decode steps tell what it does, with that."""
+        if before is None:
+            usual_s = facts.decode_steps(since_ns - FIVE_MINUTES_NS, since_ns)
+        else:
+            usual_s = before.usual_s
+        now_s = facts.decode_steps(ago_ns(facts, 10), facts.now_ns) if usual_s else {}
+        batch = max((each for each in now_s if each in usual_s), default=None)
+        if batch is not None:
+            both = format_durations((now_s[batch], usual_s[batch]))
+            took, had = (each.strip() for each in both)
+            harm = f"decode steps of {batch:,}: {took} instead of {had}"
+            missed = cost.text.split("; ")[:-1]
+            cost = FindingCost(cost.share, "; ".join([harm, *missed]))
+        return replace(super().finding(facts, cost, since_ns), usual_s=usual_s)
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = host_use(facts) or "cores in use"
+        largest = facts.host.others if facts.host else ()
+        pids = ", ".join(f"{visible(each.name)} {each.pid}" for each in largest)
+        text += f"; the largest others by pid: {pids}" if pids else ""
         return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -263,6 +305,65 @@ class CpuBusy(Diagnosis):
             return None
         mine = sum(each.cpu_share or 0.0 for each in host.processes)
         return max(host.busy - mine, 0.0) / host.cores
+
+
+class MemoryFull(Diagnosis):
+    """The memory of the engine's host is nearly used up."""
+
+    NAME, TITLE = "host_memory", "host memory nearly full"
+    SUBJECT = Subject.ENGINE
+    MANY = "run on hosts whose memory is nearly full"
+    FULL = 0.95
+    PRICE = 0.1
+    """What it counts as, as a risk and not a loss yet."""
+
+    def holds(self, facts: Facts) -> FindingCost | None:
+        share = self._share(facts)
+        if share is None or share < self.FULL:
+            return None
+        return FindingCost(self.PRICE, "every request, once the OOM killer acts")
+
+    def sentence(self, facts: Facts) -> str:
+        host = facts.host
+        whole = host.info.memory_bytes if host and host.info else None
+        return (
+            f"{self._share(facts) or 0:.0%} of the {format_bytes(whole).strip()} of "
+            "memory are in use: when none is left, the OOM killer takes EngineCore"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        host = facts.host
+        held = [
+            f"{each.role} {format_bytes(each.rss_bytes).strip()}"
+            for each in (host.processes if host else ())
+            if each.rss_bytes
+        ]
+        text = f"in RAM: {', '.join(held)}" if held else "memory of the host in use"
+        return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        flags = []
+        if not facts.gpus:
+            flags.append(
+                facts.flag(
+                    "kv_cache_memory_bytes",
+                    "Give the KV cache, which is in this memory, less of it",
+                    "the host keeps memory; fewer KV blocks",
+                )
+            )
+        flags += [
+            facts.flag(name, "Hold less in the host's memory", "the host keeps memory")
+            for name in ("swap_space", "cpu_offload_gb", "kv_offloading_size")
+            if facts.setting(name)
+        ]
+        return (now("Stop or move other processes", "the host keeps memory"), *flags)
+
+    def _share(self, facts: Facts) -> float | None:
+        host = facts.host
+        whole = host.info.memory_bytes if host and host.info else None
+        if host is None or not whole or host.memory_used_bytes is None:
+            return None
+        return host.memory_used_bytes / whole
 
 
 class CpuQuota(Diagnosis):

@@ -10,14 +10,18 @@ from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
 from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import SLIGHT, Finding, PastFinding, Subject
+from inferwatch.metrics.findings.finding import (
+    RESUMES_NS,
+    SLIGHT,
+    Finding,
+    PastFinding,
+    Subject,
+)
 
 MOST_SHOWN = 3
 LONGEST_NS = 2 * NS_PER_S
 """Longest time that one tick may stand for."""
 MOST_ENDED = 200
-RESUMES_NS = 60 * NS_PER_S
-"""Time within which a finding that ended and begins again is the same one."""
 BY_NAME = {each.NAME: each for each in DIAGNOSES}
 LIMITS = frozenset(CAUSE_OF_BOUND.values()) - {Cause.UNKNOWN}
 """Causes of queueing for one of the scheduler's limits."""
@@ -90,7 +94,7 @@ class FindingTracker:
                     if watched.shown
                     else self._resumed(diagnosis.NAME, watched.since_ns)
                 )
-                watched.shown = diagnosis.finding(facts, cost, since_ns)
+                watched.shown = diagnosis.finding(facts, cost, since_ns, watched.shown)
             elif watched.shown is not None and self._is_over(
                 diagnosis, watched, now_ns
             ):

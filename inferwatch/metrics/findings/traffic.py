@@ -7,7 +7,7 @@ from inferwatch.metrics.findings.diagnosis import (
     Lasting,
     ago_ns,
 )
-from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.facts import Facts, now, read_log
 from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
 from inferwatch.metrics.steps.health import Health
 
@@ -35,8 +35,7 @@ class EngineLost(Diagnosis):
         return (Evidence(text=text, page="overview", t_ns=since_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        del facts
-        return (now("Read the end of its log (l), then start it anew", "it serves"),)
+        return (read_log(facts, "the reason is found; then start it anew", end=True),)
 
 
 class RestartLoop(Diagnosis):
@@ -65,13 +64,8 @@ class RestartLoop(Diagnosis):
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        del facts
-        return (
-            now(
-                "Read the end of its log (l): out of memory, a driver error, a signal?",
-                "the reason is found",
-            ),
-        )
+        expected = "the reason is found: out of memory, a driver error, a signal"
+        return (read_log(facts, expected, end=True),)
 
 
 class Aborts(Diagnosis):
@@ -150,8 +144,7 @@ class Failures(Diagnosis):
         return (Evidence(text=text, page="requests", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        del facts
-        return (now("Read the log (l) for the errors", "the reason is found"),)
+        return (read_log(facts, "the errors and their reason are found"),)
 
 
 class ClientBound(Diagnosis):

@@ -140,11 +140,14 @@ class Budget:
             freed_bytes=freed,
             more_requests=freed / each if each else None,
             floor_s=self._floor_s(smaller, decode),
-            helps=self._helps(usual, self._floor_s(smaller, usual)),
+            helps=self._helps(decode, usual, self._floor_s(smaller, usual)),
         )
 
     def _helps(
-        self, decode: OperatingPoint | None, floor_s: float | None
+        self,
+        now: OperatingPoint | None,
+        usual: OperatingPoint | None,
+        floor_s: float | None,
     ) -> bool | None:
         """Return whether a smaller format would let the engine serve more or faster.
 
@@ -153,10 +156,11 @@ class Budget:
         """
         if self.kv_binds:
             return True
-        if decode is None or decode.mbu is None or None in {decode.floor_s, floor_s}:
+        if usual is None or usual.mbu is None or None in {usual.floor_s, floor_s}:
             return None if self.kv_binds is None else False
-        near = decode.bound is not Bound.COMPUTE and decode.mbu >= NEAR_FLOOR
-        now_s, then_s = decode.floor_s or 0.0, floor_s or 0.0
+        bounds = {each.bound for each in (now, usual) if each is not None}
+        near = bounds == {Bound.MEMORY} and usual.mbu >= NEAR_FLOOR
+        now_s, then_s = usual.floor_s or 0.0, floor_s or 0.0
         return near and then_s <= (1 - LEAST_GAIN) * now_s
 
     def _floor_s(

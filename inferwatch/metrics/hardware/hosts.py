@@ -8,7 +8,13 @@ import msgspec
 import numpy as np
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import HostInfo, HostSample, Vantage
+from collectors.contract.readings import (
+    HostInfo,
+    HostSample,
+    NamedProcesses,
+    OtherProcesses,
+    Vantage,
+)
 from inferwatch.metrics.hardware.host_use import (
     SPAN_NS,
     RecentUse,
@@ -150,6 +156,8 @@ class HostState:
         ),
     ] = None
     processes: tuple[ProcessState, ...] = ()
+    others: tuple[NamedProcesses, ...] = ()
+    """The largest processes that are not watched, while these keep the host busy."""
     timeline: HostTimeline = field(default_factory=HostTimeline)
     """Empty unless requested."""
 
@@ -159,6 +167,8 @@ MOST_SERVERS = 100
 """Largest number of servers whose event loops are followed."""
 MOST_APART_NS = 60 * NS_PER_S
 """Longest time between two samples for CPU shares."""
+OTHERS_NS = 15 * NS_PER_S
+"""How long it is believed which other processes are the largest."""
 ABSURD = 1e18
 """Values from this on are errors; NaN is not below it either."""
 STARTS_NS = 2 * NS_PER_S
@@ -179,6 +189,7 @@ class SavedHost(msgspec.Struct, array_like=True):
     memory_used_bytes: int | None
     spans: SavedSpans
     own_lag: SavedSpans
+    others: OtherProcesses | None = None
 
 
 class SavedHosts(msgspec.Struct, array_like=True):
@@ -200,6 +211,7 @@ class Host:
         self._own_lag = Worsts(1)
         self._run_queue: int | None = None
         self._memory_used_bytes: int | None = None
+        self.others: OtherProcesses | None = None
 
     def take(self, sample: HostSample) -> None:
         before, t_ns = self._recent.last, sample.t_ns
@@ -236,6 +248,7 @@ class Host:
             api_loop_lag_s=_worst([each.over(now_ns, window) for each in lags]),
             own_loop_lag_s=_worst([self._own_lag.over(now_ns, window)]),
             processes=tuple(self._processes()),
+            others=self._largest_others,
             timeline=HostTimeline() if grid is None else self._line(window, lags, grid),
         )
 
@@ -245,6 +258,13 @@ class Host:
         if last is not None and last.cores is not None:
             return last.cores
         return self.info.cores if self.info else None
+
+    @property
+    def _largest_others(self) -> tuple[NamedProcesses, ...]:
+        last, others = self._recent.last, self.others
+        if last is None or others is None or last.t_ns - others.t_ns > OTHERS_NS:
+            return ()
+        return tuple(others.largest)
 
     def busy(self, window: Window, grid: Grid) -> Floats:
         """Return the busy share of all cores, by bin."""
@@ -262,6 +282,7 @@ class Host:
             memory_used_bytes=self._memory_used_bytes,
             spans=self.spans.saved(parts),
             own_lag=self._own_lag.saved(parts),
+            others=self.others,
         )
 
     def restore(self, saved: SavedHost, parts: WrittenParts) -> None:
@@ -271,6 +292,7 @@ class Host:
         self._memory_used_bytes = saved.memory_used_bytes
         self.spans.restore(saved.spans, parts)
         self._own_lag.restore(saved.own_lag, parts)
+        self.others = saved.others
 
     def _processes(self) -> Iterable[ProcessState]:
         last, used = self._recent.last, self._recent.by_process(SPAN_NS)
@@ -337,6 +359,11 @@ class HostTracker:
         host = self._host(sample.source)
         if host is not None and _believed(sample):
             host.take(sample)
+
+    def others(self, others: OtherProcesses) -> None:
+        host = self._host(others.source)
+        if host is not None:
+            host.others = others
 
     def lag(self, source: str, t_ns: int, lag_ns: int) -> None:
         """Add a server's worst event loop lag since its previous report."""

@@ -33,6 +33,7 @@ from collectors.contract.readings import (
     ModelConfig,
     Note,
     NoteKind,
+    OtherProcesses,
     Prices,
     PromptBlocks,
     RequestEvent,
@@ -260,6 +261,7 @@ class Model:
                 stalls=self._stalls,
                 health=self._health,
                 memory=self._memory,
+                history=self._history,
             )
         )
         self.unrecorded_readings = 0
@@ -278,6 +280,7 @@ class Model:
             ClientSample: self._client.sample,
             HostSample: self._host,
             HostInfo: self._hardware.hosts.info,
+            OtherProcesses: self._hardware.hosts.others,
             GpuInfo: self._gpu_info,
             GpuSample: self._gpu,
             GpuProcesses: self._hardware.gpus.processes,
@@ -808,6 +811,7 @@ class Model:
             steps=totals.steps,
             whole=self._steps.over(now_ns, Window.SESSION),
             recent=self._history.columns(now_ns, Window.TEN_SECONDS)[2],
+            minute=self._history.columns(now_ns, Window.MINUTE)[2],
         )
         return self._memory.view(moment, self._outcomes, holders=holders)
 

@@ -21,6 +21,7 @@ from inferwatch.metrics.steps.health import (
     MinuteSpans,
 )
 
+BY_REASON = "num_requests_waiting_by_reason{"
 STEPS = "step_tokens"
 """The histogram that has one value per step."""
 MOST_SERVERS = 4_096
@@ -57,6 +58,8 @@ class Gauges(msgspec.Struct, array_like=True):
     """When the queue began by which it is judged as queueing; None while it is not."""
     watched_since_ns: int | None = None
     """The first sample of this life of the server."""
+    by_reason: dict[str, int] = {}
+    """Waiting requests by reason, as vLLM tells it: capacity or deferred."""
 
     @property
     def work(self) -> int:
@@ -116,6 +119,11 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
         queued=before.queued if before else MinuteSpans(),
+        by_reason={
+            name[len(BY_REASON) : -1]: round(value)
+            for name, value in sample.others.items()
+            if name.startswith(BY_REASON) and isfinite(value)
+        },
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns

@@ -3,18 +3,35 @@
 They are lost only if none answers: while one of them does, the others go on.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import counted, format_duration
+from collectors.contract.readings import BoundBy
+from inferwatch.formatting import (
+    bound_text,
+    counted,
+    format_duration,
+    format_round_duration,
+)
+from inferwatch.metrics.causes.cause import SLOW_S
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.servers.scraped import Gauges, ScrapedServer
+from inferwatch.metrics.servers.scraped_window import Gained
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import Flow
-from inferwatch.metrics.steps.health import MINUTE_NS, Health, Verdict, of_last
+from inferwatch.metrics.steps.health import (
+    MANY_PREEMPTIONS,
+    MINUTE_NS,
+    Health,
+    Verdict,
+    of_last,
+)
 
+KV_FULL = 0.95
+"""KV usage from which requests queue for blocks, 0-1; the last are seldom used."""
 STALL_LEAST_NS = 5 * NS_PER_S
 STALL_INTERVALS = 3
 """Consecutive samples without progress that mean stalled."""
@@ -108,7 +125,8 @@ def _verdict(server: ScrapedServer) -> Verdict:
         )
     busy = [each for each in gauges if each.work]
     trouble = _stalled(busy, running, waiting)
-    trouble = trouble or _queueing(gauges, waiting, working=bool(busy))
+    trouble = trouble or _queueing(server, waiting, working=bool(busy))
+    trouble = trouble or _preempting(server, working=bool(busy))
     if trouble is not None:
         return trouble
     if not busy:
@@ -140,9 +158,10 @@ def _stuck_ns(each: Gauges) -> int | None:
 
 
 def _queueing(
-    gauges: Sequence[Gauges], waiting: int | None, *, working: bool
+    server: ScrapedServer, waiting: int | None, *, working: bool
 ) -> Verdict | None:
     """Return the verdict if requests have queued in the last minute; else None."""
+    gauges = server.gauges
     now_ns = max(each.t_ns for each in gauges)
     queued = [
         (each.queueing_since_ns, sum(spans))
@@ -159,12 +178,66 @@ def _queueing(
     usage = max((each.kv_usage or 0.0 for each in gauges), default=0.0)
     full = f", KV {usage:.0%} used" if usage else ""
     share = of_last(queued_ns / whole_ns, whole_ns)
+    minute = _minute(server, now_ns)
+    cause = _cause(gauges, minute)
+    mostly = f", mostly {cause}" if cause else ""
     return Verdict(
         health=Health.QUEUEING,
-        sentence=f"{share}; now {waiting or 0:,} waiting{full}",
+        sentence=f"{share}{mostly}; now {waiting or 0:,} waiting{full}{_p99(minute)}",
         since_ns=since_ns,
         now=Health.HEALTHY if working else Health.IDLE,
     )
+
+
+def _cause(gauges: Sequence[Gauges], minute: Gained) -> str:
+    """Return what requests queue for, by its flag, as far as gauges tell it."""
+    reasons: Counter[str] = Counter()
+    for each in gauges:
+        reasons.update(each.by_reason)
+    if reasons["deferred"] > reasons["capacity"]:
+        return bound_text(BoundBy.DEFERRED)
+    full = any((each.kv_usage or 0.0) >= KV_FULL for each in gauges)
+    if full or minute.of("preemptions"):
+        return bound_text(BoundBy.KV)
+    if reasons["capacity"] and all(each.kv_usage is not None for each in gauges):
+        return f"{bound_text(BoundBy.SEQS)} or {bound_text(BoundBy.TOKENS)}"
+    return ""
+
+
+def _preempting(server: ScrapedServer, *, working: bool) -> Verdict | None:
+    """Return the verdict if preemptions came with slow first tokens; else None."""
+    last_ns = server.last_ns
+    if last_ns is None:
+        return None
+    minute = _minute(server, last_ns)
+    preemptions = minute.of("preemptions") or 0
+    if preemptions < MANY_PREEMPTIONS:
+        return None
+    worst = minute.pool("ttft_s").brackets().p99
+    if worst is None or worst.low < SLOW_S:
+        return None
+    return Verdict(
+        health=Health.DEGRADED,
+        sentence=f"{counted(preemptions, 'preemption')} in the last "
+        f"{minute.watched_ns / NS_PER_S:.0f} s: KV blocks are short{_p99(minute)}",
+        now=Health.HEALTHY if working else Health.IDLE,
+    )
+
+
+def _minute(server: ScrapedServer, now_ns: int) -> Gained:
+    """Return what a server counted in the last minute."""
+    within = (each.counted.within(now_ns, MINUTE_NS) for each in server.ranks.values())
+    return Gained([each for each in within if each is not None])
+
+
+def _p99(minute: Gained) -> str:
+    """Return the bucket of the p99 TTFT, which is all that is known of the worst."""
+    worst = minute.pool("ttft_s").brackets().p99
+    if worst is None:
+        return ""
+    bound = "> " if worst.high is None else "≤ "
+    end_s = worst.low if worst.high is None else worst.high
+    return f"; TTFT p99 {bound}{format_round_duration(end_s)}"
 
 
 def _healthy(

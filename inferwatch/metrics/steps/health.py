@@ -64,6 +64,9 @@ LEAVING = (Health.STALLED, Health.QUEUEING)
 """Verdicts whose findings end a little later than they do."""
 LEFT_NS = 20 * NS_PER_S
 """How much longer the word stays for these, so that it need not change twice."""
+DATED_NS = 20 * NS_PER_S
+"""How far a word that follows a good one is dated back: as long as findings need."""
+WELL = (Health.HEALTHY, Health.IDLE)
 MINUTE_NS = 60 * NS_PER_S
 QUEUE_PERSISTS_NS = NS_PER_S
 QUEUE_SHARE = 0.05
@@ -261,7 +264,8 @@ class HealthTracker:
         worse_ns = self._worse_ns
         alone = worse_ns is None or now_ns - worse_ns > MINUTE_NS
         if since or (alone and _preempts(minute)):
-            self._degraded.take(min(*since, from_ns, from_ns), now_ns)
+            start_ns = self._dated(now_ns, min([*since, from_ns]))
+            self._degraded.take(start_ns, now_ns)
         if self._up_ns is not None:
             self._judged = self._judge(now_ns, work, minute, state)
             if self._judged.health in LEAVING and not self._judged.over:
@@ -351,9 +355,10 @@ class HealthTracker:
                 continue
             if health is Health.DEGRADED and (left := self._left(now_ns, minute)):
                 return left
+            since_ns = self._dated(now_ns, since_ns)
             if before is not None and before.health is health:
                 since_ns = before.since_ns if before.since_ns is not None else since_ns
-            sentence, first = self._says(health, now_ns, work, minute)
+            sentence, first = self._says(health, now_ns, work, minute, since_ns)
             return TickVerdict(now_ns, health, since_ns, sentence, first)
         health = state.health
         if health is Health.IDLE and not self._is_over(now_ns):
@@ -387,6 +392,15 @@ class HealthTracker:
         if before is None or before.health is Health.IDLE:
             return True
         return now_ns - (self._last_work_ns or now_ns) >= IDLE_AFTER_NS
+
+    def _dated(self, now_ns: int, since_ns: int) -> int:
+        """Return since when a trouble counts, as far as the word before allows it."""
+        before = self._judged
+        if before is not None and before.health in WELL:
+            return max(since_ns, now_ns - DATED_NS)
+        if before is not None and before.health is Health.DEGRADED:
+            return max(since_ns, before.since_ns or 0)
+        return since_ns
 
     def _was(self, health: Health) -> bool:
         return self._judged is not None and self._judged.health is health
@@ -455,7 +469,12 @@ class HealthTracker:
         return min(since)
 
     def _says(
-        self, health: Health, now_ns: int, work: SchedulerState, minute: LastMinute
+        self,
+        health: Health,
+        now_ns: int,
+        work: SchedulerState,
+        minute: LastMinute,
+        since_ns: int,
     ) -> tuple[str, str]:
         """Return the sentence of a verdict, and what it names first."""
         was = self._judged.first if self._was(health) and self._judged else ""
@@ -474,7 +493,7 @@ class HealthTracker:
             said += f", mostly {causes}" if causes else ""
         else:
             since = (each.since_ns for each in minute.problems)
-            goes_on_ns = now_ns - min(since, default=now_ns)
+            goes_on_ns = now_ns - max(min(since, default=now_ns), since_ns)
             degraded_ns = max(sum(self._degraded.within(now_ns)), goes_on_ns)
             said = of_last(degraded_ns / whole_ns, whole_ns)
             texts = [each.text for each in minute.problems]

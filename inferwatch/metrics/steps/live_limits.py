@@ -6,14 +6,20 @@ from dataclasses import dataclass
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import EngineInfo, LimitChange, LiveLimits
+from collectors.contract.readings import (
+    BoundBy,
+    EngineInfo,
+    LimitChange,
+    LiveLimits,
+)
+from inferwatch.formatting import bound_text
 
-LABELS = {"max_num_seqs": "max seqs", "max_num_batched_tokens": "step tokens"}
-"""Short names, by vLLM's flag."""
+LIMITS = (bound_text(BoundBy.SEQS), bound_text(BoundBy.TOKENS))
+"""The limits, by vLLM's flags."""
 TOGETHER_NS = NS_PER_S
 """Time within which ranks hear of the same change."""
 Values = tuple[int, int]
-"""In the order of ``LABELS``."""
+"""In the order of ``LIMITS``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +33,8 @@ class Lowered:
 
     @property
     def text(self) -> str:
-        """Text such as ``max seqs 16 of 32``."""
-        return f"{LABELS[self.name]} {self.now:,} of {self.start:,}"
+        """Text such as ``max_num_seqs 16 of 32``."""
+        return f"{self.name} {self.now:,} of {self.start:,}"
 
 
 def values_of(limits: LiveLimits) -> Values:
@@ -40,7 +46,7 @@ def start_values(limits: LiveLimits) -> Values:
 
 
 def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
-    both = zip(LABELS, values_of(limits), start_values(limits), strict=True)
+    both = zip(LIMITS, values_of(limits), start_values(limits), strict=True)
     return tuple(
         Lowered(name=name, now=now, start=start)
         for name, now, start in both
@@ -84,8 +90,8 @@ def change_text(before: Values | None, now: LiveLimits) -> str | None:
     if now.change is LimitChange.RESET:
         return f"start-up limits are back{by}"
     changed = [
-        f"{label} {was:,} → {is_:,}"
-        for label, was, is_ in zip(LABELS.values(), before, values_of(now), strict=True)
+        f"{name} {was:,} → {is_:,}"
+        for name, was, is_ in zip(LIMITS, before, values_of(now), strict=True)
         if was != is_
     ]
     if not changed:

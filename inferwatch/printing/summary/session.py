@@ -32,7 +32,7 @@ from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import TROUBLES
-from inferwatch.metrics.steps.live_limits import LABELS
+from inferwatch.metrics.steps.live_limits import LIMITS
 from inferwatch.printing.summary.causes import cause_lines, cause_rows
 from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
 from inferwatch.printing.summary.latencies import (
@@ -511,8 +511,8 @@ def _lowered(limits: list[Summary]) -> list[str]:
 
 def _lower(limits: Summary) -> list[str]:
     lower = [
-        f"{label} {limits[name]:,} of {limits[f'start_{name}']:,}"
-        for name, label in LABELS.items()
+        f"{name} {limits[name]:,} of {limits[f'start_{name}']:,}"
+        for name in LIMITS
         if limits[name] < limits[f"start_{name}"]
     ]
     return [*lower, *([f"by {limits['by']}"] if limits["by"] else [])]

@@ -11,7 +11,7 @@ from collectors.contract.readings import LiveLimits, LoadKind, NoteKind
 from inferwatch.errors import NoSuchSessionError
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import counted, format_about
-from inferwatch.metrics.findings.finding import NO_LONGER
+from inferwatch.metrics.findings.finding import NO_LONGER, RESUMES_NS
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Slo
@@ -24,8 +24,6 @@ from inferwatch.record.tables.reading_tables import LIMIT_ROWS
 from inferwatch.record.tables.table import SourceNames, readable
 
 MOST_MARKS = 500
-FLAP_NS = 60 * NS_PER_S
-"""A finding that returns within this time makes no second mark."""
 CALM_NS = 5 * NS_PER_S
 """Preemptions that are closer to each other than this make one mark."""
 STALL_NS = 2 * NS_PER_S
@@ -140,11 +138,11 @@ class FindingSpan:
 
     def returns(self, t_ns: int) -> bool:
         """Return whether the same finding at this moment is this one again."""
-        return self.ended_ns is not None and t_ns - self.ended_ns < FLAP_NS
+        return self.ended_ns is not None and t_ns - self.ended_ns <= RESUMES_NS
 
     def marks(self) -> Iterator[Mark]:
         text, kind = self.text, MarkKind.FINDING
-        short = self.ended_ns is not None and self.ended_ns - self.began_ns < FLAP_NS
+        short = self.ended_ns is not None and self.ended_ns - self.began_ns < RESUMES_NS
         if self.ended_ns is not None and (short or self.times > 1):
             lasted = format_about((self.ended_ns - self.began_ns) / NS_PER_S)
             many = f"{self.times} times in" if self.times > 1 else "for"

@@ -11,7 +11,13 @@ from inferwatch.formatting import (
     format_durations,
     format_share,
 )
-from inferwatch.metrics.floor.view import DeviceMemory, Limits, MemoryPart, Saving
+from inferwatch.metrics.floor.view import (
+    Bound,
+    DeviceMemory,
+    Limits,
+    MemoryPart,
+    Saving,
+)
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
@@ -336,6 +342,8 @@ def _near(one: float, other: float) -> bool:
 def _saving(saving: Saving, limits: Limits, width: int) -> Line:
     """Draw how much memory another format would free, and whether that helps."""
     glyph, ink, text = HELPS[saving.helps]
+    if saving.helps and limits.decode and limits.decode.bound is Bound.OVERHEAD:
+        text = "eases KV blocks"  # which is all that it can ease
     more = UNKNOWN
     if saving.more_requests is not None:
         more = f"+{format_count(int(saving.more_requests)).strip()}"

@@ -8,7 +8,7 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.live_limits import (
-    LABELS,
+    LIMITS,
     in_force,
     in_place,
     limits_at,
@@ -64,12 +64,12 @@ def highest(
 
 def _whole(limits: Sequence[LiveLimits]) -> str:
     """Format limits by their flags, ``max_num_seqs 16 of 32``; the lowest engine's."""
-    lowest = [_lowest(limits, name, name, " of ") for name in LABELS]
+    lowest = [_lowest(limits, name, name, " of ") for name in LIMITS]
     return " · ".join(filter(None, lowest))
 
 
 def _short(limits: Sequence[LiveLimits]) -> str:
-    lowest = [_lowest(limits, name, SHORT[name], "/") for name in LABELS]
+    lowest = [_lowest(limits, name, SHORT[name], "/") for name in LIMITS]
     return " ".join(filter(None, lowest))
 
 

@@ -44,6 +44,8 @@ GLYPHS = {
     Health.LOST: ("✖", "bad"),
 }
 """Shape, word and colour agree, so that colour is never the only signal."""
+APART = 8
+"""Cells from which the verdict and its time are read as two."""
 GAP = 2
 """Cells between the verdict and the slowest requests."""
 
@@ -80,7 +82,9 @@ class VerdictLine(LinePanel):
         glyph, ink = GLYPHS[self._verdict.health]
         first_line = self._verdict.headline
         in_short = sub(r", then [^;]*", "", first_line)
-        shortest = sub(r", [\d,]+ tok/s$|; (worst TTFT|the oldest) .*$", "", in_short)
+        shortest = sub(
+            r", [\d,]+ tok/s$|; (worst TTFT|the oldest|TTFT p99) .*$", "", in_short
+        )
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
         if self._missed:
             return self._after_missed(word, in_short, width)
@@ -96,9 +100,12 @@ class VerdictLine(LinePanel):
         told = next((t for t in texts if self._fits(word, t, width)), texts[-1])
         parts = (word, TextRun(f" {told}"))
         aside = self._aside()
-        if width_of(parts) + width_of(aside) >= width:
-            aside = ()
-        return spread(parts, aside, width)
+        if width - width_of(parts) - width_of(aside) >= APART:
+            return spread(parts, aside, width)
+        beside = tuple(TextRun(f" · {each.text.strip()}", "muted") for each in aside)
+        close = (word, TextRun(told), *beside)
+        fits = width_of(close) <= width
+        return spread(close if aside and fits else parts, (), width)
 
     @staticmethod
     def _fits(word: TextRun, text: str, width: int) -> bool:

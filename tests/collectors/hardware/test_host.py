@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from collectors.contract.clock import SessionClock
-from collectors.contract.readings import AnyReading, HostInfo, HostSample
+from collectors.contract.readings import (
+    AnyReading,
+    HostInfo,
+    HostSample,
+    ProcessUsage,
+)
 from collectors.hardware import host
 from collectors.hardware.host import (
     HostSampler,
+    OtherProcessFinder,
     _limits,
     _quotas,
     cpu_name,
@@ -263,3 +269,63 @@ def test_a_client_needs_a_core_besides_the_engines_busy_threads() -> None:
         "host waits for a core, and its latencies include that wait"
     )
     assert "1.5 cores and the engine keeps 1 thread busy" in str(short_of_cores(1, 1.5))
+
+
+def a_sample(second: int, busy_s: float, watched_s: float) -> HostSample:
+    watched = ProcessUsage(pid=7, role="core", cpu_s=watched_s, rss_bytes=1)
+    return HostSample(
+        t_ns=second * 1_000_000_000, processes=[watched], cores=4, busy_s=busy_s
+    )
+
+
+def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell(pid: int, name: str, cpu_s: float) -> None:
+        fields = ["0"] * 30
+        fields[host.STATE], fields[host.BIRTH] = "R", f"{pid}"
+        fields[host.USER] = str(round(cpu_s * host.TICKS_PER_S))
+        stat = tmp_path / f"{pid}" / "stat"
+        stat.parent.mkdir(exist_ok=True)
+        stat.write_text(f"{pid} ({name}) {' '.join(fields)}")
+
+    monkeypatch.setattr(host, "PROC", tmp_path)
+    (tmp_path / "self").mkdir()
+    finder, looks, found = OtherProcessFinder(), [], []
+    for second in range(20):
+        busy_s = 4.0 * second
+        for pid in (21, 22):
+            tell(pid, "a) b", 1.2 * second)
+        tell(30, "backup", 0.5 * second)
+        tell(31, "one more", 0.2 * second)
+        tell(32, "the least", 0.1 * second)
+        tell(33, "idle", 3)
+        tell(7, "EngineCore", 0.8 * second)
+        sample = a_sample(second, busy_s, 0.8 * second)
+        if finder.is_due(sample):
+            looks.append(second)
+            found.append(finder.look(sample))
+
+    assert looks == [1, 6, 11, 16]
+    assert found[0] is None
+    latest = found[-1]
+    assert latest is not None
+    assert [(p.name, round(p.cores, 2), p.count) for p in latest.largest] == [
+        ("a) b", 2.4, 2),
+        ("backup", 0.5, 1),
+        ("one more", 0.2, 1),
+    ]
+    assert latest.largest[0].pid in {21, 22}
+
+
+@pytest.mark.parametrize(
+    ("busy", "watched"), [(0.5, 0.1), (4.0, 3.9)], ids=["room", "ours"]
+)
+def test_nobody_is_looked_at_while_there_is_room_or_the_engine_is_it(
+    busy: float, watched: float
+) -> None:
+    finder = OtherProcessFinder()
+
+    due = [finder.is_due(a_sample(n, busy * n, watched * n)) for n in range(10)]
+
+    assert not any(due)

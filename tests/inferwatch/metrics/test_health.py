@@ -262,14 +262,18 @@ def verdicts_with(
     problem: Problem,
     steps: Iterable[Step],
     seconds: int = 130,
+    from_s: int = 0,
 ) -> list[Verdict]:
-    """The verdict of each second while a finding goes on."""
+    """The verdict of each second while a finding is told, from a second on."""
     model, told = Model(), []
     judged_by = model._last_minute
     monkeypatch.setattr(
         model,
         "_last_minute",
-        lambda *given: replace(judged_by(*given), problems=[problem]),
+        lambda now_ns, slow: replace(
+            judged_by(now_ns, slow),
+            problems=[problem] if now_ns >= from_s * 1_000 * MS else [],
+        ),
     )
     ticks = [Tick(t_ns=second * 1_000 * MS) for second in range(1, seconds)]
     readings: list[AnyReading] = [info(), *steps, *ticks]
@@ -313,6 +317,24 @@ def test_what_outlasts_the_trouble_is_told_as_degraded(
     assert told[80].sentence == "ended 66 s ago; left of it: objectives missed"
     assert words[96:] == [Health.DEGRADED] * len(words[96:])
     assert told[-1].sentence == "100% of the last 60 s, objectives missed"
+
+
+def test_what_was_called_healthy_is_not_called_degraded_afterwards(
+    make_step: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = Problem(text="objectives missed", since_ns=5_000 * MS)
+    steps = [
+        make_step(100 * (tenth + 1), {0: 1}, duration_ms=100) for tenth in range(1_300)
+    ]
+
+    told = verdicts_with(monkeypatch, problem, steps, from_s=70)
+
+    assert {each.health for each in told[:69]} == {Health.HEALTHY}
+    assert {each.health for each in told[69:]} == {Health.DEGRADED}
+    assert {each.since_ns for each in told[69:]} == {50_000 * MS}
+    shares = [each.sentence.partition(" ")[0] for each in told[69:]]
+    assert shares[:2] == ["33%", "35%"]
+    assert set(shares[40:]) == {"100%"}
 
 
 @pytest.mark.parametrize(

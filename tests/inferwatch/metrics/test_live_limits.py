@@ -179,13 +179,13 @@ def test_the_verdict_says_what_it_was_at_start() -> None:
 @pytest.mark.parametrize(
     ("was", "now", "text"),
     [
-        ((12, 512), live(1, max_num_seqs=4), "max seqs 12 → 4, by ada (pid 4)"),
+        ((12, 512), live(1, max_num_seqs=4), "max_num_seqs 12 → 4, by ada (pid 4)"),
         (
             (12, 512),
             live(1, max_num_seqs=4, max_num_batched_tokens=64, kept=True),
             (
-                "max seqs 12 → 4, step tokens 512 → 64, by ada (pid 4); they stay when "
-                "it goes"
+                "max_num_seqs 12 → 4, max_num_batched_tokens 512 → 64, by ada (pid 4); "
+                "they stay when it goes"
             ),
         ),
         (

@@ -201,6 +201,15 @@ def test_what_does_not_grow_is_never_full() -> None:
     assert shown.full_in_s is None
 
 
+def test_what_swings_as_high_as_before_does_not_grow_full() -> None:
+    swing = used(2, 60), used(8, 62), used(12, 30), used(16, 50)
+    shown = memory(info(), *swing, now_s=20)
+    assert shown.growth_blocks_per_s == pytest.approx(20 / 8)
+    assert shown.full_in_s is None
+    higher = memory(info(), *swing, used(18, 98), now_s=20)
+    assert higher.full_in_s is not None
+
+
 def test_growth_is_unknown_in_the_first_second_and_after_the_end() -> None:
     assert memory(info(), used(1, 50), now_s=1.5).growth_blocks_per_s is None
     lost = Note(t_ns=5 * S, kind=NoteKind.LOST, text="gone", source=ENGINE)

@@ -44,7 +44,7 @@ from inferwatch.metrics.steps.flow import Flow, KvState
 
 NO_NUMBERS: dict[type, set[str]] = {
     GpuState: {"source", "info", "timeline"},
-    HostState: {"source", "info", "processes", "timeline"},
+    HostState: {"source", "info", "others", "processes", "timeline"},
     ProcessState: {"pid", "role"},
     Holder: {"key", "name", "ordinal"},
 }

@@ -339,8 +339,71 @@ def test_a_queue_that_lasts_is_told_with_what_kv_holds() -> None:
     verdict = see(readings, 4).verdict
 
     assert verdict.health is Health.QUEUEING
-    assert verdict.sentence == "50% of the last 4 s; now 6 waiting, KV 97% used"
+    assert verdict.sentence == (
+        "50% of the last 4 s, mostly KV blocks; now 6 waiting, KV 97% used; "
+        "TTFT p99 ≤ 60 ms"
+    )
     assert verdict.since_ns == 2 * S
+
+
+@pytest.mark.parametrize(
+    ("usage", "preemptions", "reasons", "cause"),
+    [
+        (0.97, 0, {"capacity": 6, "deferred": 0}, ", mostly KV blocks;"),
+        (0.7, 1, {"capacity": 6, "deferred": 0}, ", mostly KV blocks;"),
+        (0.97, 1, {"capacity": 2, "deferred": 4}, ", mostly deferred;"),
+        (
+            0.3,
+            0,
+            {"capacity": 6, "deferred": 0},
+            ", mostly max_num_seqs or max_num_batched_tokens;",
+        ),
+        (None, 0, {"capacity": 6, "deferred": 0}, ";"),
+        (0.3, 0, {}, ";"),
+    ],
+    ids=["full", "preempts", "deferred", "room", "usage unknown", "nothing told"],
+)
+def test_a_queue_is_told_with_its_cause_as_far_as_gauges_tell_it(
+    usage: float | None, preemptions: int, reasons: dict[str, int], cause: str
+) -> None:
+    server = Served()
+    others = {f"num_requests_waiting_by_reason{{{k}}}": n for k, n in reasons.items()}
+    readings: list[AnyReading] = []
+    for second in range(5):
+        server.request(ttft_s=7)
+        server.preemptions += preemptions
+        gauges = {"running": 4, "waiting": 6, "kv_usage": usage, "others": others}
+        readings.append(server.at(second, **gauges))
+
+    sentence = see(readings, 4).verdict.sentence
+
+    assert sentence.startswith(f"100% of the last 4 s{cause} now 6 waiting")
+    assert sentence.endswith("; TTFT p99 > 5 s")
+
+
+@pytest.mark.parametrize(
+    ("preemptions", "ttft_s", "word"),
+    [(2, 2.0, Health.DEGRADED), (2, 0.7, Health.HEALTHY), (0, 2.0, Health.HEALTHY)],
+    ids=["both", "quick", "none preempted"],
+)
+def test_a_server_that_preempts_and_is_slow_is_not_well(
+    preemptions: int, ttft_s: float, word: Health
+) -> None:
+    server = Served()
+    readings: list[AnyReading] = []
+    for second in range(5):
+        server.request(ttft_s=ttft_s)
+        server.preemptions += preemptions
+        readings.append(server.at(second, running=4))
+
+    verdict = see(readings, 4).verdict
+
+    assert verdict.health is word
+    if word is Health.DEGRADED:
+        assert verdict.sentence == (
+            "8 preemptions in the last 4 s: KV blocks are short; TTFT p99 ≤ 2.5 s"
+        )
+        assert verdict.at_present is Health.HEALTHY
 
 
 def test_a_queue_is_told_until_none_of_it_is_in_the_minute() -> None:

@@ -398,7 +398,7 @@ async def test_a_replay_shows_what_was_changed_and_turns_nothing(
     assert playback is not None
     replayed_feed.at_ns = 130 * S
     later = limit_mark("start-up limits are back", 150 * S)
-    playback.marks = (limit_mark("max seqs 32 → 8, by bob", 100 * S), later)
+    playback.marks = (limit_mark("max_num_seqs 32 → 8, by bob", 100 * S), later)
     replayed_feed.change = lambda made: replace(
         made, live_limits=(lowered(t_ns=100 * S),)
     )
@@ -411,7 +411,7 @@ async def test_a_replay_shows_what_was_changed_and_turns_nothing(
         assert "nothing can be turned here" in label(shown, "#state")
         assert all(each.disabled for each in shown.query(LimitField))
         text = written(shown)
-        assert "03:11:06  max seqs 32 → 8, by bob" in text
+        assert "03:11:06  max_num_seqs 32 → 8, by bob" in text
         assert "start-up limits are back" not in text
 
 
@@ -557,8 +557,8 @@ def test_picture_of_a_replay(pictures: Pictures, replayed_feed: ScriptedFeed) ->
     playback = replayed_feed.playback
     assert playback is not None
     playback.marks = (
-        limit_mark("max seqs 32 → 16, by bob (pid 7)", 60 * S),
-        limit_mark("max seqs 16 → 8, by bob (pid 7)", 90 * S),
+        limit_mark("max_num_seqs 32 → 16, by bob (pid 7)", 60 * S),
+        limit_mark("max_num_seqs 16 → 8, by bob (pid 7)", 90 * S),
     )
     steps, rows = steps_around(90 * S), rows_around(90 * S)
     replayed_feed.recall.told = steps

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from inferwatch.metrics.floor.view import Limits, TimeSplit
+from inferwatch.metrics.floor.view import Bound, Limits, TimeSplit
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.renderables.plot import MARGIN
-from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
+from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, _saving, b_max
 from inferwatch.ui.limits.roofline import (
     LABEL,
     NUMBERS,
@@ -595,3 +595,16 @@ async def test_rows_of_a_warning_stay_when_its_step_leaves_the_window(
         rows = text_of(app, "ImpossibleBanner")
         assert "no impossible step in this window" in rows[0]
         assert [each.region for each in app.screen.query("#body *")] == before
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [(Bound.OVERHEAD, "eases KV blocks"), (Bound.MEMORY, "eases what binds")],
+)
+def test_beside_overhead_a_format_eases_blocks_at_most(bound: Bound, said: str) -> None:
+    assert LIMITS.decode is not None
+    limits = replace(LIMITS, decode=replace(LIMITS.decode, bound=bound))
+
+    line = _saving(LIMITS.savings[0], limits, 120)
+
+    assert "".join(run.text for run in line).endswith(said)

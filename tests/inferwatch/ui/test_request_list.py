@@ -1,5 +1,6 @@
 """The list of requests with every key: columns, groups, finding, the slowest."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -558,6 +559,17 @@ def test_a_verdict_is_whole_whatever_stands_behind_it(width: int) -> None:
         assert verdict.sentence in text
     if width >= 125:
         assert "61% of p99 TTFT" in text
+
+
+@pytest.mark.parametrize("width", [72, 76, 79, 80, 84, 90])
+def test_a_worst_latency_is_not_read_as_how_long_it_lasts(width: int) -> None:
+    sentence = "35% of the last 60 s, mostly KV blocks; worst TTFT 3.94 s"
+    verdict = Verdict(health=Health.QUEUEING, sentence=sentence, since_ns=0)
+
+    text = verdict_text(verdict, width)
+
+    assert re.search(r"3\.94 s( · | {8,})for 10 s", text) or "for" not in text
+    assert ("for 10 s" in text) is (width >= 80)
 
 
 def test_tokens_a_second_give_way_to_what_made_requests_slow() -> None:

@@ -27,7 +27,7 @@ from collectors.contract.readings import (
     Step,
     Totals,
 )
-from inferwatch.metrics.steps.live_limits import LABELS, LimitChanges, values_of
+from inferwatch.metrics.steps.live_limits import LIMITS, LimitChanges, values_of
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.perfetto.hardware_tracks import GpuTracks, HostTracks
 from inferwatch.printing.export.perfetto.request_tracks import LINGER_NS, RequestTracks
@@ -170,7 +170,7 @@ class EngineTracks:
 
     def limits(self, limits: LiveLimits) -> None:
         rank = self._rank(limits.source, limits.rank)
-        values = dict(zip(LABELS.values(), values_of(limits), strict=True))
+        values = dict(zip(LIMITS, values_of(limits), strict=True))
         self._show(rank, "limits", limits.t_ns, values)
 
     def totals(self, totals: Totals) -> None:

@@ -12,6 +12,7 @@ from collectors.contract.readings import (
     ClientSample,
     EngineInfo,
     GpuSample,
+    HostInfo,
     HostSample,
     LoadEvent,
     LoadKind,
@@ -74,16 +75,19 @@ def host(
     core: float = 0.9,
     throttled: float = 0.0,
     cores: int = 8,
+    used: float = 0.3,
 ) -> Callable[[], Iterator[AnyReading]]:
     """A host of so many cores, with an engine and with other work."""
 
     def told() -> Iterator[AnyReading]:
+        yield HostInfo(t_ns=0, name="host", memory_bytes=1 << 34)
         for n in range(SECONDS):
             roles = {"core": (100, core), "api": (101, 0.1), "inferwatch": (50, 0.05)}
             yield HostSample(
                 t_ns=n * S,
                 cores=cores,
                 busy_s=n * min(cores, others + core + 0.15),
+                memory_used_bytes=round(used * (1 << 34)),
                 processes=[
                     ProcessUsage(
                         pid=pid,
@@ -349,6 +353,11 @@ PLANTED = (
         together(lambda: replace(HEALTHY).run(SECONDS), host(others=7.5)),
     ),
     Fault(
+        "memory of the host that is nearly used up",
+        "host_memory",
+        together(lambda: replace(HEALTHY).run(SECONDS), host(used=0.97)),
+    ),
+    Fault(
         "a CPU quota",
         "cpu_quota",
         together(lambda: replace(HEALTHY).run(SECONDS), host(throttled=0.4)),
@@ -465,6 +474,7 @@ NEARLY = (
         "unstable_prefix",
         lambda: replace(PROMPTS, hits=lambda _: 0.8).run(120),
     ),
+    Fault("random prompts of one length", "unstable_prefix", alone(PROMPTS, 120)),
     Fault("a few deferred requests", "deferred", deferred(0.2)),
     Fault(
         "a host that the engine keeps busy",
@@ -472,6 +482,11 @@ NEARLY = (
         together(
             lambda: replace(HEALTHY).run(SECONDS), host(core=7.7, others=0.1, cores=8)
         ),
+    ),
+    Fault(
+        "a host with some memory left",
+        "host_memory",
+        together(lambda: replace(HEALTHY).run(SECONDS), host(used=0.93)),
     ),
     Fault(
         "a quota that is hardly reached",

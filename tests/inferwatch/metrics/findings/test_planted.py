@@ -1,5 +1,6 @@
 """Each fault that is planted is named first, soon, and what is nearly one is not."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from collectors.contract.readings import (
     HostSample,
     LimitChange,
     LiveLimits,
+    NamedProcesses,
+    OtherProcesses,
     ProcessUsage,
     Tick,
 )
@@ -20,12 +23,15 @@ from inferwatch.metrics.findings.finding import Effort, Finding, Subject
 from inferwatch.metrics.findings.watch import Imbalance
 from inferwatch.metrics.model.model import Model
 from tests.inferwatch.metrics.findings.planted import (
+    HEALTHY,
     NEARLY,
     PLANTED,
+    SECONDS,
     SMALL_BATCH,
     Fault,
+    together,
 )
-from tests.inferwatch.metrics.findings.simulated_engine import Engine
+from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 
 
 def after(readings: Iterable[AnyReading]) -> Model:
@@ -74,8 +80,10 @@ ALWAYS = {
     "a pause of a second",
     "a client that gives up now and then",
     "prefix caching off, short prompts",
+    "random prompts of one length",
     "a few deferred requests",
     "a host that the engine keeps busy",
+    "a host with some memory left",
     "clocks a little below their best",
     "a load generator with time to spare",
     "one death",
@@ -149,7 +157,53 @@ def test_a_present_value_is_what_the_engine_told() -> None:
     told = after(engine.run(30)).findings[0]
 
     flags = {each.flag: each.present for each in told.knobs if each.flag}
-    assert flags == {"--max-num-seqs": "3"}
+    (flag,) = flags
+    assert flag.startswith("--max-num-seqs ")
+    assert flags[flag] == "3"
+
+
+def test_a_busy_host_says_who_uses_it_and_what_that_does_to_steps() -> None:
+    slow = replace(HEALTHY, step_s=0.06, starts_s=20, seed=9)
+    used = [0.5 * n if n < 20 else 10 + 8 * (n - 20) for n in range(SECONDS)]
+    core = ProcessUsage(pid=100, role="core", cpu_s=0, rss_bytes=1)
+    yes = NamedProcesses(name="yes", cores=6.4, count=6, pid=31)
+    backup = NamedProcesses(name="back\x1bup", cores=0.8, count=1, pid=32)
+    told: list[AnyReading] = [
+        HostSample(t_ns=n * S, cores=8, busy_s=busy, processes=[core])
+        for n, busy in enumerate(used)
+    ]
+    told += [
+        OtherProcesses(t_ns=n * S, largest=[yes, backup]) for n in range(25, 40, 5)
+    ]
+    readings = together(
+        lambda: replace(HEALTHY, rate_per_s=6).run(20),
+        lambda: replace(slow, rate_per_s=2).run(20),
+        lambda: told,
+    )
+
+    model = after(readings())
+
+    (found,) = (each for each in model.findings if each.name == "host_busy")
+    assert found.sentence.endswith(": yes ×6 6.4, back␛up 0.8 cores")
+    harm = re.fullmatch(
+        r"decode steps of \d+: (\d+).* ms instead of (\d+).* ms", found.cost_text
+    )
+    assert harm is not None, found.cost_text
+    now_ms, before_ms = map(int, harm.groups())
+    assert now_ms > 3 * before_ms
+    facts = model.watch.facts
+    assert facts is not None
+    assert max(facts.decode_steps(0, 20 * S).values()) < 0.02
+    assert min(facts.decode_steps(21 * S, 40 * S).values()) > 0.05
+    readings_later = [OtherProcesses(t_ns=1, largest=[yes])]
+    alone = after(
+        [
+            *readings_later,
+            *(each for each in readings() if not isinstance(each, OtherProcesses)),
+        ]
+    )
+    (found,) = (each for each in alone.findings if each.name == "host_busy")
+    assert found.sentence.endswith("that are not the engine's")  # long ago
 
 
 def under_limits(engine: Engine, **started: int) -> Iterator[AnyReading]:
@@ -186,9 +240,13 @@ def test_what_a_live_limit_of_ours_does_needs_no_restart() -> None:
     most = engine.max_num_seqs
     assert f"max_num_seqs {most} (a live limit, 32 at start) are" in told.sentence
     knob = told.knobs[0]
-    assert knob.flag == "--max-num-seqs"
+    assert knob.flag == "--max-num-seqs 32"  # no more without a restart
     assert knob.present == f"{most}, a live limit of ours; 32 at start"
-    assert knob.text == "Raise the sequences that may run at once: k turns it live"
+    assert re.fullmatch(
+        r"Raise the sequences that may run at once \(up to \d+ waited\): "
+        r"k turns it live",
+        knob.text,
+    )
     assert knob.effort == (Effort.NOW,)
 
 
@@ -198,7 +256,7 @@ def test_what_was_started_so_needs_a_restart_to_be_raised() -> None:
     told = after(under_limits(engine, max_num_seqs=engine.max_num_seqs)).findings[0]
 
     knob = told.knobs[-1]
-    assert knob.flag == "--max-num-seqs"
+    assert (knob.flag or "").startswith("--max-num-seqs ")
     assert knob.present == f"{engine.max_num_seqs}"
     assert knob.effort == (Effort.RESTART,)
 

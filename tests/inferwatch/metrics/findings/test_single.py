@@ -4,24 +4,39 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
-from collectors.contract.readings import BoundBy, EngineInfo, Vantage
+from collectors.contract.readings import (
+    BoundBy,
+    EngineInfo,
+    HostInfo,
+    LimitChange,
+    LiveLimits,
+    Vantage,
+)
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.findings.cache import BlocksWasted, CacheTooSmall
+from inferwatch.metrics.findings.cache import (
+    BlocksWasted,
+    CacheTooSmall,
+    KvBound,
+    Preemptions,
+)
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Effort
 from inferwatch.metrics.findings.host import Stopped
-from inferwatch.metrics.findings.queue import BatchTooSmall
+from inferwatch.metrics.findings.queue import BatchTooSmall, TokenBudget
 from inferwatch.metrics.findings.tracker import FindingTracker
 from inferwatch.metrics.findings.traffic import (
     EngineLost,
     EngineWarmUp,
     Failures,
+    RestartLoop,
     SloMissed,
 )
 from inferwatch.metrics.findings.work import ComputeBound, FasterThanFloor, MemoryBound
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
+from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -178,6 +193,110 @@ def test_a_batch_is_not_too_small_where_compute_is_full() -> None:
     assert BatchTooSmall().judge(queued) is not None
     full = at_limits(queued, prefill=point(Bound.COMPUTE, mfu=0.8))
     assert BatchTooSmall().judge(full) is None
+
+
+def target_of(diagnosis: Diagnosis, facts: Facts, flag: str) -> tuple[str, str]:
+    """The flag with its value, and why."""
+    (knob,) = (
+        each for each in diagnosis.knobs(facts) if (each.flag or "").startswith(flag)
+    )
+    return knob.flag or "", knob.text
+
+
+WAITED = replace(BUSY, waited=12)
+LARGE_BLOCKS = replace_fields(
+    INFO, kv_bytes_per_token=1 << 16, tensor_parallel=1, pipeline_parallel=1
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "value", "why"),
+    [
+        (WAITED, " 44", "(up to 12 waited)"),
+        (replace(WAITED, kv_usage=0.8), " 40", "(up to 12 waited; KV blocks are for"),
+        (replace(WAITED, kv_usage=1.0), "", "at once"),
+        (BUSY, "", "at once"),
+    ],
+    ids=["room for all", "room for some", "no room", "nobody waited"],
+)
+def test_a_limit_is_raised_as_far_as_requests_waited_and_fit(
+    facts: Facts, value: str, why: str
+) -> None:
+    flag, text = target_of(BatchTooSmall(), facts, "--max-num-seqs")
+
+    assert flag == f"--max-num-seqs{value}"
+    assert why in text
+
+
+def test_a_lowered_limit_is_raised_to_its_start_at_most() -> None:
+    low = LiveLimits(
+        source="engine-1",
+        t_ns=0,
+        rank=0,
+        version=2,
+        change=LimitChange.SET,
+        max_num_seqs=32,
+        max_num_batched_tokens=512,
+        start_max_num_seqs=36,
+        start_max_num_batched_tokens=512,
+    )
+    facts = replace(WAITED, live_limits=(low,))
+
+    flag, text = target_of(BatchTooSmall(), facts, "--max-num-seqs")
+
+    assert flag == "--max-num-seqs 36"
+    assert text.endswith("k turns it live")
+
+
+def test_fewer_are_to_run_than_lose_their_blocks() -> None:
+    facts = replace(BUSY, running=20)
+
+    flag, _ = target_of(Preemptions(), facts, "--max-num-seqs")
+
+    assert flag == "--max-num-seqs 20"
+
+
+def test_a_step_is_to_hold_the_prompts_that_waited_and_not_over_twice_as_much() -> None:
+    facts = replace(WAITED, settings={"max_num_batched_tokens": 8_192})
+    few, many = replace(facts, waited=3), replace(facts, waited=30)
+
+    one, other = (
+        target_of(TokenBudget(), each, "--max-num-batched-tokens")
+        for each in (few, many)
+    )
+
+    assert one[0] == f"--max-num-batched-tokens {8_192 + 3 * 900}"
+    assert other[0] == "--max-num-batched-tokens 16384"
+    assert "over twice as long" in other[1]
+
+
+def test_a_cache_is_to_hold_those_that_waited_as_far_as_memory_does() -> None:
+    facts = replace(WAITED, infos=(LARGE_BLOCKS,), kv_usage=1.0)  # 1,000 MiB for 32
+    process = ProcessState(pid=1, role="core")
+    room = HostState(
+        info=HostInfo(t_ns=0, name="host", memory_bytes=10 << 30),
+        memory_used_bytes=9 << 30,
+        processes=(process,),
+    )
+
+    def told(facts: Facts) -> tuple[str, str]:
+        return target_of(KvBound(), facts, "--kv-cache-memory-bytes")
+
+    assert told(facts)[0] == "--kv-cache-memory-bytes 1375M"
+    tight = replace(facts, waited=64, around=Around(hosts=(room,)))
+    flag, text = told(tight)
+    assert flag == "--kv-cache-memory-bytes 1512M"
+    assert "memory is for no more; now 1000M" in text
+    spread = replace_fields(LARGE_BLOCKS, tensor_parallel=2)
+    assert told(replace(facts, infos=(spread,)))[0] == "--kv-cache-memory-bytes"
+
+
+def test_a_log_is_advised_by_its_key_only_where_it_is() -> None:
+    for diagnosis in (EngineLost(), RestartLoop(), Failures()):
+        (here,) = diagnosis.knobs(replace(BUSY, has_log=True))
+        (elsewhere,) = diagnosis.knobs(BUSY)
+        assert "(l)" in here.text
+        assert "(l)" not in elsewhere.text
 
 
 def test_a_slow_start_is_not_held_against_steps_that_nobody_takes() -> None:

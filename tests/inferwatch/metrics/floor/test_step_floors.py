@@ -1,6 +1,7 @@
 """The floor of each step, against values worked out by hand."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from collectors.contract.readings import (
     RequestEvent,
     Vantage,
 )
+from inferwatch.metrics.floor.budget import Budget
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.floor.scripted_limits import (
@@ -580,6 +583,28 @@ def test_a_format_helps_where_it_eases_what_binds(see: See) -> None:
     readings.append(script.step({0: 1}, preempted=[7]))
     helps = [each.helps for each in limits_of(see, readings).savings]
     assert helps == [True, True, True]
+
+
+@pytest.mark.parametrize("bound", [Bound.OVERHEAD, Bound.COMPUTE, Bound.MEMORY])
+def test_a_format_eases_only_what_binds_now_and_usually(see: See, bound: Bound) -> None:
+    script = Script()
+    near = bytes_read(1, 400) / BANDWIDTH * 1e3 / 0.8
+    readings = [*started(), *script.prompt(0, 400)]
+    readings.append(script.step({0: 1}, took_ms=near))
+    usual = decode_of(limits_of(see, readings))
+    other = replace(usual, bound=bound)
+    budget = Budget(
+        needs=None,
+        infos=[],
+        decoding=CounterTotals(0, {}, {}),
+        tokens_per_request=None,
+        kv_binds=False,
+    )
+
+    helps = budget._helps(other, usual, 0.0), budget._helps(usual, other, 0.0)
+
+    assert usual.bound is Bound.MEMORY
+    assert helps == (bound is Bound.MEMORY,) * 2
 
 
 def test_a_model_in_fp8_is_offered_four_bits_alone(see: See) -> None:

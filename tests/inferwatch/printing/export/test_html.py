@@ -68,7 +68,7 @@ def test_changed_limits_are_among_the_notes(
 ) -> None:
     _, page = page_of([*traffic.start(), *traffic.run(2), *story()])
 
-    assert "0:02 limits</td><td>max seqs 12 → 4, by ada (pid 4)</td>" in page
+    assert "0:02 limits</td><td>max_num_seqs 12 → 4, by ada (pid 4)</td>" in page
     assert "start-up limits are back: the watcher is gone" in page
 
 

@@ -66,16 +66,16 @@ def test_changed_limits_are_marks_and_counters(trace_of: Callable[..., Events]) 
 
     marks = [each for each in events if each["ph"] == "i"]
     assert [(each["ts"], each["name"]) for each in marks] == [
-        (2 * S, "max seqs 12 → 4, by ada (pid 4)"),
-        (3 * S, "step tokens 512 → 64, by ada (pid 4)"),
+        (2 * S, "max_num_seqs 12 → 4, by ada (pid 4)"),
+        (3 * S, "max_num_batched_tokens 512 → 64, by ada (pid 4)"),
         (5 * S, "start-up limits are back: the watcher is gone"),
     ]
     held = [each["args"] for each in events if each["ph"] == "C"]
     assert held == [
-        {"max seqs": 12, "step tokens": 512},
-        {"max seqs": 4, "step tokens": 512},
-        {"max seqs": 4, "step tokens": 64},
-        {"max seqs": 12, "step tokens": 512},
+        {"max_num_seqs": 12, "max_num_batched_tokens": 512},
+        {"max_num_seqs": 4, "max_num_batched_tokens": 512},
+        {"max_num_seqs": 4, "max_num_batched_tokens": 64},
+        {"max_num_seqs": 12, "max_num_batched_tokens": 512},
     ]
 
 

@@ -30,8 +30,8 @@ def test_what_holds_is_told_with_evidence_and_knobs() -> None:
     assert found["until_s"] is None
     assert found["evidence"][0]["page"] == "steps"
     assert found["knobs"][-1] == {
-        "text": "Raise the sequences that may run at once",
-        "flag": "--max-num-seqs",
+        "text": "Raise the sequences that may run at once (up to 126 waited)",
+        "flag": "--max-num-seqs 128",
         "present": "2",
         "expected": "TTFT falls, tokens/s rise, ITL rises a little",
         "effort": ["needs a restart"],

@@ -186,9 +186,9 @@ def test_limits_of_ours_are_told(see: See) -> None:
     ]
     assert summary["engine"]["max_num_seqs"] == 4
     text = summary_text(summary)
-    assert "limits       max seqs 4 of 12, by ada (pid 4)\n" in text
+    assert "limits       max_num_seqs 4 of 12, by ada (pid 4)\n" in text
     as_started = summary_text(summarise(see([INFO, live(5)], 9), "s1"))
-    assert "max seqs" not in as_started
+    assert "limits  " not in as_started
 
 
 def test_each_load_run_has_rows_of_its_own(see: See) -> None:

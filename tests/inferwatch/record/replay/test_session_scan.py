@@ -112,8 +112,8 @@ def test_each_change_of_limits_is_marked(looked: Put) -> None:
     scan = looked([*both])
 
     assert [(mark.t_ns / S, mark.kind, mark.text) for mark in scan.marks] == [
-        (2, MarkKind.LIMITS, "max seqs 12 → 4, by ada (pid 4)"),
-        (3, MarkKind.LIMITS, "step tokens 512 → 64, by ada (pid 4)"),
+        (2, MarkKind.LIMITS, "max_num_seqs 12 → 4, by ada (pid 4)"),
+        (3, MarkKind.LIMITS, "max_num_batched_tokens 512 → 64, by ada (pid 4)"),
         (5, MarkKind.LIMITS, "start-up limits are back: the watcher is gone"),
     ]
 

@@ -1,0 +1,97 @@
+"""Values that flags should have, as far as what was seen of an engine says one."""
+
+from math import ceil
+
+from inferwatch.metrics.findings.facts import Facts, Target
+
+MIB, GIB = 1 << 20, 1 << 30
+SPARE = 0.05
+"""Share of a device's memory that is left free, 0-1."""
+
+
+def more_seqs(facts: Facts) -> Target | None:
+    """Return a max_num_seqs under which nobody had waited, if KV blocks allow it."""
+    limit, waited = facts.setting("max_num_seqs"), facts.waited
+    if not isinstance(limit, int) or not waited:
+        return None
+    wanted, why = limit + waited, f"up to {waited:,} waited"
+    if facts.running and facts.kv_usage:
+        fit = int(facts.running / facts.kv_usage / facts.ranks)
+        if fit < wanted:
+            wanted, why = fit, f"{why}; KV blocks are for no more"
+    return Target(wanted, why) if wanted > limit else None
+
+
+def fewer_seqs(facts: Facts) -> Target | None:
+    """Return a max_num_seqs at which all that run hold the KV blocks they need."""
+    limit, running = facts.setting("max_num_seqs"), facts.running
+    if not isinstance(limit, int) or not running:
+        return None
+    held = max(running // facts.ranks, 1)
+    return Target(held, "so many hold KV blocks now") if held < limit else None
+
+
+def more_tokens(facts: Facts) -> Target | None:
+    """Return a step's budget for the prompts that waited, twice the present at most."""
+    limit, prompt = facts.setting("max_num_batched_tokens"), facts.prompts.p50
+    if not isinstance(limit, int) or not facts.waited or not prompt:
+        return None
+    wanted = limit + ceil(facts.waited * prompt)
+    why = f"up to {facts.waited:,} waited, with prompts of {prompt:,.0f} tokens"
+    if wanted > 2 * limit:
+        wanted, why = 2 * limit, f"{why}; more makes steps over twice as long"
+    return Target(wanted, why)
+
+
+def more_cache(facts: Facts) -> Target | None:
+    """Return a KV cache in bytes that had held those who waited, if memory allows it.
+
+    Where a model is spread over GPUs, what each of them holds is not known.
+    """
+    info = facts.infos[0] if facts.ranks == len(facts.infos) == 1 else None
+    if info is None or (info.tensor_parallel, info.pipeline_parallel) != (1, 1):
+        return None
+    tokens, per_token = info.kv_block_tokens, info.kv_bytes_per_token
+    if not (facts.running and facts.kv_usage and facts.kv_blocks and facts.waited):
+        return None
+    if not tokens or not per_token:
+        return None
+    per_block = tokens * per_token
+    size = facts.kv_blocks * per_block
+    each = size * facts.kv_usage / facts.running
+    wanted, why = (
+        (facts.running + facts.waited) * each,
+        f"up to {facts.waited:,} waited",
+    )
+    free = _free_bytes(facts)
+    if free is not None and wanted > size + free:
+        wanted, why = size + free, f"{why}; memory is for no more"
+    if wanted <= size:
+        return None
+    return Target(_in_bytes(wanted), f"{why}; now {_in_bytes(size)}")
+
+
+def _free_bytes(facts: Facts) -> float | None:
+    """Return the memory that the KV cache may still have; None if unknown."""
+    if facts.gpus:
+        (gpu, *others) = facts.gpus
+        whole, used = gpu.info.memory_bytes, gpu.memory_used_bytes
+        if others or whole is None or used is None:
+            return None
+    else:
+        host = facts.host
+        whole = host.info.memory_bytes if host and host.info else None
+        used = host.memory_used_bytes if host else None
+        if whole is None or used is None:
+            return None
+    return max((1 - SPARE) * whole - used, 0.0)
+
+
+def _in_bytes(size: float) -> str:
+    """Return a size as vLLM's flags take it.
+
+    >>> _in_bytes(3 << 29), _in_bytes(40 << 30)
+    ('1536M', '40G')
+    """
+    unit, letter = (GIB, "G") if size >= 8 * GIB else (MIB, "M")
+    return f"{ceil(size / unit)}{letter}"
