@@ -24,6 +24,7 @@ from inferwatch.metrics.requests.slowest import SlowLog
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.servers.scraped import ScrapedServers
 from inferwatch.metrics.steps.counter import (
     COUNTED,
     SPENT_NS,
@@ -33,6 +34,7 @@ from inferwatch.metrics.steps.counter import (
 from inferwatch.metrics.steps.engines import Engines, known_sum
 from inferwatch.metrics.steps.flow import scheduler_state
 from inferwatch.metrics.steps.health import HealthTracker
+from inferwatch.metrics.steps.speculation import METHOD, SpeculationCounter
 from inferwatch.metrics.steps.stalls import StallFinder
 
 MOST_LOOKED_AT = 2_000
@@ -74,6 +76,8 @@ class Sources:
     stalls: StallFinder
     health: HealthTracker
     memory: MemoryTracker
+    speculation: SpeculationCounter
+    scraped: ScrapedServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
     slow = begins and _longest_s(minute) > SLOW * longest_s
     lost = [each for each in moment.lost if each[0] > now_ns - LOSSES_NS]
     full = kv_usage is not None and kv_usage >= FULL
+    drafts = sources.speculation.counters.over(now_ns, LONGER)
     block_tokens = infos[0].kv_block_tokens if infos else None
     return Facts(
         now_ns=now_ns,
@@ -131,6 +136,10 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         block_tokens=block_tokens,
         steps=moment.steps,
         steps_minute=minute,
+        drafts=drafts,
+        speculates=bool(drafts.rows)
+        or engines.first_settings.get(METHOD) is not None
+        or sources.scraped.speculate,
         outcomes=sources.outcomes.over(now_ns, LONGER),
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
         ttft_n=n,

@@ -7,6 +7,7 @@ from math import isfinite
 import msgspec
 
 from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
+from collectors.servers.families import speculation_in
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Limit
@@ -57,6 +58,9 @@ class Gauges(msgspec.Struct, array_like=True):
     """When the queue began by which it is judged as queueing; None while it is not."""
     watched_since_ns: int | None = None
     """The first sample of this life of the server."""
+    acceptance: float | None = None
+    """Of speculative decoding, where the server tells it as a gauge."""
+    acceptance_length: float | None = None
 
     @property
     def work(self) -> int:
@@ -70,6 +74,13 @@ class ScrapedRank:
     counted: Counted = field(default_factory=Counted)
     gauges: Gauges | None = None
     peak_usage: float | None = None
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it decodes speculatively, by its counters or gauges."""
+        gauges = self.gauges
+        told = gauges is not None and bool(gauges.acceptance_length)
+        return told or self.counted.speculates
 
     def begin_anew(self) -> None:
         """Forget what queued, as the server restarted."""
@@ -107,6 +118,7 @@ def _in_new_life(gauges: Gauges) -> Gauges:
 def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
     """Return the gauges of a sample; ``before`` are those of the previous one."""
     t_ns = sample.t_ns
+    speculation = speculation_in(sample.others)
     now = Gauges(
         t_ns=t_ns,
         running=sample.running,
@@ -116,6 +128,8 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
         queued=before.queued if before else MinuteSpans(),
+        acceptance=speculation.get("acceptance"),
+        acceptance_length=speculation.get("acceptance_length"),
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns
@@ -299,6 +313,12 @@ class ScrapedServers:
             return  # a note and a scrape report the same restart
         del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
         times_ns.append(t_ns)
+
+    @property
+    def speculate(self) -> bool:
+        """Whether one of the servers decodes speculatively."""
+        ranks = (r for each in self.servers.values() for r in each.ranks.values())
+        return any(rank.speculates for rank in ranks)
 
     @property
     def limits(self) -> Mapping[str, Limit]:
