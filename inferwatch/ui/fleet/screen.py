@@ -146,7 +146,7 @@ def _facts(state: ServerState) -> Iterator[Line]:
     speculation = state.speculation
     if speculation is not None:
         for label, text, _ in speculation_facts(speculation)[:2]:
-            yield labelled(label, text)
+            yield labelled(label, text.strip())
     if state.preemptions is not None:
         yield labelled(label_of(Flow.preemptions), f"{state.preemptions:,}")
     if state.failed is not None:

@@ -48,7 +48,7 @@ def traffic_facts(snapshot: Snapshot, index: int | None) -> Sequence[Fact]:
 
 
 def total_facts(
-    steps: StepTotals, speculation: Speculation | None
+    steps: StepTotals, speculation: Speculation | None = None
 ) -> Sequence[Sequence[Fact]]:
     names = ("mean", "p50", "p95", "p99", "max")
     texts = format_durations(getattr(steps.duration_s, name) for name in names)

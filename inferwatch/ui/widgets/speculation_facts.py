@@ -18,7 +18,7 @@ def speculation_facts(speculation: Speculation) -> list[Fact]:
     facts = [
         (
             label_of(Speculation.acceptance),
-            format_share(speculation.acceptance).strip(),
+            format_share(speculation.acceptance),
             "decode",
         ),
         (
@@ -28,7 +28,7 @@ def speculation_facts(speculation: Speculation) -> list[Fact]:
         ),
     ]
     if shares:
-        text = " ".join(f"{share * 100:.0f}" for share in shares)
+        text = " ".join(f"{share * 100:2.0f}" for share in shares)
         facts.append((label_of(Speculation.acceptance_by_position), f"{text}%", ""))
     counts = (
         (Speculation.drafts, speculation.drafts),
