@@ -456,7 +456,7 @@ BOUND_BY = share_chart(
 SPECULATION = _by_scrape(
     share_chart(
         title="speculation",
-        note="engine, share of drafted tokens; tokens a draft brings above",
+        note="engine, share of drafts, length above",
         series=(
             share_series(
                 label=label_of(Timeline.acceptance),
@@ -469,6 +469,7 @@ SPECULATION = _by_scrape(
             ink="output",
             values=_timeline(Timeline.acceptance_length),
         ),
+        lane_unit="tok",
         optional=True,
         has_place=lambda snapshot: snapshot.speculation is not None,
     )
