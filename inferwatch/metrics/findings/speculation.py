@@ -9,8 +9,8 @@ from inferwatch.metrics.findings.work import ITL
 from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.steps.speculation import POSITIONS
 
-LEAST_DRAFTS = 100
-"""Drafts in a minute below which their acceptance is by chance."""
+LEAST_DRAFTED = 100
+"""Drafted tokens in a minute below which their acceptance is by chance."""
 
 
 class LowAcceptance(Diagnosis):
@@ -25,7 +25,7 @@ class LowAcceptance(Diagnosis):
 
     def holds(self, facts: Facts) -> FindingCost | None:
         drafts = facts.drafts.sums
-        if not facts.drafts.rows or drafts["drafted_tokens"] < LEAST_DRAFTS:
+        if not facts.drafts.rows or drafts["drafted_tokens"] < LEAST_DRAFTED:
             return None
         if drafts["accepted_tokens"] >= self.LOW * drafts["drafted_tokens"]:
             return None
@@ -59,7 +59,7 @@ class SpeculationAtFullBatch(Diagnosis):
     """Share of the computed tokens that are drafts thrown away, 0-1."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        if not facts.drafts.rows or _drafted(facts) < LEAST_DRAFTS:
+        if not facts.drafts.rows or _drafted(facts) < LEAST_DRAFTED:
             return None
         bound = _bound(facts)
         full = bound is Bound.COMPUTE or facts.bound_share(BoundBy.SEQS) >= HELD

@@ -13,6 +13,7 @@ from collectors.contract.readings import (
     EngineSettings,
     ServerInfo,
     Step,
+    Tick,
     Vantage,
 )
 from inferwatch.metrics.configuration import configuration_of
@@ -289,3 +290,32 @@ def test_scraped_servers_with_and_without_speculation_differ_in_their_tag() -> N
         return found.exact_tag
 
     assert tag(Drafting().drafting_at(0)) != tag(Served().at(0))
+
+
+@pytest.mark.parametrize(
+    ("what", "speculates"),
+    [
+        ([], False),
+        ([settings(**OFF)], False),
+        ([settings(**ON)], True),
+        ([Served().at(0), Served().at(1)], False),
+        ([Drafting().drafting_at(0), Drafting().drafting_at(1)], True),
+    ],
+    ids=["nothing told", "off", "on", "counters of others", "counters of drafts"],
+)
+def test_findings_know_whether_it_is_on_by_settings_or_counters(
+    what: list[AnyReading], speculates: bool, make_step: Make
+) -> None:
+    model = model_of([*what, make_step(1_000, {0: 1}), Tick(t_ns=2 * S)])
+
+    assert model.watch.facts is not None
+    assert model.watch.facts.speculates is speculates
+
+
+def test_findings_know_it_by_a_draft_where_no_setting_is_told(
+    steps: list[Step],
+) -> None:
+    model = model_of([steps[0], Tick(t_ns=2 * S)])
+
+    assert model.watch.facts is not None
+    assert model.watch.facts.speculates
