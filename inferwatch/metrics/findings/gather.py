@@ -139,7 +139,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         drafts=drafts,
         speculates=bool(drafts.rows)
         or engines.first_settings.get(METHOD) is not None
-        or sources.scraped.speculate,
+        or (bool(engines.ranks) and sources.scraped.speculate),
         outcomes=sources.outcomes.over(now_ns, LONGER),
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
         ttft_n=n,
