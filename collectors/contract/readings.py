@@ -212,6 +212,11 @@ class Step(Reading, frozen=True, kw_only=True):
     members: list[int] = msgspec.field(default_factory=list)
     scheduled: list[int] = msgspec.field(default_factory=list)
     produced: list[int] = msgspec.field(default_factory=list)
+    # Recordings address fields by position, so new ones are appended.
+    drafts: int | None = None
+    """Requests whose drafted tokens were verified in this step; None without any."""
+    accepted_by_position: list[int] = msgspec.field(default_factory=list)
+    """Drafts accepted up to each position, the first one first; empty without any."""
 
     @property
     def output_tokens(self) -> int:

@@ -29,6 +29,7 @@ from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
 from inferwatch.metrics.steps.health import Verdict
+from inferwatch.metrics.steps.speculation import Speculation
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -98,6 +99,8 @@ class Snapshot:
     latest_step: Step | None = None
     """The step that ended last, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)
+    speculation: Speculation | None = None
+    """None where speculative decoding is off."""
     kv: KvState = field(default_factory=KvState)
     prefix_cache: PrefixCache | None = None
     """None where no server publishes events of single blocks."""

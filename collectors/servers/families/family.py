@@ -64,6 +64,10 @@ class ServerFamily:
     others: Mapping[str, str | None] = field(default_factory=dict)
     """Metrics of this family only, kept without the prefix; each with the label that
     distinguishes its series, or None."""
+    speculation: Mapping[str, str] = field(default_factory=dict)
+    """Those of ``others`` that tell of speculative decoding, by what they are: drafts,
+    drafted_tokens, accepted_tokens and accepted_by_position, counters; acceptance and
+    acceptance_length, gauges."""
     sums: Names = ()
     """Histograms of this family only; their sum and count are kept in ``others``,
     enough for a mean between two scrapes."""

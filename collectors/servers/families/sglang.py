@@ -127,6 +127,10 @@ SGLANG = ServerFamily(
         "sglang:estimated_read_bytes_per_gpu": None,
         "sglang:estimated_write_bytes_per_gpu": None,
     },
+    speculation={
+        "acceptance": "sglang:spec_accept_rate",
+        "acceptance_length": "sglang:spec_accept_length",
+    },
     sums=("sglang:kv_transfer_speed_gb_s", "sglang:kv_transfer_latency_ms"),
     asks=(("/v1/models",), ("/server_info", "/get_server_info")),
     describe=_describe,

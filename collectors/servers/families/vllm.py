@@ -207,6 +207,12 @@ VLLM = ServerFamily(
         "vllm:estimated_read_bytes_per_gpu": None,
         "vllm:estimated_write_bytes_per_gpu": None,
     },
+    speculation={
+        "drafts": "vllm:spec_decode_num_drafts",
+        "drafted_tokens": "vllm:spec_decode_num_draft_tokens",
+        "accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
+        "accepted_by_position": "vllm:spec_decode_num_accepted_tokens_per_pos",
+    },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),
     describe=_describe,

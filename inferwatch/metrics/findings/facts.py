@@ -116,6 +116,11 @@ class Facts:
     block_tokens: int | None = None
     steps: CounterTotals = NOTHING
     steps_minute: CounterTotals = NOTHING
+    drafts: CounterTotals = NOTHING
+    """Steps of the last minute that verified drafts; without any, nothing speculates.
+    """
+    speculates: bool = False
+    """Whether it decodes speculatively, by its settings, steps or counters."""
     outcomes: CounterTotals = NOTHING
     """Requests by outcome in the last minute; prompt lengths are of it, too."""
     prompts: Quantiles = field(default_factory=Quantiles)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.readings import EngineSample, Histogram
+from collectors.servers.families import BY_POSITION, speculation_in
 from inferwatch.metrics.series.histograms import Buckets, Floats, is_sound
 from inferwatch.metrics.series.samples import KEPT_NS
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
@@ -33,7 +34,15 @@ COUNTERS = (
     "prefix_hits",
     "preemptions",
 )
-CHARTED = ("prompt_tokens", "output_tokens", "preemptions", "prefix_hits")
+SPECULATED = ("drafts", "drafted_tokens", "accepted_tokens")
+"""Counters of speculative decoding, besides those by position."""
+CHARTED = (
+    "prompt_tokens",
+    "output_tokens",
+    "preemptions",
+    "prefix_hits",
+    *SPECULATED,
+)
 TIME, RUNNING, WAITING, KV_USAGE, FOLLOWED, FIRST_COUNT = range(6)
 """Columns of a moment: session time in ns, gauges, time watched so far, counters.
 
@@ -44,6 +53,8 @@ WIDTH = FIRST_COUNT + len(CHARTED) + 2 * len(LATENCIES)
 MOST_SESSION_ROWS = 512
 MOST_COLUMNS = 4_096
 """Largest number of columns, in case a server exports new names every time."""
+GAUGED = ("acceptance", "acceptance_length")
+"""What servers tell of speculative decoding as gauges."""
 WAY = "finished "
 """Prefix of the counters of ended requests by finish reason."""
 LEAST = 1e-6
@@ -245,13 +256,14 @@ class Counted:
         """Return the earlier totals; for columns that are new, those to compare with.
 
         A server that had counted nothing counts from zero, and so does a finish reason
-        not seen before; for other columns the increase is unknown.
+        or a position of drafts not seen before; for other columns the increase is
+        unknown.
         """
         if not newborn.any():
             return seen
         before = np.where(newborn, 0.0 if self._blank else now, seen)
         for name, column in self._names.items():
-            if newborn[column] and name.startswith(WAY):
+            if newborn[column] and name.startswith((WAY, BY_POSITION)):
                 before[column] = 0.0
         return before
 
@@ -297,9 +309,14 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
+        speculated = (
+            (name, value)
+            for name, value in speculation_in(sample.others).items()
+            if name not in GAUGED
+        )
         pairs = [
             (column, float(value))
-            for name, value in chain(scalars, ended)
+            for name, value in chain(scalars, ended, speculated)
             if value is not None and (column := self._named(name)) is not None
         ]
         groups = [
@@ -423,6 +440,17 @@ class Counted:
         return float(self.added[column]) if known else 0.0
 
     @property
+    def speculates(self) -> bool:
+        """Whether the server speculates: by position, or with a draft so far.
+
+        Some export counters of drafts, at zero, though they draft nothing.
+        """
+        column = self._names.get("drafted_tokens")
+        if column is None:
+            return False
+        return f"{BY_POSITION}{{0}}" in self._names or bool(self._seen[column] > 0)
+
+    @property
     def names(self) -> Mapping[str, int]:
         """Columns of the counters, by name."""
         return self._names
@@ -527,6 +555,14 @@ class Increase:
         if column is None or column >= len(self._gained):
             return None
         return round(float(self._gained[column]))
+
+    @property
+    def accepted_by_position(self) -> list[int]:
+        """Drafted tokens accepted, by position; empty where the server lacks it."""
+        accepted: list[int] = []
+        while (each := self.of(f"{BY_POSITION}{{{len(accepted)}}}")) is not None:
+            accepted.append(each)
+        return accepted
 
     def count(self, key: str) -> int | None:
         """Return how many values a histogram gained; None if the server lacks it."""

@@ -7,6 +7,7 @@ from math import isfinite
 import msgspec
 
 from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
+from collectors.servers.families import speculation_in
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Limit
@@ -60,6 +61,9 @@ class Gauges(msgspec.Struct, array_like=True):
     """The first sample of this life of the server."""
     by_reason: dict[str, int] = {}
     """Waiting requests by reason, as vLLM tells it: capacity or deferred."""
+    acceptance: float | None = None
+    """Of speculative decoding, where the server tells it as a gauge."""
+    acceptance_length: float | None = None
 
     @property
     def work(self) -> int:
@@ -73,6 +77,13 @@ class ScrapedRank:
     counted: Counted = field(default_factory=Counted)
     gauges: Gauges | None = None
     peak_usage: float | None = None
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it decodes speculatively, by its counters or gauges."""
+        gauges = self.gauges
+        told = gauges is not None and bool(gauges.acceptance_length)
+        return told or self.counted.speculates
 
     def begin_anew(self) -> None:
         """Forget what queued, as the server restarted."""
@@ -110,6 +121,7 @@ def _in_new_life(gauges: Gauges) -> Gauges:
 def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
     """Return the gauges of a sample; ``before`` are those of the previous one."""
     t_ns = sample.t_ns
+    speculation = speculation_in(sample.others)
     now = Gauges(
         t_ns=t_ns,
         running=sample.running,
@@ -124,6 +136,8 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
             for name, value in sample.others.items()
             if name.startswith(BY_REASON) and isfinite(value)
         },
+        acceptance=speculation.get("acceptance"),
+        acceptance_length=speculation.get("acceptance_length"),
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns
@@ -307,6 +321,12 @@ class ScrapedServers:
             return  # a note and a scrape report the same restart
         del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
         times_ns.append(t_ns)
+
+    @property
+    def speculate(self) -> bool:
+        """Whether one of the servers decodes speculatively."""
+        ranks = (r for each in self.servers.values() for r in each.ranks.values())
+        return any(rank.speculates for rank in ranks)
 
     @property
     def limits(self) -> Mapping[str, Limit]:

@@ -26,6 +26,7 @@ from inferwatch.metrics.servers.counted import (
     FOLLOWED,
     KV_USAGE,
     RUNNING,
+    SPECULATED,
     TIME,
     WAITING,
     WIDTH,
@@ -38,6 +39,7 @@ from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.steps.counter import StepTotals, ratio
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import LEAST_NS, Flow, KvState
+from inferwatch.metrics.steps.speculation import Speculation, pooled, speculation
 
 # Counters of servers over time: the columns of charts.
 #
@@ -103,6 +105,16 @@ class ScrapedCharts:
             means = np.where(count > LEAST_SHARE, spent / count, np.nan)
         return _floats(means * self._followed)
 
+    def _speculation(self) -> tuple[Column, Column]:
+        """Return acceptance and acceptance length by bin; empty without drafts."""
+        first = 1 + CHARTED.index(SPECULATED[0])
+        risen = np.diff(self._risen[:, first : first + len(SPECULATED)], axis=0)
+        drafts, drafted, accepted = np.where(risen > LEAST_SHARE, risen, np.nan).T
+        if np.isnan(drafted).all():
+            return (), ()
+        known = np.where(np.isnan(drafted), np.nan, np.nan_to_num(accepted))
+        return _floats(known / drafted), _floats(1 + known / drafts)
+
     def timeline(self, lost_ns: int | None, restarts_ns: Iterable[int]) -> Timeline:
         """Return the timeline; numbers that only a probe's steps show are gaps."""
         grid = self.grid
@@ -111,6 +123,7 @@ class ScrapedCharts:
         with np.errstate(invalid="ignore", divide="ignore"):
             usage = usage / self._exporters[:, 2]
         unknown: tuple[None, ...] = (None,) * grid.count
+        acceptance, acceptance_length = self._speculation()
         return Timeline(
             start_ns=grid.start_ns,
             bin_ns=grid.bin_ns,
@@ -138,6 +151,8 @@ class ScrapedCharts:
             bound_other=unknown,
             step_heat=unknown,
             preemptions=self.counted("preemptions"),
+            acceptance=acceptance,
+            acceptance_length=acceptance_length,
             slowest_step=unknown,
             running_max=_whole(running),
             kv_usage=_floats(usage),
@@ -481,6 +496,11 @@ class ScrapedWindow:
             prefix_hits=gained.of("prefix_hits") or 0,
         )
 
+    def speculation(self) -> Speculation | None:
+        return pooled(
+            _speculation(rank, increase) for _, _, rank, increase in self._ranks
+        )
+
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
         exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LATENCIES, exported, self._limits, charts)
@@ -581,6 +601,7 @@ class ScrapedWindow:
             prefix_hit_rate=gained.hit_rate,
             failed=gained.ended.get(FAILED),
             preemptions=gained.of("preemptions"),
+            speculation=pooled(_speculation(*each) for each in ranks),
             latencies=_rows(gained, LATENCIES, keys, self._limits),
         )
 
@@ -630,6 +651,28 @@ def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
         running=running,
         waiting=waiting,
         kv_usage=None if usage is None else usage / len(moments),
+    )
+
+
+def _speculation(rank: ScrapedRank, gained: Increase | None) -> Speculation | None:
+    """Return a rank's speculative decoding; None where it is off."""
+    gauges = rank.gauges
+    if gauges is not None and gauges.acceptance_length:
+        return Speculation(
+            vantage=Vantage.SCRAPE,
+            acceptance=gauges.acceptance,
+            acceptance_length=gauges.acceptance_length,
+        )
+    if not rank.counted.speculates:
+        return None
+    if gained is None:
+        return Speculation(vantage=Vantage.SCRAPE)
+    return speculation(
+        vantage=Vantage.SCRAPE,
+        drafts=gained.of("drafts"),
+        drafted_tokens=gained.of("drafted_tokens"),
+        accepted_tokens=gained.of("accepted_tokens"),
+        accepted_by_position=gained.accepted_by_position,
     )
 
 

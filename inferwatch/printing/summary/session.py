@@ -43,6 +43,7 @@ from inferwatch.printing.summary.latencies import (
 )
 from inferwatch.printing.summary.load import doubts
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
+from inferwatch.printing.summary.speculation import speculation_lines, speculation_row
 from inferwatch.printing.text import named_line
 from inferwatch.visible import visible
 
@@ -354,6 +355,7 @@ def summarise(
         "servers": server_rows(snapshot),
         "advice": list(snapshot.advice),
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
+        "speculation": speculation_row(snapshot.speculation),
         **cause_rows(snapshot),
         **slo_rows(snapshot),
         **spending_rows(snapshot),
@@ -492,6 +494,7 @@ def _facts(summary: Summary) -> list[str]:
         + _counted(summary["kv_peak_blocks"], "block")
         + _counted(summary["preemptions"], "preemption"),
         *_cached(summary["prefix_cache"]),
+        *speculation_lines(summary),
         *cause_lines(summary),
         *slo_lines(summary),
         *spending_lines(summary),

@@ -47,6 +47,7 @@ from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counter_facts import step_facts as counted_facts
 from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_NUMBERS
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
+from inferwatch.ui.widgets.speculation_facts import SPECULATION_NUMBERS
 from inferwatch.ui.widgets.time_chart import (
     CHART_BINDINGS,
     CHART_KEYS,
@@ -344,6 +345,7 @@ class StepsScreen(WatchScreen):
         ),
         *numbers(BatchCurve.points, BatchCurve.now_batch, BatchCurve.prefill_steps),
         *numbers(Stall.kind),
+        *SPECULATION_NUMBERS,
         *HARDWARE_NUMBERS,
         *COST_NUMBERS,
     )
@@ -413,12 +415,14 @@ class StepsScreen(WatchScreen):
     DEFAULT_CSS = """
     StepsScreen {
         #totals { height: 4; margin-top: 1; }
-        &.-launched #totals { height: 5; }
+        &.-launched #totals, &.-speculating #totals { height: 5; }
+        &.-launched.-speculating #totals { height: 6; }
         #slowest { height: 4; }
         &.-traffic #slowest { height: 5; }
         &.-short #totals { margin: 0; }
         &.-untouched #slowest, &.-counted #slowest { display: none; }
         &.-counted #totals { height: 3; }
+        &.-counted.-speculating #totals { height: 4; }
         SingleSteps, #efficiency { display: none; height: 1fr; }
         StepPanel { height: 12; }
         &.-short StepPanel { height: 8; }
@@ -447,6 +451,7 @@ class StepsScreen(WatchScreen):
                 charts.STEP_TIME,
                 charts.BOUND_BY,
                 charts.TOKENS,
+                charts.SPECULATION,
                 *HARDWARE_CHARTS,
             )
         )
@@ -481,17 +486,19 @@ class StepsScreen(WatchScreen):
         if snapshot.without_steps != self.has_class("-counted"):
             self.set_class(snapshot.without_steps, "-counted")
             self._change_view(OVER_TIME if snapshot.without_steps else self._in_view)
+        self.set_class(snapshot.speculation is not None, "-speculating")
         totals = self.query_one("#totals", TotalsPanel)
         if snapshot.without_steps:
             note = "counted by the server, none told singly"
             totals.show(window, note, counted_facts(snapshot))
             return
-        facts = total_facts(snapshot.steps)
+        facts = total_facts(snapshot.steps, snapshot.speculation)
         sought, self.view.sought_step = self.view.sought_step, None
         if sought is not None:
             self.query_one(SingleSteps).seek(sought, snapshot)
             self._change_view(SINGLE)
-        if len(facts) > PLAIN_ROWS:  # once shown, the row stays
+        launched = len(facts) - (snapshot.speculation is not None) > PLAIN_ROWS
+        if launched:  # once shown, the row stays
             self.add_class("-launched")
         totals.show(window, self._others(len(snapshot.stalls)), facts)
         if self._in_view == OVER_TIME:

@@ -19,6 +19,7 @@ from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow
+from inferwatch.ui.widgets.speculation_facts import speculation_facts
 from inferwatch.ui.widgets.totals import Fact
 
 MEAN, ROUGHLY = "ø", "≈"
@@ -114,7 +115,10 @@ def step_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
             ),
         ),
     ]
-    return [row for row in (first, length_facts(snapshot, "step_tokens")) if row]
+    told = snapshot.speculation
+    drafts = [] if told is None else speculation_facts(told)
+    rows = (first, length_facts(snapshot, "step_tokens"), drafts)
+    return [row for row in rows if row]
 
 
 def step_s(snapshot: Snapshot) -> float | None:

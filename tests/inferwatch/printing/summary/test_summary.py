@@ -16,11 +16,13 @@ from collectors.contract.readings import (
     Phase,
     RequestRecord,
     ServerInfo,
+    Vantage,
     WatchedSlo,
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.speculation import speculation
 from inferwatch.printing.summary.session import share, summarise, summary_text
 from tests.inferwatch.metrics.scraped_servers import Served, contact
 from tests.inferwatch.metrics.scraped_servers import see as see_servers
@@ -98,6 +100,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "servers",
         "advice",
         "prefix_cache",
+        "speculation",
         "slowest",
         "slow_requests",
         "request_groups",
@@ -371,3 +374,36 @@ def test_what_cache_events_tell_is_summed_up(session: Snapshot) -> None:
     (line,) = [x for x in summary_text(summary).splitlines() if "KV events" in x]
     said = "7 blocks cached 12 stored 5 evicted 2 stored again"
     assert line.split()[2:] == said.split()
+
+
+def test_speculation_is_one_object_and_one_line_where_it_is_on(
+    session: Snapshot,
+) -> None:
+    told = speculation(
+        vantage=Vantage.ENGINE,
+        drafts=10,
+        drafted_tokens=40,
+        accepted_tokens=16,
+        accepted_by_position=(8, 5, 3, 0),
+        method="ngram",
+        num_speculative_tokens=4,
+    )
+
+    summary = summarise(replace(session, speculation=told), "s1")
+
+    assert json.loads(json.dumps(summary["speculation"])) == {
+        "vantage": "engine",
+        "method": "ngram",
+        "num_speculative_tokens": 4,
+        "drafts": 10,
+        "drafted_tokens": 40,
+        "accepted_tokens": 16,
+        "wasted_tokens": 24,
+        "acceptance": 0.4,
+        "acceptance_length": 2.6,
+        "accepted_by_position": [8, 5, 3, 0],
+        "acceptance_by_position": [0.8, 0.5, 0.3, 0.0],
+    }
+    line = "40 tokens, 40% accepted, acceptance length 2.60, by position 80% 50% 30% 0%"
+    assert line in summary_text(summary)
+    assert "acceptance" not in summary_text(summarise(session, "s1"))
