@@ -417,7 +417,8 @@ class EngineSample(Reading, frozen=True, kw_only=True):
     histograms: dict[str, Histogram] = msgspec.field(default_factory=dict)
     """By key: ttft_s, itl_s, tpot_s, e2el_s, queue_s, prefill_s,
     decode_s, inference_s; prompt_tokens and output_tokens of a request; step_tokens of
-    an engine step."""
+    an engine step; block_lifetime_s, block_idle_s (before eviction) and
+    block_reuse_gap_s of KV blocks."""
     others: dict[str, float] = msgspec.field(default_factory=dict)
     """Metrics specific to the server family, by its own name."""
 

@@ -30,6 +30,7 @@ LARGEST = 2**53
 """Largest count accepted: up to here a double holds every integer exactly."""
 LATEST_S = 2.0**33
 """Latest start time accepted, in Unix seconds (year 2242): larger ones are in ms."""
+SELDOM_EXPORTED = {"block_lifetime_s", "block_idle_s", "block_reuse_gap_s"}
 STARTED = "process_start_time_seconds"
 
 
@@ -595,9 +596,15 @@ def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
 
 
 def series_names(family: ServerFamily) -> dict[str, list[str]]:
-    """Series names by histogram field; the rest under "others" and "plain"."""
+    """Series names by histogram field; the rest under "others" and "plain".
+
+    Histograms that few servers export are among the others.
+    """
     names: dict[str, list[str]] = defaultdict(list)
     for name, place in _places(family):
-        part = place.field if place.part == "histograms" else place.part
-        names[part if place.part in {"histograms", "others"} else "plain"].append(name)
+        if place.part == "histograms" and place.field not in SELDOM_EXPORTED:
+            names[place.field].append(name)
+        else:
+            others = place.part in {"histograms", "others"}
+            names["others" if others else "plain"].append(name)
     return names

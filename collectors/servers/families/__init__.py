@@ -28,6 +28,18 @@ OPENAI = ServerFamily(
 )
 """Any OpenAI-compatible server: its model list, and nothing more."""
 FAMILIES = (VLLM, SGLANG, LLAMACPP, OPENAI)
+CACHES = {
+    name: (family.short(queries), family.short(hits))
+    for family in FAMILIES
+    for name, (queries, hits) in family.caches.items()
+}
+"""Names in ``EngineSample.others`` of queries and hits, by cache."""
+MEANS = {
+    name: (f"{family.short(metric)}_sum", f"{family.short(metric)}_count")
+    for family in FAMILIES
+    for name, metric in family.means.items()
+}
+"""Names in ``EngineSample.others`` of sum and count, by number of a request."""
 IDENTIFY = (("/v1/models",),)
 """Paths that identify a server without metrics."""
 

@@ -67,6 +67,12 @@ class ServerFamily:
     sums: Names = ()
     """Histograms of this family only; their sum and count are kept in ``others``,
     enough for a mean between two scrapes."""
+    caches: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Caches other than the prefix cache, by a name for users: their counters of
+    queries and of hits, both of ``others``."""
+    means: Mapping[str, str] = field(default_factory=dict)
+    """Numbers of a request, by a name for users: the histogram of ``sums`` whose mean
+    they are."""
     info: Names = ()
     """Info metrics whose labels hold the engine's configuration."""
     started_header: str | None = None

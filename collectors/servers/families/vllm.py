@@ -183,6 +183,10 @@ VLLM = ServerFamily(
         "prompt_tokens": ("vllm:request_prompt_tokens",),
         "output_tokens": ("vllm:request_generation_tokens",),
         "step_tokens": ("vllm:iteration_tokens_total", "vllm:iteration_tokens"),
+        # with --kv-cache-metrics, of a sample of the blocks
+        "block_lifetime_s": ("vllm:kv_block_lifetime_seconds",),
+        "block_idle_s": ("vllm:kv_block_idle_before_evict_seconds",),
+        "block_reuse_gap_s": ("vllm:kv_block_reuse_gap_seconds",),
     },
     others={
         "vllm:num_requests_waiting_by_reason": "reason",
@@ -206,6 +210,25 @@ VLLM = ServerFamily(
         "vllm:estimated_flops_per_gpu": None,
         "vllm:estimated_read_bytes_per_gpu": None,
         "vllm:estimated_write_bytes_per_gpu": None,
+    },
+    sums=(
+        "vllm:request_num_preemptions",
+        "vllm:request_prefill_kv_computed_tokens",
+        "vllm:request_params_n",
+        "vllm:request_params_max_tokens",
+    ),
+    caches={
+        "external prefix cache": (
+            "vllm:external_prefix_cache_queries",
+            "vllm:external_prefix_cache_hits",
+        ),
+        "multimodal cache": ("vllm:mm_cache_queries", "vllm:mm_cache_hits"),
+    },
+    means={
+        "prompt tokens computed": "vllm:request_prefill_kv_computed_tokens",
+        "preemptions": "vllm:request_num_preemptions",
+        "max_tokens asked for": "vllm:request_params_max_tokens",
+        "answers asked for": "vllm:request_params_n",
     },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.readings import EngineSample, Histogram
+from collectors.servers.families import CACHES, MEANS
 from inferwatch.metrics.series.histograms import Buckets, Floats, is_sound
 from inferwatch.metrics.series.samples import KEPT_NS
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
@@ -33,6 +34,8 @@ COUNTERS = (
     "prefix_hits",
     "preemptions",
 )
+OTHERS = tuple(chain.from_iterable((*CACHES.values(), *MEANS.values())))
+"""Counters of ``EngineSample.others`` that are counted too."""
 CHARTED = ("prompt_tokens", "output_tokens", "preemptions", "prefix_hits")
 TIME, RUNNING, WAITING, KV_USAGE, FOLLOWED, FIRST_COUNT = range(6)
 """Columns of a moment: session time in ns, gauges, time watched so far, counters.
@@ -297,9 +300,10 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
+        others = ((name, sample.others.get(name)) for name in OTHERS)
         pairs = [
             (column, float(value))
-            for name, value in chain(scalars, ended)
+            for name, value in chain(scalars, ended, others)
             if value is not None and (column := self._named(name)) is not None
         ]
         groups = [

@@ -16,11 +16,13 @@ import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
+from collectors.servers.families import CACHES, MEANS
 from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats, Pool
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.caches import Caches
 from inferwatch.metrics.servers.counted import (
     CHARTED,
     FOLLOWED,
@@ -193,6 +195,7 @@ def _floats(values: Floats) -> Column:
 
 
 LATENCIES = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
+BLOCK_LIVES = ("block_lifetime_s", "block_idle_s", "block_reuse_gap_s")
 LENGTHS = ("prompt_tokens", "output_tokens", STEPS)
 ABORTED = "abort"
 FAILED = "error"
@@ -483,9 +486,13 @@ class ScrapedWindow:
             prefix_hits=gained.of("prefix_hits") or 0,
         )
 
+    @property
+    def _exported(self) -> set[str]:
+        """Names of the histograms that a server exports."""
+        return {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
-        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LATENCIES, exported, self._limits, charts)
+        return _rows(self.gained, LATENCIES, self._exported, self._limits, charts)
 
     def missed(self, target: float) -> Latency | None:
         """Return the latency that missed its objective the most in the last minute.
@@ -505,8 +512,34 @@ class ScrapedWindow:
         return rows[n] if most < target else None
 
     def lengths(self) -> tuple[Latency, ...]:
-        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LENGTHS, exported)
+        return _rows(self.gained, LENGTHS, self._exported)
+
+    def caches(self) -> Caches:
+        """Return what the servers count of other caches, blocks and requests."""
+        gained, exported = self.gained, self._exported
+        looked_up = {
+            name: (hits, queries)
+            for name, (queried, found) in CACHES.items()
+            if (queries := gained.of(queried))
+            and (hits := gained.of(found)) is not None
+        }
+        means = {
+            name: ratio(total, count)
+            for name, (summed, counted) in MEANS.items()
+            if (count := gained.of(counted))
+            and (total := gained.of(summed)) is not None
+        }
+        lives = _rows(gained, BLOCK_LIVES, exported)
+        return Caches(
+            hit_rates=tuple(
+                (name, hits / queries, queries)
+                for name, (hits, queries) in looked_up.items()
+            ),
+            request_means=tuple(
+                (name, mean) for name, mean in means.items() if mean is not None
+            ),
+            **{row.metric: row for row in lives if row.quantiles.n},
+        )
 
     def steady(self) -> dict[Key, Steady]:
         span_ns = min(self._window.value or LASTS_NS, LASTS_NS)

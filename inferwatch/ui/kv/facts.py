@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from inferwatch.formatting import (
     about,
     counted,
+    format_bracket,
     format_count,
     format_duration,
     format_durations,
@@ -19,12 +20,19 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.cache.memory import HitPoint, Holder, Memory
 from inferwatch.metrics.number import label_of, number_of
+from inferwatch.metrics.series.window import Latency
+from inferwatch.metrics.servers.caches import Caches
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of, without_prefix
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.kv.bar import peak_of
-from inferwatch.ui.widgets.counter_facts import ROUGHLY, at_last_reading, length_of
+from inferwatch.ui.widgets.counter_facts import (
+    MEAN,
+    ROUGHLY,
+    at_last_reading,
+    length_of,
+)
 from inferwatch.ui.widgets.totals import Fact
 
 
@@ -279,6 +287,38 @@ def counted_facts(snapshot: Snapshot) -> Facts:
         text = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
         rows.append([(label_of(Memory.room), f"{text}, {tokens:,} tokens", "")])
     return rows
+
+
+BLOCK_LIVES = (Caches.block_lifetime_s, Caches.block_idle_s, Caches.block_reuse_gap_s)
+
+
+def caches_facts(caches: Caches) -> Facts:
+    """Return facts: other caches, lives of KV blocks, means of a request."""
+    lives = [
+        (label_of(field), _life(row), "cached")
+        for field in BLOCK_LIVES
+        if (row := getattr(caches, number_of(field).name)) is not None
+    ]
+    rows = [
+        [
+            (name, f"{format_share(share).strip()} of {_count(queries)}", "cached")
+            for name, share, queries in caches.hit_rates
+        ],
+        lives,
+        [
+            (name, f"{MEAN} {format_rate(mean).strip()}", "")
+            for name, mean in caches.request_means
+        ],
+    ]
+    return [row for row in rows if row]
+
+
+def _life(row: Latency) -> str:
+    mean = format_duration(row.quantiles.mean).strip()
+    p50 = row.brackets.p50 if row.brackets else None
+    if p50 is None:
+        return f"{MEAN} {mean}"
+    return f"{MEAN} {mean}, p50 {format_bracket(p50.low, p50.high)}"
 
 
 def _peak_fact(kv: KvState) -> Fact:

@@ -1,6 +1,7 @@
 """A server that is only scraped: what holds of a window, and what nobody can know."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from collectors.contract.readings import (
     AnyReading,
+    EngineSample,
     Histogram,
     Note,
     NoteKind,
@@ -17,11 +19,14 @@ from collectors.contract.readings import (
     Vantage,
     WatchedSlo,
 )
+from collectors.servers.exposition import Exposition
+from collectors.servers.families.vllm import VLLM
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Bracket, Window
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
+from tests.collectors.http_server import SCRAPES
 from tests.inferwatch.metrics.scraped_servers import (
     NAME,
     S,
@@ -32,6 +37,52 @@ from tests.inferwatch.metrics.scraped_servers import (
     see,
     state_of,
 )
+
+
+def scrape(version: str, *, blank: bool, t_ns: int) -> EngineSample:
+    """A recorded scrape of vLLM; blank: as if nothing had happened yet."""
+    text = SCRAPES.joinpath(f"vllm_{version}.txt").read_text("utf-8")
+    if blank:
+        text = re.sub(r"^(vllm:.*) \S+$", r"\1 0.0", text, flags=re.MULTILINE)
+    (sample,) = Exposition(VLLM).read(text, t_ns=t_ns, source=NAME).samples
+    return sample
+
+
+def test_a_real_vllm_counts_the_lives_of_its_blocks() -> None:
+    then, now = (
+        scrape("0.32.0", blank=True, t_ns=S),
+        scrape("0.32.0", blank=False, t_ns=2 * S),
+    )
+
+    caches = see([then, now], 2).caches
+
+    assert caches.block_lifetime_s is not None
+    assert caches.block_lifetime_s.vantage is Vantage.SCRAPE
+    assert caches.block_lifetime_s.quantiles.n == 18
+    assert caches.block_idle_s is not None
+    assert dict(caches.request_means)["prompt tokens computed"] == 626 / 24
+    assert dict(caches.request_means)["preemptions"] == 0
+    assert caches.hit_rates == ()  # nothing was looked up in other caches
+
+
+def test_hits_of_other_caches_are_told_where_they_were_asked() -> None:
+    readings = [
+        msgspec.structs.replace(
+            Served().at(t_s),
+            others={
+                "external_prefix_cache_queries": 100.0 * t_s,
+                "external_prefix_cache_hits": 25.0 * t_s,
+                "mm_cache_queries": 7.0,
+                "mm_cache_hits": 7.0,
+            },
+        )
+        for t_s in (1, 2, 3)
+    ]
+
+    caches = see(readings, 3).caches
+
+    assert caches.hit_rates == (("external prefix cache", 0.25, 200),)
+
 
 # Windows.
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from textual.widget import Widget
 
+from inferwatch.metrics.servers.caches import Caches
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.app import InferwatchApp
@@ -418,3 +419,29 @@ async def test_steps_are_told_by_means_and_kv_by_usage_where_blocks_are_unknown(
         assert "used 71%" in totals
         assert "peak used 83%" in totals
         assert bar.count("█") == pytest.approx(0.71 * len(bar), abs=1)
+
+
+async def test_kv_tells_what_the_server_counts_of_other_caches_and_blocks(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    change = feed.change
+    caches = Caches(
+        hit_rates=(("external prefix cache", 0.25, 200),),
+        block_lifetime_s=sessions.bracketed(
+            "block_lifetime_s", 18, 0.063, "0.05-0.1 0.1-0.2 0.1-0.2"
+        ),
+        request_means=(("prompt tokens computed", 26.1),),
+    )
+    app = InferwatchApp(SessionPage(feed, View(screen="kv")))
+    async with app.run_test(size=SMALL) as pilot:
+        await settle(pilot)
+        assert not app.screen.query_one("CachesPanel").display
+
+        feed.change = lambda made: replace(change(made), caches=caches)
+        await settle(pilot)
+
+        told = " ".join(" ".join(text_of(app, "CachesPanel")).split())
+        assert "external prefix cache 25% of 200" in told
+        assert "block lifetime ø 63.0 ms, p50 50–100 ms" in told
+        assert "prompt tokens computed ø 26.1" in told

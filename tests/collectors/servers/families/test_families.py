@@ -16,6 +16,7 @@ from collectors.servers.families.vllm import VLLM, finer_buckets
 from tests.collectors.http_server import SCRAPES
 
 LATENCIES = {"ttft_s", "itl_s", "e2el_s", "queue_s", "prefill_s", "decode_s"}
+BLOCK_LIVES = {"block_lifetime_s", "block_idle_s", "block_reuse_gap_s"}
 SIZES = {"inference_s", "prompt_tokens", "output_tokens", "step_tokens"}
 
 
@@ -159,7 +160,7 @@ def test_what_an_older_llamacpp_does_not_tell_is_unknown() -> None:
 
 def test_every_key_is_one_of_a_sample() -> None:
     fields = set(msgspec.structs.asdict(EngineSample(t_ns=0)))
-    histograms = LATENCIES | SIZES | {"tpot_s"}
+    histograms = LATENCIES | SIZES | {"tpot_s"} | BLOCK_LIVES
     for family in FAMILIES:
         assert fields >= family.gauges.keys() | family.counters.keys()
         assert family.histograms.keys() <= histograms
