@@ -423,6 +423,23 @@ class EngineSample(Reading, frozen=True, kw_only=True):
     """Metrics specific to the server family, by its own name."""
 
 
+class MetricsPage(Reading, frozen=True, kw_only=True):
+    """All that a server's ``/metrics`` exposes, every ten seconds."""
+
+    t_ns: int
+    """The middle of the exchange."""
+    whole: bool = False
+    """All lines; else the values that changed since the latest whole one."""
+    left_out: int = 0
+    """Lines beyond the longest page that is kept."""
+    lines: list[str] = msgspec.field(default_factory=list)
+    """All lines, comments included; only of a whole one."""
+    places: list[int] = msgspec.field(default_factory=list)
+    """Numbers of the lines with another value than in the whole one, rising."""
+    values: list[str] = msgspec.field(default_factory=list)
+    """These values, as written; parallel to ``places``."""
+
+
 class RequestSpan(Reading, frozen=True, kw_only=True):
     """A finished request from the server's own trace."""
 
@@ -958,6 +975,7 @@ AnyReading = (
     | ServerInfo
     | Contact
     | EngineSample
+    | MetricsPage
     | RequestSpan
     | KvCacheEvents
     | WatchedSlo
