@@ -577,10 +577,11 @@ def _others(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
         gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
         yield name, gauge
         yield f"{name}_total", gauge._replace(choice=1)
-    for name in family.sums:
+    for name, label in family.sums.items():
         for part in ("sum", "count"):
             field = family.short(f"{name}_{part}")
-            yield f"{name}_{part}", _Place("others", field, 1)
+            within = f"{{{label}}}" if label else ""
+            yield f"{name}_{part}", _Place("others", field, 1, within)
 
 
 def _plain(part: str, metrics: Mapping[str, Names]) -> Iterator[tuple[str, _Place]]:

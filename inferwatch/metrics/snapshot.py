@@ -33,7 +33,7 @@ from inferwatch.metrics.series.window import (
     Latency,
     Window,
 )
-from inferwatch.metrics.servers.caches import Caches
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
@@ -109,7 +109,7 @@ class Snapshot:
     """The step that ended last, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)
     kv: KvState = field(default_factory=KvState)
-    caches: Caches = field(default_factory=Caches)
+    server_counts: ServerCounts = field(default_factory=ServerCounts)
     """What only servers count: empty where none is scraped."""
     prefix_cache: PrefixCache | None = None
     """None where no server publishes events of single blocks."""

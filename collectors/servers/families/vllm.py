@@ -211,12 +211,12 @@ VLLM = ServerFamily(
         "vllm:estimated_read_bytes_per_gpu": None,
         "vllm:estimated_write_bytes_per_gpu": None,
     },
-    sums=(
-        "vllm:request_num_preemptions",
-        "vllm:request_prefill_kv_computed_tokens",
-        "vllm:request_params_n",
-        "vllm:request_params_max_tokens",
-    ),
+    sums={
+        "vllm:request_num_preemptions": None,
+        "vllm:request_prefill_kv_computed_tokens": None,
+        "vllm:request_params_n": None,
+        "vllm:request_params_max_tokens": None,
+    },
     caches={
         "external prefix cache": (
             "vllm:external_prefix_cache_queries",

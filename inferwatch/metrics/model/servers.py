@@ -303,7 +303,7 @@ def _as_counted(
         latest_step=None,
         steps=scraped.step_totals(),
         kv=scraped.kv(),
-        caches=scraped.caches(),
+        server_counts=scraped.server_counts(),
     )
 
 

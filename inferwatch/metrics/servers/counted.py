@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.readings import EngineSample, Histogram
-from collectors.servers.families import CACHES, MEANS
+from collectors.servers.families import CACHES, MEANS, SCHEDULER, TIMES
 from inferwatch.metrics.series.histograms import Buckets, Floats, is_sound
 from inferwatch.metrics.series.samples import KEPT_NS
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
@@ -34,8 +34,11 @@ COUNTERS = (
     "prefix_hits",
     "preemptions",
 )
-OTHERS = tuple(chain.from_iterable((*CACHES.values(), *MEANS.values())))
+SUMS = tuple(chain.from_iterable(names for _, *names in (*MEANS, *TIMES)))
+OTHERS = frozenset((*chain.from_iterable(CACHES.values()), *SUMS))
 """Counters of ``EngineSample.others`` that are counted too."""
+LABELLED = (*SCHEDULER, *(f"{name}{{" for name in SUMS))
+"""How the names of more of them begin."""
 CHARTED = ("prompt_tokens", "output_tokens", "preemptions", "prefix_hits")
 TIME, RUNNING, WAITING, KV_USAGE, FOLLOWED, FIRST_COUNT = range(6)
 """Columns of a moment: session time in ns, gauges, time watched so far, counters.
@@ -300,7 +303,11 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
-        others = ((name, sample.others.get(name)) for name in OTHERS)
+        others = (
+            each
+            for each in sample.others.items()
+            if each[0] in OTHERS or each[0].startswith(LABELLED)
+        )
         pairs = [
             (column, float(value))
             for name, value in chain(scalars, ended, others)
@@ -525,12 +532,22 @@ class Increase:
         """Ended requests by finish reason."""
         self._buckets: dict[str, list[Buckets]] = {}
 
-    def of(self, name: str) -> int | None:
+    @property
+    def names(self) -> Iterable[str]:
+        """Names of the counters."""
+        return self._counted.names
+
+    def total(self, name: str) -> float | None:
         """Return the increase of a counter; None where the server lacks it."""
         column = self._counted.names.get(name)
         if column is None or column >= len(self._gained):
             return None
-        return round(float(self._gained[column]))
+        return float(self._gained[column])
+
+    def of(self, name: str) -> int | None:
+        """Return the increase of a counter of whole numbers."""
+        total = self.total(name)
+        return None if total is None else round(total)
 
     def count(self, key: str) -> int | None:
         """Return how many values a histogram gained; None if the server lacks it."""

@@ -7,6 +7,7 @@ from math import isfinite
 import msgspec
 
 from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
+from collectors.servers.families import POOLS
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Limit
@@ -57,6 +58,8 @@ class Gauges(msgspec.Struct, array_like=True):
     """When the queue began by which it is judged as queueing; None while it is not."""
     watched_since_ns: int | None = None
     """The first sample of this life of the server."""
+    pools: dict[str, float] = msgspec.field(default_factory=dict)
+    """Usage of each pool of a hybrid model's cache, where ``kv_usage`` is unknown."""
 
     @property
     def work(self) -> int:
@@ -93,6 +96,14 @@ class ScrapedRank:
         return restarted
 
 
+def _pools(sample: EngineSample) -> dict[str, float]:
+    return {
+        name: usage
+        for name, key in POOLS.items()
+        if (usage := sample.others.get(key)) is not None
+    }
+
+
 def _in_new_life(gauges: Gauges) -> Gauges:
     """Return the gauges of a server that restarted, without what queued before."""
     return msgspec.structs.replace(
@@ -116,6 +127,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
         queued=before.queued if before else MinuteSpans(),
+        pools=_pools(sample) if sample.kv_usage is None else {},
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns

@@ -21,7 +21,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.cache.memory import HitPoint, Holder, Memory
 from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.series.window import Latency
-from inferwatch.metrics.servers.caches import Caches
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of, without_prefix
@@ -263,8 +263,12 @@ def counted_facts(snapshot: Snapshot) -> Facts:
     kv, usage = snapshot.kv, at_last_reading(snapshot).kv_usage
     used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
     used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
+    pools = [
+        (name, format_share(usage).strip(), "kv")
+        for name, usage in snapshot.server_counts.pools
+    ]
     rows: list[list[Fact]] = [
-        [(label_of(KvState.used_blocks), used, "kv")],
+        pools or [(label_of(KvState.used_blocks), used, "kv")],
         [
             (
                 label_of(Memory.hit_rate),
@@ -289,25 +293,29 @@ def counted_facts(snapshot: Snapshot) -> Facts:
     return rows
 
 
-BLOCK_LIVES = (Caches.block_lifetime_s, Caches.block_idle_s, Caches.block_reuse_gap_s)
+BLOCK_LIVES = (
+    ServerCounts.block_lifetime_s,
+    ServerCounts.block_idle_s,
+    ServerCounts.block_reuse_gap_s,
+)
 
 
-def caches_facts(caches: Caches) -> Facts:
-    """Return facts: other caches, lives of KV blocks, means of a request."""
+def server_facts(counts: ServerCounts) -> Facts:
+    """Return facts: other caches, lives of KV blocks, means."""
     lives = [
         (label_of(field), _life(row), "cached")
         for field in BLOCK_LIVES
-        if (row := getattr(caches, number_of(field).name)) is not None
+        if (row := getattr(counts, number_of(field).name)) is not None
     ]
     rows = [
         [
             (name, f"{format_share(share).strip()} of {_count(queries)}", "cached")
-            for name, share, queries in caches.hit_rates
+            for name, share, queries in counts.hit_rates
         ],
         lives,
         [
             (name, f"{MEAN} {format_rate(mean).strip()}", "")
-            for name, mean in caches.request_means
+            for name, mean in counts.means
         ],
     ]
     return [row for row in rows if row]

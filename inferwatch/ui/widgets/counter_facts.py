@@ -70,6 +70,10 @@ def request_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
         ],
         length_facts(snapshot, "prompt_tokens"),
         length_facts(snapshot, "output_tokens"),
+        [
+            (name, f"{MEAN} {format_duration(mean_s).strip()}", "mean")
+            for name, mean_s in snapshot.server_counts.times_s
+        ],
     ]
     return [row for row in rows if row]
 
@@ -114,7 +118,12 @@ def step_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
             ),
         ),
     ]
-    return [row for row in (first, length_facts(snapshot, "step_tokens")) if row]
+    scheduler = [
+        (name, format_share(share).strip(), "")
+        for name, share in snapshot.server_counts.scheduler
+    ]
+    rows = (first, length_facts(snapshot, "step_tokens"), scheduler)
+    return [row for row in rows if row]
 
 
 def step_s(snapshot: Snapshot) -> float | None:
