@@ -227,8 +227,6 @@ VLLM = ServerFamily(
     means={
         "prompt tokens computed": "vllm:request_prefill_kv_computed_tokens",
         "preemptions": "vllm:request_num_preemptions",
-        "max_tokens asked for": "vllm:request_params_max_tokens",
-        "answers asked for": "vllm:request_params_n",
     },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),

@@ -10,6 +10,7 @@ happened just before it is unknown: it is in no total, and its time is not count
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -56,6 +57,12 @@ LEAST = 1e-6
 """A sum may go back by less than this, as it was written as text."""
 LONGEST_INTERVAL_NS = 150_000_000_000
 """Samples further apart than this do not count as consecutive."""
+
+
+@lru_cache(maxsize=4_096)
+def _is_counted(name: str) -> bool:
+    """Whether increases of a number in ``EngineSample.others`` are added up."""
+    return name in OTHERS or name.startswith(LABELLED)
 
 
 class SampleMoments:
@@ -303,11 +310,7 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
-        others = (
-            each
-            for each in sample.others.items()
-            if each[0] in OTHERS or each[0].startswith(LABELLED)
-        )
+        others = (each for each in sample.others.items() if _is_counted(each[0]))
         pairs = [
             (column, float(value))
             for name, value in chain(scalars, ended, others)

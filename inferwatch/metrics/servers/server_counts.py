@@ -61,8 +61,8 @@ class ServerCounts:
             "means",
             "Means that only the server counts",
             "Of a request: prompt tokens computed (those not cached), preemptions or "
-            "retractions, the max_tokens and answers (n) asked for; of KV transfers, "
-            "experts and data-parallel ranks, as the server calls them.",
+            "retractions; of KV transfers, experts and data-parallel ranks, as the "
+            "server calls them.",
         ),
     ] = ()
     times_s: Annotated[

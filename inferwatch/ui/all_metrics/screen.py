@@ -183,7 +183,7 @@ class AllMetricsScreen(WatchScreen, FilteredList):
         table = self.filtered
         listed = sum(1 for row in table.rows if row.folded)
         count = counted(listed, "metric")
-        span = format_round_duration((told.t_ns - told.since_ns) / NS_PER_S)
+        span = format_round_duration(round((told.t_ns - told.since_ns) / NS_PER_S))
         at = f"{count} at {self.feed.wall_text(told.t_ns)}"
         over = f", {counted(told.pages, 'page')} over {span}" if told.pages > 1 else ""
         lost = f", {told.left_out:,} left out" if told.left_out else ""

@@ -91,7 +91,7 @@ def metric_columns() -> Iterable[TableColumn[MetricRow]]:
 
 
 def _trend(row: MetricRow, width: int) -> str:
-    return sparkline(row.now.trend, min(width, max(len(row.now.trend), 1) * 2))
+    return sparkline(row.now.trend, min(width, len(row.now.trend)))
 
 
 def _number(
