@@ -1,9 +1,11 @@
 """Every metric of a server is found: by name, by help, by label."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from collectors.contract.readings import MetricsPage
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.view import View
@@ -80,9 +82,27 @@ async def test_counters_have_rates_and_enter_unfolds_the_series(
 async def test_of_several_servers_one_is_to_be_opened_first(
     settle: Any, text_of: Any
 ) -> None:
-    feed = ScriptedFeed()
-    feed.change = lambda made: made
+    feed = scraped_pages()
+    change = feed.change
+
+    def two(made: Snapshot) -> Snapshot:
+        shown = change(made)
+        (one,) = shown.servers
+        return replace(shown, servers=(one, replace(one, source="gpu-8:8000")))
+
+    feed.change = two
     app = watching(feed, "all_metrics")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        assert "open one first" in " ".join(text_of(app, "MetricTable"))
+
+        await pilot.press("right_parenthesis")
+        await settle(pilot)
+        assert "98 metrics" in " ".join(text_of(app, "FilterBar FilterLine"))
+
+
+async def test_a_server_without_pages_says_why(settle: Any, text_of: Any) -> None:
+    app = watching(sessions.scraped(), "all_metrics")
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         assert "no page of metrics" in " ".join(text_of(app, "MetricTable"))
