@@ -263,12 +263,9 @@ def counted_facts(snapshot: Snapshot) -> Facts:
     kv, usage = snapshot.kv, at_last_reading(snapshot).kv_usage
     used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
     used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
-    pools = [
-        (name, format_share(usage).strip(), "kv")
-        for name, usage in snapshot.server_counts.pools
-    ]
+    in_bars = bool(snapshot.server_counts.pools)
     rows: list[list[Fact]] = [
-        pools or [(label_of(KvState.used_blocks), used, "kv")],
+        *([] if in_bars else [[(label_of(KvState.used_blocks), used, "kv")]]),
         [
             (
                 label_of(Memory.hit_rate),
