@@ -24,6 +24,7 @@ from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
@@ -102,6 +103,8 @@ class Snapshot:
     speculation: Speculation | None = None
     """None where speculative decoding is off."""
     kv: KvState = field(default_factory=KvState)
+    server_counts: ServerCounts = field(default_factory=ServerCounts)
+    """What only servers count: empty where none is scraped."""
     prefix_cache: PrefixCache | None = None
     """None where no server publishes events of single blocks."""
     memory: Memory | None = None

@@ -38,6 +38,40 @@ SPECULATION = {
 }
 """Keys of ``others`` on speculative decoding: families that count it name it alike."""
 BY_POSITION = "accepted_by_position"
+CACHES = {
+    name: (family.short(queries), family.short(hits))
+    for family in FAMILIES
+    for name, (queries, hits) in family.caches.items()
+}
+"""Names in ``EngineSample.others`` of queries and hits, by cache."""
+
+
+def _sum_and_count(family: ServerFamily, metric: str) -> tuple[str, str]:
+    return f"{family.short(metric)}_sum", f"{family.short(metric)}_count"
+
+
+MEANS = tuple(
+    (name, *_sum_and_count(family, metric))
+    for family in FAMILIES
+    for name, metric in family.means.items()
+)
+"""What is counted, and the names in ``EngineSample.others`` of its sum and count."""
+TIMES = tuple(
+    (name, *_sum_and_count(family, metric))
+    for family in FAMILIES
+    for name, metric in family.times.items()
+)
+"""The same of times, in seconds; of one with a label, what precedes its value."""
+SCHEDULER = tuple(
+    f"{family.short(family.scheduler)}{{" for family in FAMILIES if family.scheduler
+)
+"""How names in ``EngineSample.others`` begin that count a scheduler's seconds."""
+POOLS = {
+    name: family.short(metric)
+    for family in FAMILIES
+    for name, metric in family.pools.items()
+}
+"""Names in ``EngineSample.others`` of usage, by pool of a hybrid model's cache."""
 IDENTIFY = (("/v1/models",),)
 """Paths that identify a server without metrics."""
 

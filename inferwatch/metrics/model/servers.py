@@ -304,6 +304,7 @@ def _as_counted(
         steps=scraped.step_totals(),
         kv=scraped.kv(),
         speculation=scraped.speculation(),
+        server_counts=scraped.server_counts(),
     )
 
 

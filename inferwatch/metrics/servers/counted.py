@@ -10,6 +10,7 @@ happened just before it is unknown: it is in no total, and its time is not count
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -18,7 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.readings import EngineSample, Histogram
-from collectors.servers.families import BY_POSITION, speculation_in
+from collectors.servers.families import (
+    BY_POSITION,
+    CACHES,
+    MEANS,
+    SCHEDULER,
+    TIMES,
+    speculation_in,
+)
 from inferwatch.metrics.series.histograms import Buckets, Floats, is_sound
 from inferwatch.metrics.series.samples import KEPT_NS
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
@@ -43,6 +51,11 @@ CHARTED = (
     "prefix_hits",
     *SPECULATED,
 )
+SUMS = tuple(chain.from_iterable(names for _, *names in (*MEANS, *TIMES)))
+OTHERS = frozenset((*chain.from_iterable(CACHES.values()), *SUMS))
+"""Counters of ``EngineSample.others`` that are counted too."""
+LABELLED = (*SCHEDULER, *(f"{name}{{" for name in SUMS))
+"""How the names of more of them begin."""
 TIME, RUNNING, WAITING, KV_USAGE, FOLLOWED, FIRST_COUNT = range(6)
 """Columns of a moment: session time in ns, gauges, time watched so far, counters.
 
@@ -61,6 +74,12 @@ LEAST = 1e-6
 """A sum may go back by less than this, as it was written as text."""
 LONGEST_INTERVAL_NS = 150_000_000_000
 """Samples further apart than this do not count as consecutive."""
+
+
+@lru_cache(maxsize=4_096)
+def _is_counted(name: str) -> bool:
+    """Whether increases of a number in ``EngineSample.others`` are added up."""
+    return name in OTHERS or name.startswith(LABELLED)
 
 
 class SampleMoments:
@@ -314,9 +333,10 @@ class Counted:
             for name, value in speculation_in(sample.others).items()
             if name not in GAUGED
         )
+        others = (each for each in sample.others.items() if _is_counted(each[0]))
         pairs = [
             (column, float(value))
-            for name, value in chain(scalars, ended, speculated)
+            for name, value in chain(scalars, ended, speculated, others)
             if value is not None and (column := self._named(name)) is not None
         ]
         groups = [
@@ -549,12 +569,22 @@ class Increase:
         """Ended requests by finish reason."""
         self._buckets: dict[str, list[Buckets]] = {}
 
-    def of(self, name: str) -> int | None:
+    @property
+    def names(self) -> Iterable[str]:
+        """Names of the counters."""
+        return self._counted.names
+
+    def total(self, name: str) -> float | None:
         """Return the increase of a counter; None where the server lacks it."""
         column = self._counted.names.get(name)
         if column is None or column >= len(self._gained):
             return None
-        return round(float(self._gained[column]))
+        return float(self._gained[column])
+
+    def of(self, name: str) -> int | None:
+        """Return the increase of a counter of whole numbers."""
+        total = self.total(name)
+        return None if total is None else round(total)
 
     @property
     def accepted_by_position(self) -> list[int]:

@@ -7,7 +7,7 @@ from math import isfinite
 import msgspec
 
 from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
-from collectors.servers.families import speculation_in
+from collectors.servers.families import POOLS, speculation_in
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Limit
@@ -64,6 +64,8 @@ class Gauges(msgspec.Struct, array_like=True):
     acceptance: float | None = None
     """Of speculative decoding, where the server tells it as a gauge."""
     acceptance_length: float | None = None
+    pools: dict[str, float] = msgspec.field(default_factory=dict)
+    """Usage of each pool of a hybrid model's cache, where ``kv_usage`` is unknown."""
 
     @property
     def work(self) -> int:
@@ -107,6 +109,14 @@ class ScrapedRank:
         return restarted
 
 
+def _pools(sample: EngineSample) -> dict[str, float]:
+    return {
+        name: usage
+        for name, key in POOLS.items()
+        if (usage := sample.others.get(key)) is not None
+    }
+
+
 def _in_new_life(gauges: Gauges) -> Gauges:
     """Return the gauges of a server that restarted, without what queued before."""
     return msgspec.structs.replace(
@@ -138,6 +148,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         },
         acceptance=speculation.get("acceptance"),
         acceptance_length=speculation.get("acceptance_length"),
+        pools=_pools(sample) if sample.kv_usage is None else {},
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns

@@ -25,12 +25,14 @@ from inferwatch.metrics.number import (
     FlowFact,
     Number,
     Unit,
+    number_of,
     numbers,
     numbers_in,
 )
 from inferwatch.metrics.requests.latencies import ITL, LENGTHS, TTFT
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
@@ -82,6 +84,7 @@ INKS = {
 }
 LENGTH_OF = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
 """Token counts whose mean is shown if single requests are not reported."""
+KV_USAGE = number_of(Flow.kv_usage)
 NOW_MARK = "•"
 """Follows the name of present values; all others cover the window."""
 WIDEST = 20
@@ -133,6 +136,9 @@ class _Column:
             value = getattr(flow, number.name)
             if outside and fact.inside and not value:
                 continue
+            if number is KV_USAGE and snapshot.server_counts.pools:
+                made += _pools(snapshot)
+                continue
             if outside and fact.percentiles:
                 took = format_duration(step_s(snapshot)).strip()
                 made.append(_Number(f"{number.label} {ROUGHLY}", took))
@@ -150,6 +156,14 @@ class _Column:
             for each in snapshot.lengths
             if each.metric == self._length and each.quantiles.mean is not None
         ]
+
+
+def _pools(snapshot: Snapshot) -> list[_Number]:
+    """Return the usage of each pool of a hybrid model's cache."""
+    return [
+        _Number(name, format_share(usage).strip(), now=True)
+        for name, usage in snapshot.server_counts.pools
+    ]
 
 
 def _number(
@@ -396,6 +410,7 @@ class OverviewScreen(WatchScreen):
             Timeline.batch_prefill,
             Timeline.waiting_max,
             Timeline.kv_cached_blocks,
+            ServerCounts.pools,
         ),
         *SPECULATION_NUMBERS,
         *HARDWARE_NUMBERS,

@@ -16,6 +16,7 @@ from collectors.contract.readings import Step
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.series.timeline import Heat, Timeline, begins_s, merged
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
@@ -316,6 +317,7 @@ class StepsScreen(WatchScreen):
     QUESTION = "What does the scheduler do?"
     EXPLAINS = (
         *numbers(
+            ServerCounts.scheduler,
             StepTotals.count,
             StepTotals.batch_mean,
             StepTotals.batch_max,

@@ -71,6 +71,10 @@ def request_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
         ],
         length_facts(snapshot, "prompt_tokens"),
         length_facts(snapshot, "output_tokens"),
+        [
+            (name, f"{MEAN} {format_duration(mean_s).strip()}", "mean")
+            for name, mean_s in snapshot.server_counts.times_s
+        ],
     ]
     return [row for row in rows if row]
 
@@ -117,7 +121,11 @@ def step_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
     ]
     told = snapshot.speculation
     drafts = [] if told is None else speculation_facts(told)
-    rows = (first, length_facts(snapshot, "step_tokens"), drafts)
+    scheduler = [
+        (name, format_share(share).strip(), "")
+        for name, share in snapshot.server_counts.scheduler
+    ]
+    rows = (first, length_facts(snapshot, "step_tokens"), drafts, scheduler)
     return [row for row in rows if row]
 
 

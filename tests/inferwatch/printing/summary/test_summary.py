@@ -21,6 +21,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.speculation import speculation
 from inferwatch.printing.summary.session import share, summarise, summary_text
@@ -320,6 +321,27 @@ def test_scraped_latencies_are_told_as_brackets(scraped: Snapshot) -> None:
     assert summary["engine"] is None
     assert summary["via"] == "scrape"
     assert summary["kv_peak_usage"] == 0.5
+
+
+def test_what_only_a_server_counts_is_there_where_one_counts_it(
+    scraped: Snapshot,
+) -> None:
+    counts = ServerCounts(
+        pools=(("KV full", 0.4), ("KV window", 0.9)),
+        hit_rates=(("external prefix cache", 0.25, 200),),
+        block_lifetime_s=next(
+            each for each in scraped.latencies if each.metric == "ttft_s"
+        ),
+    )
+
+    without = summarise(scraped, None)
+    summary = summarise(replace(scraped, server_counts=counts), None)
+
+    assert "server_counts" not in without
+    told = json.loads(json.dumps(summary))["server_counts"]
+    assert told["pools"] == {"KV full": 0.4, "KV window": 0.9}
+    assert told["hit_rates"]["external prefix cache"]["queries"] == 200
+    assert told["ttft_s"]["vantage"] == "scrape"
 
 
 def test_each_server_has_a_row_with_its_own_numbers(scraped: Snapshot) -> None:
