@@ -24,6 +24,10 @@ from inferwatch.metrics.steps.health import (
 BY_REASON = "num_requests_waiting_by_reason{"
 STEPS = "step_tokens"
 """The histogram that has one value per step."""
+KV_FULL = 0.95
+"""KV usage from which requests queue for blocks, 0-1; the last are seldom used."""
+CAPACITY, DEFERRED, KV = "capacity", "deferred", "kv"
+"""What requests queue for; the first two are vLLM's own reasons."""
 MOST_SERVERS = 4_096
 MOST_RANKS = 8_192
 MOST_RESTARTS = 100
@@ -58,8 +62,10 @@ class Gauges(msgspec.Struct, array_like=True):
     """When the queue began by which it is judged as queueing; None while it is not."""
     watched_since_ns: int | None = None
     """The first sample of this life of the server."""
-    by_reason: dict[str, int] = {}
-    """Waiting requests by reason, as vLLM tells it: capacity or deferred."""
+    queued_for: dict[str, MinuteSpans] = {}
+    """Spans of the last minute with waiting requests, by what they waited for: CAPACITY,
+    DEFERRED or KV; an empty name where the gauges do not tell it.
+    """
 
     @property
     def work(self) -> int:
@@ -103,6 +109,7 @@ def _in_new_life(gauges: Gauges) -> Gauges:
         waiting_since_ns=None,
         queued=MinuteSpans(),
         queueing_since_ns=None,
+        queued_for={},
         watched_since_ns=None,
     )
 
@@ -119,11 +126,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
         queued=before.queued if before else MinuteSpans(),
-        by_reason={
-            name[len(BY_REASON) : -1]: round(value)
-            for name, value in sample.others.items()
-            if name.startswith(BY_REASON) and isfinite(value)
-        },
+        queued_for=before.queued_for if before else {},
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns
@@ -132,6 +135,9 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         since_ns = old.waiting_since_ns
         now.waiting_since_ns = t_ns if since_ns is None else since_ns
         now.calm_since_ns = old.calm_since_ns
+        spans = now.queued_for.setdefault(_cause(sample, counted), MinuteSpans())
+        spans.take(t_ns if since_ns is None else old.t_ns, t_ns)
+        spans.within(t_ns)  # forgets older ones
         lasts = t_ns - now.waiting_since_ns >= QUEUE_PERSISTS_NS
         if lasts:
             now.queued.take(now.waiting_since_ns, t_ns)
@@ -156,6 +162,20 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
     got_on = bool(counted.added.any()) or not old.work
     now.progress_ns = t_ns if got_on else old.progress_ns
     return now
+
+
+def _cause(sample: EngineSample, counted: Counted) -> str:
+    """Return what the requests of a sample wait for; empty if gauges do not tell it."""
+    waiting = {
+        reason: sample.others.get(f"{BY_REASON}{reason}}}", 0.0)
+        for reason in (CAPACITY, DEFERRED)
+    }
+    if waiting[DEFERRED] > waiting[CAPACITY]:
+        return DEFERRED
+    full = sample.kv_usage is not None and sample.kv_usage >= KV_FULL
+    if full or counted.just_added("preemptions"):
+        return KV
+    return CAPACITY if waiting[CAPACITY] > 0 and sample.kv_usage is not None else ""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,13 @@ from inferwatch.formatting import (
 from inferwatch.metrics.causes.cause import SLOW_S
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.window import Latency
-from inferwatch.metrics.servers.scraped import Gauges, ScrapedServer
+from inferwatch.metrics.servers.scraped import (
+    CAPACITY,
+    DEFERRED,
+    KV,
+    Gauges,
+    ScrapedServer,
+)
 from inferwatch.metrics.servers.scraped_window import Gained
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import Flow
@@ -30,8 +36,12 @@ from inferwatch.metrics.steps.health import (
     of_last,
 )
 
-KV_FULL = 0.95
-"""KV usage from which requests queue for blocks, 0-1; the last are seldom used."""
+CAUSES = {
+    DEFERRED: bound_text(BoundBy.DEFERRED),
+    KV: bound_text(BoundBy.KV),
+    CAPACITY: f"{bound_text(BoundBy.SEQS)} or {bound_text(BoundBy.TOKENS)}",
+}
+"""What requests queue for, by its flag."""
 STALL_LEAST_NS = 5 * NS_PER_S
 STALL_INTERVALS = 3
 """Consecutive samples without progress that mean stalled."""
@@ -163,15 +173,15 @@ def _queueing(
     """Return the verdict if requests have queued in the last minute; else None."""
     gauges = server.gauges
     now_ns = max(each.t_ns for each in gauges)
-    queued = [
-        (each.queueing_since_ns, sum(spans))
+    queueing = [
+        each
         for each in gauges
-        if each.queueing_since_ns is not None and (spans := each.queued.within(now_ns))
+        if each.queueing_since_ns is not None and each.queued.within(now_ns)
     ]
-    if not queued:
+    if not queueing:
         return None
-    since_ns = min(since_ns for since_ns, _ in queued)
-    queued_ns = max(queued_ns for _, queued_ns in queued)
+    since_ns = min(each.queueing_since_ns or now_ns for each in queueing)
+    queued_ns = max(sum(each.queued.within(now_ns)) for each in queueing)
     watched = [each.watched_since_ns for each in gauges]
     began_ns = min((t_ns for t_ns in watched if t_ns is not None), default=now_ns)
     whole_ns = min(max(now_ns - began_ns, NS_PER_S), MINUTE_NS)
@@ -179,7 +189,7 @@ def _queueing(
     full = f", KV {usage:.0%} used" if usage else ""
     share = of_last(queued_ns / whole_ns, whole_ns)
     minute = _minute(server, now_ns)
-    cause = _cause(gauges, minute)
+    cause = _cause(queueing, now_ns)
     mostly = f", mostly {cause}" if cause else ""
     return Verdict(
         health=Health.QUEUEING,
@@ -189,19 +199,13 @@ def _queueing(
     )
 
 
-def _cause(gauges: Sequence[Gauges], minute: Gained) -> str:
-    """Return what requests queue for, by its flag, as far as gauges tell it."""
-    reasons: Counter[str] = Counter()
+def _cause(gauges: Sequence[Gauges], now_ns: int) -> str:
+    """Return what requests queued for most of the time, as far as gauges tell it."""
+    waited_ns: Counter[str] = Counter()
     for each in gauges:
-        reasons.update(each.by_reason)
-    if reasons["deferred"] > reasons["capacity"]:
-        return bound_text(BoundBy.DEFERRED)
-    full = any((each.kv_usage or 0.0) >= KV_FULL for each in gauges)
-    if full or minute.of("preemptions"):
-        return bound_text(BoundBy.KV)
-    if reasons["capacity"] and all(each.kv_usage is not None for each in gauges):
-        return f"{bound_text(BoundBy.SEQS)} or {bound_text(BoundBy.TOKENS)}"
-    return ""
+        for cause, spans in each.queued_for.items():
+            waited_ns[cause] += sum(spans.within(now_ns))
+    return CAUSES.get(max(waited_ns, key=lambda each: waited_ns[each], default=""), "")
 
 
 def _preempting(server: ScrapedServer, *, working: bool) -> Verdict | None:

@@ -381,6 +381,34 @@ def test_a_queue_is_told_with_its_cause_as_far_as_gauges_tell_it(
     assert sentence.endswith("; TTFT p99 > 5 s")
 
 
+def test_a_past_queue_keeps_its_cause_whatever_comes_after_it() -> None:
+    server = Served()
+    others = {"num_requests_waiting_by_reason{capacity}": 6}
+    readings: list[AnyReading] = []
+    for second in range(61):
+        server.request()
+        server.preemptions += second == 30
+        queue = {"waiting": 6, "kv_usage": 0.3, "others": others}
+        later = {"waiting": 0, "kv_usage": 0.96}
+        readings.append(server.at(second, running=4, **queue if second < 40 else later))
+
+    sentence = see(readings, 60).verdict.sentence
+
+    assert ", mostly max_num_seqs or max_num_batched_tokens; now 0 waiting" in sentence
+
+
+def test_a_full_rank_without_a_queue_is_no_cause_of_another_rank_s() -> None:
+    queueing, full = Served(rank="0"), Served(rank="1")
+    readings: list[AnyReading] = []
+    for second in range(5):
+        queueing.request()
+        full.request()
+        readings.append(queueing.at(second, running=4, waiting=6, kv_usage=0.3))
+        readings.append(full.at(second, running=4, waiting=0, kv_usage=0.97))
+
+    assert "mostly" not in see(readings, 4).verdict.sentence
+
+
 @pytest.mark.parametrize(
     ("preemptions", "ttft_s", "word"),
     [(2, 2.0, Health.DEGRADED), (2, 0.7, Health.HEALTHY), (0, 2.0, Health.HEALTHY)],
