@@ -52,6 +52,8 @@ class Gauges(msgspec.Struct, array_like=True):
     """When it last made progress."""
     token_ns: int | None = None
     """When output tokens last increased."""
+    preempted_ns: int | None = None
+    """When preemptions last increased."""
     interval_ns: int = 0
     """Time between the latest two samples."""
     tells_progress: bool = False
@@ -63,8 +65,8 @@ class Gauges(msgspec.Struct, array_like=True):
     watched_since_ns: int | None = None
     """The first sample of this life of the server."""
     queued_for: dict[str, MinuteSpans] = {}
-    """Spans of the last minute with waiting requests, by what they waited for: CAPACITY,
-    DEFERRED or KV; an empty name where the gauges do not tell it.
+    """Spans of the last minute with waiting requests, by what they waited for; an empty
+    name where the gauges do not tell it.
     """
 
     @property
@@ -159,6 +161,8 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         now.idle_since_ns = t_ns if idle_ns is None else idle_ns
     tokens = counted.just_added("output_tokens")
     now.token_ns = t_ns if tokens else old.token_ns
+    preempted = counted.just_added("preemptions")
+    now.preempted_ns = t_ns if preempted else old.preempted_ns
     got_on = bool(counted.added.any()) or not old.work
     now.progress_ns = t_ns if got_on else old.progress_ns
     return now

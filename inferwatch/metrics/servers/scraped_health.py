@@ -50,10 +50,13 @@ NAMED = 3
 
 
 def verdict_of(
-    servers: Sequence[ScrapedServer], flow: Flow, missed: Latency | None = None
+    servers: Sequence[ScrapedServer],
+    flow: Flow,
+    now_ns: int,
+    missed: Latency | None = None,
 ) -> Verdict:
     """Return the verdict; ``missed`` is a latency whose objective is missed."""
-    verdict = _verdict_on_all(servers, flow)
+    verdict = _verdict_on_all(servers, flow, now_ns)
     if missed is None or missed.met is None or not _well(verdict):
         return verdict
     within = format_duration(missed.objective_s).strip()
@@ -66,12 +69,14 @@ def verdict_of(
     )
 
 
-def _verdict_on_all(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
+def _verdict_on_all(
+    servers: Sequence[ScrapedServer], flow: Flow, now_ns: int
+) -> Verdict:
     answering = [server for server in servers if server.answers]
     lost = [server for server in servers if server.answers is False]
     if not answering:
         return _none_answers(servers, lost)
-    each = [(server, _verdict(server)) for server in answering]
+    each = [(server, _verdict(server, now_ns)) for server in answering]
     worst = max(each, key=lambda pair: list(Health).index(pair[1].health))
     sentence = _sentence(worst, each, flow)
     if lost:
@@ -120,7 +125,7 @@ def _none_answers(
     return _made(Health.LOST, text, max(since, default=None))
 
 
-def _verdict(server: ScrapedServer) -> Verdict:
+def _verdict(server: ScrapedServer, now_ns: int) -> Verdict:
     """Return the verdict on a server that answers."""
     gauges = server.gauges
     if not gauges:
@@ -135,8 +140,8 @@ def _verdict(server: ScrapedServer) -> Verdict:
         )
     busy = [each for each in gauges if each.work]
     trouble = _stalled(busy, running, waiting)
-    trouble = trouble or _queueing(server, waiting, working=bool(busy))
-    trouble = trouble or _preempting(server, working=bool(busy))
+    trouble = trouble or _queueing(server, waiting, now_ns, working=bool(busy))
+    trouble = trouble or _preempting(server, now_ns, working=bool(busy))
     if trouble is not None:
         return trouble
     if not busy:
@@ -168,32 +173,32 @@ def _stuck_ns(each: Gauges) -> int | None:
 
 
 def _queueing(
-    server: ScrapedServer, waiting: int | None, *, working: bool
+    server: ScrapedServer, waiting: int | None, now_ns: int, *, working: bool
 ) -> Verdict | None:
     """Return the verdict if requests have queued in the last minute; else None."""
     gauges = server.gauges
-    now_ns = max(each.t_ns for each in gauges)
+    last_ns = max(each.t_ns for each in gauges)
     queueing = [
         each
         for each in gauges
-        if each.queueing_since_ns is not None and each.queued.within(now_ns)
+        if each.queueing_since_ns is not None and each.queued.within(last_ns)
     ]
     if not queueing:
         return None
-    since_ns = min(each.queueing_since_ns or now_ns for each in queueing)
-    queued_ns = max(sum(each.queued.within(now_ns)) for each in queueing)
+    since_ns = min(each.queueing_since_ns or last_ns for each in queueing)
+    queued_ns = max(sum(each.queued.within(last_ns)) for each in queueing)
     watched = [each.watched_since_ns for each in gauges]
-    began_ns = min((t_ns for t_ns in watched if t_ns is not None), default=now_ns)
-    whole_ns = min(max(now_ns - began_ns, NS_PER_S), MINUTE_NS)
+    began_ns = min((t_ns for t_ns in watched if t_ns is not None), default=last_ns)
+    whole_ns = min(max(last_ns - began_ns, NS_PER_S), MINUTE_NS)
     usage = max((each.kv_usage or 0.0 for each in gauges), default=0.0)
     full = f", KV {usage:.0%} used" if usage else ""
     share = of_last(queued_ns / whole_ns, whole_ns)
-    minute = _minute(server, now_ns)
-    cause = _cause(queueing, now_ns)
+    cause = _cause(queueing, last_ns)
     mostly = f", mostly {cause}" if cause else ""
+    p99 = _p99(_minute(server, now_ns))
     return Verdict(
         health=Health.QUEUEING,
-        sentence=f"{share}{mostly}; now {waiting or 0:,} waiting{full}{_p99(minute)}",
+        sentence=f"{share}{mostly}; now {waiting or 0:,} waiting{full}{p99}",
         since_ns=since_ns,
         now=Health.HEALTHY if working else Health.IDLE,
     )
@@ -208,12 +213,12 @@ def _cause(gauges: Sequence[Gauges], now_ns: int) -> str:
     return CAUSES.get(max(waited_ns, key=lambda each: waited_ns[each], default=""), "")
 
 
-def _preempting(server: ScrapedServer, *, working: bool) -> Verdict | None:
+def _preempting(server: ScrapedServer, now_ns: int, *, working: bool) -> Verdict | None:
     """Return the verdict if preemptions came with slow first tokens; else None."""
-    last_ns = server.last_ns
-    if last_ns is None:
+    times_ns = [each.preempted_ns for each in server.gauges]
+    if not any(t_ns is not None and t_ns > now_ns - MINUTE_NS for t_ns in times_ns):
         return None
-    minute = _minute(server, last_ns)
+    minute = _minute(server, now_ns)
     preemptions = minute.of("preemptions") or 0
     if preemptions < MANY_PREEMPTIONS:
         return None

@@ -19,6 +19,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Bracket, Window
+from inferwatch.metrics.servers.counted import Counted
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
@@ -407,6 +408,29 @@ def test_a_full_rank_without_a_queue_is_no_cause_of_another_rank_s() -> None:
         readings.append(full.at(second, running=4, waiting=0, kv_usage=0.97))
 
     assert "mostly" not in see(readings, 4).verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("window", "waiting"),
+    [(Window.MINUTE, 6), (Window.TEN_SECONDS, 0)],
+    ids=["queue of the minute shown", "no queue"],
+)
+def test_the_verdict_computes_no_increase_beside_the_window_s(
+    window: Window, waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, model = Served(), Model()
+    computed, between = [], Counted._between
+    monkeypatch.setattr(
+        Counted, "_between", lambda *a: [computed.append(a), between(*a)][1]
+    )
+    for scrape in range(100):
+        server.request()
+        sample = server.at(scrape * 0.7, running=4, waiting=waiting)
+        model.fold(sample)
+        if scrape >= 90:
+            model.snapshot(sample.t_ns + 6 * S // 10, SnapshotQuery(window))
+
+    assert len(computed) == 2 * 10  # of the window and of now
 
 
 @pytest.mark.parametrize(
