@@ -1,6 +1,6 @@
 """CPU and memory use of the watched processes and their host.
 
-In a container, the host is what its control group may use.
+In a container, the host is what its control group may use: of memory, the engine's.
 """
 
 import asyncio
@@ -62,6 +62,8 @@ READ_BYTES = 1 << 16
 FULL, OTHERS = 0.9, 0.25
 """Shares of the cores in use, and in use by others, from which these are looked at."""
 LOOK_EVERY_NS = 5 * NS_PER_S
+ENGINE = ("api", "core", "worker")
+"""Roles of an engine's processes."""
 MOST_NAMED = 3
 LEAST_CORES = 0.05
 """Cores that a process must use to be counted."""
@@ -100,18 +102,6 @@ def short_of_cores(busy_threads: int, cores: float) -> str | None:
     return (
         f"this host has {has} and the engine keeps {busy} busy: a client on this host "
         "waits for a core, and its latencies include that wait"
-    )
-
-
-def host_info(t_ns: int, source: str = "") -> HostInfo:
-    limit = next(iter(_limits(PROC / "self/cgroup")), None)
-    return HostInfo(
-        source=source,
-        t_ns=t_ns,
-        name=socket.gethostname(),
-        cpu=cpu_name(),
-        cores=os.cpu_count(),
-        memory_bytes=limit.most if limit else MEMORY_BYTES,
     )
 
 
@@ -342,7 +332,7 @@ def _used_by_all(
 
 
 class HostSampler:
-    """A collector of one HostInfo, then a HostSample per interval.
+    """A collector of a HostInfo, again when it changes, and a HostSample per interval.
 
     While others keep the host busy, it says which.
 
@@ -369,10 +359,11 @@ class HostSampler:
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """The HostInfo, then HostSamples until closed."""
-        yield [host_info(self._clock.now_ns(), self._source)]
+        self._list()
+        yield [self._info()]
         while not self._closed.is_set():
-            sample = await self._sample()
-            yield [sample]
+            limit, sample = self._limit, await self._sample()
+            yield [sample] if self._limit == limit else [self._info(), sample]
             if self._others.is_due(sample):
                 found = await asyncio.to_thread(self._others.look, sample)
                 if found is not None:
@@ -405,16 +396,35 @@ class HostSampler:
             else _memory_used(),
         )
 
+    def _info(self) -> HostInfo:
+        return HostInfo(
+            source=self._source,
+            t_ns=self._clock.now_ns(),
+            name=socket.gethostname(),
+            cpu=cpu_name(),
+            cores=os.cpu_count(),
+            memory_bytes=self._limit.most if self._limit else MEMORY_BYTES,
+        )
+
     def _look_up(self) -> None:
-        self._limit = next(iter(_limits(PROC / "self/cgroup")), None)
         for process in self._watched.values():
             process.look_up()
+        self._limit = self._memory_limit()
 
     def _list(self) -> None:
         before, listed = self._watched, dict.fromkeys(self._processes())
         self._watched = {
             each: before.get(each) or WatchedProcess(*each) for each in listed
         }
+        if self._watched.keys() != before.keys() or not before:
+            self._limit = self._memory_limit()
+
+    def _memory_limit(self) -> MemoryLimit | None:
+        """The limit under which all engines run; without engines, our own."""
+        engines = [PROC / str(pid) for pid, role in self._watched if role in ENGINE]
+        alive = [each for each in engines if each.exists()] or [PROC / "self"]
+        limits = {next(iter(_limits(each / "cgroup")), None) for each in alive}
+        return limits.pop() if len(limits) == 1 else None
 
     def _usages(self) -> list[ProcessUsage]:
         processes = self._watched.values()

@@ -20,6 +20,7 @@ from collectors.contract.readings import (
 from collectors.hardware import host
 from collectors.hardware.host import (
     HostSampler,
+    MemoryLimit,
     OtherProcessFinder,
     _limits,
     _quotas,
@@ -232,6 +233,28 @@ def test_a_container_has_the_memory_that_it_is_granted(
 
     assert limit.most == 8_000_000
     assert limit.used_bytes() == 4_400_000
+
+
+async def test_memory_is_what_the_engine_may_use_and_not_we(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = MemoryLimit(tmp_path, 2_000, "used", "inactive_file")
+    engine = MemoryLimit(tmp_path, 8_000, "used", "inactive_file")
+    (tmp_path / "used").write_text("1500")
+    monkeypatch.setattr(
+        host, "_limits", lambda path: [ours if "self" in path.parts else engine]
+    )
+    monkeypatch.setattr(host, "LIST_EVERY", 1)
+    processes: list[tuple[int, str]] = []
+    sampler, sizes = HostSampler(SessionClock(), lambda: processes, 0.01), []
+
+    async for batch in sampler.batches():
+        sizes += [each.memory_bytes for each in batch if isinstance(each, HostInfo)]
+        if processes and any(isinstance(each, HostSample) for each in batch):
+            await sampler.close()
+        processes = [(os.getpid(), "core"), (os.getppid(), "inferwatch")]
+
+    assert sizes == [2_000, 8_000]
 
 
 def test_the_run_queue_is_without_the_thread_that_looks(tmp_path: Path) -> None:
