@@ -7,6 +7,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits
 from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.findings.finding import Effort, Knob
+from inferwatch.metrics.floor.peaks import CPU
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
@@ -230,6 +231,11 @@ class Facts:
         uuids = {uuid for info in self.infos for uuid in info.gpus}
         there = self.around.gpus
         return tuple(g for g in there if g.info.uuid in uuids) if uuids else there
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the engine is known to compute on the CPU."""
+        return bool(self.infos) and all(each.device == CPU for each in self.infos)
 
     def setting(self, name: str) -> Setting:
         """Return an engine setting; None if unknown, or if engines differ in it."""

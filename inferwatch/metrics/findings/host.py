@@ -343,7 +343,7 @@ class MemoryFull(Diagnosis):
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         flags = []
-        if not facts.gpus:
+        if facts.on_cpu:
             flags.append(
                 facts.flag(
                     "kv_cache_memory_bytes",

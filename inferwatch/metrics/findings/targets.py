@@ -64,7 +64,9 @@ def more_cache(facts: Facts) -> Target | None:
         f"up to {facts.waited:,} waited",
     )
     free = _free_bytes(facts)
-    if free is not None and wanted > size + free:
+    if free is None:
+        return None
+    if wanted > size + free:
         wanted, why = size + free, f"{why}; memory is for no more"
     if wanted <= size:
         return None
@@ -73,17 +75,16 @@ def more_cache(facts: Facts) -> Target | None:
 
 def _free_bytes(facts: Facts) -> float | None:
     """Return the memory that the KV cache may still have; None if unknown."""
-    if facts.gpus:
-        (gpu, *others) = facts.gpus
-        whole, used = gpu.info.memory_bytes, gpu.memory_used_bytes
-        if others or whole is None or used is None:
-            return None
-    else:
+    whole = used = None
+    if facts.on_cpu:
         host = facts.host
         whole = host.info.memory_bytes if host and host.info else None
         used = host.memory_used_bytes if host else None
-        if whole is None or used is None:
-            return None
+    elif len(facts.gpus) == 1:
+        (gpu,) = facts.gpus
+        whole, used = gpu.info.memory_bytes, gpu.memory_used_bytes
+    if whole is None or used is None:
+        return None
     return max((1 - SPARE) * whole - used, 0.0)
 
 

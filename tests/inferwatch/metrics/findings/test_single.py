@@ -9,6 +9,7 @@ from msgspec.structs import replace as replace_fields
 from collectors.contract.readings import (
     BoundBy,
     EngineInfo,
+    GpuInfo,
     HostInfo,
     LimitChange,
     LiveLimits,
@@ -24,7 +25,7 @@ from inferwatch.metrics.findings.cache import (
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Effort
-from inferwatch.metrics.findings.host import Stopped
+from inferwatch.metrics.findings.host import MemoryFull, Stopped
 from inferwatch.metrics.findings.queue import BatchTooSmall, TokenBudget
 from inferwatch.metrics.findings.tracker import FindingTracker
 from inferwatch.metrics.findings.traffic import (
@@ -37,6 +38,7 @@ from inferwatch.metrics.findings.traffic import (
 from inferwatch.metrics.findings.work import ComputeBound, FasterThanFloor, MemoryBound
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -270,25 +272,66 @@ def test_a_step_is_to_hold_the_prompts_that_waited_and_not_over_twice_as_much() 
     assert "over twice as long" in other[1]
 
 
-def test_a_cache_is_to_hold_those_that_waited_as_far_as_memory_does() -> None:
-    facts = replace(WAITED, infos=(LARGE_BLOCKS,), kv_usage=1.0)  # 1,000 MiB for 32
-    process = ProcessState(pid=1, role="core")
-    room = HostState(
-        info=HostInfo(t_ns=0, name="host", memory_bytes=10 << 30),
-        memory_used_bytes=9 << 30,
-        processes=(process,),
+def with_memory(facts: Facts, device: str | None, host: int, gpu: int | None) -> Facts:
+    """An engine there, beside a host and a GPU with so much memory left, in GiB."""
+    info = replace_fields(LARGE_BLOCKS, device=device)
+    state = HostState(
+        info=HostInfo(t_ns=0, name="host", memory_bytes=100 << 30),
+        memory_used_bytes=(95 - host) << 30,
+        processes=(ProcessState(pid=1, role="core"),),
+    )
+    card = GpuState(
+        source="GPU-1",
+        info=GpuInfo(source="GPU-1", t_ns=0, uuid="GPU-1", memory_bytes=100 << 30),
+        memory_used_bytes=None if gpu is None else (95 - gpu) << 30,
+    )
+    around = Around(hosts=(state,), gpus=(card,))
+    return replace(facts, infos=(info,), around=around)
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "gpu", "value"),
+    [
+        ("cpu", 9, 0, " 3000M"),
+        ("cpu", 1, 9, " 2024M"),
+        ("cuda", 0, 9, " 3000M"),
+        ("cuda", 9, 1, " 2024M"),
+        ("cuda", 9, None, ""),
+        (None, 9, None, ""),
+    ],
+    ids=["CPU", "CPU, tight", "GPU", "GPU, tight", "GPU, unknown", "unknown"],
+)
+def test_a_cache_is_to_hold_those_that_waited_as_far_as_its_memory_does(
+    device: str | None, host: int, gpu: int | None, value: str
+) -> None:
+    waited = replace(BUSY, waited=64, kv_usage=1.0)  # 1,000 MiB for 32
+
+    facts = with_memory(waited, device, host, gpu)
+
+    flag, text = target_of(KvBound(), facts, "--kv-cache-memory-bytes")
+    assert flag == f"--kv-cache-memory-bytes{value}"
+    assert ("memory is for no more; now 1000M" in text) == (value == " 2024M")
+
+
+def test_what_each_of_several_gpus_holds_of_a_cache_is_not_known() -> None:
+    facts = with_memory(replace(BUSY, waited=64, kv_usage=1.0), "cpu", 9, 0)
+    spread = replace_fields(facts.infos[0], tensor_parallel=2)
+
+    flag, _ = target_of(
+        KvBound(), replace(facts, infos=(spread,)), "--kv-cache-memory-bytes"
     )
 
-    def told(facts: Facts) -> tuple[str, str]:
-        return target_of(KvBound(), facts, "--kv-cache-memory-bytes")
+    assert flag == "--kv-cache-memory-bytes"
 
-    assert told(facts)[0] == "--kv-cache-memory-bytes 1375M"
-    tight = replace(facts, waited=64, around=Around(hosts=(room,)))
-    flag, text = told(tight)
-    assert flag == "--kv-cache-memory-bytes 1512M"
-    assert "memory is for no more; now 1000M" in text
-    spread = replace_fields(LARGE_BLOCKS, tensor_parallel=2)
-    assert told(replace(facts, infos=(spread,)))[0] == "--kv-cache-memory-bytes"
+
+def test_a_full_host_has_no_kv_cache_where_the_engine_is_on_a_gpu() -> None:
+    def flags(device: str) -> list[str | None]:
+        facts = with_memory(BUSY, device, 0, None)
+        return [each.flag for each in MemoryFull().knobs(facts)]
+
+    assert "--kv-cache-memory-bytes" in flags("cpu")
+    facts = replace(with_memory(BUSY, "cuda", 0, None), around=Around())
+    assert [each.flag for each in MemoryFull().knobs(facts)] == [None]
 
 
 def test_a_log_is_advised_by_its_key_only_where_it_is() -> None:
