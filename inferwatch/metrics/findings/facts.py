@@ -261,6 +261,11 @@ class Facts:
         start = max(getattr(each, f"start_{name}") for each in limits)
         return min(getattr(each, name) for each in limits), start
 
+    def limit(self, name: str) -> int | None:
+        """Return a limit as it is now, be it set live or at start; None if unknown."""
+        now, _ = self.live(name) or (self.setting(name), None)
+        return now if isinstance(now, int) else None
+
     def limit_text(self, name: str) -> str:
         """Return a limit as text; empty where it is unknown."""
         now, start = self.live(name) or (0, 0)

@@ -11,8 +11,8 @@ SPARE = 0.05
 
 def more_seqs(facts: Facts) -> Target | None:
     """Return a max_num_seqs under which nobody had waited, if KV blocks allow it."""
-    limit, waited = facts.setting("max_num_seqs"), facts.waited
-    if not isinstance(limit, int) or not waited:
+    limit, waited = facts.limit("max_num_seqs"), facts.waited
+    if limit is None or not waited:
         return None
     wanted, why = limit + waited, f"up to {waited:,} waited"
     if facts.running and facts.kv_usage:
@@ -24,8 +24,8 @@ def more_seqs(facts: Facts) -> Target | None:
 
 def fewer_seqs(facts: Facts) -> Target | None:
     """Return a max_num_seqs at which all that run hold the KV blocks they need."""
-    limit, running = facts.setting("max_num_seqs"), facts.running
-    if not isinstance(limit, int) or not running:
+    limit, running = facts.limit("max_num_seqs"), facts.running
+    if limit is None or not running:
         return None
     held = max(running // facts.ranks, 1)
     return Target(held, "so many hold KV blocks now") if held < limit else None
@@ -33,8 +33,8 @@ def fewer_seqs(facts: Facts) -> Target | None:
 
 def more_tokens(facts: Facts) -> Target | None:
     """Return a step's budget for the prompts that waited, twice the present at most."""
-    limit, prompt = facts.setting("max_num_batched_tokens"), facts.prompts.p50
-    if not isinstance(limit, int) or not facts.waited or not prompt:
+    limit, prompt = facts.limit("max_num_batched_tokens"), facts.prompts.p50
+    if limit is None or not facts.waited or not prompt:
         return None
     wanted = limit + ceil(facts.waited * prompt)
     why = f"up to {facts.waited:,} waited, with prompts of {prompt:,.0f} tokens"

@@ -230,24 +230,33 @@ def test_a_limit_is_raised_as_far_as_requests_waited_and_fit(
     assert why in text
 
 
-def test_a_lowered_limit_is_raised_to_its_start_at_most() -> None:
-    low = LiveLimits(
-        source="engine-1",
-        t_ns=0,
-        rank=0,
-        version=2,
-        change=LimitChange.SET,
-        max_num_seqs=32,
-        max_num_batched_tokens=512,
-        start_max_num_seqs=36,
-        start_max_num_batched_tokens=512,
+LOWERED = LiveLimits(
+    source="engine-1",
+    t_ns=0,
+    rank=0,
+    version=2,
+    change=LimitChange.SET,
+    max_num_seqs=4,
+    max_num_batched_tokens=512,
+    start_max_num_seqs=32,
+    start_max_num_batched_tokens=8_192,
+)
+
+
+@pytest.mark.parametrize(("waited", "seqs", "tokens"), [(3, 7, 1_024), (40, 32, 1_024)])
+def test_a_lowered_limit_is_raised_from_where_it_is_to_its_start_at_most(
+    waited: int, seqs: int, tokens: int
+) -> None:
+    facts = replace(
+        BUSY, running=4, kv_usage=0.1, waited=waited, live_limits=(LOWERED,)
     )
-    facts = replace(WAITED, live_limits=(low,))
 
     flag, text = target_of(BatchTooSmall(), facts, "--max-num-seqs")
+    budget, _ = target_of(TokenBudget(), facts, "--max-num-batched-tokens")
 
-    assert flag == "--max-num-seqs 36"
+    assert flag == f"--max-num-seqs {seqs}"
     assert text.endswith("k turns it live")
+    assert budget == f"--max-num-batched-tokens {tokens}"
 
 
 def test_fewer_are_to_run_than_lose_their_blocks() -> None:
