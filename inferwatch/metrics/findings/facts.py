@@ -156,6 +156,8 @@ class Facts:
     around: Around = field(default_factory=Around)
     decode_steps: Callable[[int, int], Mapping[int, float]] = lambda *_: {}
     """Returns the median decode step between two moments, by batch size."""
+    held_batch: Callable[[], int | None] = lambda: None
+    """Returns the largest batch of the last minute in a step without preemptions."""
 
     @property
     def source(self) -> str:

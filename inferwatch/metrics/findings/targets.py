@@ -23,12 +23,11 @@ def more_seqs(facts: Facts) -> Target | None:
 
 
 def fewer_seqs(facts: Facts) -> Target | None:
-    """Return a max_num_seqs at which all that run hold the KV blocks they need."""
-    limit, running = facts.limit("max_num_seqs"), facts.running
-    if limit is None or not running:
+    """Return a max_num_seqs at which no step of the last minute preempted requests."""
+    limit, held = facts.limit("max_num_seqs"), facts.held_batch()
+    if limit is None or held is None or held >= limit:
         return None
-    held = max(running // facts.ranks, 1)
-    return Target(held, "so many hold KV blocks now") if held < limit else None
+    return Target(held, f"{held:,} ran at once in the last minute without preemptions")
 
 
 def more_tokens(facts: Facts) -> Target | None:

@@ -259,12 +259,19 @@ def test_a_lowered_limit_is_raised_from_where_it_is_to_its_start_at_most(
     assert budget == f"--max-num-batched-tokens {tokens}"
 
 
-def test_fewer_are_to_run_than_lose_their_blocks() -> None:
-    facts = replace(BUSY, running=20)
+@pytest.mark.parametrize(
+    ("held", "lowered", "value"),
+    [(20, (), " 20"), (None, (), ""), (32, (), ""), (4, (LOWERED,), "")],
+    ids=["held", "none held", "all held", "is the live limit"],
+)
+def test_fewer_are_to_run_than_were_preempted(
+    held: int | None, lowered: tuple[LiveLimits, ...], value: str
+) -> None:
+    facts = replace(BUSY, running=1, held_batch=lambda: held, live_limits=lowered)
 
     flag, _ = target_of(Preemptions(), facts, "--max-num-seqs")
 
-    assert flag == "--max-num-seqs 20"
+    assert flag == f"--max-num-seqs{value}"
 
 
 def test_a_step_is_to_hold_the_prompts_that_waited_and_not_over_twice_as_much() -> None:
