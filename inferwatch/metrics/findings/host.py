@@ -1,6 +1,6 @@
 """Diagnoses of the host and GPU: what keeps the engine waiting."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import format_bytes, format_durations
@@ -258,18 +258,17 @@ class CpuBusy(Diagnosis):
             f"{f': {named} cores' if named else ''}"
         )
 
+    def usual_s(self, facts: Facts, since_ns: int) -> Mapping[int, float]:
+        return facts.decode_steps(since_ns - FIVE_MINUTES_NS, since_ns)
+
     def finding(
         self,
         facts: Facts,
         cost: FindingCost,
         since_ns: int,
-        before: Finding | None = None,
+        usual_s: Mapping[int, float],
     ) -> Finding:
         """Return the finding; where decode steps tell what it does, with that."""
-        if before is None:
-            usual_s = facts.decode_steps(since_ns - FIVE_MINUTES_NS, since_ns)
-        else:
-            usual_s = before.usual_s
         now_s = facts.decode_steps(ago_ns(facts, 10), facts.now_ns) if usual_s else {}
         batch = max((each for each in now_s if each in usual_s), default=None)
         if batch is not None:
@@ -278,7 +277,7 @@ class CpuBusy(Diagnosis):
             harm = f"decode steps of {batch:,}: {took} instead of {had}"
             missed = cost.text.split("; ")[:-1]
             cost = FindingCost(cost.share, "; ".join([harm, *missed]))
-        return replace(super().finding(facts, cost, since_ns), usual_s=usual_s)
+        return super().finding(facts, cost, since_ns, usual_s)
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = host_use(facts) or "cores in use"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace as replace_fields
 
@@ -25,9 +26,9 @@ from inferwatch.metrics.findings.cache import (
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Effort
-from inferwatch.metrics.findings.host import MemoryFull, Stopped
+from inferwatch.metrics.findings.host import CpuBusy, MemoryFull, Stopped
 from inferwatch.metrics.findings.queue import BatchTooSmall, TokenBudget
-from inferwatch.metrics.findings.tracker import FindingTracker
+from inferwatch.metrics.findings.tracker import FindingTracker, SavedFindings
 from inferwatch.metrics.findings.traffic import (
     EngineLost,
     EngineWarmUp,
@@ -181,7 +182,7 @@ def test_it_holds_where_it_is_so_and_not_where_it_nearly_is(
 
     assert cost is not None
     assert diagnosis.judge(well) is None
-    found = diagnosis.finding(ill, cost, 0)
+    found = diagnosis.finding(ill, cost, 0, {})
     assert found.sentence
     assert found.evidence
     assert 0 < found.cost <= 1
@@ -394,6 +395,35 @@ def test_a_missed_objective_is_told_only_where_nothing_explains_it() -> None:
             tick = replace(facts, now_ns=(100 + second) * S)
             tracker.tick(tick, (BatchTooSmall(), SloMissed()))
         assert [each.name for each in tracker.all()] == [name]
+
+
+def test_a_busy_host_compares_steps_with_those_before_it_after_a_restore_too() -> None:
+    host = HostState(
+        cores=8, busy=8.0, processes=(ProcessState(pid=1, role="core", cpu_share=1.0),)
+    )
+    usual, slow = {8: 0.010}, {8: 0.020}
+
+    def tick(tracker: FindingTracker, second: int) -> None:
+        now_ns = (100 + second) * S
+
+        def steps(_: int, until_ns: int) -> dict[int, float]:
+            return slow if until_ns == now_ns else usual
+
+        around = Around(hosts=(host,))
+        facts = replace(BUSY, now_ns=now_ns, around=around, decode_steps=steps)
+        tracker.tick(facts, (CpuBusy(),))
+
+    tracker = FindingTracker()
+    for second in range(12):
+        tick(tracker, second)
+    saved = msgspec.json.encode(tracker.saved())
+    restored = FindingTracker()
+    restored.restore(msgspec.json.decode(saved, type=SavedFindings))
+    usual = {}
+    tick(restored, 13)
+
+    (found,) = restored.all()
+    assert found.cost_text == "decode steps of 8: 20.0 ms instead of 10.0 ms"
 
 
 def test_an_engine_that_nobody_hears_is_not_called_stopped() -> None:
