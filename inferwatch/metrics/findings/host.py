@@ -230,6 +230,8 @@ class CpuBusy(Diagnosis):
     FULL = 0.95
     OTHERS = 0.3
     """Share of the cores used by other processes, 0-1."""
+    SLOWER = 1.1
+    """Ratio of decode steps to those before it, from which they are told."""
 
     def subject(self, facts: Facts) -> Subject:
         """Return measuring where a load generator is among those that share it."""
@@ -271,7 +273,7 @@ class CpuBusy(Diagnosis):
         """Return the finding; where decode steps tell what it does, with that."""
         now_s = facts.decode_steps(ago_ns(facts, 10), facts.now_ns) if usual_s else {}
         batch = max((each for each in now_s if each in usual_s), default=None)
-        if batch is not None:
+        if batch is not None and now_s[batch] >= self.SLOWER * usual_s[batch]:
             both = format_durations((now_s[batch], usual_s[batch]))
             took, had = (each.strip() for each in both)
             harm = f"decode steps of {batch:,}: {took} instead of {had}"
