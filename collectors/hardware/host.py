@@ -10,7 +10,6 @@ import socket
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -281,12 +280,14 @@ class OtherProcessFinder:
         """The largest since the last look; None at the first one."""
         before, since_ns = self._used, self._looked_ns
         watched = {each.pid for each in sample.processes}
-        self._used, self._looked_ns = dict(_used_by_all(watched)), sample.t_ns
+        self._used, self._looked_ns = dict(_used_by_all()), sample.t_ns
         elapsed_s = (sample.t_ns - since_ns) / NS_PER_S
         if not before or elapsed_s <= 0:
             return None
         by_name: dict[str, list[tuple[float, int]]] = {}
         for (pid, birth), (name, cpu_s) in self._used.items():
+            if pid in watched:
+                continue
             used_s = cpu_s - before.get((pid, birth), (name, 0.0))[1]
             by_name.setdefault(name, []).append((used_s / elapsed_s, pid))
         found = [
@@ -316,12 +317,10 @@ def _is_busy_with_others(before: HostSample, sample: HostSample) -> bool:
     return busy_s >= FULL * whole_s and busy_s - watched_s >= OTHERS * whole_s
 
 
-def _used_by_all(
-    without: Collection[int],
-) -> Iterator[tuple[tuple[int, str], tuple[str, float]]]:
-    """Names and CPU seconds so far of all other processes, by PID and birth."""
+def _used_by_all() -> Iterator[tuple[tuple[int, str], tuple[str, float]]]:
+    """Names and CPU seconds so far of all processes, by PID and birth."""
     for entry in os.scandir(PROC):
-        if not entry.name.isdecimal() or int(entry.name) in without:
+        if not entry.name.isdecimal():
             continue
         with suppress(OSError, ValueError, IndexError):
             before, _, after = _read(PROC / entry.name / "stat").rpartition(")")

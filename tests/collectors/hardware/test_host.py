@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collectors.contract.clock import SessionClock
@@ -15,6 +17,7 @@ from collectors.contract.readings import (
     AnyReading,
     HostInfo,
     HostSample,
+    OtherProcesses,
     ProcessUsage,
 )
 from collectors.hardware import host
@@ -301,10 +304,15 @@ def a_sample(second: int, busy_s: float, watched_s: float) -> HostSample:
     )
 
 
-def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
+@pytest.fixture
+def tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tell(pid: int, name: str, cpu_s: float) -> None:
+) -> Callable[[int, str, float], None]:
+    """Tell what CPU time a process has used so far: its PID, name and seconds."""
+    monkeypatch.setattr(host, "PROC", tmp_path)
+    (tmp_path / "self").mkdir()
+
+    def told(pid: int, name: str, cpu_s: float) -> None:
         fields = ["0"] * 30
         fields[host.STATE], fields[host.BIRTH] = "R", f"{pid}"
         fields[host.USER] = str(round(cpu_s * host.TICKS_PER_S))
@@ -312,8 +320,12 @@ def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
         stat.parent.mkdir(exist_ok=True)
         stat.write_text(f"{pid} ({name}) {' '.join(fields)}")
 
-    monkeypatch.setattr(host, "PROC", tmp_path)
-    (tmp_path / "self").mkdir()
+    return told
+
+
+def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
+    tell: Callable[[int, str, float], None],
+) -> None:
     finder, looks, found = OtherProcessFinder(), [], []
     for second in range(20):
         busy_s = 4.0 * second
@@ -339,6 +351,28 @@ def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
         ("one more", 0.2, 1),
     ]
     assert latest.largest[0].pid in {21, 22}
+
+
+def test_who_is_no_longer_watched_is_charged_only_since_the_last_look(
+    tell: Callable[[int, str, float], None],
+) -> None:
+    finder = OtherProcessFinder()
+    looks: list[OtherProcesses | None] = []
+    for second in range(12):
+        tell(7, "EngineCore", 5_000 + 0.8 * second)
+        tell(21, "yes", 3.0 * second)
+        sample = a_sample(second, 4.0 * second, 0.8 * second)
+        if second > 8:
+            sample = msgspec.structs.replace(sample, processes=[])
+        if finder.is_due(sample):
+            looks.append(finder.look(sample))
+
+    latest = looks[-1]
+    assert latest is not None
+    assert [(p.name, round(p.cores, 2)) for p in latest.largest] == [
+        ("yes", 3.0),
+        ("EngineCore", 0.8),
+    ]
 
 
 @pytest.mark.parametrize(
