@@ -61,6 +61,8 @@ READ_BYTES = 1 << 16
 FULL, OTHERS = 0.9, 0.25
 """Shares of the cores in use, and in use by others, from which these are looked at."""
 LOOK_EVERY_NS = 5 * NS_PER_S
+FORGET_NS = 2 * LOOK_EVERY_NS
+"""Age of a look from which, in a pause, none is compared with it."""
 ENGINE = ("api", "core", "worker")
 """Roles of an engine's processes."""
 MOST_NAMED = 3
@@ -272,7 +274,8 @@ class OtherProcessFinder:
         """Whether others keep the host busy, and the last look is some seconds ago."""
         before, self._before = self._before, sample
         if before is None or not _is_busy_with_others(before, sample):
-            self._used = {}
+            if sample.t_ns - self._looked_ns >= FORGET_NS:
+                self._used = {}
             return False
         return not self._used or sample.t_ns - self._looked_ns >= LOOK_EVERY_NS
 

@@ -353,6 +353,25 @@ def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
     assert latest.largest[0].pid in {21, 22}
 
 
+@pytest.mark.parametrize(
+    ("pause", "looks"), [(range(4, 5), [1, 6, 11]), (range(4, 14), [1, 14, 19])]
+)
+def test_a_sample_with_room_does_not_begin_the_looks_anew(
+    tell: Callable[[int, str, float], None], pause: range, looks: list[int]
+) -> None:
+    finder, seen, named, busy_s = OtherProcessFinder(), [], [], 0.0
+    for second in range(looks[-1] + 1):
+        busy_s += 2.0 if second in pause else 4.0
+        tell(21, "yes", busy_s)
+        sample = a_sample(second, busy_s, 0.0)
+        if finder.is_due(sample):
+            seen.append(second)
+            named.append(finder.look(sample) is not None)
+
+    assert seen == looks
+    assert named == [False, len(pause) == 1, True]
+
+
 def test_who_is_no_longer_watched_is_charged_only_since_the_last_look(
     tell: Callable[[int, str, float], None],
 ) -> None:
