@@ -38,7 +38,7 @@ def more_tokens(facts: Facts) -> Target | None:
     wanted = limit + ceil(facts.waited * prompt)
     why = f"up to {facts.waited:,} waited, with prompts of {prompt:,.0f} tokens"
     if wanted > 2 * limit:
-        wanted, why = 2 * limit, f"{why}; more makes steps over twice as long"
+        wanted, why = 2 * limit, f"{why}; kept to twice the present"
     return Target(wanted, why)
 
 
