@@ -329,7 +329,7 @@ class MemoryFull(Diagnosis):
         whole = host.info.memory_bytes if host and host.info else None
         return (
             f"{self._share(facts) or 0:.0%} of the {format_bytes(whole).strip()} of "
-            "memory are in use: when none is left, the OOM killer takes EngineCore"
+            "memory is in use: when none is left, the OOM killer takes EngineCore"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:

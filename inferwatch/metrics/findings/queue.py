@@ -103,7 +103,7 @@ class BatchTooSmall(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         most = f"max_num_seqs {facts.limit_text('max_num_seqs')}".rstrip()
         usage = facts.kv_usage
-        room = f", though only {usage:.0%} of the KV cache are in use" if usage else ""
+        room = f", though only {usage:.0%} of the KV cache is in use" if usage else ""
         return f"{facts.waiting or 0:,} wait because {most} are running{room}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:

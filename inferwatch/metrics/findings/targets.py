@@ -18,7 +18,7 @@ def more_seqs(facts: Facts) -> Target | None:
     if facts.running and facts.kv_usage:
         fit = int(facts.running / facts.kv_usage / facts.ranks)
         if fit < wanted:
-            wanted, why = fit, f"{why}; KV blocks are for no more"
+            wanted, why = fit, f"{why}; KV blocks allow no more"
     return Target(wanted, why) if wanted > limit else None
 
 
@@ -66,7 +66,7 @@ def more_cache(facts: Facts) -> Target | None:
     if free is None:
         return None
     if wanted > size + free:
-        wanted, why = size + free, f"{why}; memory is for no more"
+        wanted, why = size + free, f"{why}; memory allows no more"
     if wanted <= size:
         return None
     return Target(_in_bytes(wanted), f"{why}; now {_in_bytes(size)}")

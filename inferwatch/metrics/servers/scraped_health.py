@@ -246,7 +246,7 @@ def _p99(minute: Gained) -> str:
         return ""
     bound = "> " if worst.high is None else "≤ "
     end_s = worst.low if worst.high is None else worst.high
-    return f"; TTFT p99 {bound}{format_round_duration(end_s)}"
+    return f"; TTFT p99 of the minute {bound}{format_round_duration(end_s)}"
 
 
 def _healthy(

@@ -342,7 +342,7 @@ def test_a_queue_that_lasts_is_told_with_what_kv_holds() -> None:
     assert verdict.health is Health.QUEUEING
     assert verdict.sentence == (
         "50% of the last 4 s, mostly KV blocks; now 6 waiting, KV 97% used; "
-        "TTFT p99 ≤ 60 ms"
+        "TTFT p99 of the minute ≤ 60 ms"
     )
     assert verdict.since_ns == 2 * S
 
@@ -379,7 +379,7 @@ def test_a_queue_is_told_with_its_cause_as_far_as_gauges_tell_it(
     sentence = see(readings, 4).verdict.sentence
 
     assert sentence.startswith(f"100% of the last 4 s{cause} now 6 waiting")
-    assert sentence.endswith("; TTFT p99 > 5 s")
+    assert sentence.endswith("; TTFT p99 of the minute > 5 s")
 
 
 def test_a_past_queue_keeps_its_cause_whatever_comes_after_it() -> None:
@@ -453,7 +453,8 @@ def test_a_server_that_preempts_and_is_slow_is_not_well(
     assert verdict.health is word
     if word is Health.DEGRADED:
         assert verdict.sentence == (
-            "8 preemptions in the last 4 s: KV blocks are short; TTFT p99 ≤ 2.5 s"
+            "8 preemptions in the last 4 s: KV blocks are short; "
+            "TTFT p99 of the minute ≤ 2.5 s"
         )
         assert verdict.at_present is Health.HEALTHY
 

@@ -216,7 +216,7 @@ LARGE_BLOCKS = replace_fields(
     ("facts", "value", "why"),
     [
         (WAITED, " 44", "(up to 12 waited)"),
-        (replace(WAITED, kv_usage=0.8), " 40", "(up to 12 waited; KV blocks are for"),
+        (replace(WAITED, kv_usage=0.8), " 40", "(up to 12 waited; KV blocks allow"),
         (replace(WAITED, kv_usage=1.0), "", "at once"),
         (BUSY, "", "at once"),
     ],
@@ -327,7 +327,7 @@ def test_a_cache_is_to_hold_those_that_waited_as_far_as_its_memory_does(
 
     flag, text = target_of(KvBound(), facts, "--kv-cache-memory-bytes")
     assert flag == f"--kv-cache-memory-bytes{value}"
-    assert ("memory is for no more; now 1000M" in text) == (value == " 2024M")
+    assert ("memory allows no more; now 1000M" in text) == (value == " 2024M")
 
 
 def test_what_each_of_several_gpus_holds_of_a_cache_is_not_known() -> None:
