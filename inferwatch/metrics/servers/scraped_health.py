@@ -185,7 +185,8 @@ def _queueing(
     ]
     if not queueing:
         return None
-    since_ns = min(each.queueing_since_ns or last_ns for each in queueing)
+    since = (each.queueing_since_ns for each in queueing)
+    since_ns = min(t_ns for t_ns in since if t_ns is not None)
     queued_ns = max(sum(each.queued.within(last_ns)) for each in queueing)
     watched = [each.watched_since_ns for each in gauges]
     began_ns = min((t_ns for t_ns in watched if t_ns is not None), default=last_ns)
