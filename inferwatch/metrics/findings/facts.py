@@ -65,7 +65,7 @@ class WaitingPrompts:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FlagValue:
     """A value that a flag should have."""
 
     value: int | str
@@ -284,7 +284,7 @@ class Facts:
         *effort: Effort,
         also: str = "",
         lower: bool = False,
-        target: Target | None = None,
+        value: FlagValue | None = None,
     ) -> Knob:
         """Return a knob for a vLLM flag, with its present value.
 
@@ -292,11 +292,11 @@ class Facts:
         restart as long as it stays at or below its value at start.
         """
         live = self.live(name)
-        if target is not None:
-            value, most = target.value, live[1] if live and live[0] < live[1] else None
-            if most is not None and isinstance(value, int):
-                value = min(value, most)
-            also, text = f" {value}", f"{text} ({target.why})"
+        if value is not None:
+            number, most = value.value, live[1] if live and live[0] < live[1] else None
+            if most is not None and isinstance(number, int):
+                number = min(number, most)
+            also, text = f" {number}", f"{text} ({value.why})"
         present = setting_text(self.setting(name))
         if live is not None and live[0] < live[1]:
             present = f"{live[0]:,}, a live limit of ours; {live[1]:,} at start"

@@ -2,14 +2,14 @@
 
 from math import ceil
 
-from inferwatch.metrics.findings.facts import Facts, Target
+from inferwatch.metrics.findings.facts import Facts, FlagValue
 
 MIB, GIB = 1 << 20, 1 << 30
 SPARE = 0.05
 """Share of a device's memory that is left free, 0-1."""
 
 
-def more_seqs(facts: Facts) -> Target | None:
+def more_seqs(facts: Facts) -> FlagValue | None:
     """Return a max_num_seqs under which nobody had waited, if KV blocks allow it."""
     limit, waited = facts.limit("max_num_seqs"), facts.waited
     if limit is None or not waited:
@@ -19,18 +19,20 @@ def more_seqs(facts: Facts) -> Target | None:
         fit = int(facts.running / facts.kv_usage / facts.ranks)
         if fit < wanted:
             wanted, why = fit, f"{why}; KV blocks allow no more"
-    return Target(wanted, why) if wanted > limit else None
+    return FlagValue(wanted, why) if wanted > limit else None
 
 
-def fewer_seqs(facts: Facts) -> Target | None:
+def fewer_seqs(facts: Facts) -> FlagValue | None:
     """Return a max_num_seqs at which no step of the last minute preempted requests."""
     limit, held = facts.limit("max_num_seqs"), facts.held_batch()
     if limit is None or held is None or held >= limit:
         return None
-    return Target(held, f"{held:,} ran at once in the last minute without preemptions")
+    return FlagValue(
+        held, f"{held:,} ran at once in the last minute without preemptions"
+    )
 
 
-def more_tokens(facts: Facts) -> Target | None:
+def more_tokens(facts: Facts) -> FlagValue | None:
     """Return a step's budget for the prompts that waited, twice the present at most."""
     limit, prompt = facts.limit("max_num_batched_tokens"), facts.prompts.p50
     if limit is None or not facts.waited or not prompt:
@@ -39,10 +41,10 @@ def more_tokens(facts: Facts) -> Target | None:
     why = f"up to {facts.waited:,} waited, with prompts of {prompt:,.0f} tokens"
     if wanted > 2 * limit:
         wanted, why = 2 * limit, f"{why}; kept to twice the present"
-    return Target(wanted, why)
+    return FlagValue(wanted, why)
 
 
-def more_cache(facts: Facts) -> Target | None:
+def more_cache(facts: Facts) -> FlagValue | None:
     """Return a KV cache in bytes that had held those who waited, if memory allows it.
 
     Where a model is spread over GPUs, what each of them holds is not known.
@@ -69,7 +71,7 @@ def more_cache(facts: Facts) -> Target | None:
         wanted, why = size + free, f"{why}; memory allows no more"
     if wanted <= size:
         return None
-    return Target(_in_bytes(wanted), f"{why}; now {_in_bytes(size)}")
+    return FlagValue(_in_bytes(wanted), f"{why}; now {_in_bytes(size)}")
 
 
 def _free_bytes(facts: Facts) -> float | None:
