@@ -761,6 +761,7 @@ class Model:
         return {
             "steps": self._steps.counters,
             "outcomes": self._outcomes.counters,
+            "outcomes_while_lost": self._outcomes.while_lost,
             "prefix_cache": self._prefix_caches.counters,
             "evictions": self._memory.evictions,
             **self._slo.counters(),
@@ -961,7 +962,8 @@ class Model:
             for model in (self, *self._models.by_source.values()):
                 model.classed(record.external_id, record.class_name)
         if record.failure not in {None, *BY_US}:
-            self._outcomes.client_failed(record, ended_ns)
+            lost = self._health.lost_ns is not None
+            self._outcomes.client_failed(record.external_id, ended_ns, lost=lost)
 
     def _price(self, prices: Prices) -> None:
         if not self._priced:
