@@ -594,7 +594,29 @@ async def test_rows_of_a_warning_stay_when_its_step_leaves_the_window(
 
         rows = text_of(app, "ImpossibleBanner")
         assert "no impossible step in this window" in rows[0]
+        banner = app.screen.query_one(ImpossibleBanner)
+        assert banner.styles.background.a == 0
         assert [each.region for each in app.screen.query("#body *")] == before
+
+
+async def test_a_warning_is_forgotten_when_another_server_is_shown(
+    settle: Any,
+) -> None:
+    feed = limits_sessions.impossible()
+    warned = feed.snapshot(SnapshotQuery(Window.MINUTE)).limits or Limits()
+    well = of(replace(warned, impossible=None)).change
+    app = app_of(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        feed.change = lambda made: replace(well(made), shown_source="b:1")
+        await shown(pilot, settle)
+
+        assert not app.screen.query_one(ImpossibleBanner).display
+        after = [each.region for each in app.screen.query("#body *")]
+    fresh = app_of(feed)
+    async with fresh.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        assert [each.region for each in fresh.screen.query("#body *")] == after
 
 
 @pytest.mark.parametrize(
