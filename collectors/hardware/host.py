@@ -59,7 +59,10 @@ part."""
 KIB, US_PER_S = 1_024, 1_000_000
 READ_BYTES = 1 << 16
 FULL, OTHERS = 0.9, 0.25
-"""Shares of the cores in use, and in use by others, from which these are looked at."""
+"""Shares of the cores in use, and in use by others, from which these are looked at.
+
+Below those of the finding ``host_busy``, so that it can name them at once.
+"""
 LOOK_EVERY_NS = 5 * NS_PER_S
 FORGET_NS = 2 * LOOK_EVERY_NS
 """Age of a look from which, in a pause, none is compared with it."""
