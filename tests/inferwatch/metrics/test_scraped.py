@@ -420,9 +420,12 @@ def test_the_verdict_computes_no_increase_beside_the_window_s(
 ) -> None:
     server, model = Served(), Model()
     computed, between = [], Counted._between
-    monkeypatch.setattr(
-        Counted, "_between", lambda *a: [computed.append(a), between(*a)][1]
-    )
+
+    def counted(*args: Any) -> Any:
+        computed.append(args)
+        return between(*args)
+
+    monkeypatch.setattr(Counted, "_between", counted)
     for scrape in range(100):
         server.request()
         sample = server.at(scrape * 0.7, running=4, waiting=waiting)
