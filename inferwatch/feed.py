@@ -170,6 +170,14 @@ class Playback(Protocol):
         """Follow a session that is being recorded; of one that ended, show the end."""
         ...
 
+    def bookmarks(self) -> Sequence[Mark]:
+        """Read the bookmarks in the record, which ``marks`` may still lack.
+
+        Raises:
+            StorageError: the record cannot be read.
+        """
+        ...
+
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
         """Bookmark a moment, by default the position; it is kept in the record.
 

@@ -5,6 +5,7 @@ from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
+from inferwatch.metrics.findings.flag_values import fewer_seqs, more_cache
 from inferwatch.metrics.findings.queue import (
     TTFT,
     blocks_short,
@@ -12,7 +13,6 @@ from inferwatch.metrics.findings.queue import (
     shed,
     waits,
 )
-from inferwatch.metrics.findings.targets import fewer_seqs, more_cache
 
 PREFILL_TIME = (Cause.PREFILL, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
@@ -38,7 +38,7 @@ def more_memory(facts: Facts) -> tuple[Knob, ...]:
             "more KV blocks; fewer waits and preemptions",
             Effort.RESTART,
             Effort.MEMORY,
-            target=more_cache(facts),
+            value=more_cache(facts),
         ),
         facts.flag(
             "kv_cache_dtype",
@@ -186,7 +186,7 @@ class Preemptions(Diagnosis):
                 "Let fewer run at once",
                 "fewer preemptions, tokens/s rise; more wait in the queue",
                 lower=True,
-                target=fewer_seqs(facts),
+                value=fewer_seqs(facts),
             ),
             *more_memory(facts),
         )

@@ -1,7 +1,6 @@
 """The contents of a finding: its sentence, evidence, cost and knobs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from collectors.contract.clock import NS_PER_S
@@ -87,8 +86,6 @@ class Finding:
     sources: tuple[str, ...] = ()
     """The affected servers; empty where there is only one."""
     subject: Subject = Subject.ENGINE
-    usual_s: Mapping[int, float] = field(default_factory=dict)
-    """Median decode step by batch size before it began, where it is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

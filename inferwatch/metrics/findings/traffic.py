@@ -136,7 +136,10 @@ class Failures(Diagnosis):
         failed, unlisted = sums["failed"], sums.get("failed_unlisted", 0)
         said = f"{counted(failed, 'request')} of the last minute ended in an error"
         if unlisted:
-            said += f"; 2 lists {failed - unlisted:,}, only the load generator saw more"
+            said += (
+                f"; Requests lists {failed - unlisted:,} of them; the other "
+                f"{unlisted:,} only the load generator saw"
+            )
         return said
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:

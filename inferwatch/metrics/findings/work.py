@@ -4,8 +4,8 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
+from inferwatch.metrics.findings.flag_values import more_seqs
 from inferwatch.metrics.findings.queue import shed
-from inferwatch.metrics.findings.targets import more_seqs
 from inferwatch.metrics.floor.view import Bound
 
 ITL = ("itl_s", "tpot_s", "e2el_s")
@@ -114,7 +114,7 @@ class MemoryBound(Diagnosis):
                 "max_num_seqs",
                 "Let more decode together: weights are read once for all",
                 "tokens/s rise, ITL rises a little",
-                target=more_seqs(facts),
+                value=more_seqs(facts),
             ),
             facts.flag(
                 "quantization",

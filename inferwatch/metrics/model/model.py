@@ -549,11 +549,10 @@ class Model:
                 replace(of_server, slo=slo), source, cost, rest
             )
             return self._beside_servers(by_itself, None, source)
-        grid, bins, lost_ns = self._columns(now_ns, window, scraped)
-        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
+        grid, bins, end_ns, lost_ns = self._columns(now_ns, window, scraped)
         limits = self._scraped.limits
         latencies = self._latencies.table(end_ns, window, bins, limits)
-        totals = self._window_totals(end_ns, window, latencies)
+        totals = self._window_totals(end_ns, window, latencies, lost_ns)
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
@@ -639,16 +638,17 @@ class Model:
 
     def _columns(
         self, now_ns: int, window: Window, scraped: ScrapedWindow | None
-    ) -> tuple[Grid, list[Bin | None], int | None]:
-        """Return the grid of charts, their bins, and when all engines were lost."""
-        lost_ns = self._health.lost_ns if scraped is None else scraped.lost_ns
+    ) -> tuple[Grid, list[Bin | None], int, int | None]:
+        """Return the grid of charts, their bins and end, and when all were lost."""
+        lost_ns, end_ns = self._health.lost_ns, self._end_ns(now_ns)
+        if scraped is not None:
+            lost_ns, end_ns = scraped.lost_ns, scraped.now_ns
         begun = [self._client.began_ns, scraped.first_ns if scraped else None]
         since_ns = min((each for each in begun if each is not None), default=None)
         if since_ns is None and self._history.empty:
             since_ns = self._hardware.first_ns
-        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
         start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
-        return Grid(start_ns, bin_ns, len(bins)), bins, lost_ns
+        return Grid(start_ns, bin_ns, len(bins)), bins, end_ns, lost_ns
 
     def _latest(self, end_ns: int, grid: Grid, lost_ns: int | None) -> Timeline | None:
         """Return the last short columns, up to now, if those of the grid are long."""
@@ -690,7 +690,7 @@ class Model:
         """Return the server's state with the exact numbers of this Model."""
         end_ns = self._end_ns(now_ns)
         latencies = self.exact(end_ns, window)
-        totals = self._window_totals(end_ns, window, latencies)
+        totals = self._window_totals(end_ns, window, latencies, self._health.lost_ns)
         work = self._work_now(now_ns)
         seen = flow(totals, work, kv_state(self._engines, totals.steps))
         ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
@@ -768,6 +768,7 @@ class Model:
             "steps": self._steps.counters,
             "speculation": self._speculation.counters,
             "outcomes": self._outcomes.counters,
+            "outcomes_while_lost": self._outcomes.while_lost,
             "prefix_cache": self._prefix_caches.counters,
             "evictions": self._memory.evictions,
             **self._slo.counters(),
@@ -775,14 +776,18 @@ class Model:
         }
 
     def _window_totals(
-        self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
+        self,
+        now_ns: int,
+        window: Window,
+        latencies: tuple[Latency, ...],
+        lost_ns: int | None,
     ) -> WindowTotals:
         itl = next(row.quantiles for row in latencies if row.metric == "itl_s")
         return WindowTotals(
             covered_ns=self._covered_ns(now_ns, window.value),
             steps=self._steps.over(now_ns, window),
             outcomes=self._outcomes.over(now_ns, window)
-            if self._health.lost_ns is None
+            if lost_ns is None
             else self._outcomes.up_to(now_ns, window),
             prompts=self._outcomes.prompts.quantiles(now_ns, window),
             durations=self._steps.durations(now_ns, window),
@@ -974,7 +979,8 @@ class Model:
             for model in (self, *self._models.by_source.values()):
                 model.classed(record.external_id, record.class_name)
         if record.failure not in {None, *BY_US}:
-            self._outcomes.client_failed(record, ended_ns)
+            lost = self._health.lost_ns is not None
+            self._outcomes.client_failed(record.external_id, ended_ns, lost=lost)
 
     def _price(self, prices: Prices) -> None:
         if not self._priced:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from textual.binding import Binding, BindingType
@@ -405,10 +406,12 @@ class PlaybackControl:
         cursor_ns = self._view.cursor_ns
         here = "" if cursor_ns is None else "; enter alone goes to the time cursor"
         hint = f"{UNDERSTOOD}, a bookmark's text{here}"
-        ask = PromptScreen("Go to a time or a bookmark", hint, self._wrong_time)
+        bookmarks = await self._bookmarks()
+        wrong_time = partial(self._wrong_time, bookmarks)
+        ask = PromptScreen("Go to a time or a bookmark", hint, wrong_time)
         text = await self._screen.app.push_screen_wait(ask)
         if text is not None and text.strip():
-            self.seek(moment_of(text, self._scale()))
+            self.seek(moment_of(text, self._scale(bookmarks)))
         elif text is not None and cursor_ns is not None:
             self.seek(cursor_ns)
         elif was_live:
@@ -486,7 +489,15 @@ class PlaybackControl:
     def _look(self) -> None:
         self._screen.post_message(LookAgain())
 
-    def _scale(self) -> Scale:
+    async def _bookmarks(self) -> Sequence[Mark]:
+        """Return the bookmarks as they are in the record, or say why they are not."""
+        try:
+            return await asyncio.to_thread(self._playback.bookmarks)
+        except InferwatchError as error:
+            self._screen.notify(str(error), severity="error", timeout=10, markup=False)
+            return ()
+
+    def _scale(self, bookmarks: Sequence[Mark]) -> Scale:
         playback = self._playback
         start_ns, end_ns = playback.span_ns
         return Scale(
@@ -494,14 +505,14 @@ class PlaybackControl:
             end_ns=end_ns,
             here_ns=playback.position_ns,
             wall_text=self._feed.wall_text,
-            bookmarks=bookmarks_of(playback.marks),
+            bookmarks=bookmarks,
         )
 
-    def _wrong_time(self, text: str) -> str | None:
+    def _wrong_time(self, bookmarks: Sequence[Mark], text: str) -> str | None:
         if not text.strip() and self._view.cursor_ns is not None:
             return None
         try:
-            moment_of(text, self._scale())
+            moment_of(text, self._scale(bookmarks))
         except InferwatchError as error:
             return str(error)
         return None

@@ -523,6 +523,9 @@ class ScriptedPlayback:
         self.position_ns = self.latest_ns
         self.at_live = self.playing = self.goes_on
 
+    def bookmarks(self) -> Sequence[Mark]:
+        return [each for each in self.marks if each.kind is MarkKind.BOOKMARK]
+
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
         t_ns = self.position_ns if t_ns is None else t_ns
         mark = Mark(t_ns=t_ns, kind=MarkKind.BOOKMARK, text=text)

@@ -320,6 +320,19 @@ async def test_g_goes_to_a_time_or_says_which_times_it_understands(
         assert playback.told == []
 
 
+async def test_g_knows_a_bookmark_that_is_not_among_the_marks_yet(
+    replayed_feed: Any, settle: Any
+) -> None:
+    playback = replayed_feed.playback
+    kept = Mark(t_ns=40 * S, kind=MarkKind.BOOKMARK, text="warm from here")
+    playback.marks, playback.bookmarks = (), lambda: [kept]
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await typed(pilot, settle, "g", "WARM")
+
+        assert playback.told == ["seek 40"]
+
+
 async def test_enter_alone_and_engine_steps_go_from_the_time_cursor(
     replayed_feed: Any, settle: Any
 ) -> None:

@@ -283,3 +283,15 @@ def test_changing_load_raises_nothing(minutes: int) -> None:
     )
 
     assert held(engine.run(60 * minutes)) == {}
+
+
+def test_fewer_are_advised_than_the_largest_batch_that_lost_no_blocks() -> None:
+    fault = next(each for each in PLANTED if each.finding == "preemptions")
+
+    _, found = held(fault.told(), until=fault.finding)[fault.finding]
+
+    (knob,) = (each for each in found.knobs if each.flag and "num-seqs" in each.flag)
+    flag, value = (knob.flag or "").split()
+    assert flag == "--max-num-seqs"
+    assert 5 < int(value) < Engine.max_num_seqs
+    assert f"({value} ran at once in the last minute without preemptions)" in knob.text

@@ -2,48 +2,49 @@
 
 from math import ceil
 
-from inferwatch.metrics.findings.facts import Facts, Target
+from inferwatch.metrics.findings.facts import Facts, FlagValue
 
 MIB, GIB = 1 << 20, 1 << 30
 SPARE = 0.05
 """Share of a device's memory that is left free, 0-1."""
 
 
-def more_seqs(facts: Facts) -> Target | None:
+def more_seqs(facts: Facts) -> FlagValue | None:
     """Return a max_num_seqs under which nobody had waited, if KV blocks allow it."""
-    limit, waited = facts.setting("max_num_seqs"), facts.waited
-    if not isinstance(limit, int) or not waited:
+    limit, waited = facts.limit("max_num_seqs"), facts.waited
+    if limit is None or not waited:
         return None
     wanted, why = limit + waited, f"up to {waited:,} waited"
     if facts.running and facts.kv_usage:
         fit = int(facts.running / facts.kv_usage / facts.ranks)
         if fit < wanted:
-            wanted, why = fit, f"{why}; KV blocks are for no more"
-    return Target(wanted, why) if wanted > limit else None
+            wanted, why = fit, f"{why}; KV blocks allow no more"
+    return FlagValue(wanted, why) if wanted > limit else None
 
 
-def fewer_seqs(facts: Facts) -> Target | None:
-    """Return a max_num_seqs at which all that run hold the KV blocks they need."""
-    limit, running = facts.setting("max_num_seqs"), facts.running
-    if not isinstance(limit, int) or not running:
+def fewer_seqs(facts: Facts) -> FlagValue | None:
+    """Return a max_num_seqs at which no step of the last minute preempted requests."""
+    limit, held = facts.limit("max_num_seqs"), facts.held_batch()
+    if limit is None or held is None or held >= limit:
         return None
-    held = max(running // facts.ranks, 1)
-    return Target(held, "so many hold KV blocks now") if held < limit else None
+    return FlagValue(
+        held, f"{held:,} ran at once in the last minute without preemptions"
+    )
 
 
-def more_tokens(facts: Facts) -> Target | None:
+def more_tokens(facts: Facts) -> FlagValue | None:
     """Return a step's budget for the prompts that waited, twice the present at most."""
-    limit, prompt = facts.setting("max_num_batched_tokens"), facts.prompts.p50
-    if not isinstance(limit, int) or not facts.waited or not prompt:
+    limit, prompt = facts.limit("max_num_batched_tokens"), facts.prompts.p50
+    if limit is None or not facts.waited or not prompt:
         return None
     wanted = limit + ceil(facts.waited * prompt)
     why = f"up to {facts.waited:,} waited, with prompts of {prompt:,.0f} tokens"
     if wanted > 2 * limit:
-        wanted, why = 2 * limit, f"{why}; more makes steps over twice as long"
-    return Target(wanted, why)
+        wanted, why = 2 * limit, f"{why}; kept to twice the present"
+    return FlagValue(wanted, why)
 
 
-def more_cache(facts: Facts) -> Target | None:
+def more_cache(facts: Facts) -> FlagValue | None:
     """Return a KV cache in bytes that had held those who waited, if memory allows it.
 
     Where a model is spread over GPUs, what each of them holds is not known.
@@ -64,26 +65,27 @@ def more_cache(facts: Facts) -> Target | None:
         f"up to {facts.waited:,} waited",
     )
     free = _free_bytes(facts)
-    if free is not None and wanted > size + free:
-        wanted, why = size + free, f"{why}; memory is for no more"
+    if free is None:
+        return None
+    if wanted > size + free:
+        wanted, why = size + free, f"{why}; memory allows no more"
     if wanted <= size:
         return None
-    return Target(_in_bytes(wanted), f"{why}; now {_in_bytes(size)}")
+    return FlagValue(_in_bytes(wanted), f"{why}; now {_in_bytes(size)}")
 
 
 def _free_bytes(facts: Facts) -> float | None:
     """Return the memory that the KV cache may still have; None if unknown."""
-    if facts.gpus:
-        (gpu, *others) = facts.gpus
-        whole, used = gpu.info.memory_bytes, gpu.memory_used_bytes
-        if others or whole is None or used is None:
-            return None
-    else:
+    whole = used = None
+    if facts.on_cpu:
         host = facts.host
         whole = host.info.memory_bytes if host and host.info else None
         used = host.memory_used_bytes if host else None
-        if whole is None or used is None:
-            return None
+    elif len(facts.gpus) == 1:
+        (gpu,) = facts.gpus
+        whole, used = gpu.info.memory_bytes, gpu.memory_used_bytes
+    if whole is None or used is None:
+        return None
     return max((1 - SPARE) * whole - used, 0.0)
 
 
