@@ -1,5 +1,6 @@
 """Values that flags should have, as far as what was seen of an engine says one."""
 
+from dataclasses import dataclass
 from math import ceil
 
 from inferwatch.metrics.findings.facts import Facts, FlagValue
@@ -45,7 +46,34 @@ def more_tokens(facts: Facts) -> FlagValue | None:
 
 
 def more_cache(facts: Facts) -> FlagValue | None:
-    """Return a KV cache in bytes that had held those who waited, if memory allows it.
+    """Return bytes of a KV cache that had held who waited, if memory allows them."""
+    cache = _cache(facts)
+    if cache is None:
+        return None
+    now = ""
+    if facts.setting("kv_cache_memory_bytes") is None:
+        now = f"; it has {_in_bytes(cache.bytes)}"
+    return FlagValue(_in_bytes(cache.wanted_bytes), f"{cache.why}{now}")
+
+
+def more_blocks(facts: Facts) -> FlagValue | None:
+    """The same in blocks, for an engine that was told their number."""
+    cache = _cache(facts)
+    if cache is None:
+        return None
+    return FlagValue(ceil(cache.wanted_bytes / cache.block_bytes), cache.why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    bytes: float
+    wanted_bytes: float
+    block_bytes: float
+    why: str
+
+
+def _cache(facts: Facts) -> _Cache | None:
+    """The KV cache as it is and as it were better; None if that is unknown.
 
     Where a model is spread over GPUs, what each of them holds is not known.
     """
@@ -57,8 +85,7 @@ def more_cache(facts: Facts) -> FlagValue | None:
         return None
     if not tokens or not per_token:
         return None
-    per_block = tokens * per_token
-    size = facts.kv_blocks * per_block
+    size = facts.kv_blocks * tokens * per_token
     each = size * facts.kv_usage / facts.running
     wanted, why = (
         (facts.running + facts.waited) * each,
@@ -71,7 +98,7 @@ def more_cache(facts: Facts) -> FlagValue | None:
         wanted, why = size + free, f"{why}; memory allows no more"
     if wanted <= size:
         return None
-    return FlagValue(_in_bytes(wanted), f"{why}; now {_in_bytes(size)}")
+    return _Cache(size, wanted, tokens * per_token, why)
 
 
 def _free_bytes(facts: Facts) -> float | None:

@@ -176,6 +176,11 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
         at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=0.2)),
     ),
     (
+        ComputeBound(),
+        at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=1.05)),
+        at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=1.24)),
+    ),
+    (
         FasterThanFloor(),
         at_limits(BUSY, impossible=FAST),
         at_limits(BUSY, impossible=replace(FAST, steps=2)),
@@ -399,7 +404,29 @@ def test_a_cache_is_to_hold_those_that_waited_as_far_as_its_memory_does(
 
     flag, text = target_of(KvBound(), facts, "--kv-cache-memory-bytes")
     assert flag == f"--kv-cache-memory-bytes{value}"
-    assert ("memory allows no more; now 1000M" in text) == (value == " 2024M")
+    assert ("memory allows no more; it has 1000M" in text) == (value == " 2024M")
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({}, ["--gpu-memory-utilization", "--kv-cache-memory-bytes 3000M"]),
+        ({"kv_cache_memory_bytes": 1000 << 20}, ["--kv-cache-memory-bytes 3000M"]),
+        (
+            {"kv_cache_memory_bytes": 1, "num_gpu_blocks_override": 1_000},
+            ["--num-gpu-blocks-override 3000"],
+        ),
+    ],
+)
+def test_a_cache_is_enlarged_by_the_flag_that_counts(
+    settings: dict[str, int], flags: list[str]
+) -> None:
+    waited = replace(BUSY, waited=64, kv_usage=1.0, settings=settings)
+
+    knobs = KvBound().knobs(with_memory(waited, "cpu", 9, 0))
+
+    told = [knob.flag for knob in knobs if knob.flag]
+    assert told == [*flags, "--kv-cache-dtype fp8"]  # a CPU has no other GPUs
 
 
 def test_what_each_of_several_gpus_holds_of_a_cache_is_not_known() -> None:
