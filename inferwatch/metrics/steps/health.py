@@ -87,8 +87,12 @@ LEAST_SHARE = 0.005
 """Share of the minute that would be 0% as text, 0-1."""
 SECOND_SHARE = 0.2
 """Share of the queued time from which a second limit is named, 0-1."""
-STICKS = 1.25
+STICKS = 1.5
 """How much more another cause must take than the one named first, to be named first."""
+STICKS_NS = 10 * NS_PER_S
+"""For how long it must take so much more."""
+STAYS_SHARE = 0.15
+"""Share of the queued time below which another is named first at once, 0-1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +152,8 @@ class TickVerdict(msgspec.Struct, array_like=True):
     """What is named first."""
     over: bool = False
     """Whether only findings are left of a stall or a queue."""
+    outweighed_ns: int | None = None
+    """Since when another limit takes clearly more than what is named first."""
 
 
 class Quiet(msgspec.Struct, array_like=True):
@@ -379,8 +385,7 @@ class HealthTracker:
             since_ns = self._dated(now_ns, since_ns)
             if before is not None and before.health is health:
                 since_ns = before.since_ns if before.since_ns is not None else since_ns
-            sentence, first = self._says(health, now_ns, work, minute, since_ns)
-            return TickVerdict(now_ns, health, since_ns, sentence, first)
+            return self._says(health, now_ns, work, minute, since_ns)
         health = state.health
         if health is Health.IDLE and not self._is_over(now_ns):
             health = Health.HEALTHY
@@ -497,11 +502,12 @@ class HealthTracker:
         work: SchedulerState,
         minute: LastMinute,
         since_ns: int,
-    ) -> tuple[str, str]:
-        """Return the sentence of a verdict, and what it names first."""
-        was = self._judged.first if self._was(health) and self._judged else ""
+    ) -> TickVerdict:
+        """Return a verdict with its sentence, and what it names first."""
+        before = self._judged if self._was(health) else None
+        was = before.first if before is not None else ""
         whole_ns = _covered_ns(minute)
-        first = ""
+        first, outweighed_ns = "", None
         if health is Health.STALLED:
             lengths = self._stall_lengths(now_ns)
             share = sum(lengths) / whole_ns
@@ -509,7 +515,7 @@ class HealthTracker:
             said = f"{of_last(share, whole_ns)}: no step for up to {longest}"
         elif health is Health.QUEUEING:
             share = self._queued_share(now_ns, work, minute)
-            first, *others = self._limits_named(minute, was)
+            (first, *others), outweighed_ns = self._limits_named(now_ns, minute, before)
             causes = ", then ".join([first, *others])
             said = of_last(share, whole_ns)
             said += f", mostly {causes}" if causes else ""
@@ -523,25 +529,37 @@ class HealthTracker:
                 texts = ["preemptions"]
             first = was if was in texts or not texts else texts[0]
             said += f", {first}" if first else ""
-        return f"{said}{_worst(work, minute)}", first
+        sentence = f"{said}{_worst(work, minute)}"
+        return TickVerdict(
+            now_ns, health, since_ns, sentence, first, outweighed_ns=outweighed_ns
+        )
 
-    def _limits_named(self, minute: LastMinute, was: str) -> list[str]:
+    def _limits_named(
+        self, now_ns: int, minute: LastMinute, before: TickVerdict | None
+    ) -> tuple[list[str], int | None]:
         """Return the limits that requests queued for, as flags; one is mostly so.
 
         By the slowest requests' time where it is known, so that it is what their table
-        of causes says.
+        of causes says. The one named before stays until another has long outweighed it;
+        since when one does is returned as well.
         """
         spent: dict[BoundBy, float] = {**minute.slow_shares}
         if sum(spent.values()) < QUEUE_SHARE:
             spent = {**minute.bound_ns}
         whole = sum(spent.values())
         texts = {self._limit_text(each): n for each, n in spent.items() if n > 0}
-        if was in texts:
-            texts[was] *= STICKS
-        ranked = sorted(texts, key=lambda text: -texts[text])
-        first, *others = ranked or [""]
+        ranked = sorted(texts, key=lambda text: -texts[text]) or [""]
+        outweighed_ns, was = None, before.first if before is not None else ""
+        if before is not None and texts.get(was, 0.0) >= STAYS_SHARE * whole > 0:
+            if texts[ranked[0]] >= STICKS * texts[was]:
+                outweighed_ns = before.outweighed_ns
+                outweighed_ns = now_ns if outweighed_ns is None else outweighed_ns
+            if outweighed_ns is None or now_ns - outweighed_ns < STICKS_NS:
+                ranked.remove(was)
+                ranked.insert(0, was)
+        first, *others = ranked
         second = [each for each in others if texts[each] >= SECOND_SHARE * whole]
-        return [first, *second[:1]]
+        return [first, *second[:1]], outweighed_ns
 
     def _limit_text(self, bound: BoundBy) -> str:
         """Return what binds; a lowered live limit with its values."""

@@ -34,6 +34,8 @@ MANY = 5
 SLOW_S, LARGE = 1.0, 0.2
 PATIENCE = 25
 """Ticks after which a cause of slow requests must have a finding."""
+STICKS = 10
+"""Ticks for which the limit named first stays though another takes clearly more."""
 BY_NAME = {each.NAME: each for each in DIAGNOSES}
 OF_LIMIT = {
     "max_num_seqs": {Cause.QUEUE_SEQS},
@@ -118,6 +120,7 @@ class Watcher:
     """Looks at each tick, and keeps for how many something has been so."""
 
     waits: int = 0
+    outweighed: int = 0
     unexplained: dict[Cause, int] | None = None
 
     def contradictions(self, shown: Snapshot) -> Iterator[str]:
@@ -162,6 +165,7 @@ class Watcher:
     def _another_cause(self, shown: Snapshot) -> Iterator[str]:
         """Say whether the limit named first is another than the table's first."""
         verdict, slow = shown.verdict, shown.slowest
+        before, self.outweighed = self.outweighed, 0
         if verdict.health is not Health.QUEUEING or "mostly " not in verdict.sentence:
             return
         named = verdict.sentence.split("mostly ")[1].split(", ")[0].split(";")[0]
@@ -172,6 +176,8 @@ class Watcher:
         }
         largest = max(spent, key=lambda limit: spent[limit])
         if spent[largest] >= LARGE and spent[largest] > 1.5 * spent.get(named, 0.0):
+            self.outweighed = before + 1
+        if self.outweighed > STICKS:
             yield f"{verdict.sentence}, and the table says {largest}"
 
 
