@@ -146,6 +146,7 @@ class Pipeline:
         return RecordState(
             session_id=recorder.session_id,
             file_bytes=health.file_bytes,
+            grown_bytes=health.grown_bytes,
             written=health.written,
             unrecorded=health.unrecorded,
             message=health.message,
