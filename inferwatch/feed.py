@@ -47,6 +47,9 @@ class RecordState:
 
     session_id: str
     file_bytes: int = 0
+    """The size of the whole file, with other sessions."""
+    grown_bytes: int = 0
+    """By how much the file grew with this session; it never falls."""
     written: int = 0
     unrecorded: int = 0
     message: str | None = None
@@ -130,6 +133,10 @@ class Playback(Protocol):
     def seeking(self) -> bool:
         """Whether a seek is under way; the snapshot is still that of the old moment."""
         ...
+
+    @property
+    def opening(self) -> bool:
+        """Whether the moment to begin with was not reached yet."""
 
     @property
     def cannot_seek(self) -> str | None:

@@ -238,6 +238,8 @@ class LivePlayback:
             player is not None and player.playback.seeking
         )
 
+    opening = False
+
     @property
     def cannot_seek(self) -> str | None:
         """Why only the paused moment can be shown; None when seeking is possible."""

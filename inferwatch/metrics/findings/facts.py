@@ -83,6 +83,8 @@ class Around:
     """Why the load generator is too slow; None if it keeps up or none runs."""
     dropped: int = 0
     """Readings lost in the last minute."""
+    late_s: float = 0.0
+    """How late this tick of inferwatch is."""
     limits: Limits | None = None
     slo: SloState | None = None
 

@@ -33,6 +33,8 @@ RESUMES_NS = 60 * NS_PER_S
 """Time within which a finding that ended and begins again is the same one."""
 NO_LONGER = "no longer"
 """What a note of a finding that ended says after its title."""
+TAKEN_BACK = "taken back, its readings only came late"
+"""What a note of a finding that was none says after its title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,8 @@ class FindingTracker:
         self._watched: dict[str, Watched] = {}
         self._ended: list[PastFinding] = []
         self._tick_ns: int | None = None
+        self.untrue: set[str] = set()
+        """Findings that were taken back and not shown again; not saved."""
 
     def tick(self, facts: Facts, diagnoses: Iterable[Diagnosis]) -> None:
         """Judge these diagnoses by the facts of a tick, and forget all others."""
@@ -95,6 +97,7 @@ class FindingTracker:
                 watched.shown = diagnosis.finding(
                     facts, cost, since_ns, watched.usual_s
                 )
+                self.untrue.discard(diagnosis.NAME)
             elif watched.shown is not None and self._is_over(
                 diagnosis, watched, now_ns
             ):
@@ -102,6 +105,11 @@ class FindingTracker:
                 watched.shown = None
             if watched.shown is None and not watched.held:
                 del self._watched[diagnosis.NAME]
+
+    def take_back(self, name: str) -> None:
+        """Forget a finding that turned out to be untrue."""
+        self._watched.pop(name, None)
+        self.untrue.add(name)
 
     def all(self) -> tuple[Finding, ...]:
         """Return present findings, costliest first; fallbacks if no others hold."""

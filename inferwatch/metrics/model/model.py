@@ -57,6 +57,7 @@ from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
 from inferwatch.metrics.findings.facts import Around
 from inferwatch.metrics.findings.finding import SLIGHT, Finding, PastFinding, Subject
 from inferwatch.metrics.findings.gather import Sources
+from inferwatch.metrics.findings.host import Stopped
 from inferwatch.metrics.findings.tracker import explains_queue
 from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
 from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
@@ -134,12 +135,12 @@ from inferwatch.metrics.steps.flow import (
 )
 from inferwatch.metrics.steps.health import (
     CATCHING_UP,
-    CatchUp,
     HealthTracker,
     LastMinute,
     Problem,
     SavedHealth,
 )
+from inferwatch.metrics.steps.lateness import CatchUp
 from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
@@ -239,7 +240,6 @@ class Model:
         self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
-        self._catch_up = CatchUp()
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._hardware = HardwareTracker()
         self._traffic = TrafficTracker()
@@ -341,6 +341,12 @@ class Model:
         return self.watch.findings(self._watches())
 
     @property
+    def untrue(self) -> set[str]:
+        """Names of findings that were taken back."""
+        watches = (self.watch, *self._watches().values())
+        return {name for each in watches for name in each.tracker.untrue}
+
+    @property
     def past_findings(self) -> tuple[PastFinding, ...]:
         """The latest findings that ended, by their end."""
         return self.watch.ended(self._watches())
@@ -377,7 +383,7 @@ class Model:
             client=self._client.saved(parts),
             cost=self._cost.saved(),
             health=self._health.saved(),
-            catch_up=self._catch_up,
+            catch_up=self._health.catch_up,
             notes=list(self._notes),
             hardware=self._hardware.saved(parts),
             traffic=self._traffic.saved(parts),
@@ -459,7 +465,7 @@ class Model:
         model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
-        model._catch_up = saved.catch_up
+        model._health.catch_up = saved.catch_up
         model._notes.extend(saved.notes)
         model._hardware.restore(saved.hardware, written)
         model._traffic.restore(saved.traffic, written)
@@ -563,7 +569,7 @@ class Model:
             shown_source=source if self._knows(source) else None,
             covered_ns=totals.covered_ns,
             verdict=CATCHING_UP
-            if self._catch_up.goes_on
+            if self._health.catch_up.goes_on
             else self._health.verdict(
                 now_ns,
                 work,
@@ -571,7 +577,7 @@ class Model:
                 loaded_ns,
                 self._hardware.hosts.seen_ns,
             ),
-            catching_up=self._catch_up.goes_on,
+            catching_up=self._health.catch_up.goes_on,
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             settings=self._engines.first_settings,
@@ -898,8 +904,9 @@ class Model:
         if step.drafted_tokens is not None:
             self._speculation.add(step)
         self._history.add_step(ended)
-        self._health.step(step)
-        self._catch_up.take(step.end_ns)
+        if self._health.step(step):
+            self.watch.tracker.take_back(Stopped.NAME)
+        self._health.catch_up.take(step.end_ns)
         if tokens and step.end_ns > (self._last_token_ns or step.start_ns):
             self._last_token_ns = step.end_ns
 
@@ -943,7 +950,8 @@ class Model:
         self._engines.take_totals(totals)
         self._cost.totals(totals)
         self._hardware.totals(totals)
-        self._catch_up.take(totals.t_ns)
+        of_core = totals.running is not None or totals.kv_used_blocks is not None
+        self._health.catch_up.take(totals.t_ns, of_core=of_core)
         self.watch.totals(totals)
 
     def _note(self, note: Note) -> None:
@@ -969,7 +977,7 @@ class Model:
             self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # other engines are alive
                 self._health.note(note)
-                self._catch_up = CatchUp(tick_ns=self._catch_up.tick_ns)
+                self._health.catch_up = CatchUp(tick_ns=self._health.catch_up.tick_ns)
                 self._cost.lost()
                 self._last_token_ns = None
 
@@ -989,14 +997,15 @@ class Model:
     def _tick(self, tick: Tick) -> None:
         told = (*self._engines.infos, *self._engines.endpoints.values())
         around = around_of(tick.t_ns, self._hardware, self._client, told)
-        self.judge(tick.t_ns, around)
+        late_s = self._health.catch_up.overdue_ns(tick.t_ns) / NS_PER_S
+        self.judge(tick.t_ns, replace(around, late_s=late_s))
 
     def judge(self, now_ns: int, around: Around) -> None:
         """Judge diagnoses at a tick: for each server, then for all together."""
-        self._catch_up.tick(now_ns)
+        self._health.catch_up.tick(now_ns)
         for model in self._models.by_source.values():
-            model.judge(now_ns, around)
-        if self._catch_up.goes_on:
+            model.judge(now_ns, replace(around, late_s=0.0))
+        if self._health.catch_up.goes_on:
             self.watch.facts = None
             return
         self._slo.tick(now_ns)

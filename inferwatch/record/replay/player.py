@@ -55,6 +55,8 @@ class RecordedPlayback:
         self._following = False
         self.playing = False
         self.speed = 1.0
+        self.opening = True
+        """Whether the moment to begin with was not reached yet."""
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -194,7 +196,8 @@ class RecordedPlayback:
         mine = self._requested
         self._under_way += 1
         try:
-            await asyncio.to_thread(go, lambda: mine != self._requested)
+            arrived = await asyncio.to_thread(go, lambda: mine != self._requested)
+            self.opening = self.opening and not arrived
         finally:
             self._under_way -= 1
 

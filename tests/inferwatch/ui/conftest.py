@@ -478,6 +478,7 @@ class ScriptedPlayback:
     playing: bool = False
     speed: float = 1.0
     seeking: bool = False
+    opening: bool = False
     cannot_seek: str | None = None
     shape: Timeline | None = field(
         default_factory=lambda: timeline(Window.SESSION, NOW_NS)
@@ -580,7 +581,7 @@ class ScriptedFeed:
     can_restart: bool = False
     record: RecordState | None = field(
         default_factory=lambda: RecordState(
-            session_id="s17", file_bytes=2_200_000, written=41_022
+            session_id="s17", grown_bytes=2_200_000, written=41_022
         )
     )
     at_ns: int = NOW_NS

@@ -127,7 +127,7 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     subjects = {each.NAME: each.SUBJECT for each in (*DIAGNOSES, Imbalance({}))}
 
     about = {name for name, each in subjects.items() if each is Subject.MEASURING}
-    assert about == {"client_bound", "dropped", "impossible", "warm_up"}
+    assert about == {"client_bound", "dropped", "impossible", "late", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
     assert about == {"aborts", "imbalance", "slo_missed"}
 
