@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.contract.readings import EngineSample, Histogram
+from collectors.contract.readings import REFUSED, EngineSample, Histogram
 from collectors.servers.families.family import Names, ServerFamily
 
 MOST_SERIES = 50_000
@@ -128,7 +128,7 @@ class Exposition:
         self._places: dict[str, list[_Place]] = defaultdict(list)
         for name, place in _places(family):
             self._places[name].append(place)
-        self._prefixes = (*family.prefixes, STARTED)
+        self._prefixes = (*family.prefixes, *family.refused, STARTED)
         self._scrape = 0
         self._forget()
 
@@ -275,6 +275,11 @@ class Exposition:
         for place in places:
             parts = rank.places.setdefault(place, {})
             part = _part(place, labels)
+            if place.field == REFUSED:
+                kind = self.family.refused[place.within](labels)
+                if kind is None:
+                    return None
+                part = _short(kind)
             if part in parts or len(parts) < MOST_PARTS:
                 parts.setdefault(part, []).append(series)
             else:
@@ -576,6 +581,8 @@ def _others(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
         gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
         yield name, gauge
         yield f"{name}_total", gauge._replace(choice=1)
+    for name in family.refused:
+        yield from _with_total(name, _Place("others", REFUSED, 1, name))
     for name in family.sums:
         for part in ("sum", "count"):
             field = family.short(f"{name}_{part}")
@@ -598,6 +605,8 @@ def series_names(family: ServerFamily) -> dict[str, list[str]]:
     """Series names by histogram field; the rest under "others" and "plain"."""
     names: dict[str, list[str]] = defaultdict(list)
     for name, place in _places(family):
+        if place.field == REFUSED and not name.startswith(family.prefixes):
+            continue  # every program's that has a web server
         part = place.field if place.part == "histograms" else place.part
         names[part if place.part in {"histograms", "others"} else "plain"].append(name)
     return names

@@ -64,6 +64,10 @@ class ServerFamily:
     others: Mapping[str, str | None] = field(default_factory=dict)
     """Metrics of this family only, kept without the prefix; each with the label that
     distinguishes its series, or None."""
+    refused: Mapping[str, Callable[[Labels], str | None]] = field(default_factory=dict)
+    """Counters of refused requests, by reason or by ``route status``, which is made of
+    a series' labels; None for a series that counts no refusals. Prefixes need not be
+    the family's."""
     sums: Names = ()
     """Histograms of this family only; their sum and count are kept in ``others``,
     enough for a mean between two scrapes."""

@@ -147,6 +147,22 @@ def _version(answers: Answers) -> tuple[int, ...]:
     return tuple(map(int, numbers.groups())) if numbers else ()
 
 
+MODEL_ROUTES = (
+    *("/v1/", "/v2/", "/inference/", "/cohere/", "/classify", "/detokenize"),
+    *("/generative_scoring", "/invocations", "/pooling", "/rerank", "/score"),
+    "/tokenize",
+)
+"""Beginnings of routes that ask something of a model."""
+QUEUE_FULL = "queue full"
+
+
+def _refused(labels: Labels) -> str | None:
+    """Route and status, such as ``/v1/completions 4xx``, of refused requests."""
+    route, status = labels.get("handler", ""), labels.get("status", "")
+    is_refusal = status[:1] in {"4", "5"} and route.startswith(MODEL_ROUTES)
+    return f"{route} {status}" if is_refusal else None
+
+
 VLLM = ServerFamily(
     name="vllm",
     title="vLLM",
@@ -206,6 +222,10 @@ VLLM = ServerFamily(
         "vllm:estimated_flops_per_gpu": None,
         "vllm:estimated_read_bytes_per_gpu": None,
         "vllm:estimated_write_bytes_per_gpu": None,
+    },
+    refused={
+        "http_requests": _refused,
+        "vllm:admission_rejections": lambda _: QUEUE_FULL,
     },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),
