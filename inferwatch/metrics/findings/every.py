@@ -1,6 +1,6 @@
 """All diagnoses."""
 
-from inferwatch.metrics.findings import cache, host, queue, slow, traffic, work
+from inferwatch.metrics.findings import cache, host, queue, refused, slow, traffic, work
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 
 OF_ALL: tuple[Diagnosis, ...] = (traffic.ClientBound(), traffic.Dropped())
@@ -33,6 +33,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     host.Stalls(),
     traffic.Aborts(),
     traffic.Failures(),
+    refused.RefusedRequests(),
     traffic.EngineWarmUp(),
     traffic.SloMissed(),
     *slow.SLOW_BY,

@@ -9,6 +9,7 @@ from inferwatch.metrics.findings.diagnosis import (
 )
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
+from inferwatch.metrics.requests.refusals import refused_count
 from inferwatch.metrics.steps.health import Health
 
 
@@ -131,7 +132,7 @@ class Failures(Diagnosis):
 
     def holds(self, facts: Facts) -> FindingCost | None:
         sums = facts.outcomes.sums
-        failed = sums.get("failed", 0)
+        failed = sums.get("failed", 0) - self._refused(facts)
         ended = failed + sums.get("finished", 0)
         if failed < self.LEAST or failed < self.SHARE * ended:
             return None
@@ -139,7 +140,9 @@ class Failures(Diagnosis):
 
     def sentence(self, facts: Facts) -> str:
         sums = facts.outcomes.sums
-        failed, unlisted = sums["failed"], sums.get("failed_unlisted", 0)
+        refused = self._refused(facts)
+        failed = sums["failed"] - refused
+        unlisted = sums.get("failed_unlisted", 0) - refused
         said = f"{counted(failed, 'request')} of the last minute ended in an error"
         if unlisted:
             said += f"; 2 lists {failed - unlisted:,}, only the load generator saw more"
@@ -152,6 +155,11 @@ class Failures(Diagnosis):
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         del facts
         return (now("Read the log (l) for the errors", "the reason is found"),)
+
+    def _refused(self, facts: Facts) -> int:
+        """Return how many only the load generator saw fail, as they were refused."""
+        unlisted = facts.outcomes.sums.get("failed_unlisted", 0)
+        return min(unlisted, refused_count(facts.refused))
 
 
 class ClientBound(Diagnosis):

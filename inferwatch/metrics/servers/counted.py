@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from collectors.contract.readings import EngineSample, Histogram
+from collectors.contract.readings import REFUSED, EngineSample, Histogram
 from inferwatch.metrics.series.histograms import Buckets, Floats, is_sound
 from inferwatch.metrics.series.samples import KEPT_NS
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
@@ -46,6 +46,8 @@ MOST_COLUMNS = 4_096
 """Largest number of columns, in case a server exports new names every time."""
 WAY = "finished "
 """Prefix of the counters of ended requests by finish reason."""
+KIND = f"{REFUSED}{{"
+"""Prefix of the counters of refused requests by kind."""
 LEAST = 1e-6
 """A sum may go back by less than this, as it was written as text."""
 LONGEST_INTERVAL_NS = 150_000_000_000
@@ -189,6 +191,8 @@ class Counted:
         self._increases: dict[int | None, tuple[tuple[float, float], Increase]] = {}
         """The latest increase of each span, with the samples it lies between."""
         self._names: dict[str, int] = {}
+        self._refusals: list[int] = []
+        """Columns of refused requests."""
         self._groups: dict[str, Group] = {}
         """The latest bounds of each histogram."""
         self._all_groups: list[Group] = []
@@ -205,7 +209,7 @@ class Counted:
         """
         self._missed = False
         self.added: Floats = np.empty(0)
-        """Increases of the latest sample."""
+        """Increases of the latest sample, refused requests left out."""
         self._sealed: deque[Sealed] = deque()
         self._open: list[Floats] = []
         self._unpacked: tuple[bytes, Floats] | None = None
@@ -237,6 +241,8 @@ class Counted:
         self._seen = np.where(known, now, seen)
         self._total = _widened(self._total, len(now), 0.0) + self.added
         self._moment(sample, before_ns, began=began)
+        for column in self._refusals:
+            self.added[column] = 0.0  # to refuse is no progress
         restarted = began and not self._fresh
         self._fresh = self._missed = False
         return restarted
@@ -251,7 +257,7 @@ class Counted:
             return seen
         before = np.where(newborn, 0.0 if self._blank else now, seen)
         for name, column in self._names.items():
-            if newborn[column] and name.startswith(WAY):
+            if newborn[column] and name.startswith((WAY, KIND)):
                 before[column] = 0.0
         return before
 
@@ -297,9 +303,10 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
+        refused = (each for each in sample.others.items() if each[0].startswith(KIND))
         pairs = [
             (column, float(value))
-            for name, value in chain(scalars, ended)
+            for name, value in chain(scalars, ended, refused)
             if value is not None and (column := self._named(name)) is not None
         ]
         groups = [
@@ -320,6 +327,8 @@ class Counted:
         column = self._names.get(name)
         if column is None and self._width < MOST_COLUMNS:
             column = self._names[name] = self._width
+            if name.startswith(KIND):
+                self._refusals.append(column)
         return column
 
     def _grouped(self, key: str, histogram: Histogram) -> Group | None:
@@ -423,6 +432,11 @@ class Counted:
         return float(self.added[column]) if known else 0.0
 
     @property
+    def has_refused(self) -> bool:
+        """Whether any request was refused in the session."""
+        return any(self._total[column] for column in self._refusals)
+
+    @property
     def names(self) -> Mapping[str, int]:
         """Columns of the counters, by name."""
         return self._names
@@ -468,6 +482,9 @@ class Counted:
 
     def restore(self, saved: SavedCounted, parts: WrittenParts) -> None:
         self._names = saved.names
+        self._refusals = [
+            at for name, at in self._names.items() if name.startswith(KIND)
+        ]
         self._all_groups = saved.groups
         self._groups = {group.key: group for group in saved.groups}
         self._seen = np.frombuffer(zlib.decompress(saved.seen))
@@ -495,6 +512,7 @@ class Increase:
         "_gained",
         "finished",
         "in_flight",
+        "refused",
         "watched_ns",
     )
 
@@ -519,6 +537,12 @@ class Increase:
             if name.startswith(WAY)
         }
         """Ended requests by finish reason."""
+        self.refused = {
+            name[len(KIND) : -1]: self.of(name) or 0
+            for name in counted.names
+            if name.startswith(KIND)
+        }
+        """Refused requests by reason, or by route and status."""
         self._buckets: dict[str, list[Buckets]] = {}
 
     def of(self, name: str) -> int | None:

@@ -4,6 +4,7 @@ Counters and sums of several servers are added, and their buckets merged; percen
 servers are never combined.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -15,7 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import Vantage
+from collectors.contract.readings import RefusalReason, Vantage
+from inferwatch.metrics.requests.refusals import (
+    BY_SERVER,
+    LEAST_REFUSED,
+    RefusedGroup,
+    refused_count,
+)
 from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats, Pool
@@ -239,6 +246,28 @@ class Gained:
                 ended[how] = ended.get(how, 0) + count
         return ended
 
+    @cached_property
+    def refused(self) -> tuple[RefusedGroup, ...] | None:
+        """Refused requests by route and status; None where no server counts them.
+
+        Those that a full queue turned away are also counted by their status.
+        """
+        counts: Counter[str] = Counter()
+        for each in self.increases:
+            counts.update(each.refused)
+        if not any(each.refused for each in self.increases):
+            return None
+        full = left = counts.pop(RefusalReason.QUEUE_FULL, 0)
+        groups = []
+        for kind, count in counts.most_common():
+            route, _, status = kind.rpartition(" ")
+            taken = min(left, count) if status.startswith(BY_SERVER) else 0
+            left -= taken
+            groups.append(_refused(count - taken, route, status))
+        groups.append(_refused(full, reason=RefusalReason.QUEUE_FULL))
+        groups.sort(key=lambda each: -each.count)
+        return tuple(each for each in groups if each.count)
+
     @property
     def finished(self) -> int | None:
         """Requests that were neither aborted nor failed."""
@@ -255,6 +284,22 @@ class Gained:
         """Prefix cache hits / queries in tokens, 0-1; None where unknown."""
         hits, queries = self.of("prefix_hits"), self.of("prefix_queries")
         return None if hits is None or queries is None else ratio(hits, queries)
+
+
+def _refused(
+    count: int,
+    route: str | None = None,
+    status: str | None = None,
+    reason: RefusalReason | None = None,
+) -> RefusedGroup:
+    return RefusedGroup(
+        route=route,
+        method=None,
+        status=status,
+        reason=reason,
+        count=count,
+        vantage=Vantage.SCRAPE,
+    )
 
 
 def _in_all(per_s: float | None) -> int | None:
@@ -399,6 +444,7 @@ class ScrapedWindow:
             prefix_hit_rate=gained.hit_rate,
             finished=gained.finished or 0,
             failed=gained.ended.get(FAILED, 0),
+            refused=None if gained.refused is None else refused_count(gained.refused),
             aborted=gained.ended.get(ABORTED, 0),
             preemptions=gained.of("preemptions") or 0,
             ended=gained.ended,
@@ -485,6 +531,32 @@ class ScrapedWindow:
         exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LATENCIES, exported, self._limits, charts)
 
+    @property
+    def refused(self) -> tuple[RefusedGroup, ...]:
+        """Refused requests of the window by route and status."""
+        return self.gained.refused or ()
+
+    def refused_lately(self) -> tuple[float, tuple[RefusedGroup, ...]] | None:
+        """Return the share of the last minute's requests that was refused, 0-1.
+
+        None where none was.
+        """
+        if not any(rank.counted.has_refused for _, _, rank, _ in self._ranks):
+            return None
+        gained = self._last_minute
+        refused = gained.refused or ()
+        count = refused_count(refused)
+        whole = count + sum(_ended(each) or 0 for each in gained.increases)
+        return (count / whole, refused) if count >= LEAST_REFUSED else None
+
+    @cached_property
+    def _last_minute(self) -> Gained:
+        minute = Window.MINUTE.value
+        within = (
+            rank.counted.within(self.now_ns, minute) for _, _, rank, _ in self._ranks
+        )
+        return Gained([each for each in within if each is not None])
+
     def missed(self, target: float) -> Latency | None:
         """Return the latency that missed its objective the most in the last minute.
 
@@ -492,12 +564,7 @@ class ScrapedWindow:
         """
         if not self._limits:
             return None
-        minute = Window.MINUTE.value
-        within = (
-            rank.counted.within(self.now_ns, minute) for _, _, rank, _ in self._ranks
-        )
-        gained = Gained([each for each in within if each is not None])
-        rows = _rows(gained, LATENCIES, {*self._limits}, self._limits)
+        rows = _rows(self._last_minute, LATENCIES, {*self._limits}, self._limits)
         missed = [(each.met[1], n) for n, each in enumerate(rows) if each.met]
         most, n = min(missed, default=(1.0, 0))
         return rows[n] if most < target else None
@@ -580,6 +647,7 @@ class ScrapedWindow:
             output_tokens_per_s=gained.rate("output_tokens"),
             prefix_hit_rate=gained.hit_rate,
             failed=gained.ended.get(FAILED),
+            refused=None if gained.refused is None else refused_count(gained.refused),
             preemptions=gained.of("preemptions"),
             latencies=_rows(gained, LATENCIES, keys, self._limits),
         )

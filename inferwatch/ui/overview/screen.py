@@ -91,6 +91,8 @@ class _Number(NamedTuple):
     ink: str = ""
     limit: str = ""
     now: bool = False
+    neighbour: "_Number | None" = None
+    """A number on the same line, or alone there if room is short and this one is 0."""
 
     def line(self, size: int) -> Line:
         """Draw the label on the left and the value on the right."""
@@ -99,8 +101,15 @@ class _Number(NamedTuple):
         room = max(field - len(self.label) - len(now), 0)
         text, limit = self.text, self.limit
         text += limit if len(text) + len(limit) <= room else ""
+        ink = self.ink
+        if (other := self.neighbour) is not None:
+            both = f"{text} · {other.label} {other.text}"
+            if len(both) <= room:
+                text, ink = both, ink or other.ink
+            elif text == "0":
+                return other.line(size)
         gap = TextRun(" " * (size - field))
-        number = cells(text, room, self.ink, right=True)
+        number = cells(text, room, ink, right=True)
         return (TextRun(self.label, "muted"), TextRun(now, "accent"), number, gap)
 
 
@@ -117,7 +126,8 @@ class _Column:
         ]
 
     def __len__(self) -> int:
-        return sum(len(fact.percentiles) or 1 for _, fact in self._facts)
+        own = (fact for _, fact in self._facts if not fact.beside)
+        return sum(len(fact.percentiles) or 1 for fact in own)
 
     def numbers(self, snapshot: Snapshot) -> list[_Number]:
         """Return the column's numbers; without steps, only those a server counts."""
@@ -128,7 +138,12 @@ class _Column:
             value = getattr(flow, number.name)
             if outside and fact.inside and not value:
                 continue
-            if outside and fact.percentiles:
+            if fact.beside:
+                if value:
+                    text = _text(number, fact, value)
+                    other = _Number(number.label, text, fact.alarm)
+                    made[-1] = made[-1]._replace(neighbour=other)
+            elif outside and fact.percentiles:
                 took = format_duration(step_s(snapshot)).strip()
                 made.append(_Number(f"{number.label} {ROUGHLY}", took))
             elif fact.percentiles:

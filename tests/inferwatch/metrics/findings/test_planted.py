@@ -75,6 +75,7 @@ ALWAYS = {
     "a client that gives up now and then",
     "prefix caching off, short prompts",
     "a few deferred requests",
+    "a refusal now and then",
     "a host that the engine keeps busy",
     "clocks a little below their best",
     "a load generator with time to spare",
@@ -119,7 +120,7 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     about = {name for name, each in subjects.items() if each is Subject.MEASURING}
     assert about == {"client_bound", "dropped", "impossible", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
-    assert about == {"aborts", "imbalance", "slo_missed"}
+    assert about == {"aborts", "imbalance", "refused", "slo_missed"}
 
 
 def test_a_host_that_a_load_generator_shares_is_in_doubt_and_not_in_trouble() -> None:
