@@ -104,7 +104,9 @@ class _Number(NamedTuple):
         ink = self.ink
         if (other := self.neighbour) is not None:
             both = f"{text} · {other.label} {other.text}"
-            if len(both) <= room:
+            if len(self.label) + len(both) < size - 1:
+                field = max(field, len(self.label) + len(both) + 1)
+                room = field - len(self.label)
                 text, ink = both, ink or other.ink
             elif text == "0":
                 return other.line(size)

@@ -269,7 +269,6 @@ class RequestsScreen(WatchScreen, FilteredList):
         &.-counted FilterBar, &.-counted RequestDetail { display: none; }
         #counted, #refused { display: none; height: 5; }
         &.-refused #refused { display: block; }
-        &.-refused.-short #refused { height: 2; }
         &.-counted #counted { display: block; }
     }
     """
@@ -336,9 +335,10 @@ class RequestsScreen(WatchScreen, FilteredList):
         if groups:
             count = counted(refused_count(groups), "request")
             title = f"{count} refused in {snapshot.window.span}"
-            aside = f"seen by the {groups[0].vantage.value}, before the engine"
+            aside = f"seen by {groups[0].vantage.value}"
             totals = self.query_one("#refused", TotalsPanel)
             totals.show(title, aside, refusal_facts(groups))
+            totals.styles.height = 2 if self.is_short else min(len(groups), 4) + 1
 
     def show_list(self) -> None:
         if self._snapshot is None:

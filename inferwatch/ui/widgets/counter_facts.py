@@ -88,10 +88,13 @@ def refusal_facts(groups: Iterable[RefusedGroup]) -> Sequence[Sequence[Fact]]:
 
 
 def _lengths(group: RefusedGroup) -> list[Fact]:
-    return known(
-        ("asked for up to", group.asked_tokens, ""),
-        ("tokens; allowed", group.allowed_tokens, ""),
-    )
+    """Return the tokens asked for and allowed; empty of what was not too long."""
+    asked, allowed = group.asked_tokens, group.allowed_tokens
+    if allowed is None:
+        return []
+    if asked is None:
+        return [("allowed", f"{allowed:,} tokens", "")]
+    return [("asked for", f"{asked:,} tokens of {allowed:,}", "")]
 
 
 def _rate(count: int, seconds: float) -> str:
