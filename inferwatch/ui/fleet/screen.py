@@ -145,6 +145,8 @@ def _facts(state: ServerState) -> Iterator[Line]:
         yield labelled(label_of(Flow.preemptions), f"{state.preemptions:,}")
     if state.failed is not None:
         yield labelled(label_of(Flow.failed), f"{state.failed:,}")
+    if state.refused:
+        yield labelled(label_of(Flow.refused), f"{state.refused:,}")
     if state.round_trip_ns is not None:
         trip = format_duration(state.round_trip_ns / NS_PER_S).strip()
         yield labelled("round trip", trip)

@@ -19,6 +19,9 @@ from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE, OF
 from inferwatch.metrics.findings.finding import Effort, Finding, Subject
 from inferwatch.metrics.findings.watch import Imbalance
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.metrics.steps.health import Health
 from tests.inferwatch.metrics.findings.planted import (
     NEARLY,
     PLANTED,
@@ -224,3 +227,18 @@ def test_changing_load_raises_nothing(minutes: int) -> None:
     )
 
     assert held(engine.run(60 * minutes)) == {}
+
+
+def test_the_verdict_says_that_requests_are_refused_and_of_whom() -> None:
+    refusing = next(each for each in PLANTED if each.finding == "refused")
+
+    model = after(refusing.told())
+
+    query = SnapshotQuery(Window.MINUTE)
+    shown = model.snapshot(40 * 10**9, query)
+    assert shown.verdict.health is Health.DEGRADED
+    assert "requests are refused" in shown.verdict.sentence
+    (finding,) = shown.findings
+    assert finding.subject is Subject.TRAFFIC
+    assert "max_model_len 2,048 is too short" in finding.sentence
+    assert "up to 3,100 tokens" in finding.sentence
