@@ -85,10 +85,11 @@ def test_api_servers_of_an_engine_add_up_and_none_counts_twice() -> None:
         told(3, 5, new=3, pid=1),
         told(3, 5, new=3, pid=1),  # again, to who joined late
         told(2, 4, new=2, pid=1),  # out of order
+        told(4, 6, new=1, pid=1),
     ]
 
-    assert see(readings, 4).flow.refused == 8
-    assert see(readings, 62.5, Window.MINUTE).flow.refused == 3
+    assert see(readings, 5).flow.refused == 9
+    assert see(readings, 62.5, Window.MINUTE).flow.refused == 4
 
 
 def test_who_joins_late_does_not_count_what_was_before() -> None:
@@ -222,7 +223,7 @@ def scrapes(refused: dict[str, int], seconds: int = 4) -> Iterator[AnyReading]:
             t_ns=second * S,
             running=1,
             waiting=0,
-            output_tokens=100 * second,
+            output_tokens=1_000 + 100 * second,
             finished={"stop": 10 * second},
             others={"refused{queue full}": 0.0} | (kinds if second >= 2 else {}),
         )
