@@ -268,18 +268,19 @@ class Exposition:
         if places[0].part == "info":
             self.labels = {key: _short(text) for key, text in labels.items()}
             return None
+        parts_of = [
+            (place, part)
+            for place in places
+            if (part := self._part(place, labels)) is not None
+        ]
+        if not parts_of:
+            return None
         rank = self._rank(labels)
         if rank is None:
             return self._placeholder(f"more than {MOST_RANKS:,} ranks")
         series, rank.layout = ExposedSeries(), None
-        for place in places:
+        for place, part in parts_of:
             parts = rank.places.setdefault(place, {})
-            part = _part(place, labels)
-            if place.field == REFUSED:
-                kind = self.family.refused[place.within](labels)
-                if kind is None:
-                    return None
-                part = _short(kind)
             if part in parts or len(parts) < MOST_PARTS:
                 parts.setdefault(part, []).append(series)
             else:
@@ -287,6 +288,13 @@ class Exposition:
                     f"more than {MOST_PARTS} parts of {place.field}"
                 )
         return series
+
+    def _part(self, place: _Place, labels: Mapping[str, str]) -> str | float | None:
+        """As ``_part`` below; None for a series that counts no refused requests."""
+        if place.field != REFUSED:
+            return _part(place, labels)
+        kind = self.family.refused[place.within](labels)
+        return None if kind is None else _short(kind)
 
     def _rank(self, labels: Mapping[str, str]) -> _Rank | None:
         model = labels.get(self.family.model_label)

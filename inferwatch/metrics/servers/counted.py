@@ -191,8 +191,8 @@ class Counted:
         self._increases: dict[int | None, tuple[tuple[float, float], Increase]] = {}
         """The latest increase of each span, with the samples it lies between."""
         self._names: dict[str, int] = {}
-        self._refusals: list[int] = []
-        """Columns of refused requests."""
+        self.refusals: dict[str, int] = {}
+        """Columns of refused requests, by name."""
         self._groups: dict[str, Group] = {}
         """The latest bounds of each histogram."""
         self._all_groups: list[Group] = []
@@ -241,7 +241,7 @@ class Counted:
         self._seen = np.where(known, now, seen)
         self._total = _widened(self._total, len(now), 0.0) + self.added
         self._moment(sample, before_ns, began=began)
-        for column in self._refusals:
+        for column in self.refusals.values():
             self.added[column] = 0.0  # to refuse is no progress
         restarted = began and not self._fresh
         self._fresh = self._missed = False
@@ -303,7 +303,8 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
-        refused = (each for each in sample.others.items() if each[0].startswith(KIND))
+        others = sample.others
+        refused = [(name, others[name]) for name in others if name.startswith(KIND)]
         pairs = [
             (column, float(value))
             for name, value in chain(scalars, ended, refused)
@@ -328,7 +329,7 @@ class Counted:
         if column is None and self._width < MOST_COLUMNS:
             column = self._names[name] = self._width
             if name.startswith(KIND):
-                self._refusals.append(column)
+                self.refusals[name] = column
         return column
 
     def _grouped(self, key: str, histogram: Histogram) -> Group | None:
@@ -434,7 +435,7 @@ class Counted:
     @property
     def has_refused(self) -> bool:
         """Whether any request was refused in the session."""
-        return any(self._total[column] for column in self._refusals)
+        return any(self._total[column] for column in self.refusals.values())
 
     @property
     def names(self) -> Mapping[str, int]:
@@ -482,9 +483,9 @@ class Counted:
 
     def restore(self, saved: SavedCounted, parts: WrittenParts) -> None:
         self._names = saved.names
-        self._refusals = [
-            at for name, at in self._names.items() if name.startswith(KIND)
-        ]
+        self.refusals = {
+            name: at for name, at in saved.names.items() if name.startswith(KIND)
+        }
         self._all_groups = saved.groups
         self._groups = {group.key: group for group in saved.groups}
         self._seen = np.frombuffer(zlib.decompress(saved.seen))
@@ -538,9 +539,7 @@ class Increase:
         }
         """Ended requests by finish reason."""
         self.refused = {
-            name[len(KIND) : -1]: self.of(name) or 0
-            for name in counted.names
-            if name.startswith(KIND)
+            name[len(KIND) : -1]: self.of(name) or 0 for name in counted.refusals
         }
         """Refused requests by reason, or by route and status."""
         self._buckets: dict[str, list[Buckets]] = {}

@@ -252,11 +252,14 @@ class Gained:
 
         Those that a full queue turned away are also counted by their status.
         """
-        counts: Counter[str] = Counter()
-        for each in self.increases:
-            counts.update(each.refused)
-        if not any(each.refused for each in self.increases):
+        told = [each.refused for each in self.increases if each.refused]
+        if not told:
             return None
+        if not any(any(each.values()) for each in told):
+            return ()
+        counts: Counter[str] = Counter()
+        for each in told:
+            counts.update(each)
         full = left = counts.pop(RefusalReason.QUEUE_FULL, 0)
         groups = []
         for kind, count in counts.most_common():
@@ -267,6 +270,11 @@ class Gained:
         groups.append(_refused(full, reason=RefusalReason.QUEUE_FULL))
         groups.sort(key=lambda each: -each.count)
         return tuple(each for each in groups if each.count)
+
+    @cached_property
+    def refused_count(self) -> int | None:
+        """All refused requests; None where no server counts them."""
+        return None if self.refused is None else refused_count(self.refused)
 
     @property
     def finished(self) -> int | None:
@@ -444,7 +452,7 @@ class ScrapedWindow:
             prefix_hit_rate=gained.hit_rate,
             finished=gained.finished or 0,
             failed=gained.ended.get(FAILED, 0),
-            refused=None if gained.refused is None else refused_count(gained.refused),
+            refused=gained.refused_count,
             aborted=gained.ended.get(ABORTED, 0),
             preemptions=gained.of("preemptions") or 0,
             ended=gained.ended,
@@ -647,7 +655,7 @@ class ScrapedWindow:
             output_tokens_per_s=gained.rate("output_tokens"),
             prefix_hit_rate=gained.hit_rate,
             failed=gained.ended.get(FAILED),
-            refused=None if gained.refused is None else refused_count(gained.refused),
+            refused=gained.refused_count,
             preemptions=gained.of("preemptions"),
             latencies=_rows(gained, LATENCIES, keys, self._limits),
         )
