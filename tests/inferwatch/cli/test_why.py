@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
 from collectors.contract.readings import (
+    AnyReading,
     EngineInfo,
     Refusal,
     RefusalReason,
@@ -243,7 +244,8 @@ def test_of_a_session_whose_requests_the_server_refused_it_is_said_why(
     recorder = Recorder.open(tmp_path / "refused.db", name="refused", floor_bytes=0)
     told = Refusals(source="e", t_ns=2, pid=1, refused=[long, n])
     engine = EngineInfo(source="e", t_ns=1, pid=7, model="m", vllm_version="0.32.0")
-    for ordinal, reading in enumerate((engine, told, Tick(t_ns=3))):
+    readings: tuple[AnyReading, ...] = (engine, told, Tick(t_ns=3))
+    for ordinal, reading in enumerate(readings):
         recorder.put(ordinal, reading)
     recorder.close()
 

@@ -23,6 +23,7 @@ from inferwatch.live.outlets.exact import ExactNumbers
 from inferwatch.metrics.findings.facts import Facts
 from inferwatch.metrics.findings.finding import Effort, Subject
 from inferwatch.metrics.findings.refused import RefusedRequests
+from inferwatch.metrics.findings.traffic import Failures
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.refusals import (
     RefusalLog,
@@ -202,6 +203,15 @@ def test_few_are_no_finding() -> None:
     assert RefusedRequests().holds(facts(replace(LONG, count=2), arrived=0)) is None
     assert RefusedRequests().holds(facts(LONG, arrived=1_000)) is None
     assert RefusedRequests().holds(facts(replace(LONG, route="other"))) is None
+
+
+def test_what_was_refused_did_not_fail_as_well() -> None:
+    """A load generator calls what the server refused a failure."""
+    sums = {"finished": 60, "failed": 9, "failed_unlisted": 9, "arrived": 60}
+    failed = replace(facts(), outcomes=CounterTotals(60, sums, {}))
+
+    assert Failures().holds(failed) is not None
+    assert Failures().holds(replace(failed, refused=(LONG,))) is None
 
 
 def test_what_the_server_cannot_do_is_its_own_trouble() -> None:

@@ -236,7 +236,7 @@ def test_of_a_lost_engine_a_finding_says_the_cause_and_not_the_log() -> None:
     ("unlisted", "said"),
     [
         (0, "155 requests of the last minute ended in an error"),
-        (60, "2 lists 95, only the load generator saw the others"),
+        (60, "2 lists 95, only the load generator saw more"),
     ],
 )
 def test_failures_say_how_many_of_them_are_listed(unlisted: int, said: str) -> None:
