@@ -91,6 +91,25 @@ class ServerFamily:
         return metric
 
 
+MODEL_ROUTES = (
+    *("/v1/", "/v2/", "/inference/", "/cohere/", "/classify", "/detokenize"),
+    *("/encode", "/generate", "/generative_scoring", "/invocations", "/pooling"),
+    *("/rerank", "/score", "/tokenize"),
+)
+"""Beginnings of routes that ask something of a model."""
+
+
+def refused_by(route: str, status: str) -> Callable[[Labels], str | None]:
+    """What counts refusals by these labels, as ``/v1/completions 4xx``."""
+
+    def kind(labels: Labels) -> str | None:
+        place, told = labels.get(route, ""), labels.get(status, "")
+        is_refusal = told[:1] in {"4", "5"} and place.startswith(MODEL_ROUTES)
+        return f"{place} {told}" if is_refusal else None
+
+    return kind
+
+
 def models_of(answers: Answers) -> list[Mapping[str, Any]]:
     """The model entries of ``/v1/models``, whatever form the response has."""
     answer = answers.get("/v1/models")

@@ -18,6 +18,7 @@ from collectors.servers.families.family import (
     count_of,
     model_names,
     models_of,
+    refused_by,
     setting_of,
     text_of,
 )
@@ -128,6 +129,7 @@ SGLANG = ServerFamily(
         "sglang:estimated_write_bytes_per_gpu": None,
     },
     sums=("sglang:kv_transfer_speed_gb_s", "sglang:kv_transfer_latency_ms"),
+    refused={"sglang:http_responses": refused_by("endpoint", "status_code")},
     asks=(("/v1/models",), ("/server_info", "/get_server_info")),
     describe=_describe,
 )

@@ -18,6 +18,7 @@ from collectors.servers.families.family import (
     flag_of,
     model_names,
     models_of,
+    refused_by,
     text_of,
 )
 
@@ -147,20 +148,7 @@ def _version(answers: Answers) -> tuple[int, ...]:
     return tuple(map(int, numbers.groups())) if numbers else ()
 
 
-MODEL_ROUTES = (
-    *("/v1/", "/v2/", "/inference/", "/cohere/", "/classify", "/detokenize"),
-    *("/generative_scoring", "/invocations", "/pooling", "/rerank", "/score"),
-    "/tokenize",
-)
-"""Beginnings of routes that ask something of a model."""
 QUEUE_FULL = "queue full"
-
-
-def _refused(labels: Labels) -> str | None:
-    """Route and status, such as ``/v1/completions 4xx``, of refused requests."""
-    route, status = labels.get("handler", ""), labels.get("status", "")
-    is_refusal = status[:1] in {"4", "5"} and route.startswith(MODEL_ROUTES)
-    return f"{route} {status}" if is_refusal else None
 
 
 VLLM = ServerFamily(
@@ -224,7 +212,7 @@ VLLM = ServerFamily(
         "vllm:estimated_write_bytes_per_gpu": None,
     },
     refused={
-        "http_requests": _refused,
+        "http_requests": refused_by("handler", "status"),
         "vllm:admission_rejections": lambda _: QUEUE_FULL,
     },
     info=("vllm:cache_config_info",),

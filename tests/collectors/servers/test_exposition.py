@@ -13,6 +13,7 @@ from collectors.servers.exposition import (
     ScrapedPage,
     series_names,
 )
+from collectors.servers.families.sglang import SGLANG
 from collectors.servers.families.vllm import VLLM as FAMILY
 from tests.collectors.http_server import VLLM
 
@@ -200,6 +201,17 @@ def test_what_only_the_whole_server_has_goes_to_its_only_rank() -> None:
     ).samples
     assert sample.rank == "0"
     assert sample.others == {"admission_rejections{full}": 2, "refused{queue full}": 2}
+
+
+def test_sglang_counts_them_by_route_and_status() -> None:
+    def counted(route: str, status: int, count: int) -> str:
+        labels = f'endpoint="{route}",status_code="{status}",method="POST"'
+        return f"sglang:http_responses_total{{{labels}}} {count}.0\n"
+
+    page = counted("/generate", 400, 2) + counted("/v1/completions", 200, 9)
+    (sample,) = Exposition(SGLANG).read(page + counted("/metrics", 500, 3)).samples
+
+    assert sample.others == {"refused{/generate 400}": 2}
 
 
 def test_refused_requests_are_those_of_routes_to_a_model() -> None:
