@@ -12,6 +12,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 from starlette.responses import Response
+from starlette.types import Message
 
 from collectors.contract.readings import Refusal, RefusalReason
 from embedded_engine.probe.hooks import Fuse
@@ -179,6 +180,31 @@ def test_what_is_too_long_says_by_how_much(
     (told,) = refused(tap)
     assert told.reason is RefusalReason.TOO_LONG
     assert (told.asked_tokens, told.allowed_tokens) == (asked, 2048)
+
+
+def test_what_is_turned_away_before_it_is_routed_has_its_route(tap: RefusalTap) -> None:
+    """As vLLM's own middleware does where a key is missing."""
+
+    async def turn_away(path: str) -> None:
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        response = JSONResponse({"error": "Unauthorized"}, status_code=401)
+        await response(scope, never, dropped)
+
+    for path in (COMPLETIONS, "/v1/secret", "/health"):
+        asyncio.run(turn_away(path))
+
+    assert [(each.route, each.status, each.reason) for each in refused(tap)] == [
+        (COMPLETIONS, 401, RefusalReason.UNAUTHORISED),
+        ("other", 401, RefusalReason.OTHER),
+    ]
+
+
+async def never() -> Message:
+    raise NotImplementedError
+
+
+async def dropped(_: Message) -> None:
+    """Send it to nobody."""
 
 
 def test_what_the_engine_had_is_no_refusal(tap: RefusalTap) -> None:
