@@ -340,6 +340,60 @@ class Totals(Reading, frozen=True, kw_only=True):
     """API server: worst lag of its event loop since the previous totals."""
 
 
+class RefusalReason(StrEnum):
+    """Why an API server refused a request."""
+
+    TOO_LONG = "too long"
+    """Prompt or output exceed max_model_len."""
+    INVALID = "invalid parameter"
+    UNKNOWN_MODEL = "unknown model"
+    UNAUTHORISED = "unauthorised"
+    QUEUE_FULL = "queue full"
+    """Admission control: max_num_queued_reqs or max_num_queued_tokens."""
+    ENGINE_DEAD = "engine dead"
+    CANCELLED = "cancelled"
+    """The client left before the engine had the request."""
+    OTHER = "other"
+
+
+ELSEWHERE = "other"
+"""Route of what is no request to a model; never part of a share of the requests."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Refused requests of one kind, without anything a client wrote."""
+
+    route: str
+    """The route's template, or ELSEWHERE."""
+    method: str
+    """POST, GET or other."""
+    status: int
+    reason: RefusalReason = RefusalReason.OTHER
+    parameter: str | None = None
+    """Name of the parameter that was invalid, where the server gives it."""
+    count: int
+    """Since the process started."""
+    new: int = 0
+    """Of these, how many since the previous report."""
+    asked_tokens: int | None = None
+    """The most that one of them asked for, where it was too long and counted."""
+    allowed_tokens: int | None = None
+    """What the server allowed, where it was too long."""
+
+
+class Refusals(Reading, frozen=True, kw_only=True):
+    """All requests an API server refused: answered with 4xx or 5xx.
+
+    Reported when it starts, and at most once a second when one more was refused.
+    Requests that ended in an error of the engine are not among them: those failed.
+    """
+
+    t_ns: int
+    pid: int
+    """Several API servers of an engine count each for itself."""
+    refused: list[Refusal] = msgspec.field(default_factory=list)
+
+
 # Reported by a running server: over HTTP, in traces, in KV cache events.
 
 
@@ -392,6 +446,11 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sum: float
 
 
+REFUSED = "refused"
+"""Name of refused requests in ``EngineSample.others``, as ``refused{kind}``: a reason,
+or a route and its status."""
+
+
 class EngineSample(Reading, frozen=True, kw_only=True):
     """One rank's metrics at a moment: one scrape.
 
@@ -425,7 +484,7 @@ class EngineSample(Reading, frozen=True, kw_only=True):
     an engine step; block_lifetime_s, block_idle_s (before eviction) and
     block_reuse_gap_s of KV blocks."""
     others: dict[str, float] = msgspec.field(default_factory=dict)
-    """Metrics specific to the server family, by its own name."""
+    """Metrics specific to the server family, by its own name; REFUSED by ours."""
 
 
 class MetricsPage(Reading, frozen=True, kw_only=True):
@@ -1025,5 +1084,6 @@ AnyReading = (
     | Prices
     | Note
     | Totals
+    | Refusals
     | Tick
 )

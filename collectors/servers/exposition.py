@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.contract.readings import EngineSample, Histogram
+from collectors.contract.readings import REFUSED, EngineSample, Histogram
 from collectors.servers.families.family import Names, ServerFamily
 
 MOST_SERIES = 50_000
@@ -129,7 +129,7 @@ class Exposition:
         self._places: dict[str, list[_Place]] = defaultdict(list)
         for name, place in _places(family):
             self._places[name].append(place)
-        self._prefixes = (*family.prefixes, STARTED)
+        self._prefixes = (*family.prefixes, *family.refused, STARTED)
         self._scrape = 0
         self._forget()
 
@@ -269,13 +269,19 @@ class Exposition:
         if places[0].part == "info":
             self.labels = {key: _short(text) for key, text in labels.items()}
             return None
+        parts_of = [
+            (place, part)
+            for place in places
+            if (part := self._part(place, labels)) is not None
+        ]
+        if not parts_of:
+            return None
         rank = self._rank(labels)
         if rank is None:
             return self._placeholder(f"more than {MOST_RANKS:,} ranks")
         series, rank.layout = ExposedSeries(), None
-        for place in places:
+        for place, part in parts_of:
             parts = rank.places.setdefault(place, {})
-            part = _part(place, labels)
             if part in parts or len(parts) < MOST_PARTS:
                 parts.setdefault(part, []).append(series)
             else:
@@ -283,6 +289,13 @@ class Exposition:
                     f"more than {MOST_PARTS} parts of {place.field}"
                 )
         return series
+
+    def _part(self, place: _Place, labels: Mapping[str, str]) -> str | float | None:
+        """As ``_part`` below; None for a series that counts no refused requests."""
+        if place.field != REFUSED:
+            return _part(place, labels)
+        kind = self.family.refused[place.within](labels)
+        return None if kind is None else _short(kind)
 
     def _rank(self, labels: Mapping[str, str]) -> _Rank | None:
         model = labels.get(self.family.model_label)
@@ -577,6 +590,8 @@ def _others(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
         gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
         yield name, gauge
         yield f"{name}_total", gauge._replace(choice=1)
+    for name in family.refused:
+        yield from _with_total(name, _Place("others", REFUSED, 1, name))
     for name, label in family.sums.items():
         for part in ("sum", "count"):
             field = family.short(f"{name}_{part}")
@@ -603,6 +618,8 @@ def series_names(family: ServerFamily) -> dict[str, list[str]]:
     """
     names: dict[str, list[str]] = defaultdict(list)
     for name, place in _places(family):
+        if place.field == REFUSED and not name.startswith(family.prefixes):
+            continue  # every program's that has a web server
         if place.part == "histograms" and place.field not in SELDOM_EXPORTED:
             names[place.field].append(name)
         else:

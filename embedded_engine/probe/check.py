@@ -7,14 +7,23 @@ import importlib
 import json
 
 from embedded_engine.probe.hooks import owner_of
-from embedded_engine.probe.vllm_names import ENGINE_METHODS, FRONT_METHODS, VERSION
+from embedded_engine.probe.vllm_names import (
+    ENGINE_METHODS,
+    FRONT_METHODS,
+    RESPONSE_METHODS,
+    VERSION,
+)
 
 
 def main() -> None:
     """Import vLLM as a server does, and look up each method."""
     module, attribute = VERSION
     version = getattr(importlib.import_module(module), attribute, "?")
-    methods = [*ENGINE_METHODS.values(), *FRONT_METHODS.values()]
+    methods = [
+        *ENGINE_METHODS.values(),
+        *FRONT_METHODS.values(),
+        *RESPONSE_METHODS.values(),
+    ]
     missing = [
         f"{method.owner.partition(':')[2]}.{method.name}: {method.loses}"
         for method in methods

@@ -39,6 +39,7 @@ from embedded_engine.probe.tap.front_tap import (
     GroupHeaderHook,
 )
 from embedded_engine.probe.tap.idle_cache import IdleCache
+from embedded_engine.probe.tap.refusal_tap import RefusalTap
 from embedded_engine.probe.tap.step_assembler import LIMITS, StepAssembler
 from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.probe.watchdog import watch_parent
@@ -72,6 +73,7 @@ class Probe:
             self._lacks(Role.API),
             lambda: self.fuse.blown,
         )
+        self._refusals = RefusalTap()
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
         self.blocks = BlockTap(self.report, self._lacks(Role.CORE))
         self._maps: BlockMapSender | None = None
@@ -108,6 +110,8 @@ class Probe:
                 )
         front = {"born": Hook(self._front_born), **self._front.hooks()}
         hooks.install(names.FRONT_METHODS, front, self.fuse, api)
+        answers = self._refusals.hooks()
+        hooks.install(names.RESPONSE_METHODS, answers, self.fuse, api)
         os.register_at_fork(after_in_child=self._forked)
 
     def speak(self, role: Role) -> Channel:
@@ -160,10 +164,12 @@ class Probe:
             self.fuse.check(story.steps, story.members)
             return [self.totals()]
         self.fuse.check(front.batches, front.outputs)
+        refused = self._refusals.news()
+        told = [] if refused is None else self._standing("refused", refused)
         lag_ns = front.lag.take()
         if lag_ns is None:
-            return []
-        return [replace(self.totals(), loop_lag_max_ns=lag_ns)]
+            return told
+        return [*told, replace(self.totals(), loop_lag_max_ns=lag_ns)]
 
     def failed(self, error: Exception) -> None:
         self.fuse.blow(repr(error))
@@ -311,6 +317,7 @@ class Probe:
         self._left_to_parent, self._channel = self._channel, None
         self._tap, self._story, self._scheduler = None, None, None
         self._maps = None
+        self._refusals.forget()
         if self._control is not None:
             self._control.let_go()
             self._control = None

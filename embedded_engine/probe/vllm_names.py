@@ -6,6 +6,7 @@ attribute reads as its default; each is reported once by name, and everything el
 working.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -71,6 +72,74 @@ HEADER_METHODS = {
     ),
 }
 """Methods of the web framework behind vLLM's server."""
+RESPONSE_METHODS = {
+    "answered": VllmMethod(
+        "starlette.responses:Response", "__call__", "refused requests"
+    ),
+}
+"""Of a complete response, as every refusal is; streams have a method of their own."""
+MODEL_ROUTES = ("/v1/", "/v2/", "/inference/", "/cohere/")
+"""Beginnings of routes that ask something of a model."""
+OTHER_MODEL_ROUTES = frozenset(
+    {
+        "/classify",
+        "/detokenize",
+        "/generative_scoring",
+        "/invocations",
+        "/pooling",
+        "/rerank",
+        "/score",
+        "/tokenize",
+    }
+)
+WITHOUT_TEMPLATE = frozenset(
+    {
+        "/v1/audio/transcriptions",
+        "/v1/audio/translations",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/models",
+        "/v1/rerank",
+        "/v1/responses",
+        "/v1/score",
+        "/inference/v1/generate",
+        *OTHER_MODEL_ROUTES,
+    }
+)
+"""Routes known by their path where a request is refused before it is routed."""
+NOT_COUNTED = frozenset(
+    {"/health", "/load", "/metrics", "/ping", "/server_info", "/version"}
+)
+REFUSED_FOR = {
+    "EngineDeadError": "engine dead",
+    "QueueOverflowError": "queue full",
+    "MaxQueuedTokensError": "queue full",
+    "VLLMNotFoundError": "unknown model",
+    "RequestValidationError": "invalid parameter",
+}
+"""Reasons of refusals by the name of an exception's class or base class."""
+HAD_BY_ENGINE = "GenerationError"
+"""A request that the engine had: it failed, and is counted as such."""
+TOO_LONG = (
+    re.compile(
+        r"maximum context length is (?P<allowed>\d{1,9}) tokens"
+        r"(?:\. However, (?:you requested|your prompt contains) "
+        r"(?P<asked>\d{1,9}) (?:input )?tokens)?"
+    ),
+    re.compile(
+        r"=(?P<asked>\d{1,9}) cannot be greater than max_model_len="
+        r"(?P<allowed>\d{1,9})"
+    ),
+    re.compile(
+        r"prompt \(length (?P<asked>\d{1,9})\) is longer than the maximum model "
+        r"length of (?P<allowed>\d{1,9})"
+    ),
+)
+"""What the message of a request that is too long says. vLLM counts a prompt no further
+than the first token too many: such a count (*at least*) is not the prompt's."""
+CLIENT_LEFT = "Client disconnected"
 
 Fields = tuple[tuple[str, Any], ...]
 """Dotted paths from an object, each with its default when missing.

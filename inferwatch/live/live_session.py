@@ -23,7 +23,7 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.supervision import supervise
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.latencies import LATENCIES
-from inferwatch.metrics.requests.slo import FAILED
+from inferwatch.metrics.requests.slo import UNANSWERED
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
@@ -51,7 +51,7 @@ def _began(state: SloState | None) -> str:
     if state is None or state.share is None:
         return "SLO missed"
     missed = sorted((state.missed or {}).items(), key=lambda each: -each[1])
-    by = [f"{n:,} {'failed' if m == FAILED else LATENCIES[m].label}" for m, n in missed]
+    by = [f"{n:,} {m if m in UNANSWERED else LATENCIES[m].label}" for m, n in missed]
     text = f"SLO missed: {format_nines(state.share)} of {state.judged:,} requests good"
     return f"{text}, missed by {', '.join(by)}: {state.slo}"
 

@@ -156,6 +156,7 @@ def _sum_of_ranks(ranks: Sequence[ServerState]) -> ServerState:
         arrivals_per_s=rate_of(each.arrivals_per_s for each in ranks),
         output_tokens_per_s=rate_of(each.output_tokens_per_s for each in ranks),
         failed=known_sum(each.failed for each in ranks),
+        refused=known_sum(each.refused for each in ranks),
         preemptions=known_sum(each.preemptions for each in ranks),
         prefix_hit_rate=None,
         speculation=pooled(each.speculation for each in ranks),

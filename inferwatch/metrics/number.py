@@ -86,6 +86,8 @@ class FlowFact:
     Left out where these are not reported, as is a zero, which may mean that nobody
     counted.
     """
+    beside: bool = False
+    """Whether it stands on the line of the number before it, while above zero."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from inferwatch.metrics.load.canary import Canary
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.refusals import RefusedGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Window
@@ -143,6 +144,8 @@ class Snapshot:
     requests_evicted: int = 0
     requests_seen: int = 0
     """In the session, including those without a row."""
+    refused: tuple[RefusedGroup, ...] = ()
+    """Refused requests in the window by route, status and reason, most first."""
     client: ClientView | None = None
     canary: Canary | None = None
     """None before the first canary request."""

@@ -68,6 +68,10 @@ class ServerFamily:
     """Those of ``others`` that tell of speculative decoding, by what they are: drafts,
     drafted_tokens, accepted_tokens and accepted_by_position, counters; acceptance and
     acceptance_length, gauges."""
+    refused: Mapping[str, Callable[[Labels], str | None]] = field(default_factory=dict)
+    """Counters of refused requests, by reason or by ``route status``, which is made of
+    a series' labels; None for a series that counts no refusals. Prefixes need not be
+    the family's."""
     sums: Mapping[str, str | None] = field(default_factory=dict)
     """Histograms and summaries of this family only, each with the label that
     distinguishes its series, or None. Their sum and count are kept in ``others``,
@@ -103,6 +107,25 @@ class ServerFamily:
         for prefix in self.prefixes:
             metric = metric.removeprefix(prefix)
         return metric
+
+
+MODEL_ROUTES = (
+    *("/v1/", "/v2/", "/inference/", "/cohere/", "/classify", "/detokenize"),
+    *("/encode", "/generate", "/generative_scoring", "/invocations", "/pooling"),
+    *("/rerank", "/score", "/tokenize"),
+)
+"""Beginnings of routes that ask something of a model."""
+
+
+def refused_by(route: str, status: str) -> Callable[[Labels], str | None]:
+    """What counts refusals by these labels, as ``/v1/completions 4xx``."""
+
+    def kind(labels: Labels) -> str | None:
+        place, told = labels.get(route, ""), labels.get(status, "")
+        is_refusal = told[:1] in {"4", "5"} and place.startswith(MODEL_ROUTES)
+        return f"{place} {told}" if is_refusal else None
+
+    return kind
 
 
 def models_of(answers: Answers) -> list[Mapping[str, Any]]:

@@ -18,6 +18,7 @@ from collectors.servers.families.family import (
     count_of,
     model_names,
     models_of,
+    refused_by,
     setting_of,
     text_of,
 )
@@ -194,6 +195,7 @@ SGLANG = ServerFamily(
         "KV window": "sglang:swa_token_usage",
         "Mamba": "sglang:mamba_usage",
     },
+    refused={"sglang:http_responses": refused_by("endpoint", "status_code")},
     asks=(("/v1/models",), ("/server_info", "/get_server_info")),
     describe=_describe,
 )

@@ -18,6 +18,7 @@ from collectors.servers.families.family import (
     flag_of,
     model_names,
     models_of,
+    refused_by,
     text_of,
 )
 
@@ -147,6 +148,9 @@ def _version(answers: Answers) -> tuple[int, ...]:
     return tuple(map(int, numbers.groups())) if numbers else ()
 
 
+QUEUE_FULL = "queue full"
+
+
 VLLM = ServerFamily(
     name="vllm",
     title="vLLM",
@@ -233,6 +237,10 @@ VLLM = ServerFamily(
     means={
         "prompt tokens computed": "vllm:request_prefill_kv_computed_tokens",
         "preemptions": "vllm:request_num_preemptions",
+    },
+    refused={
+        "http_requests": refused_by("handler", "status"),
+        "vllm:admission_rejections": lambda _: QUEUE_FULL,
     },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),

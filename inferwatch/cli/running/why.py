@@ -73,7 +73,7 @@ def _slowest_requests(
 
     now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
     asyncio.run(player.playback.seek(now_ns))
-    slowest = player.snapshot(SnapshotQuery(Window.SESSION, client=False)).slowest
+    shown = player.snapshot(SnapshotQuery(Window.SESSION, client=False))
     session_id = player.record.session_id
     with reading(path) as connection:
         connection.execute("BEGIN")
@@ -86,7 +86,8 @@ def _slowest_requests(
     return Why(
         session_id=session_id,
         now_ns=now_ns,
-        slowest=slowest,
+        slowest=shown.slowest,
+        refused=shown.refused,
         stories=tuple(each for each in stories if each is not None),
         is_probed=is_probed,
         failed=FailureCount(kind=failed[0], count=failed[1], first=failed[2])

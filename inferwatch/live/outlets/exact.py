@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import (
+    ELSEWHERE,
     AnyReading,
     Contact,
     EngineInfo,
@@ -23,6 +24,7 @@ from collectors.contract.readings import (
     HostSample,
     Note,
     NoteKind,
+    Refusals,
     RequestEvent,
     RequestSpan,
     ServerInfo,
@@ -205,6 +207,8 @@ class ServerNumbers:
         self.loop_lag_ns: int | None = None
         """The longest delay of the API server's event loop in the last report."""
         self._kv_blocks: dict[str, int] = {}
+        self._refused: dict[int, Counts] = {}
+        """Refused requests by reason, of each API server."""
         self._tracker = RequestTracker(RequestIndex(), self, self)
 
     # Called by the RequestTracker.
@@ -294,6 +298,20 @@ class ServerNumbers:
                 running=totals.running, waiting=totals.waiting
             )
 
+    def refusals(self, told: Refusals) -> None:
+        """Count the requests that an API server refused, by reason."""
+        self.has_probe = True
+        before = self._refused.get(told.pid, {})
+        now: Counts = {}
+        for each in told.refused:
+            if each.route != ELSEWHERE:
+                now[each.reason] = now.get(each.reason, 0) + each.count
+        self._refused[told.pid] = now
+        for reason, count in now.items():
+            self.counts["requests_refused"][reason] += max(
+                count - before.get(reason, 0), 0
+            )
+
     def span(self, span: RequestSpan) -> None:
         """Count a request of the server's own trace, if the server has no probe."""
         if self.has_probe:
@@ -356,6 +374,7 @@ class ExactNumbers:
             RequestEvent: ServerNumbers.event,
             EngineInfo: ServerNumbers.info,
             Totals: ServerNumbers.totals,
+            Refusals: ServerNumbers.refusals,
             RequestSpan: ServerNumbers.span,
             EngineSample: ServerNumbers.sample,
             ServerInfo: ServerNumbers.server,

@@ -104,6 +104,10 @@ COUNTERS = {
         _counter("requests_ended", "requests", "Requests that ended, by how."),
         "outcome",
     ),
+    "requests_refused": (
+        _counter("requests_refused", "requests", "Requests answered with 4xx or 5xx."),
+        "reason",
+    ),
     "output_tokens": (_counter("output_tokens", "tokens", "Tokens made."), "engine"),
     "prefill_tokens": (
         _counter("prefill_tokens", "tokens", "Prompt tokens computed."),

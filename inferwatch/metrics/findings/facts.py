@@ -12,6 +12,7 @@ from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.refusals import RefusedGroup
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.steps.efficiency import Stall
@@ -126,6 +127,8 @@ class Facts:
     """Whether it decodes speculatively, by its settings, steps or counters."""
     outcomes: CounterTotals = NOTHING
     """Requests by outcome in the last minute; prompt lengths are of it, too."""
+    refused: tuple[RefusedGroup, ...] = ()
+    """Refused requests of the last minute by kind, most first."""
     prompts: Quantiles = field(default_factory=Quantiles)
     ttft_n: int = 0
     """First tokens whose latency is attributed to causes."""

@@ -13,6 +13,7 @@ from inferwatch.metrics.cache.tracker import MemoryTracker
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.facts import Around, Facts, MixedSteps, WaitingPrompts
 from inferwatch.metrics.requests.outcomes import Outcomes
+from inferwatch.metrics.requests.refusals import RefusalLog
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
@@ -70,6 +71,7 @@ class Sources:
     requests: RequestIndex
     steps: StepCounter
     outcomes: Outcomes
+    refusals: RefusalLog
     slow: SlowLog
     stalls: StallFinder
     health: HealthTracker
@@ -143,6 +145,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         or engines.first_settings.get(METHOD) is not None
         or (bool(engines.ranks) and sources.scraped.speculate),
         outcomes=sources.outcomes.over(now_ns, LONGER),
+        refused=sources.refusals.over(now_ns, LONGER) or (),
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
         ttft_n=n,
         ttft_ns=ttft_ns,

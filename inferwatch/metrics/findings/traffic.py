@@ -9,6 +9,7 @@ from inferwatch.metrics.findings.diagnosis import (
 )
 from inferwatch.metrics.findings.facts import Facts, now, read_log
 from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
+from inferwatch.metrics.requests.refusals import refused_count
 from inferwatch.metrics.steps.health import Health
 
 
@@ -125,7 +126,7 @@ class Failures(Diagnosis):
 
     def holds(self, facts: Facts) -> FindingCost | None:
         sums = facts.outcomes.sums
-        failed = sums.get("failed", 0)
+        failed = sums.get("failed", 0) - self._refused(facts)
         ended = failed + sums.get("finished", 0)
         if failed < self.LEAST or failed < self.SHARE * ended:
             return None
@@ -133,7 +134,9 @@ class Failures(Diagnosis):
 
     def sentence(self, facts: Facts) -> str:
         sums = facts.outcomes.sums
-        failed, unlisted = sums["failed"], sums.get("failed_unlisted", 0)
+        refused = self._refused(facts)
+        failed = sums["failed"] - refused
+        unlisted = sums.get("failed_unlisted", 0) - refused
         said = f"{counted(failed, 'request')} of the last minute ended in an error"
         if unlisted:
             said += (
@@ -148,6 +151,11 @@ class Failures(Diagnosis):
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return (read_log(facts, "the errors and their reason are found"),)
+
+    def _refused(self, facts: Facts) -> int:
+        """Return how many only the load generator saw fail, as they were refused."""
+        unlisted = facts.outcomes.sums.get("failed_unlisted", 0)
+        return min(unlisted, refused_count(facts.refused))
 
 
 class ClientBound(Diagnosis):

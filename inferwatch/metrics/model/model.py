@@ -36,6 +36,7 @@ from collectors.contract.readings import (
     OtherProcesses,
     Prices,
     PromptBlocks,
+    Refusals,
     RequestEvent,
     RequestRecord,
     RequestSpan,
@@ -83,6 +84,7 @@ from inferwatch.metrics.objectives.tracker import SavedSlo, SloTracker
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.attribution import SavedAttribution
 from inferwatch.metrics.requests.outcomes import Outcomes, SavedFailures
+from inferwatch.metrics.requests.refusals import RefusalLog, SavedRefusals
 from inferwatch.metrics.requests.request_index import RequestIndex, SavedIndex
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.requests.request_tracker import LatencySamples, RequestTracker
@@ -168,6 +170,7 @@ class SavedState(msgspec.Struct, array_like=True):
     counters: dict[str, SavedCounters]
     history: SavedHistory
     failed: SavedFailures
+    refusals: SavedRefusals
     requests: SavedIndex
     engines: SavedEngines
     client: SavedLoadClient
@@ -228,6 +231,7 @@ class Model:
         self._history = History()
         self._latencies = LatencySamples(self._history)
         self._outcomes = Outcomes()
+        self._refusals = RefusalLog()
         self._requests = RequestIndex()
         self._slo = SloTracker(self._requests, slo)
         sinks = self._requests, self._latencies, self._outcomes, self._slo
@@ -259,6 +263,7 @@ class Model:
                 requests=self._requests,
                 steps=self._steps,
                 outcomes=self._outcomes,
+                refusals=self._refusals,
                 slow=self._tracker.slow,
                 stalls=self._stalls,
                 health=self._health,
@@ -276,6 +281,7 @@ class Model:
             EngineInfo: self._info,
             Endpoint: self._endpoint,
             Totals: self._totals,
+            Refusals: self._refused,
             Note: self._note,
             RequestRecord: self._record,
             TokenTimes: self._client.tokens,
@@ -377,6 +383,7 @@ class Model:
             counters={name: each.saved() for name, each in counters.items()},
             history=self._history.saved(parts),
             failed=self._outcomes.saved(parts),
+            refusals=self._refusals.saved(),
             requests=self._requests.saved(parts),
             passing=[],  # filled once all parts are added
             engines=self._engines.saved(),
@@ -451,6 +458,7 @@ class Model:
             counters.restore(saved.counters[name], rows, blocks_of(name, rows))
         model._history.restore(saved.history, written)
         model._outcomes.restore(saved.failed, written)
+        model._refusals.restore(saved.refusals)
         model._tracker.causes.restore(saved.causes, model._requests.every())
         model._tracker.slow.restore(saved.slow, written)
         model._clocks.restore(saved.clocks)
@@ -585,6 +593,7 @@ class Model:
             limit_changes=self._engines.limit_changes,
             last_token_ns=self._last_token_ns,
             flow=flow_now,
+            refused=totals.refused or (),
             latencies=latencies,
             timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
             latest=self._latest(end_ns, grid, lost_ns) if query.latest else None,
@@ -712,6 +721,7 @@ class Model:
             output_tokens_per_s=seen.output_tokens_per_s,
             prefix_hit_rate=seen.prefix_hit_rate,
             failed=seen.failed,
+            refused=seen.refused,
             preemptions=seen.preemptions,
             speculation=self._speculated(end_ns, window),
             latencies=latencies,
@@ -795,6 +805,7 @@ class Model:
             outcomes=self._outcomes.over(now_ns, window)
             if lost_ns is None
             else self._outcomes.up_to(now_ns, window),
+            refused=self._refusals.over(now_ns, window),
             prompts=self._outcomes.prompts.quantiles(now_ns, window),
             durations=self._steps.durations(now_ns, window),
             itl=itl,
@@ -953,6 +964,10 @@ class Model:
         of_core = totals.running is not None or totals.kv_used_blocks is not None
         self._health.catch_up.take(totals.t_ns, of_core=of_core)
         self.watch.totals(totals)
+
+    def _refused(self, told: Refusals) -> None:
+        self._began(max(told.t_ns, 0))
+        self._slo.refused(told.source, told.t_ns, self._refusals.take(told))
 
     def _note(self, note: Note) -> None:
         self._models.note(note)

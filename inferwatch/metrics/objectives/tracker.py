@@ -15,8 +15,9 @@ from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.slo import (
     DEFAULT_SHARE,
-    FAILED,
     METRICS,
+    REFUSED,
+    UNANSWERED,
     Slo,
     unreported,
 )
@@ -64,7 +65,7 @@ def _values(request: Request) -> dict[str, float]:
     return {metric: value / NS_PER_S for metric, value in values_ns.items()}
 
 
-MISSES = (*METRICS, FAILED)
+MISSES = (*METRICS, *UNANSWERED)
 COLUMNS = (
     *("judged", "good", "undetermined"),
     *("good_tokens", "uncounted", "ended_tokens"),
@@ -246,11 +247,24 @@ class SloTracker:
         counters = self._class(name) if name else None
         if counters is not None:
             counters.add(t_ns, by, good)
+        self._in_minute(t_ns, by, good)
+
+    def _in_minute(self, t_ns: int, judged_n: int, good: int) -> None:
         minute = self._minutes.setdefault(t_ns // MINUTE_NS, [0, 0])
-        minute[0] += by
+        minute[0] += judged_n
         minute[1] += good
         while len(self._minutes) > HOUR_MINUTES + 1:
             del self._minutes[min(self._minutes)]
+
+    def refused(self, source: str, t_ns: int, count: int) -> None:
+        """Count refused requests as bad, unless the objectives leave them out."""
+        objectives = self._objectives.get(ALL) or self._objectives.get(source)
+        if not count or objectives is None or objectives.every is None:
+            return
+        if not objectives.leaves_out_refused:
+            each = (count if metric == REFUSED else 0 for metric in MISSES)
+            self.totals.add(t_ns, count, 0, 0, 0, 0, 0, *each)
+            self._in_minute(t_ns, count, 0)
 
     def _class(self, name: str) -> Counters | None:
         if name not in self.classes and len(self.classes) < MOST_CLASSES:

@@ -6,7 +6,7 @@ A clause without a name applies to every request that no named clause applies to
 with a name applies only to the requests of that class. The class of a request is its
 class in a load's mix, else the header that is grouped by, its LoRA or its priority: the
 first of these that a clause names. The target is the share of the requests that must be
-good.
+good. A request that the API server refused is not good, unless ``refused=left out``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,6 +19,8 @@ MOST_CLASSES = 32
 ALL = ""
 """The name of the clause without a class."""
 TARGET = "target="
+LEFT_OUT = "refused=left out"
+"""The clause by which refused requests are not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Objectives:
     classes: Mapping[str, Slo] = field(default_factory=dict)
     target: float = DEFAULT_SHARE
     """Share of the requests that must be good, between 0 and 1."""
+    leaves_out_refused: bool = False
+    """Whether refused requests are not judged."""
 
     def of(self, names: Iterable[str | None]) -> tuple[str, Slo] | None:
         """Return the first clause that one of these names matches, if any."""
@@ -46,9 +50,9 @@ class Objectives:
 
     def __str__(self) -> str:
         """Return the objectives as in ``--slo``, without the default target."""
-        if self.target == DEFAULT_SHARE:
-            return self.limits
-        return f"{self.limits}; {TARGET}{self.target:g}"
+        target = [] if self.target == DEFAULT_SHARE else [f"{TARGET}{self.target:g}"]
+        refused = [LEFT_OUT] if self.leaves_out_refused else []
+        return "; ".join([self.limits, *target, *refused])
 
 
 def parse_objectives(text: str) -> Objectives:
@@ -61,7 +65,9 @@ def parse_objectives(text: str) -> Objectives:
     classes: dict[str, Slo] = {}
     clauses = text.rstrip().removesuffix(";").split(";")
     targets = [each for each in clauses if each.strip().startswith(TARGET)]
-    for clause in [each for each in clauses if each not in targets] or [""]:
+    left_out = [each for each in clauses if each.strip() == LEFT_OUT]
+    others = [each for each in clauses if each not in (*targets, *left_out)]
+    for clause in others or [""]:
         name, slo = _clause(clause)
         if name in classes or (name == ALL and every is not None):
             whose = f"class {name!r}" if name else "all requests"
@@ -74,7 +80,7 @@ def parse_objectives(text: str) -> Objectives:
             classes[name] = slo
     if len(classes) > MOST_CLASSES:
         raise UsageError(f"--slo: more than {MOST_CLASSES} classes")
-    objectives = Objectives(every, classes)
+    objectives = Objectives(every, classes, leaves_out_refused=bool(left_out))
     if len(targets) > 1:
         raise UsageError("--slo: the target is given twice")
     return with_target(objectives, _number(targets[0])) if targets else objectives

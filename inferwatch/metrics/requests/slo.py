@@ -19,6 +19,10 @@ DEFAULT_SHARE = 0.95
 """Share of requests that must be good, 0-1."""
 FAILED = "failed"
 """Listed among the missed objectives of a failed request."""
+REFUSED = "refused"
+"""Likewise, for requests that never reached the engine."""
+UNANSWERED = (FAILED, REFUSED)
+"""Misses that no latency explains."""
 METRICS = {
     "ttft_s": "time to first token",
     "tpot_s": "mean time per token after the first",

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from collectors.contract.readings import EngineSample, Histogram
+from collectors.contract.readings import REFUSED, EngineSample, Histogram
 from collectors.servers.families import (
     BY_POSITION,
     CACHES,
@@ -70,6 +70,8 @@ GAUGED = ("acceptance", "acceptance_length")
 """What servers tell of speculative decoding as gauges."""
 WAY = "finished "
 """Prefix of the counters of ended requests by finish reason."""
+KIND = f"{REFUSED}{{"
+"""Prefix of the counters of refused requests by kind."""
 LEAST = 1e-6
 """A sum may go back by less than this, as it was written as text."""
 LONGEST_INTERVAL_NS = 150_000_000_000
@@ -219,6 +221,8 @@ class Counted:
         self._increases: dict[int | None, tuple[tuple[float, float], Increase]] = {}
         """The latest increase of each span, with the samples it lies between."""
         self._names: dict[str, int] = {}
+        self.refusals: dict[str, int] = {}
+        """Columns of refused requests, by name."""
         self._groups: dict[str, Group] = {}
         """The latest bounds of each histogram."""
         self._all_groups: list[Group] = []
@@ -235,7 +239,7 @@ class Counted:
         """
         self._missed = False
         self.added: Floats = np.empty(0)
-        """Increases of the latest sample."""
+        """Increases of the latest sample, refused requests left out."""
         self._sealed: deque[Sealed] = deque()
         self._open: list[Floats] = []
         self._unpacked: tuple[bytes, Floats] | None = None
@@ -267,6 +271,8 @@ class Counted:
         self._seen = np.where(known, now, seen)
         self._total = _widened(self._total, len(now), 0.0) + self.added
         self._moment(sample, before_ns, began=began)
+        for column in self.refusals.values():
+            self.added[column] = 0.0  # to refuse is no progress
         restarted = began and not self._fresh
         self._fresh = self._missed = False
         return restarted
@@ -282,7 +288,7 @@ class Counted:
             return seen
         before = np.where(newborn, 0.0 if self._blank else now, seen)
         for name, column in self._names.items():
-            if newborn[column] and name.startswith((WAY, BY_POSITION)):
+            if newborn[column] and name.startswith((WAY, BY_POSITION, KIND)):
                 before[column] = 0.0
         return before
 
@@ -333,7 +339,11 @@ class Counted:
             for name, value in speculation_in(sample.others).items()
             if name not in GAUGED
         )
-        others = (each for each in sample.others.items() if _is_counted(each[0]))
+        others = (
+            each
+            for each in sample.others.items()
+            if each[0].startswith(KIND) or _is_counted(each[0])
+        )
         pairs = [
             (column, float(value))
             for name, value in chain(scalars, ended, speculated, others)
@@ -357,6 +367,8 @@ class Counted:
         column = self._names.get(name)
         if column is None and self._width < MOST_COLUMNS:
             column = self._names[name] = self._width
+            if name.startswith(KIND):
+                self.refusals[name] = column
         return column
 
     def _grouped(self, key: str, histogram: Histogram) -> Group | None:
@@ -471,6 +483,11 @@ class Counted:
         return f"{BY_POSITION}{{0}}" in self._names or bool(self._seen[column] > 0)
 
     @property
+    def has_refused(self) -> bool:
+        """Whether any request was refused in the session."""
+        return any(self._total[column] for column in self.refusals.values())
+
+    @property
     def names(self) -> Mapping[str, int]:
         """Columns of the counters, by name."""
         return self._names
@@ -516,6 +533,9 @@ class Counted:
 
     def restore(self, saved: SavedCounted, parts: WrittenParts) -> None:
         self._names = saved.names
+        self.refusals = {
+            name: at for name, at in saved.names.items() if name.startswith(KIND)
+        }
         self._all_groups = saved.groups
         self._groups = {group.key: group for group in saved.groups}
         self._seen = np.frombuffer(zlib.decompress(saved.seen))
@@ -543,6 +563,7 @@ class Increase:
         "_gained",
         "finished",
         "in_flight",
+        "refused",
         "watched_ns",
     )
 
@@ -567,6 +588,10 @@ class Increase:
             if name.startswith(WAY)
         }
         """Ended requests by finish reason."""
+        self.refused = {
+            name[len(KIND) : -1]: self.of(name) or 0 for name in counted.refusals
+        }
+        """Refused requests by reason, or by route and status."""
         self._buckets: dict[str, list[Buckets]] = {}
 
     @property

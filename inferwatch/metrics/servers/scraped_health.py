@@ -17,6 +17,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.causes.cause import SLOW_S
 from inferwatch.metrics.requests.latencies import LATENCIES
+from inferwatch.metrics.requests.refusals import RefusedGroup
 from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.servers.scraped import (
     CAPACITY,
@@ -45,6 +46,8 @@ CAUSES = {
 STALL_LEAST_NS = 5 * NS_PER_S
 STALL_INTERVALS = 3
 """Consecutive samples without progress that mean stalled."""
+REFUSED_SHARE = 0.05
+"""Share of refused requests from which it counts, 0-1."""
 NAMED = 3
 """Largest number of lost servers to name."""
 
@@ -54,9 +57,21 @@ def verdict_of(
     flow: Flow,
     now_ns: int,
     missed: Latency | None = None,
+    refused: tuple[float, Sequence[RefusedGroup]] | None = None,
 ) -> Verdict:
-    """Return the verdict; ``missed`` is a latency whose objective is missed."""
+    """Return the verdict; ``missed`` is a latency whose objective is missed.
+
+    ``refused`` is the share of the last minute's requests that was refused.
+    """
     verdict = _verdict_on_all(servers, flow, now_ns)
+    if refused is not None and refused[0] >= REFUSED_SHARE and _well(verdict):
+        share, groups = refused
+        said = f"{share:.0%} of the last minute's requests were refused"
+        return Verdict(
+            health=Health.DEGRADED,
+            sentence=f"{said} ({groups[0].place}); {verdict.sentence}",
+            now=verdict.health,
+        )
     if missed is None or missed.met is None or not _well(verdict):
         return verdict
     within = format_duration(missed.objective_s).strip()

@@ -4,6 +4,7 @@ Counters and sums of several servers are added, and their buckets merged; percen
 servers are never combined.
 """
 
+from collections import Counter
 from collections.abc import (
     Callable,
     Collection,
@@ -22,8 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import Vantage
+from collectors.contract.readings import RefusalReason, Vantage
 from collectors.servers.families import CACHES, MEANS, POOLS, SCHEDULER, TIMES
+from inferwatch.metrics.requests.refusals import (
+    BY_SERVER,
+    LEAST_REFUSED,
+    RefusedGroup,
+    refused_count,
+)
 from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats, Pool
@@ -305,6 +312,36 @@ class Gained:
                 ended[how] = ended.get(how, 0) + count
         return ended
 
+    @cached_property
+    def refused(self) -> tuple[RefusedGroup, ...] | None:
+        """Refused requests by route and status; None where no server counts them.
+
+        Those that a full queue turned away are also counted by their status.
+        """
+        told = [each.refused for each in self.increases if each.refused]
+        if not told:
+            return None
+        if not any(any(each.values()) for each in told):
+            return ()
+        counts: Counter[str] = Counter()
+        for each in told:
+            counts.update(each)
+        full = left = counts.pop(RefusalReason.QUEUE_FULL, 0)
+        groups = []
+        for kind, count in counts.most_common():
+            route, _, status = kind.rpartition(" ")
+            taken = min(left, count) if status.startswith(BY_SERVER) else 0
+            left -= taken
+            groups.append(_refused(count - taken, route, status))
+        groups.append(_refused(full, reason=RefusalReason.QUEUE_FULL))
+        groups.sort(key=lambda each: -each.count)
+        return tuple(each for each in groups if each.count)
+
+    @cached_property
+    def refused_count(self) -> int | None:
+        """All refused requests; None where no server counts them."""
+        return None if self.refused is None else refused_count(self.refused)
+
     @property
     def finished(self) -> int | None:
         """Requests that were neither aborted nor failed."""
@@ -326,6 +363,22 @@ class Gained:
 def _words(suffix: str) -> str:
     """Return a label's value as words: "{run_batch}" is run batch."""
     return suffix[1:-1].replace("_", " ")
+
+
+def _refused(
+    count: int,
+    route: str | None = None,
+    status: str | None = None,
+    reason: RefusalReason | None = None,
+) -> RefusedGroup:
+    return RefusedGroup(
+        route=route,
+        method=None,
+        status=status,
+        reason=reason,
+        count=count,
+        vantage=Vantage.SCRAPE,
+    )
 
 
 def _in_all(per_s: float | None) -> int | None:
@@ -470,6 +523,7 @@ class ScrapedWindow:
             prefix_hit_rate=gained.hit_rate,
             finished=gained.finished or 0,
             failed=gained.ended.get(FAILED, 0),
+            refused=gained.refused_count,
             aborted=gained.ended.get(ABORTED, 0),
             preemptions=gained.of("preemptions") or 0,
             ended=gained.ended,
@@ -565,6 +619,32 @@ class ScrapedWindow:
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
         return _rows(self.gained, LATENCIES, self._exported, self._limits, charts)
 
+    @property
+    def refused(self) -> tuple[RefusedGroup, ...]:
+        """Refused requests of the window by route and status."""
+        return self.gained.refused or ()
+
+    def refused_lately(self) -> tuple[float, tuple[RefusedGroup, ...]] | None:
+        """Return the share of the last minute's requests that was refused, 0-1.
+
+        None where none was.
+        """
+        if not any(rank.counted.has_refused for _, _, rank, _ in self._ranks):
+            return None
+        gained = self._last_minute
+        refused = gained.refused or ()
+        count = refused_count(refused)
+        whole = count + sum(_ended(each) or 0 for each in gained.increases)
+        return (count / whole, refused) if count >= LEAST_REFUSED else None
+
+    @cached_property
+    def _last_minute(self) -> Gained:
+        minute = Window.MINUTE.value
+        within = (
+            rank.counted.within(self.now_ns, minute) for _, _, rank, _ in self._ranks
+        )
+        return Gained([each for each in within if each is not None])
+
     def missed(self, target: float) -> Latency | None:
         """Return the latency that missed its objective the most in the last minute.
 
@@ -572,12 +652,7 @@ class ScrapedWindow:
         """
         if not self._limits:
             return None
-        minute = Window.MINUTE.value
-        within = (
-            rank.counted.within(self.now_ns, minute) for _, _, rank, _ in self._ranks
-        )
-        gained = Gained([each for each in within if each is not None])
-        rows = _rows(gained, LATENCIES, {*self._limits}, self._limits)
+        rows = _rows(self._last_minute, LATENCIES, {*self._limits}, self._limits)
         missed = [(each.met[1], n) for n, each in enumerate(rows) if each.met]
         most, n = min(missed, default=(1.0, 0))
         return rows[n] if most < target else None
@@ -686,6 +761,7 @@ class ScrapedWindow:
             output_tokens_per_s=gained.rate("output_tokens"),
             prefix_hit_rate=gained.hit_rate,
             failed=gained.ended.get(FAILED),
+            refused=gained.refused_count,
             preemptions=gained.of("preemptions"),
             speculation=pooled(_speculation(*each) for each in ranks),
             latencies=_rows(gained, LATENCIES, keys, self._limits),

@@ -46,6 +46,8 @@ class ServerState:
     prefix_hit_rate: float | None = None
     failed: int | None = None
     """Requests that ended in an error."""
+    refused: int | None = None
+    """Requests that its API server refused."""
     preemptions: int | None = None
     latencies: tuple[Latency, ...] = ()
     """Like those of the snapshot, of this server alone and without trends."""

@@ -14,6 +14,7 @@ from inferwatch.metrics.number import (
     Unit,
     piece,
 )
+from inferwatch.metrics.requests.refusals import RefusedGroup, refused_count
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -229,6 +230,20 @@ class Flow:
             place=FlowFact(FlowColumn.OUT, alarm="bad"),
         ),
     ] = 0
+    refused: Annotated[
+        int | None,
+        Number(
+            "refused",
+            "Refused requests",
+            "Requests that the API server answered with 4xx or 5xx, or that were "
+            "turned away before the engine had them; 2 lists them by reason.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+            vantage=Vantage.FRONTEND,
+            place=FlowFact(FlowColumn.OUT, alarm="warn", beside=True),
+        ),
+    ] = None
+    """None where neither a probe nor the server's metrics tell."""
     aborted: Annotated[
         int,
         Number(
@@ -298,6 +313,29 @@ class Flow:
         """Failed / (finished + failed) requests, 0-1; None without any."""
         ended = self.finished + self.failed
         return self.failed / ended if ended else None
+
+    @property
+    def refused_share(
+        self,
+    ) -> Annotated[
+        float | None,
+        Number(
+            "refused",
+            "Share that was refused",
+            "Refused requests of those that were refused or ended.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+            vantage=Vantage.FRONTEND,
+        ),
+    ]:
+        """Refused / (refused + ended) requests, 0-1; None without any."""
+        if self.refused is None:
+            return None
+        ended = (
+            self.finished if self.finished_as_sent is None else (self.finished_as_sent)
+        )
+        whole = self.refused + ended + self.failed + self.aborted
+        return self.refused / whole if whole else None
 
 
 @piece("kv", Vantage.ENGINE)
@@ -476,6 +514,8 @@ class WindowTotals:
     covered_ns: int
     steps: CounterTotals
     outcomes: CounterTotals
+    refused: tuple[RefusedGroup, ...] | None
+    """None where no API server reports it."""
     prompts: Quantiles
     durations: Quantiles
     itl: Quantiles
@@ -509,6 +549,7 @@ def flow(totals: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
         finished=outcomes["finished"],
         finished_as_sent=outcomes["finished_as_sent"],
         failed=outcomes["failed"],
+        refused=None if totals.refused is None else refused_count(totals.refused),
         aborted=outcomes["aborted"],
         preemptions=steps["preemptions"],
     )

@@ -17,6 +17,7 @@ NUMBERS = (
     "output_tokens_per_s",
     "prefix_hit_rate",
     "failed",
+    "refused",
     "preemptions",
 )
 

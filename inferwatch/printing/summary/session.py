@@ -29,7 +29,7 @@ from inferwatch.metrics.load.client_verdict import client_words
 from inferwatch.metrics.number import Number, numbers
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.requests.latencies import LATENCIES
-from inferwatch.metrics.requests.slo import FAILED
+from inferwatch.metrics.requests.slo import UNANSWERED
 from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import TROUBLES
@@ -44,6 +44,7 @@ from inferwatch.printing.summary.latencies import (
     quantiles_row,
 )
 from inferwatch.printing.summary.load import doubts
+from inferwatch.printing.summary.refused import refused_lines, refused_rows
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
 from inferwatch.printing.summary.speculation import speculation_lines, speculation_row
 from inferwatch.printing.text import named_line
@@ -139,7 +140,7 @@ def _misses(slo: Summary) -> str:
 
 
 def _name(metric: str) -> str:
-    return "failed" if metric == FAILED else LATENCIES[metric].label
+    return metric if metric in UNANSWERED else LATENCIES[metric].label
 
 
 IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
@@ -323,10 +324,12 @@ def summarise(
             "finished": flow.finished,
             "finished_as_sent": flow.finished_as_sent,
             "failed": flow.failed,
+            "refused": flow.refused,
             "aborted": flow.aborted,
             "running": flow.running,
             "waiting": flow.waiting,
         },
+        "refused": refused_rows(snapshot.refused),
         **latency_rows(snapshot.latencies),
         "steps": {
             "count": steps.count,
@@ -507,6 +510,7 @@ def _facts(summary: Summary) -> list[str]:
         + _part(requests["failed"], "failed")
         + _part(requests["aborted"], "aborted")
         + _ours(summary["load_runs"]),
+        *refused_lines(summary["refused"]),
         _line("tokens/s", summary["output_tokens_per_s"], "out")
         + _part(summary["prompt_tokens_per_s"], "prompt"),
         _line("steps", steps["count"], "")

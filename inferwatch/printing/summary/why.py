@@ -19,8 +19,10 @@ from inferwatch.formatting import (
 from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
 from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.view import FailureCount
+from inferwatch.metrics.requests.refusals import RefusedGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.story.story import RequestStory, SpanKind, Spike, StorySpan
+from inferwatch.printing.summary.refused import refused_rows, refused_words
 from inferwatch.printing.text import WIDTH, shortened
 from inferwatch.visible import visible
 
@@ -50,6 +52,8 @@ class Why:
     asked: bool = False
     is_probed: bool = True
     """Whether the engine has a probe."""
+    refused: tuple[RefusedGroup, ...] = ()
+    """Requests that the API server refused."""
     failed: FailureCount | None = None
     """The most frequent failure of a load's requests, if none was answered."""
 
@@ -63,7 +67,8 @@ def why_json(why: Why) -> dict[str, Any]:
     slowest = msgspec.to_builtins(why.slowest)
     if why.slowest is not None:
         slowest["sentence"] = why.slowest.sentence
-    return head | {"slowest": slowest, "worst": stories}
+    refused = refused_rows(why.refused)
+    return head | {"slowest": slowest, "worst": stories, "refused": refused}
 
 
 def story_json(story: RequestStory) -> dict[str, Any]:
@@ -99,8 +104,14 @@ def why_text(why: Why, wall: WallText) -> str:
 
 
 def _nothing(why: Why) -> Iterator[str]:
-    if why.failed is None:
+    if why.refused:
+        count = counted(sum(each.count for each in why.refused), "request")
+        verb = "was" if count.startswith("1 ") else "were"
+        words = refused_words(refused_rows(why.refused))
+        yield from _paragraph(f"{count} {verb} refused: {words}.", "")
+    elif why.failed is None:
         yield NOT_YET if why.is_probed else NOT_PROBED
+    if why.failed is None:
         return
     text = error_text(why.failed.first) or "nothing was said"
     yield from _paragraph(

@@ -112,6 +112,7 @@ def _rate(
 RATES = (
     _rate("output_tokens_per_s", "tokens/s", Unit.TOKENS_PER_SECOND, Vantage.ENGINE),
     _rate("goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.FRONTEND),
+    _rate("refused_share", "refused", Unit.SHARE, Vantage.FRONTEND, Better.LOWER),
     # A slower engine has a fuller batch at the same load: neither good nor bad.
     _rate("batch_mean", "batch", Unit.REQUESTS, Vantage.ENGINE, Better.NEITHER),
     # Shorter drafts are accepted more often and bring less: neither good nor bad.
@@ -147,6 +148,7 @@ GPU = (
 JUDGED: tuple[JudgedMetric, ...] = (
     *(each for source in FRONTEND for each in _of_distribution(source)),
     _BY_KEY["goodput_per_s"],
+    _BY_KEY["refused_share"],
     *(each for source in ENGINE for each in _of_distribution(source)),
     _BY_KEY["output_tokens_per_s"],
     _BY_KEY["batch_mean"],

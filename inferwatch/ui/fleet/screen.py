@@ -139,18 +139,21 @@ def _percentile(row: Latency) -> str:
 def _facts(state: ServerState) -> Iterator[Line]:
     ttft = next((row for row in state.latencies if row.metric == "ttft_s"), None)
     if ttft is not None and ttft.quantiles.n:
-        count = format_count(ttft.quantiles.n).strip()
-        yield labelled("TTFT of", f"{count} requests")
+        of = format_count(ttft.quantiles.n).strip()
+        yield labelled("TTFT of", f"{of} requests")
     if state.prefix_hit_rate is not None:
         yield labelled("prefix hits", format_share(state.prefix_hit_rate).strip())
     speculation = state.speculation
     if speculation is not None:
         for label, text, _ in speculation_facts(speculation)[:2]:
             yield labelled(label, text.strip())
-    if state.preemptions is not None:
-        yield labelled(label_of(Flow.preemptions), f"{state.preemptions:,}")
-    if state.failed is not None:
-        yield labelled(label_of(Flow.failed), f"{state.failed:,}")
+    for number, count in (
+        (Flow.preemptions, state.preemptions),
+        (Flow.failed, state.failed),
+        (Flow.refused, state.refused or None),
+    ):
+        if count is not None:
+            yield labelled(label_of(number), f"{count:,}")
     if state.round_trip_ns is not None:
         trip = format_duration(state.round_trip_ns / NS_PER_S).strip()
         yield labelled("round trip", trip)

@@ -1,7 +1,7 @@
 """The overview: health, flow, latencies and charts."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
@@ -99,6 +99,8 @@ class _Number(NamedTuple):
     ink: str = ""
     limit: str = ""
     now: bool = False
+    neighbour: "_Number | None" = None
+    """A number on the same line, or alone there if room is short and this one is 0."""
 
     def line(self, size: int) -> Line:
         """Draw the label on the left and the value on the right."""
@@ -107,8 +109,17 @@ class _Number(NamedTuple):
         room = max(field - len(self.label) - len(now), 0)
         text, limit = self.text, self.limit
         text += limit if len(text) + len(limit) <= room else ""
+        ink = self.ink
+        if (other := self.neighbour) is not None:
+            both = f"{text} · {other.label} {other.text}"
+            if len(self.label) + len(both) < size - 1:
+                field = max(field, len(self.label) + len(both) + 1)
+                room = field - len(self.label)
+                text, ink = both, ink or other.ink
+            elif text == "0":
+                return other.line(size)
         gap = TextRun(" " * (size - field))
-        number = cells(text, room, self.ink, right=True)
+        number = cells(text, room, ink, right=True)
         return (TextRun(self.label, "muted"), TextRun(now, "accent"), number, gap)
 
 
@@ -125,7 +136,8 @@ class _Column:
         ]
 
     def __len__(self) -> int:
-        return sum(len(fact.percentiles) or 1 for _, fact in self._facts)
+        own = (fact for _, fact in self._facts if not fact.beside)
+        return sum(len(fact.percentiles) or 1 for fact in own)
 
     def numbers(self, snapshot: Snapshot) -> list[_Number]:
         """Return the column's numbers; without steps, only those a server counts."""
@@ -136,19 +148,33 @@ class _Column:
             value = getattr(flow, number.name)
             if outside and fact.inside and not value:
                 continue
-            if number is KV_USAGE and snapshot.server_counts.pools:
-                made += _pools(snapshot)
-                continue
-            if outside and fact.percentiles:
-                took = format_duration(step_s(snapshot)).strip()
-                made.append(_Number(f"{number.label} {ROUGHLY}", took))
-            elif fact.percentiles:
-                made += _percentiles(number, fact, value)
-            else:
-                made.append(_number(number, fact, value, snapshot, first=not made))
+            if not fact.beside:
+                made += self._number(number, fact, value, snapshot, first=not made)
+            elif value:
+                text = _text(number, fact, value)
+                other = _Number(number.label, text, fact.alarm)
+                made[-1] = made[-1]._replace(neighbour=other)
         if made:
             made[0] = made[0]._replace(ink=made[0].ink or "strong")
         return [*made, *self._lengths(snapshot)] if outside else made
+
+    def _number(
+        self,
+        number: Number,
+        fact: FlowFact,
+        value: Any,  # noqa: ANN401 - as of getattr
+        snapshot: Snapshot,
+        *,
+        first: bool,
+    ) -> list[_Number]:
+        if number is KV_USAGE and snapshot.server_counts.pools:
+            return _pools(snapshot)
+        if snapshot.without_steps and fact.percentiles:
+            took = format_duration(step_s(snapshot)).strip()
+            return [_Number(f"{number.label} {ROUGHLY}", took)]
+        if fact.percentiles:
+            return _percentiles(number, fact, value)
+        return [_number(number, fact, value, snapshot, first=first)]
 
     def _lengths(self, snapshot: Snapshot) -> list[_Number]:
         return [

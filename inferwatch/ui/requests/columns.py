@@ -25,7 +25,7 @@ from inferwatch.metrics.number import Number, label_of, number_of
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.request_groups import model_of
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
-from inferwatch.metrics.requests.slo import FAILED
+from inferwatch.metrics.requests.slo import UNANSWERED
 from inferwatch.ui.kit.renderables.bars import waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of, without_prefix
 from inferwatch.ui.kit.row_filter import NO_WORD, FieldKind, FilterField
@@ -464,9 +464,7 @@ def _state(row: RequestRow, _: int) -> TextRun:
 def _missed(row: RequestRow, _: int) -> TextRun:
     if row.missed is None:
         return TextRun(f"  {UNKNOWN}", "faint")
-    names = " ".join(
-        "failed" if m == FAILED else LATENCIES[m].label for m in row.missed
-    )
+    names = " ".join(m if m in UNANSWERED else LATENCIES[m].label for m in row.missed)
     return TextRun(f"  {MISSED}{names}", "warn") if names else TextRun("  ✓", "muted")
 
 
@@ -474,9 +472,7 @@ def missed_words(row: RequestRow) -> str | None:
     """Return what filters find: ``held``, or ``missed`` and the objectives missed."""
     if row.missed is None:
         return None
-    names = [
-        "failed" if m == FAILED else LATENCIES[m].label.lower() for m in row.missed
-    ]
+    names = [m if m in UNANSWERED else LATENCIES[m].label.lower() for m in row.missed]
     return " ".join(["missed", *names]) if names else "held"
 
 

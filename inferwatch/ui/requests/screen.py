@@ -15,10 +15,12 @@ from inferwatch.formatting import (
     format_durations,
 )
 from inferwatch.metrics.number import numbers
+from inferwatch.metrics.requests.refusals import refused_count
 from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.frame.welcome import is_untouched
 from inferwatch.ui.kit.column_chooser import ColumnChooser
@@ -35,7 +37,11 @@ from inferwatch.ui.messages import LookAt, OpenRequest, OpenStep
 from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
 from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
-from inferwatch.ui.widgets.counter_facts import counts_only, request_facts
+from inferwatch.ui.widgets.counter_facts import (
+    counts_only,
+    refusal_facts,
+    request_facts,
+)
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.time_chart import ChartStack
@@ -211,6 +217,7 @@ class RequestsScreen(WatchScreen, FilteredList):
             RequestGroup.cached_share,
             RequestGroup.failed,
             RequestGroup.cause,
+            Flow.refused,
         ),
         *COST_NUMBERS,
     )
@@ -262,7 +269,8 @@ class RequestsScreen(WatchScreen, FilteredList):
         ChartStack { display: none; height: 1fr; }
         &.-tall ChartStack, &.-counted ChartStack { display: block; }
         &.-counted FilterBar, &.-counted RequestDetail { display: none; }
-        #counted { display: none; height: 5; }
+        #counted, #refused { display: none; height: 5; }
+        &.-refused #refused { display: block; }
         &.-counted #counted { display: block; }
         &.-staged #counted { height: 6; }
     }
@@ -292,10 +300,12 @@ class RequestsScreen(WatchScreen, FilteredList):
         yield GroupTable()
         yield RequestDetail()
         yield TotalsPanel(id="counted")
+        yield TotalsPanel(id="refused")
         yield ChartStack((charts.TTFT, charts.BATCH))
 
     def show_panels(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._show_refused(snapshot)
         if counts_only(snapshot) != self.has_class("-counted"):
             self.set_class(counts_only(snapshot), "-counted")
             self._show_tables()
@@ -321,6 +331,18 @@ class RequestsScreen(WatchScreen, FilteredList):
         table.show(snapshot.requests, snapshot.now_ns)
         self.show_list()
         self._show_chooser()
+
+    def _show_refused(self, snapshot: Snapshot) -> None:
+        """Show refused requests by reason; they have no rows, being no requests yet."""
+        groups = snapshot.refused
+        self.set_class(bool(groups), "-refused")
+        if groups:
+            count = counted(refused_count(groups), "request")
+            title = f"{count} refused in {snapshot.window.span}"
+            aside = f"seen by {groups[0].vantage.value}"
+            totals = self.query_one("#refused", TotalsPanel)
+            totals.show(title, aside, refusal_facts(groups))
+            totals.styles.height = 2 if self.is_short else min(len(groups), 4) + 1
 
     def show_list(self) -> None:
         if self._snapshot is None:

@@ -14,6 +14,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.requests.latencies import LENGTHS
+from inferwatch.metrics.requests.refusals import RefusedGroup
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot
@@ -77,6 +78,28 @@ def request_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
         ],
     ]
     return [row for row in rows if row]
+
+
+def refusal_facts(groups: Iterable[RefusedGroup]) -> Sequence[Sequence[Fact]]:
+    """Return refused requests a line each: why, how many, and where."""
+    return [
+        [
+            (each.why, format_count(each.count).strip(), "warn"),
+            ("at", " ".join(filter(None, (each.method, each.place))), ""),
+            *_lengths(each),
+        ]
+        for each in groups
+    ]
+
+
+def _lengths(group: RefusedGroup) -> list[Fact]:
+    """Return the tokens asked for and allowed; empty of what was not too long."""
+    asked, allowed = group.asked_tokens, group.allowed_tokens
+    if allowed is None:
+        return []
+    if asked is None:
+        return [("allowed", f"{allowed:,} tokens", "")]
+    return [("asked for", f"{asked:,} tokens of {allowed:,}", "")]
 
 
 def _rate(count: int, seconds: float) -> str:

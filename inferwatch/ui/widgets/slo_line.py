@@ -6,7 +6,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import format_in, format_nines, format_objective, shared_unit
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.latencies import LATENCIES
-from inferwatch.metrics.requests.slo import FAILED
+from inferwatch.metrics.requests.slo import UNANSWERED
 from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
@@ -41,8 +41,8 @@ def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:
     metric = max(missed, key=missed.__getitem__, default=None)
     if metric is None:
         return None
-    if metric == FAILED:
-        return f"{missed[metric]:,} failed"
+    if metric in UNANSWERED:
+        return f"{missed[metric]:,} {metric}"
     row = next((each for each in latencies if each.metric == metric), None)
     limit_s = row.objective_s if row is not None else None
     p99_s = row.quantiles.p99 if row is not None else None

@@ -1,12 +1,19 @@
 """Texts of metrics, good and bad."""
 
 import math
+from itertools import chain
 
 import pytest
 
 from collectors.contract.readings import Histogram
 from collectors.servers import exposition
-from collectors.servers.exposition import Exposition, ExpositionError, ScrapedPage
+from collectors.servers.exposition import (
+    Exposition,
+    ExpositionError,
+    ScrapedPage,
+    series_names,
+)
+from collectors.servers.families.sglang import SGLANG
 from collectors.servers.families.vllm import VLLM as FAMILY
 from tests.collectors.http_server import VLLM
 
@@ -193,7 +200,40 @@ def test_what_only_the_whole_server_has_goes_to_its_only_rank() -> None:
         f"{TOKENS} 1", 'vllm:admission_rejections_total{model_name="m",reason="full"} 2'
     ).samples
     assert sample.rank == "0"
-    assert sample.others == {"admission_rejections{full}": 2}
+    assert sample.others == {"admission_rejections{full}": 2, "refused{queue full}": 2}
+
+
+def test_sglang_counts_them_by_route_and_status() -> None:
+    def counted(route: str, status: int, count: int) -> str:
+        labels = f'endpoint="{route}",status_code="{status}",method="POST"'
+        return f"sglang:http_responses_total{{{labels}}} {count}.0\n"
+
+    page = counted("/generate", 400, 2) + counted("/v1/completions", 200, 9)
+    (sample,) = Exposition(SGLANG).read(page + counted("/metrics", 500, 3)).samples
+
+    assert sample.others == {"refused{/generate 400}": 2}
+
+
+def test_refused_requests_are_those_of_routes_to_a_model() -> None:
+    def counted(route: str, status: str, count: int, method: str = "POST") -> str:
+        labels = f'handler="{route}",method="{method}",status="{status}"'
+        return f"http_requests_total{{{labels}}} {count}.0"
+
+    (sample,) = read(
+        f"{TOKENS} 1",
+        counted("/v1/completions", "2xx", 90),
+        counted("/v1/completions", "4xx", 3),
+        counted("/v1/completions", "4xx", 2, "GET"),
+        counted("/v1/chat/completions", "5xx", 1),
+        counted("/health", "5xx", 7),
+        counted("none", "4xx", 9),
+    ).samples
+
+    assert sample.others == {
+        "refused{/v1/completions 4xx}": 5,
+        "refused{/v1/chat/completions 5xx}": 1,
+    }
+    assert "http_requests_total" not in {*chain(*series_names(FAMILY).values())}
 
 
 def test_there_is_an_end_to_series(monkeypatch: pytest.MonkeyPatch) -> None:

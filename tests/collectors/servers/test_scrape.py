@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -25,6 +26,9 @@ from collectors.contract.readings import (
 from collectors.http.server import Server
 from collectors.servers import scrape
 from collectors.servers.scrape import ServerScraper
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.collectors.http_server import (
     SCRAPES,
     VLLM,
@@ -494,3 +498,41 @@ async def test_a_directory_that_is_not_here_is_only_a_name() -> None:
         await seen.until(lambda: seen.of(EngineSettings))
 
     assert seen.of(ModelConfig) == []
+
+
+async def test_of_what_a_server_refused_its_scrapes_tell_route_and_status() -> None:
+    """One in twenty, of three kinds, while it is watched."""
+    answered = {200: "2xx", 400: "4xx", 404: "4xx", 503: "5xx"}
+    counts = Counter[tuple[str, str]]()
+
+    def page() -> str:
+        lines = [
+            f'http_requests_total{{handler="{route}",method="POST",status="{status}"}}'
+            f" {count}.0"
+            for (route, status), count in counts.items()
+        ]
+        return "\n".join([VLLM.rstrip("\n"), *lines, ""])
+
+    async with serving(ANSWERS) as server, watching(server) as watched:
+        await watched.samples(2)
+        for route, status, count in (
+            ("/v1/completions", 200, 95),
+            ("/v1/completions", 400, 2),
+            ("/v1/chat/completions", 404, 2),
+            ("/v1/completions", 503, 1),
+            ("none", 404, 9),
+        ):
+            counts[route, answered[status]] += count
+            server.answers["/metrics"] = page()
+            await watched.samples(len(watched.of(EngineSample)) + 2)
+    model = Model()
+    for each in watched.readings:
+        model.fold(each)
+    told = model.snapshot(10**15, SnapshotQuery(Window.SESSION))
+
+    assert told.flow.refused == 5
+    assert {(g.route, g.status): g.count for g in told.refused} == {
+        ("/v1/completions", "4xx"): 2,
+        ("/v1/chat/completions", "4xx"): 2,
+        ("/v1/completions", "5xx"): 1,
+    }

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -23,6 +23,7 @@ from collectors.contract.readings import (
     EngineInfo,
     EventKind,
     Note,
+    Refusals,
     RequestEvent,
     Step,
     Totals,
@@ -537,9 +538,23 @@ async def test_two_front_ends(engine_home: Path) -> None:
         measured(engine, front_ends=2) as (client, recorded, server),
     ):
         asked = await gather(*(complete(client, p, 40) for p in prompts(40, seed=12)))
+        unknown = {"model": "unknown", "prompt": [300]}
+        for _ in range(40):
+            await client.post("/v1/completions", json=unknown)
+        await until(lambda: len(refused(recorded.readings)) == 2)
+        await until(lambda: sum(refused(recorded.readings).values()) == 40)
         hellos = recorded.stream.hellos
 
     assert recorded.tokens == server.rise("generation_tokens_total") == asked == 1600
     assert len(recorded.events(EventKind.FINISHED, DONE)) == 40
     assert server.rise("request_success_total") == 40
     assert Counter(h.role for h in hellos.values()) == {Role.API: 2, Role.CORE: 1}
+
+
+def refused(readings: Iterable[AnyReading]) -> dict[int, int]:
+    """How many requests each API server refused."""
+    return {
+        each.pid: sum(kind.count for kind in each.refused)
+        for each in readings
+        if isinstance(each, Refusals) and each.refused
+    }

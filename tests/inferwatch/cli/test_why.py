@@ -12,8 +12,17 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from collectors.contract.readings import (
+    AnyReading,
+    EngineInfo,
+    Refusal,
+    RefusalReason,
+    Refusals,
+    Tick,
+)
 from inferwatch.cli.main import inferwatch
 from inferwatch.errors import InferwatchError
+from inferwatch.record.writing.recorder import Recorder
 from inferwatch.sample import sample_file
 
 Run = Callable[..., Result]
@@ -211,6 +220,40 @@ def test_of_requests_that_were_all_refused_it_is_said_how(
     assert said.endswith(
         f"No request of our load was answered by then: {count} failed as http_4xx, "
         "the first of them: 404 There is no model x."
+    )
+
+
+def test_of_a_session_whose_requests_the_server_refused_it_is_said_why(
+    tmp_path: Path,
+) -> None:
+    long, n = (
+        Refusal(
+            route="/v1/completions",
+            method="POST",
+            status=400,
+            reason=reason,
+            parameter=parameter,
+            count=count,
+            new=count,
+        )
+        for reason, parameter, count in (
+            (RefusalReason.TOO_LONG, None, 7),
+            (RefusalReason.INVALID, "n", 30),
+        )
+    )
+    recorder = Recorder.open(tmp_path / "refused.db", name="refused", floor_bytes=0)
+    told = Refusals(source="e", t_ns=2, pid=1, refused=[long, n])
+    engine = EngineInfo(source="e", t_ns=1, pid=7, model="m", vllm_version="0.32.0")
+    readings: tuple[AnyReading, ...] = (engine, told, Tick(t_ns=3))
+    for ordinal, reading in enumerate(readings):
+        recorder.put(ordinal, reading)
+    recorder.close()
+
+    result = CliRunner().invoke(inferwatch, ["why", str(tmp_path / "refused.db")])
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith(
+        "\n37 requests were refused: 30 invalid parameter n, 7 too long.\n"
     )
 
 

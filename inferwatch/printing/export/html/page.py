@@ -170,6 +170,11 @@ def _cards(summary: Summary) -> list[tuple[str, str]]:
         ("prompt tokens/s", format_rate(summary["prompt_tokens_per_s"])),
         ("requests finished", format_count(requests["finished"])),
         ("failed", format_count(requests["failed"])),
+        *(
+            [("refused", format_count(requests["refused"]))]
+            if requests["refused"]
+            else []
+        ),
         ("steps", format_count(summary["steps"]["count"])),
         ("batch, mean", format_rate(summary["steps"]["batch_mean"])),
         ("KV peak", format_share(summary["kv_peak_usage"])),

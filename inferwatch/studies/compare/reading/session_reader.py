@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import ClientSample
+from collectors.contract.readings import ClientSample, Refusals
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.book import LoadBook, held_back
 from inferwatch.metrics.load.client_verdict import (
@@ -21,7 +21,9 @@ from inferwatch.metrics.load.client_verdict import (
     worst,
 )
 from inferwatch.metrics.load.plan import plan_facts
+from inferwatch.metrics.requests.refusals import RefusalLog
 from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import SessionRow
 from inferwatch.record.tables.load_plans import load_plans
 from inferwatch.record.tables.table import PlainTable, SourceNames, readable
@@ -245,7 +247,22 @@ class _SessionReader:
             found["goodput_per_s"] = server_goodput(
                 self._requests, tokens, classes, objectives, span
             )
+        if len(self._requests):
+            found["refused_share"] = self._refused(span)
         return {name: sums for name, sums in found.items() if sums is not None}
+
+    def _refused(self, span: ComparedSpan) -> RatioSums | None:
+        """Refused requests of all that came; None where nobody reports them."""
+        log, refused = RefusalLog(), np.zeros(BINS)
+        for told in chosen_readings(self._connection, self._session, {Refusals}):
+            if isinstance(told, Refusals):
+                (place,), new = span.bin_of(np.array([told.t_ns])), log.take(told)
+                refused[place] += new if place >= 0 else 0
+        if not log.reports:
+            return None
+        place = span.bin_of(self._requests.came_ns)
+        came = refused + np.bincount(place[place >= 0], minlength=BINS)
+        return RatioSums(above=refused, below=came, n=int(came.sum()))
 
     def _client_tokens(self, span: ComparedSpan) -> RatioSums | None:
         done = self._client.columns[CLIENT_DONE] == 1

@@ -20,6 +20,9 @@ from collectors.contract.readings import (
     NoteKind,
     Phase,
     ProcessUsage,
+    Refusal,
+    RefusalReason,
+    Refusals,
     RequestEvent,
     RequestRecord,
     Step,
@@ -260,6 +263,32 @@ def failing(share: float) -> Told:
     return told
 
 
+def refusing(count: int, every_s: int = 1) -> Told:
+    """Prompts that are too long, beside those that are not."""
+
+    def told() -> Iterator[AnyReading]:
+        made = 0
+        for reading in replace(HEALTHY).run(SECONDS):
+            yield reading
+            if isinstance(reading, Step) and reading.end_ns > made * every_s * S:
+                long = Refusal(
+                    route="/v1/completions",
+                    method="POST",
+                    status=400,
+                    reason=RefusalReason.TOO_LONG,
+                    count=(made + 1) * count,
+                    new=count,
+                    asked_tokens=3_100,
+                    allowed_tokens=2_048,
+                )
+                yield Refusals(
+                    source=reading.source, t_ns=reading.end_ns, pid=1, refused=[long]
+                )
+                made += 1
+
+    return told
+
+
 def deferred(share: float) -> Told:
     """Steps in which all that wait are passed over."""
 
@@ -388,6 +417,7 @@ PLANTED = (
         alone(Engine(patience_s=lambda r: 1 if r.random() < 0.5 else 99)),
     ),
     Fault("requests that fail", "failures", failing(0.2)),
+    Fault("prompts that are too long", "refused", refusing(1)),
     Fault("a slow front end", "front_end", alone(Engine(api_s=0.2))),
     Fault(
         "prefix caching off",
@@ -527,6 +557,7 @@ NEARLY = (
         alone(Engine(patience_s=lambda r: 1 if r.random() < 0.05 else 99)),
     ),
     Fault("a request that fails", "failures", failing(0.01)),
+    Fault("a refusal now and then", "refused", refusing(1, every_s=20)),
     Fault("a quick front end", "front_end", alone(Engine(api_s=0.008))),
     Fault(
         "prefix caching off, short prompts",

@@ -22,6 +22,9 @@ from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE, OF
 from inferwatch.metrics.findings.finding import Effort, Finding, Subject
 from inferwatch.metrics.findings.watch import Imbalance
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.metrics.steps.health import Health
 from tests.inferwatch.metrics.findings.planted import (
     HEALTHY,
     NEARLY,
@@ -83,6 +86,7 @@ ALWAYS = {
     "prefix caching off, short prompts",
     "random prompts of one length",
     "a few deferred requests",
+    "a refusal now and then",
     "a host that the engine keeps busy",
     "a host with some memory left",
     "clocks a little below their best",
@@ -129,7 +133,7 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     about = {name for name, each in subjects.items() if each is Subject.MEASURING}
     assert about == {"client_bound", "dropped", "impossible", "late", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
-    assert about == {"aborts", "imbalance", "slo_missed"}
+    assert about == {"aborts", "imbalance", "refused", "slo_missed"}
 
 
 def test_a_host_that_a_load_generator_shares_is_in_doubt_and_not_in_trouble() -> None:
@@ -295,3 +299,18 @@ def test_fewer_are_advised_than_the_largest_batch_that_lost_no_blocks() -> None:
     assert flag == "--max-num-seqs"
     assert 5 < int(value) < Engine.max_num_seqs
     assert f"({value} ran at once in the last minute without preemptions)" in knob.text
+
+
+def test_the_verdict_says_that_requests_are_refused_and_of_whom() -> None:
+    refusing = next(each for each in PLANTED if each.finding == "refused")
+
+    model = after(refusing.told())
+
+    query = SnapshotQuery(Window.MINUTE)
+    shown = model.snapshot(40 * 10**9, query)
+    assert shown.verdict.health is Health.DEGRADED
+    assert "requests are refused" in shown.verdict.sentence
+    (finding,) = shown.findings
+    assert finding.subject is Subject.TRAFFIC
+    assert "max_model_len 2,048 is too short" in finding.sentence
+    assert "up to 3,100 tokens" in finding.sentence

@@ -1,0 +1,239 @@
+"""What is kept of a refused request, and what is not, whatever a web server answers.
+
+vLLM's own refusals: ``test_refused_engine``.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+import httpx
+import pytest
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Message
+
+from collectors.contract.readings import Refusal, RefusalReason
+from embedded_engine.probe.hooks import Fuse
+from embedded_engine.probe.tap import refusal_tap
+from embedded_engine.probe.tap.refusal_tap import RefusalTap
+
+COMPLETIONS = "/v1/completions"
+LONG = (
+    "This model's maximum context length is 2048 tokens. However, your prompt contains "
+    "3100 input tokens, which exceeds this limit even without any output tokens."
+)
+LONGER = (
+    "The decoder prompt (length 3100) is longer than the maximum model length of 2048. "
+    "Make sure that `max_model_len` is no smaller than the number of text tokens."
+)
+AT_LEAST = LONG.replace("3100", "at least 2049")
+
+
+class VLLMError(Exception):
+    """Answered as vLLM answers its own."""
+
+    status = 400
+    param: str | None = None
+
+
+class VLLMValidationError(VLLMError):
+    param = "n"
+
+
+class QueueOverflowError(VLLMError):
+    status = 503
+
+
+class EngineDeadError(VLLMError):
+    status = 500
+
+
+class GenerationError(VLLMError):
+    status = 500
+
+
+RAISED = {each.__name__: each for each in VLLMError.__subclasses__()}
+
+
+class Body(BaseModel):
+    prompt: str
+    error: str = ""
+    message: str = "the secret"
+    logit_bias: dict[str, float] = {}
+
+
+def server() -> FastAPI:
+    """It answers like vLLM's."""
+    app = FastAPI()
+
+    @app.exception_handler(VLLMError)
+    async def answer(_: Request, error: VLLMError) -> JSONResponse:
+        told = {"message": str(error), "type": "BadRequestError", "param": error.param}
+        return JSONResponse({"error": told}, status_code=error.status)
+
+    @app.post(COMPLETIONS)
+    async def complete(body: Body) -> Response:
+        if body.error.isdecimal():
+            raise HTTPException(int(body.error), body.message)
+        if body.error == "model":
+            told = {"message": body.message, "param": "model", "code": 404}
+            return JSONResponse({"error": told}, status_code=404)
+        if body.error:
+            raise RAISED[body.error](body.message)
+        return StreamingResponse(iter([b"a", b"b"]))
+
+    @app.get("/health")
+    async def health() -> Response:
+        return Response(status_code=503)
+
+    return app
+
+
+@pytest.fixture
+def tap(monkeypatch: pytest.MonkeyPatch) -> Iterator[RefusalTap]:
+    """A tap on the responses of this process."""
+    tap, blown = RefusalTap(), list[str]()
+    (hook,) = tap.hooks().values()
+    around = hook.around(Response.__call__, Fuse(blown.append))
+    monkeypatch.setattr(Response, "__call__", around)
+    yield tap
+    assert not blown
+
+
+def send(
+    *bodies: Mapping[str, object], path: str = COMPLETIONS, method: str = "POST"
+) -> None:
+    async def all_of_them() -> None:
+        transport = httpx.ASGITransport(server(), raise_app_exceptions=False)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://server"
+        ) as client:
+            for body in bodies:
+                await client.request(method, path, json=body)
+
+    asyncio.run(all_of_them())
+
+
+def refused(tap: RefusalTap) -> list[Refusal]:
+    news = tap.news()
+    assert news is not None
+    return news.refused
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason", "parameter"),
+    [
+        ({"error": "VLLMValidationError"}, 400, RefusalReason.INVALID, "n"),
+        ({"error": "QueueOverflowError"}, 503, RefusalReason.QUEUE_FULL, None),
+        ({"error": "EngineDeadError"}, 500, RefusalReason.ENGINE_DEAD, None),
+        ({"error": "model"}, 404, RefusalReason.UNKNOWN_MODEL, None),
+        ({"error": "401"}, 401, RefusalReason.UNAUTHORISED, None),
+        ({"error": "418"}, 418, RefusalReason.OTHER, None),
+        ({"error": "400"}, 400, RefusalReason.INVALID, None),
+        (
+            {"error": "VLLMValidationError", "message": "Client disconnected"},
+            400,
+            RefusalReason.CANCELLED,
+            None,
+        ),
+        ({"logit_bias": {"the secret": "x"}}, 422, RefusalReason.INVALID, None),
+    ],
+)
+def test_a_refusal_has_a_reason_and_nothing_that_a_client_wrote(
+    tap: RefusalTap,
+    body: dict[str, object],
+    status: int,
+    reason: RefusalReason,
+    parameter: str | None,
+) -> None:
+    send({"prompt": "the secret"} | body, {"prompt": "the secret"} | body)
+
+    assert refused(tap) == [
+        Refusal(
+            route=COMPLETIONS,
+            method="POST",
+            status=status,
+            reason=reason,
+            parameter=parameter,
+            count=2,
+            new=2,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        (LONG, 3100),
+        (AT_LEAST, None),  # vLLM stopped to count there
+        ("max_tokens=3100 cannot be greater than max_model_len=2048.", 3100),
+        (LONGER, 3100),
+    ],
+)
+def test_what_is_too_long_says_by_how_much(
+    tap: RefusalTap, message: str, asked: int | None
+) -> None:
+    send({"prompt": "", "error": "VLLMValidationError", "message": message})
+
+    (told,) = refused(tap)
+    assert told.reason is RefusalReason.TOO_LONG
+    assert (told.asked_tokens, told.allowed_tokens) == (asked, 2048)
+
+
+def test_what_is_turned_away_before_it_is_routed_has_its_route(tap: RefusalTap) -> None:
+    """As vLLM's own middleware does where a key is missing."""
+
+    async def turn_away(path: str) -> None:
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        response = JSONResponse({"error": "Unauthorized"}, status_code=401)
+        await response(scope, never, dropped)
+
+    for path in (COMPLETIONS, "/v1/secret", "/health"):
+        asyncio.run(turn_away(path))
+
+    assert [(each.route, each.status, each.reason) for each in refused(tap)] == [
+        (COMPLETIONS, 401, RefusalReason.UNAUTHORISED),
+        ("other", 401, RefusalReason.OTHER),
+    ]
+
+
+async def never() -> Message:
+    raise NotImplementedError
+
+
+async def dropped(_: Message) -> None:
+    """Send it to nobody."""
+
+
+def test_what_the_engine_had_is_no_refusal(tap: RefusalTap) -> None:
+    send({"prompt": "", "error": "GenerationError"}, {"prompt": ""})
+    send({}, path="/health", method="GET")
+
+    assert refused(tap) == []
+
+
+def test_a_report_is_made_once_and_only_of_news(tap: RefusalTap) -> None:
+    assert refused(tap) == []  # it says that refusals are counted
+    assert tap.news() is None
+    send({"prompt": "", "error": "400"})
+    assert [(each.count, each.new) for each in refused(tap)] == [(1, 1)]
+    send({"prompt": "", "error": "400"}, {"prompt": "", "error": "400"})
+
+    assert [(each.count, each.new) for each in refused(tap)] == [(3, 2)]
+    assert tap.news() is None
+
+
+def test_a_flood_of_paths_that_are_not_there_is_one_kind(
+    tap: RefusalTap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        send({}, path=f"/v1/secret/{number}", method=f"M{number}")
+    assert [(each.route, each.count) for each in refused(tap)] == [("other", 20)]
+
+    monkeypatch.setattr(refusal_tap, "MOST_KINDS", 3)
+    send(*({"prompt": "", "error": str(status)} for status in range(410, 450)))
+    told = refused(tap)
+    assert len(told) == 4
+    assert sum(each.count for each in told) == 60
