@@ -1,10 +1,11 @@
-"""An engine in this process with adapters and priorities, or with a KV connector.
+"""An engine in this process: adapters and priorities, a KV connector, held prefills.
 
 A program, not a test: serves some requests, says so, and waits to be killed.
 """
 
 import json
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,17 @@ from embedded_engine.worker import answer_for_cpu_wheel
 
 ADAPTERS = ("poet", "lawyer")
 PROMPT = list(range(300, 400))
+EVERY = 4
+"""Steps from one that may compute prompts to the next."""
 
 
 def main(model: Path, kind: str, directory: Path) -> None:
     block_maps.EVERY_NS = 20_000_000
     answer_for_cpu_wheel()
-    run = with_adapters if kind == "adapters" else with_connector
-    _engine = run(model, directory)  # it lives for as long as we do
+    kinds = {"adapters": with_adapters, "held": with_held_prefills}
+    _engine = kinds.get(kind, with_connector)(
+        model, directory
+    )  # it lives for as long as we do
     print(json.dumps({"done": kind}), flush=True)  # noqa: T201 - that is its purpose
     sys.stdin.readline()
 
@@ -42,6 +47,26 @@ def with_adapters(model: Path, directory: Path) -> Any:
                 lora_request=asked,
                 priority=priority,
             )
+    finish(engine)
+    return engine
+
+
+def with_held_prefills(model: Path, _: Path) -> Any:
+    """Prompts are computed in every fourth step alone, while another decodes.
+
+    vLLM 0.32 asks its scheduler for this among data-parallel ranks only, newer ones
+    always: so it is asked here in place of the engine.
+    """
+    engine = boot(model, prefill_schedule_interval=EVERY)
+    core = engine.engine_core.engine_core
+    steps = count()
+    core._should_throttle_prefills = lambda: next(steps) % EVERY != 0
+    add(engine, "decodes", tokens=100)
+    for _ in range(6):
+        engine.step()
+    for number in range(2):
+        add(engine, f"held {number}", tokens=10)
+    add(engine, "held twice", tokens=10, prompt=list(range(1000, 1400)))
     finish(engine)
     return engine
 
@@ -80,11 +105,13 @@ def boot(model: Path, **more: Any) -> Any:
     return LLMEngine.from_engine_args(arguments)
 
 
-def add(engine: Any, name: str, *, tokens: int, **more: Any) -> None:
+def add(
+    engine: Any, name: str, *, tokens: int, prompt: list[int] = PROMPT, **more: Any
+) -> None:
     from vllm import SamplingParams, TokensPrompt  # noqa: PLC0415
 
     sampled = SamplingParams(max_tokens=tokens, ignore_eos=True)
-    engine.add_request(name, TokensPrompt(prompt_token_ids=PROMPT), sampled, **more)
+    engine.add_request(name, TokensPrompt(prompt_token_ids=prompt), sampled, **more)
 
 
 def finish(engine: Any) -> None:

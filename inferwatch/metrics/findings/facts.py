@@ -116,6 +116,8 @@ class Facts:
     block_tokens: int | None = None
     steps: CounterTotals = NOTHING
     steps_minute: CounterTotals = NOTHING
+    deferrals: Mapping[str, int] = field(default_factory=dict)
+    """Time of steps by why requests were deferred, in nanoseconds."""
     outcomes: CounterTotals = NOTHING
     """Requests by outcome in the last minute; prompt lengths are of it, too."""
     prompts: Quantiles = field(default_factory=Quantiles)

@@ -128,6 +128,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         block_tokens=block_tokens,
         steps=moment.steps,
         steps_minute=minute,
+        deferrals=sources.steps.deferrals.over(now_ns, Window.TEN_SECONDS).sums,
         outcomes=sources.outcomes.over(now_ns, LONGER),
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
         ttft_n=n,

@@ -162,7 +162,7 @@ class Attribution:
                 return
             wait.taken(rank.account, request.cached_tokens or 0)
         if request.awaits_first:
-            wait.chunk(step, tokens)
+            wait.chunk(step, tokens, held=rank.account.before_holds)
 
     def preempted(self, request: Request, step: Step) -> None:
         request.preempted_ns = step.end_ns

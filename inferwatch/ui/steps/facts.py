@@ -57,6 +57,12 @@ def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
         )
         for bound in BoundBy
     ]
+    deferred = [
+        (reason, format_share(share), "")
+        for reason, share in sorted(
+            steps.share_by_deferral.items(), key=lambda each: -each[1]
+        )
+    ]
     return [
         [
             (label_of(StepTotals.count), format_count(steps.count), ""),
@@ -84,6 +90,10 @@ def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
             (label_of(StepTotals.gap_share), format_share(steps.gap_share), ""),
         ],
         [(label_of(StepTotals.share_by_bound), "", "kv"), *bound],
+        *(
+            [[(label_of(StepTotals.share_by_deferral), "", "kv"), *deferred]]
+            * bool(deferred)
+        ),
         *_launched(steps),
     ]
 
@@ -111,9 +121,9 @@ def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
         [
             ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
             ("step", f"#{step.index:,}", ""),
-            ("bound by", bound_text(step.bound_by), "kv"),
+            ("bound by", bound_text(step.bound_by, step.deferred_by), "kv"),
             ("running", f"{step.running}", ""),
-            ("waiting", f"{step.waiting}", "waiting"),
+            ("waiting", _waiting(step), "waiting"),
         ],
         [
             ("decode", decode, "decode"),
@@ -128,6 +138,11 @@ def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
             ("recomputed", counted(step.recomputed_tokens, "token"), ""),
         ],
     ]
+
+
+def _waiting(step: Step) -> str:
+    """Return how many requests wait, and how many of them are deferred if any are."""
+    return f"{step.waiting}" + (f", {step.deferred} deferred" if step.deferred else "")
 
 
 def _mean(value: float | None) -> str:

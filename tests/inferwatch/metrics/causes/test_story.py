@@ -8,6 +8,7 @@ import pytest
 from collectors.contract.readings import (
     AnyReading,
     BoundBy,
+    Deferral,
     EngineInfo,
     EventKind,
     GpuSample,
@@ -192,6 +193,43 @@ def test_each_reason_of_a_queue_is_a_stretch_of_its_own(script: Script) -> None:
         (SpanKind.QUEUE, Cause.QUEUE_SEQS, 10),
         (SpanKind.TRANSFER, Cause.QUEUE_DEFERRED, 10),
     ]
+
+
+def test_while_nothing_ran_it_waited_for_a_grammar(script: Script) -> None:
+    script.step({OTHER: (1, 1)})
+    script.comes(MINE, 5)
+    script.tell(MINE, EventKind.SCHEDULED, 100)
+    script.step(
+        {MINE: (4, 1)}, idle_ms=90, prefills=[MINE], deferred_before=Deferral.GRAMMAR
+    )
+    script.tell(MINE, EventKind.FIRST_TOKEN, 111)
+
+    story = script.story()
+
+    told = [
+        (each.kind, each.cause, (each.end_ns - each.start_ns) / MS)
+        for each in story.spans[2:4]
+    ]
+    assert told == [
+        (SpanKind.QUEUE, Cause.QUEUE_STEP, 3),
+        (SpanKind.QUEUE, Cause.QUEUE_GRAMMAR, 90),
+    ]
+    assert dict(story.ttft_parts)[Cause.QUEUE_GRAMMAR] == 0.09
+
+
+def test_steps_that_held_prefills_are_told_between_chunks(script: Script) -> None:
+    script.comes(MINE, 0, prompt=100)
+    script.tell(MINE, EventKind.SCHEDULED, 5)
+    script.step({MINE: (60, 0)}, idle_ms=5, prefills=[MINE])
+    script.step({OTHER: (1, 1)}, deferred_by=Deferral.HELD)
+    script.step({MINE: (40, 1)}, prefills=[MINE])
+    script.tell(MINE, EventKind.FIRST_TOKEN, 36)
+
+    story = script.story()
+
+    left_out = [each for each in story.spans if each.kind is SpanKind.LEFT_OUT]
+    assert [each.cause for each in left_out] == [Cause.PREFILL_HELD]
+    assert dict(story.ttft_parts)[Cause.PREFILL_HELD] == 0.01
 
 
 def test_a_live_request_is_told_up_to_now(script: Script) -> None:
