@@ -987,6 +987,8 @@ class Note(Reading, frozen=True, kw_only=True):
     kind: NoteKind
     text: str
     count: int | None = None
+    duration_ns: int | None = None
+    """How long it took from ``t_ns`` on (compilation); None if that is not known."""
 
 
 class Tick(Reading, frozen=True, kw_only=True):

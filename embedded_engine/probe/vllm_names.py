@@ -352,6 +352,16 @@ LOADED = {
 }
 """Log messages of workers, best first, with the index of the seconds among the
 arguments."""
+COMPILED = "%s %s during inference: "
+"""How the message of vLLM's monitor begins: backend, event, function, details."""
+COMPILING, CALLBACKS = "torch._dynamo.callback", "callback_handler"
+COMPILE_ID = "compile_id"
+"""What PyTorch tells of a compilation: number of the function, and how often before."""
+EXECUTE = frozenset({"execute_model", "sample_tokens"})
+"""Functions of a worker that run a step."""
+WARM_UP = frozenset(
+    {"compile_or_warm_up_model", "determine_available_memory", "profile_run"}
+)
 KV_GROUPS: Fields = (("kv_cache_groups", ()),)
 """Attributes of KVCacheConfig, of which each worker has its own."""
 KV_GROUP: Fields = (("layer_names", ()), ("kv_cache_spec", None))

@@ -1,10 +1,11 @@
-"""An engine in this process: adapters and priorities, a KV connector, held prefills.
+"""An engine in this process: adapters, a KV connector, held prompts, a compilation.
 
 A program, not a test: serves some requests, says so, and waits to be killed.
 """
 
 import json
 import sys
+import time
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,18 @@ ADAPTERS = ("poet", "lawyer")
 PROMPT = list(range(300, 400))
 EVERY = 4
 """Steps from one that may compute prompts to the next."""
+LATE = 30
+COMPILES_S = 0.3
 
 
 def main(model: Path, kind: str, directory: Path) -> None:
     block_maps.EVERY_NS = 20_000_000
     answer_for_cpu_wheel()
-    kinds = {"adapters": with_adapters, "held": with_held_prefills}
+    kinds = {
+        "adapters": with_adapters,
+        "held": with_held_prefills,
+        "compiling": with_compilation,
+    }
     _engine = kinds.get(kind, with_connector)(
         model, directory
     )  # it lives for as long as we do
@@ -69,6 +76,34 @@ def with_held_prefills(model: Path, _: Path) -> Any:
     add(engine, "held twice", tokens=10, prompt=list(range(1000, 1400)))
     finish(engine)
     return engine
+
+
+def with_compilation(model: Path, _: Path) -> Any:
+    """PyTorch compiles a function in the model's thirtieth step."""
+    import torch  # noqa: PLC0415 - heavy
+
+    engine = boot(model)
+    core = engine.engine_core.engine_core
+    runner = core.model_executor.driver_worker.worker.model_runner
+    forward, passes = runner.model.forward, count()
+
+    def compiles(*args: Any, **kwargs: Any) -> Any:
+        if next(passes) == LATE:
+            torch.compile(lambda each: each.sin() + each.cos(), backend=slowly)(
+                torch.ones(3)
+            )
+        return forward(*args, **kwargs)
+
+    runner.model.forward = compiles
+    add(engine, "waits", tokens=60)
+    finish(engine)
+    return engine
+
+
+def slowly(graph: Any, _: Any) -> Any:
+    """A back end of PyTorch's compiler that needs as long as a real one may."""
+    time.sleep(COMPILES_S)
+    return graph.forward
 
 
 def with_connector(model: Path, directory: Path) -> Any:

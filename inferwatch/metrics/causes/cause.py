@@ -62,6 +62,8 @@ class Cause(StrEnum):
     """A step of usual size was slow for all requests in it."""
     CLOCK_DROP = "clock drop"
     """A step was slow while the GPU's clocks were throttled."""
+    COMPILATION = "compilation"
+    """The engine compiled a kernel or recorded a CUDA graph."""
     HOST_STALL = "host stall"
     """No step ran though there was work: the engine's host was late."""
     MERGED = "merged"
@@ -115,6 +117,7 @@ ITL_CAUSES = (
     Cause.LONG_PREFILL,
     Cause.RECOMPUTE,
     Cause.CLOCK_DROP,
+    Cause.COMPILATION,
     Cause.SLOW_STEP,
     Cause.HOST_STALL,
     Cause.MERGED,
@@ -298,6 +301,7 @@ SPOKEN = {
     Cause.LONG_PREFILL: "a long prefill in the same step",
     Cause.SLOW_STEP: "a slow step",
     Cause.CLOCK_DROP: "a drop of the GPU's clocks",
+    Cause.COMPILATION: "a compilation",
     Cause.HOST_STALL: "a stall of the engine's host",
     Cause.MERGED: "tokens merged on their way to the client",
     Cause.CLIENT: "the client before its send",

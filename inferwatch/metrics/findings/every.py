@@ -32,6 +32,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     host.CpuQuota(),
     host.FrontEnd(),
     host.Stalls(),
+    host.Compiling(),
     traffic.Aborts(),
     traffic.Failures(),
     traffic.EngineWarmUp(),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits
+from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits, Note
 from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.findings.finding import Effort, Knob
 from inferwatch.metrics.floor.view import Limits
@@ -133,6 +133,8 @@ class Facts:
     """The slowest requests of the last minute, as the table of causes shows them."""
     mixed: MixedSteps | None = None
     behind: WaitingPrompts | None = None
+    compilations: Sequence[Note] = ()
+    """What engines compiled while they served in the last minute, newest last."""
     stalls: Sequence[Stall] = ()
     """Stalls in the last minute, newest first."""
     waste_share: float | None = None

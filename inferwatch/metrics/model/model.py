@@ -946,6 +946,9 @@ class Model:
             for rank in self._engines.ranks_of(note.source):
                 rank.forget()
             self._stalls.forget(note.source)
+        elif note.kind is NoteKind.COMPILATION:
+            self._tracker.compiled(note)
+            self._stalls.compiled(note)
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._engines.lost(note.source)

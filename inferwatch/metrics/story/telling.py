@@ -321,7 +321,7 @@ def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:
     index, nowhere = RequestIndex(), DiscardedResults()
     tracker = RequestTracker(index, nowhere, nowhere)
     _follow(tracker, index, readings, walked)
-    lost = [each for each in readings.losses if each.kind is NoteKind.LOST]
+    lost = [each for each in readings.notes if each.kind is NoteKind.LOST]
     for note in lost:
         if not readings.live and note.t_ns == readings.end_ns:
             tracker.lost(note)
@@ -522,7 +522,7 @@ def _missing(readings: RequestReadings, walked: RequestWalk) -> tuple[str, ...]:
         reasons.append("The engine did not tell when it came: its queue is not known.")
     lost = sum(
         each.count or 1
-        for each in readings.losses
+        for each in readings.notes
         if each.kind is NoteKind.DROPPED and each.t_ns <= readings.end_ns
     )
     if lost:

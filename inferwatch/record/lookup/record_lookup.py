@@ -83,9 +83,9 @@ MEANT_IN_PART = (
     "AND (instr(request_id, :wanted) OR instr(external_id, :wanted)) "
     "ORDER BY ordinal DESC LIMIT :most"
 )
-LOSSES = (
-    "SELECT source, t_ns, kind, text, count FROM notes "
-    "WHERE session = ? AND kind IN ('lost', 'dropped') ORDER BY ordinal"
+NOTES = (
+    "SELECT source, t_ns, kind, text, count, duration_ns FROM notes WHERE session = ? "
+    "AND kind IN ('lost', 'dropped', 'compilation') ORDER BY ordinal"
 )
 _NUMBERED = re.compile(r"\[\d+\]$")
 """Number of a sequence at the end of an id."""
@@ -258,9 +258,9 @@ class RecordLookup:
                 samples.append(each)
         return samples
 
-    def losses(self, source: str) -> list[Note]:
-        """Notes about lost readings of an engine, or the loss of the engine itself."""
-        rows = self._connection.execute(LOSSES, (self._session,)).fetchall()
+    def notes(self, source: str) -> list[Note]:
+        """Notes of an engine's loss, lost readings and compilations."""
+        rows = self._connection.execute(NOTES, (self._session,)).fetchall()
         return [
             Note(
                 source=self.sources[number],
@@ -268,8 +268,9 @@ class RecordLookup:
                 kind=NoteKind(kind),
                 text=text,
                 count=count,
+                duration_ns=duration_ns,
             )
-            for number, t_ns, kind, text, count in rows
+            for number, t_ns, kind, text, count, duration_ns in rows
             if self.sources[number] in {"", source}
         ]
 

@@ -40,6 +40,7 @@ CAUSES = {
     Cause.LONG_PREFILL: CauseStyle("P", "prefill", "long prefill"),
     Cause.SLOW_STEP: CauseStyle("S", "worst", "slow step"),
     Cause.CLOCK_DROP: CauseStyle("C", "bad", "clock drop"),
+    Cause.COMPILATION: CauseStyle("J", "bad", "compilation"),
     Cause.HOST_STALL: CauseStyle("H", "bad", "host stall"),
     Cause.MERGED: CauseStyle("M", "muted", "merged"),
     Cause.CLIENT: CauseStyle("·", "muted", "client"),
@@ -78,8 +79,8 @@ HOW_TO_READ = tuple(
         line. The time behind a lane is that of its whole life.""",
         """A token is late when the gap before it is more than three times the median of
         its request and more than 5 ms. Its letter says why: P long prefill beside it,
-        R preempted, S slow step, C clock drop, H host stall, M merged on the way to
-        its client, ? unknown.""",
+        R preempted, S slow step, C clock drop, J compilation (JIT), H host stall, M
+        merged on the way to its client, ? unknown.""",
         """Where there are more gaps than columns, the worst of a column is shown; z
         around the cursor gives each gap a column of its own.""",
     )

@@ -15,16 +15,19 @@ from collectors.contract.readings import (
     BoundBy,
     Deferral,
     EventKind,
+    Note,
+    NoteKind,
     PromptBlocks,
     Step,
 )
 from collectors.probe.stream import ProbeStream
 from embedded_engine.engine.startup import make_tiny_model
 from embedded_engine.probe_settings import ProbeSettings
+from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from tests.embedded_engine.kinds_engine import ADAPTERS, EVERY
+from tests.embedded_engine.kinds_engine import ADAPTERS, COMPILES_S, EVERY
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 from tests.embedded_engine.probe.test_truth import DONE, Recorded
 
@@ -131,3 +134,27 @@ async def test_prompts_that_are_held_are_told_though_there_is_room(home: Path) -
     now_ns = recorded.steps[-1].end_ns + 1
     parts = model.snapshot(now_ns, SnapshotQuery(Window.SESSION)).steps
     assert set(parts.share_by_deferral) == {Deferral.HELD}
+
+
+async def test_what_is_compiled_while_serving_makes_its_tokens_late(
+    home: Path,
+) -> None:
+    recorded = await recorded_of("compiling", home)
+
+    (note,) = [
+        each
+        for each in recorded.readings
+        if isinstance(each, Note) and each.kind is NoteKind.COMPILATION
+    ]
+    assert note.text.startswith("compiled while serving: torch.compile ")
+    assert note.duration_ns is not None
+    assert note.duration_ns > COMPILES_S * NS_PER_S
+    (slow,) = [each for each in recorded.steps if each.duration_ns > note.duration_ns]
+    assert slow.start_ns < note.t_ns < note.t_ns + note.duration_ns < slow.end_ns
+
+    model = Model()
+    for reading in recorded.readings:
+        model.fold(reading)
+    now_ns = recorded.steps[-1].end_ns + 1
+    shown = model.snapshot(now_ns, SnapshotQuery(Window.SESSION, requests=True))
+    assert {each.itl_cause for each in shown.requests} == {Cause.COMPILATION}

@@ -382,3 +382,31 @@ def test_of_two_servers_each_has_its_slowest() -> None:
         ).slowest
         assert slowest is not None
         assert slowest.groups[0].cause is cause
+
+
+def compilation(t_ns: int, duration_ns: int | None) -> Note:
+    kind, text = NoteKind.COMPILATION, "compiled while serving: torch.compile 3/1"
+    return Note(source=ENGINE, t_ns=t_ns, kind=kind, text=text, duration_ns=duration_ns)
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "duration_ns", "cause"),
+    [
+        (5, 50 * MS, Cause.COMPILATION),
+        (5, None, Cause.COMPILATION),
+        (5, 4 * MS, Cause.SLOW_STEP),
+        (-60, 50 * MS, Cause.SLOW_STEP),
+    ],
+    ids=["most of the step", "of unknown length", "a little of it", "before it"],
+)
+@pytest.mark.parametrize("told_first", [False, True])
+def test_a_compilation_explains_a_slow_step(
+    at_ms: int, duration_ns: int | None, cause: Cause, *, told_first: bool
+) -> None:
+    script = Script().running(1, 2)
+    compiled = compilation(script.now_ns + at_ms * MS, duration_ns)
+    step = script.step(USUAL, 60)
+    told: list[AnyReading] = [*script.told[:-1]]
+    told += [compiled, step] if told_first else [step, compiled]
+
+    assert row(see(told), 1).itl_cause is cause

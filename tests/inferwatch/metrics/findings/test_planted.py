@@ -82,6 +82,7 @@ ALWAYS = {
     "prefix caching off, short prompts",
     "random prompts of one length",
     "a few deferred requests",
+    "a compilation of a second",
     "a host that the engine keeps busy",
     "a host with some memory left",
     "clocks a little below their best",
