@@ -202,7 +202,7 @@ def _evidence(why: Lateness, since: Sequence[Step], own: OwnStep, tokens: int) -
             meanwhile = DURING[why.cause]
             return (
                 f"a step with {counted(worst.decode_tokens, 'decode token')} took "
-                f"{_seconds(worst.duration_ns)}{than}{meanwhile}: slow for all in it"
+                f"{_seconds(worst.duration_ns)}{meanwhile}{than}: slow for all in it"
             )
     without = sum(1 for each in since if each is not own.step)
     if without:

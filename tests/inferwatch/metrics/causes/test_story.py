@@ -12,6 +12,8 @@ from collectors.contract.readings import (
     EngineInfo,
     EventKind,
     GpuSample,
+    Note,
+    NoteKind,
     Phase,
     RequestEvent,
     RequestRecord,
@@ -339,6 +341,30 @@ def test_a_long_prefill_in_the_same_step_is_named(script: Script) -> None:
         "prefill of cmpl-other-0, 2,048 tokens, in the same step: 300 ms"
     )
     assert spike.gap_ns == 300 * MS
+
+
+def test_a_compilation_is_why_its_token_was_late(script: Script) -> None:
+    script.begins()
+    script.decode(20, MINE)
+    script.readings.append(
+        Note(
+            source="e",
+            t_ns=round((script.at_ms + 10) * MS),
+            kind=NoteKind.COMPILATION,
+            text="compiled while serving: torch.compile 0/1",
+            duration_ns=250 * MS,
+        )
+    )
+    script.step({MINE: (1, 1)}, ms=300)
+    script.decode(5, MINE)
+
+    (spike,) = script.story().spikes
+
+    assert spike.cause is Cause.COMPILATION
+    assert spike.evidence == (
+        "a step with 1 decode token took 300 ms while the engine compiled, 10.0 ms is "
+        "usual: slow for all in it"
+    )
 
 
 def test_an_engine_that_stood_still_between_steps_stalled(script: Script) -> None:
