@@ -69,7 +69,7 @@ def with_held_prefills(model: Path, _: Path) -> Any:
     steps = count()
     core._should_throttle_prefills = lambda: next(steps) % EVERY != 0
     add(engine, "decodes", tokens=100)
-    for _ in range(6):
+    for _step in range(6):
         engine.step()
     for number in range(2):
         add(engine, f"held {number}", tokens=10)
@@ -107,7 +107,10 @@ def slowly(graph: Any, _: Any) -> Any:
 
 
 def with_connector(model: Path, directory: Path) -> Any:
-    """It keeps no prefixes itself, but stores them in files."""
+    """It keeps no prefixes itself, but stores them in files.
+
+    For the second request it needs some time to find out what it has.
+    """
     from vllm.config import KVTransferConfig  # noqa: PLC0415 - patched for above
 
     connector = KVTransferConfig(
@@ -116,9 +119,17 @@ def with_connector(model: Path, directory: Path) -> Any:
         kv_connector_extra_config={"shared_storage_path": str(directory / "kv")},
     )
     engine = boot(model, kv_transfer_config=connector, enable_prefix_caching=False)
-    for name, tokens in (("first", 5), ("second", 100)):
-        add(engine, name, tokens=tokens)
-        finish(engine)
+    add(engine, "first", tokens=5)
+    finish(engine)
+    there = engine.engine_core.engine_core.scheduler.connector
+    look, asked = there.get_num_new_matched_tokens, count()
+
+    def look_later(*args: Any) -> Any:
+        return (None, False) if next(asked) < LATE else look(*args)
+
+    there.get_num_new_matched_tokens = look_later
+    add(engine, "second", tokens=100)
+    finish(engine)
     return engine
 
 

@@ -71,6 +71,7 @@ class QueueHeadRule:
         self._status = AttributeReader("Request", names.STATUS, missing)
         self._deferral = AttributeReader("Request", names.DEFERRAL, missing)
         self._running = AttributeReader("Scheduler", names.RUNNING, missing)
+        self._skipped: Vllm = ()
         self._limits.read(scheduler)  # reports missing attributes at start-up
         self._gates.read(scheduler)
 
@@ -89,6 +90,7 @@ class QueueHeadRule:
         running, waiting, holding, free = state
         members, tokens, preempted, holds = step
         paused, sessions, deferred = self._gates.read(scheduler)
+        self._skipped = deferred
         if preempted or paused:
             return BoundBy.KV if preempted else BoundBy.OTHER, None
         limits = self._limits.read(scheduler)
@@ -106,10 +108,10 @@ class QueueHeadRule:
             return BoundBy.DEFERRED, Deferral.HELD
         return self._by_head(limits, head, free, left)
 
-    def deferred(self, scheduler: Vllm) -> int | None:
-        """Number of waiting requests that are skipped; None if vLLM keeps no list."""
-        *_, deferred = self._gates.read(scheduler)
-        return None if callable(deferred) else len(deferred)
+    @property
+    def deferred(self) -> int | None:
+        """Number of requests skipped as of then; None if vLLM keeps no list of them."""
+        return None if callable(self._skipped) else len(self._skipped)
 
     def _by_head(
         self, limits: tuple[Vllm, ...], head: Vllm, free: int | None, left: float
@@ -447,7 +449,7 @@ class EngineTap:
             state = len(running), waiting, holding, self.free_blocks
             step = len(members), tokens, self._out_of_blocks, holds
             bound, deferral = self._bound.by(scheduler, state, step)
-            deferred = self._bound.deferred(scheduler)
+            deferred = self._bound.deferred
         elif holds and self.prefilling:
             deferral = Deferral.HELD
         preempted: Sequence[str] = ()

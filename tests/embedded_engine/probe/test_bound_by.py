@@ -230,11 +230,13 @@ def test_a_held_prefill_is_told_from_limits() -> None:
 
 
 def test_deferred_requests_are_counted_where_vllm_keeps_a_list() -> None:
-    of = scheduler(deferred_waiting={waits_for(), waits_for()})
-    older = scheduler(deferred_waiting=lambda _: True)
+    state = 4, Queue([request()]), Queue(), 100
 
-    assert QueueHeadRule(of, print).deferred(of) == 2
-    assert QueueHeadRule(older, print).deferred(older) is None
+    for deferred, count in (({waits_for(), waits_for()}, 2), (lambda _: True, None)):
+        of = scheduler(deferred_waiting=deferred)
+        rule = QueueHeadRule(of, print)
+        rule.by(of, state, (4, 4, True, False))
+        assert rule.deferred == count
 
 
 def test_a_head_with_an_image_that_would_fit_waits_for_the_encoder() -> None:

@@ -4,10 +4,14 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from collectors.contract.readings import NoteKind
+from collectors.probe.hello import Role
 from embedded_engine.probe.about.compilations import CompilationListener
+from embedded_engine.probe.probe import Probe
 
 MONITOR = (
     "%s %s during inference: %s%s. "
@@ -97,3 +101,20 @@ def test_a_listener_that_fails_harms_no_step(callbacks: Callbacks) -> None:
         logging.getLogger("vllm").warning(MONITOR, "Triton", "autotuning", "f", "")
     finally:
         logging.getLogger("vllm").removeHandler(listener)
+
+
+def test_a_worker_without_a_channel_opens_one_to_tell_of_a_compilation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where workers are processes of their own, nobody else knows."""
+    puts: list[tuple[Any, ...]] = []
+    channel = SimpleNamespace(open=lambda: None, put=lambda *each: puts.append(each))
+    monkeypatch.setattr("embedded_engine.probe.probe.Channel", lambda *_: channel)
+    probe = Probe("engine-1")
+
+    probe._compiled(5, 7, "torch.compile 3/1")
+
+    ((readings,),) = puts
+    (note,) = readings()
+    assert probe.role is Role.WORKER
+    assert (note.kind, note.t_ns, note.duration_ns) == (NoteKind.COMPILATION, 5, 7)

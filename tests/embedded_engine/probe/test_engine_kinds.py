@@ -105,6 +105,8 @@ async def test_what_a_kv_connector_brought_is_told_apart(home: Path) -> None:
     scheduled = recorded.events(EventKind.SCHEDULED, DONE).values()
     told = [(e.cached_tokens, e.external_tokens) for e in scheduled]
     assert told == [(0, 0), (96, 96)]
+    waited = [step.deferred_before for step in recorded.steps if step.prefill_requests]
+    assert waited == [None, Deferral.TRANSFER]
     # Nothing is kept here for reuse, so nobody tells of content; blocks are held.
     assert not [r for r in recorded.readings if isinstance(r, PromptBlocks)]
     maps = [r for r in recorded.readings if isinstance(r, BlockMap)]
