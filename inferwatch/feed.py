@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from collectors.contract.readings import LiveLimits, Step
+from collectors.contract.readings import LiveLimits, MetricsPage, Step
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
@@ -252,6 +252,15 @@ class Recall(Protocol):
 
     async def request(self, key: str) -> RequestStory | None:
         """Return the story of a request; None if nothing is known of it."""
+        ...
+
+    async def metrics_pages(
+        self, start_ns: int, end_ns: int, source: str
+    ) -> Sequence[MetricsPage]:
+        """Return a server's pages of a span, oldest first: at most 60, evenly spread.
+
+        Each has all its lines.
+        """
         ...
 
 

@@ -210,6 +210,32 @@ def format_counts_bracket(low: float, high: float | None) -> str:
     return f"{high:,.0f}" if least == high else f"{least:,.0f}–{high:,.0f}"
 
 
+def format_value(value: float) -> str:
+    """Format a number of unknown unit: counts in full, others to four digits.
+
+    >>> format_value(1682.0), format_value(0.25), format_value(0.0633162968)
+    ('1,682', '0.25', '0.06332')
+    >>> format_value(1795195009.7), format_value(2.5e18), format_value(-3.0)
+    ('1,795,195,010', '2.5e+18', '-3')
+    """
+    if abs(value) >= 1e15:
+        return f"{value:.4g}"
+    if value.is_integer() or abs(value) >= 1e4:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def format_value_bracket(low: float, high: float | None) -> str:
+    """Format two bounds of a number of unknown unit.
+
+    >>> format_value_bracket(0.05, 0.1), format_value_bracket(960, None)
+    ('0.05–0.1', '> 960')
+    """
+    if high is None:
+        return f"> {format_value(low)}"
+    return f"{format_value(low)}–{format_value(high)}"
+
+
 def format_met(least: float, most: float) -> str:
     """Format a share that lies between two bounds: one number if both look alike.
 

@@ -233,6 +233,10 @@ class Step(Reading, frozen=True, kw_only=True):
     scheduled: list[int] = msgspec.field(default_factory=list)
     produced: list[int] = msgspec.field(default_factory=list)
     # Recordings address fields by position, so new ones are appended.
+    drafts: int | None = None
+    """Requests whose drafted tokens were verified in this step; None without any."""
+    accepted_by_position: list[int] = msgspec.field(default_factory=list)
+    """Drafts accepted up to each position, the first one first; empty without any."""
     deferred_by: str | None = None
     """A ``Deferral``: why requests were skipped, where ``bound_by`` is deferred; also
     where prompts begun before were held. None if the reason is not known."""
@@ -446,9 +450,27 @@ class EngineSample(Reading, frozen=True, kw_only=True):
     histograms: dict[str, Histogram] = msgspec.field(default_factory=dict)
     """By key: ttft_s, itl_s, tpot_s, e2el_s, queue_s, prefill_s,
     decode_s, inference_s; prompt_tokens and output_tokens of a request; step_tokens of
-    an engine step."""
+    an engine step; block_lifetime_s, block_idle_s (before eviction) and
+    block_reuse_gap_s of KV blocks."""
     others: dict[str, float] = msgspec.field(default_factory=dict)
     """Metrics specific to the server family, by its own name."""
+
+
+class MetricsPage(Reading, frozen=True, kw_only=True):
+    """All that a server's ``/metrics`` exposes, every ten seconds."""
+
+    t_ns: int
+    """The middle of the exchange."""
+    whole: bool = False
+    """All lines; else the values that changed since the latest whole one."""
+    left_out: int = 0
+    """Lines beyond the longest page that is kept."""
+    lines: list[str] = msgspec.field(default_factory=list)
+    """All lines, comments included; only of a whole one."""
+    places: list[int] = msgspec.field(default_factory=list)
+    """Numbers of the lines with another value than in the whole one, rising."""
+    values: list[str] = msgspec.field(default_factory=list)
+    """These values, as written; parallel to ``places``."""
 
 
 class RequestSpan(Reading, frozen=True, kw_only=True):
@@ -1008,6 +1030,7 @@ AnyReading = (
     | ServerInfo
     | Contact
     | EngineSample
+    | MetricsPage
     | RequestSpan
     | KvCacheEvents
     | WatchedSlo

@@ -30,6 +30,7 @@ LARGEST = 2**53
 """Largest count accepted: up to here a double holds every integer exactly."""
 LATEST_S = 2.0**33
 """Latest start time accepted, in Unix seconds (year 2242): larger ones are in ms."""
+SELDOM_EXPORTED = {"block_lifetime_s", "block_idle_s", "block_reuse_gap_s"}
 STARTED = "process_start_time_seconds"
 
 
@@ -576,10 +577,11 @@ def _others(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
         gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
         yield name, gauge
         yield f"{name}_total", gauge._replace(choice=1)
-    for name in family.sums:
+    for name, label in family.sums.items():
         for part in ("sum", "count"):
             field = family.short(f"{name}_{part}")
-            yield f"{name}_{part}", _Place("others", field, 1)
+            within = f"{{{label}}}" if label else ""
+            yield f"{name}_{part}", _Place("others", field, 1, within)
 
 
 def _plain(part: str, metrics: Mapping[str, Names]) -> Iterator[tuple[str, _Place]]:
@@ -595,9 +597,15 @@ def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
 
 
 def series_names(family: ServerFamily) -> dict[str, list[str]]:
-    """Series names by histogram field; the rest under "others" and "plain"."""
+    """Series names by histogram field; the rest under "others" and "plain".
+
+    Histograms that few servers export are among the others.
+    """
     names: dict[str, list[str]] = defaultdict(list)
     for name, place in _places(family):
-        part = place.field if place.part == "histograms" else place.part
-        names[part if place.part in {"histograms", "others"} else "plain"].append(name)
+        if place.part == "histograms" and place.field not in SELDOM_EXPORTED:
+            names[place.field].append(name)
+        else:
+            others = place.part in {"histograms", "others"}
+            names["others" if others else "plain"].append(name)
     return names

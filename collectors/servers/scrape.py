@@ -29,6 +29,7 @@ from collectors.servers.exposition import Exposition, ExpositionError, ScrapedPa
 from collectors.servers.families import IDENTIFY, by_answers, by_metrics
 from collectors.servers.families.family import Names, ServerFacts, ServerFamily
 from collectors.servers.local_model import local_config
+from collectors.servers.metrics_page import PageKeeper
 
 SLOW_S = 2.0
 """Slower responses are reported."""
@@ -121,6 +122,7 @@ class ServerScraper:
         """Consecutive responses of other servers."""
         self._round_trips = deque[int](maxlen=60)
         self._distant = DistantClock()
+        self._pages = PageKeeper(server.source)
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """The samples of each scrape, and changes of anything else, until closed.
@@ -256,16 +258,17 @@ class ServerScraper:
         if _is_page(answer):
             raise NoAnswerError("a web page, not metrics", HTTPStatus.NOT_FOUND)
         self._life.has_metrics = True
+        t_ns = answer.sent_ns + took_ns // 2 - self._clock.start_ns
         if self._life.exposition is None:
             family = by_metrics(text)
             if family is None:
-                return self._contact(answers=True)
+                return [*self._contact(answers=True), *self._page(text, t_ns)]
             self._life.exposition = Exposition(family)
             self._life.info_due_ns = 0
         read = partial(
             self._life.exposition.read,
             text,
-            t_ns=answer.sent_ns + took_ns // 2 - self._clock.start_ns,
+            t_ns=t_ns,
             uncertainty_ns=took_ns // 2 + 1,
             source=self.server.source,
         )
@@ -275,7 +278,13 @@ class ServerScraper:
             raise NoAnswerError(str(error), HTTPStatus.OK) from error
         header = self._life.exposition.family.started_header
         began = answer.headers.get(header) if header else scraped.started_s
-        return self._samples(scraped, None if began is None else str(began), took_ns)
+        samples = self._samples(scraped, None if began is None else str(began), took_ns)
+        return [*samples, *self._page(text, t_ns)]
+
+    def _page(self, text: str, t_ns: int) -> list[AnyReading]:
+        """The whole page as a reading, now and then."""
+        page = self._pages.take(text, t_ns)
+        return [] if page is None else [page]
 
     def _samples(
         self, scraped: ScrapedPage, began: str | None, took_ns: int

@@ -423,7 +423,12 @@ STATS: Fields = (
 """Attributes of SchedulerStats."""
 GRAPH: Fields = (("num_paddings", None), ("runtime_mode", None))
 """Attributes of CUDAGraphStat."""
-DRAFTS: Fields = (("num_draft_tokens", None), ("num_accepted_tokens", None))
+DRAFTS: Fields = (
+    ("num_draft_tokens", None),
+    ("num_accepted_tokens", None),
+    ("num_drafts", None),
+    ("num_accepted_tokens_per_pos", ()),
+)
 """Attributes of SpecDecodingStats."""
 ARRIVED: Fields = (
     ("request_id", ""),

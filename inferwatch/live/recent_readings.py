@@ -12,6 +12,7 @@ from collectors.contract.readings import (
     EngineInfo,
     EventKind,
     GpuSample,
+    MetricsPage,
     Note,
     NoteKind,
     RequestEvent,
@@ -19,16 +20,18 @@ from collectors.contract.readings import (
     Step,
     TokenTimes,
 )
+from collectors.servers.metrics_page import filled
 from inferwatch.metrics.requests.request_row import request_name
 from inferwatch.metrics.story.request_readings import Name
 from inferwatch.record.lookup.record_lookup import LATEST_NS
 
 KEPT_NS = 300 * NS_PER_S
 MOST_BYTES = 40 << 20
-"""Of steps; with the limits below it adds up to 64 MiB."""
+"""Of steps; with the limits below it adds up to 80 MiB."""
 MOST_REQUEST_BYTES = 12 << 20
 MOST_CLIENT_BYTES = 8 << 20
 MOST_SAMPLE_BYTES = 4 << 20
+MOST_PAGE_BYTES = 16 << 20
 MOST_NOTES = 1_000
 NOTED = {NoteKind.LOST, NoteKind.DROPPED, NoteKind.COMPILATION}
 """Notes that stories of requests are told by."""
@@ -41,6 +44,7 @@ BYTES_AN_EVENT = 500
 BYTES_A_RECORD = 900
 BYTES_A_GAP = 40
 BYTES_A_SAMPLE = 600
+BYTES_A_TEXT = 60
 LISTS = ("members", "scheduled", "produced", "preempted")
 
 
@@ -124,8 +128,55 @@ class StepsSnapshot:
         return steps
 
 
+class RecentPages:
+    """The latest pages of metrics of all servers, in order of receipt."""
+
+    def __init__(self, kept_ns: int, most_bytes: int = MOST_PAGE_BYTES) -> None:
+        self._kept_ns, self._most_bytes = kept_ns, most_bytes
+        self._pages: deque[tuple[MetricsPage, MetricsPage]] = deque()
+        """Each page, and the whole one that it builds on."""
+        self._whole: dict[str, MetricsPage] = {}
+        self._since_ns: dict[str, int] = {}
+        """The first page kept of each server of which some were dropped."""
+        self._bytes = 0
+
+    def add(self, page: MetricsPage) -> None:
+        """Add a page, and drop the oldest where a limit is exceeded."""
+        if page.whole:
+            self._whole[page.source] = page
+        whole = self._whole.get(page.source)
+        if whole is None:
+            return
+        self._pages.append((page, whole))
+        self._bytes += _size_of(page)
+        before_ns = page.t_ns - self._kept_ns
+        while self._pages[0][0].t_ns < before_ns or self._bytes > self._most_bytes:
+            oldest, _ = self._pages.popleft()
+            self._bytes -= _size_of(oldest)
+            self._since_ns[oldest.source] = oldest.t_ns + 1
+            if not self._pages:
+                break
+
+    def since_ns(self, source: str) -> int | None:
+        """Return from when on all pages of a server are kept; None for all of them."""
+        return self._since_ns.get(source)
+
+    def between(self, start_ns: int, end_ns: int, source: str) -> list[MetricsPage]:
+        """Return the pages of a span, each with all its lines, oldest first."""
+        return [
+            page if page.whole else filled(whole, page)
+            for page, whole in self._pages
+            if page.source == source and start_ns < page.t_ns <= end_ns
+        ]
+
+
+def _size_of(page: MetricsPage) -> int:
+    lines = sum(map(len, page.lines)) + BYTES_A_TEXT * len(page.lines)
+    return BYTES_A_SAMPLE + lines + (BYTES_A_TEXT + BYTES_A_NUMBER) * len(page.values)
+
+
 class RecentReadings:
-    """The latest readings from which single steps and requests can be looked up."""
+    """The latest readings from which steps, requests and pages can be looked up."""
 
     def __init__(self, kept_ns: int = KEPT_NS, most_bytes: int = MOST_BYTES) -> None:
         self._kept_ns = kept_ns
@@ -135,6 +186,7 @@ class RecentReadings:
         self.notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self.client: OrderedDict[str, ClientHalves] = OrderedDict()
         self.samples: deque[GpuSample] = deque()
+        self.pages = RecentPages(kept_ns)
         self._client_bytes = 0
         self._takers = {
             Step: self.steps.add,
@@ -144,6 +196,7 @@ class RecentReadings:
             RequestRecord: self._client,
             TokenTimes: self._client,
             GpuSample: self._sample,
+            MetricsPage: self.pages.add,
         }
 
     def take(self, reading: AnyReading) -> None:

@@ -94,6 +94,8 @@ def configuration_of(now: Snapshot, asked: str | None = None) -> Configuration |
     }
     if info.max_model_len is not None:
         settings["max_model_len"] = info.max_model_len
+    if now.speculation is not None:  # which a server tells by its counters alone
+        settings["speculation"] = True
     return Configuration(
         model=asked or info.models[0], version=info.version, settings=settings
     )

@@ -13,6 +13,7 @@ from inferwatch.metrics.series.window import Bracket, Brackets, Latency, Quantil
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.engines import known_sum
+from inferwatch.metrics.steps.speculation import pooled
 
 RECENT_RESTART_NS = 300_000_000_000
 """How long after a restart it is shown."""
@@ -157,6 +158,7 @@ def _sum_of_ranks(ranks: Sequence[ServerState]) -> ServerState:
         failed=known_sum(each.failed for each in ranks),
         preemptions=known_sum(each.preemptions for each in ranks),
         prefix_hit_rate=None,
+        speculation=pooled(each.speculation for each in ranks),
         latencies=_latencies(ranks),
         remark="; ".join(remarks) or None,
     )
@@ -254,6 +256,7 @@ def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals
         output_tokens_per_s=rate_of(each.output_tokens_per_s for each in live),
         failed=known_sum(each.failed for each in live),
         preemptions=known_sum(each.preemptions for each in live),
+        speculation=pooled(each.speculation for each in live),
         latencies=snapshot.latencies,
     )
     return FleetTotals(

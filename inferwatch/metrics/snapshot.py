@@ -24,11 +24,13 @@ from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
 from inferwatch.metrics.steps.health import Verdict
+from inferwatch.metrics.steps.speculation import Speculation
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -98,7 +100,11 @@ class Snapshot:
     latest_step: Step | None = None
     """The step that ended last, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)
+    speculation: Speculation | None = None
+    """None where speculative decoding is off."""
     kv: KvState = field(default_factory=KvState)
+    server_counts: ServerCounts = field(default_factory=ServerCounts)
+    """What only servers count: empty where none is scraped."""
     prefix_cache: PrefixCache | None = None
     """None where no server publishes events of single blocks."""
     memory: Memory | None = None

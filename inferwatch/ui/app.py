@@ -18,6 +18,7 @@ from textual.widget import Widget
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.ui.all_metrics.screen import AllMetricsScreen
 from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.frame.header import Tab
 from inferwatch.ui.frame.host_question import LeavingScreen
@@ -77,8 +78,12 @@ SCREENS: Sequence[type[SessionScreen]] = (
     SessionsScreen,
 )
 """All screens: tab, key and mode follow from their class variables."""
-WITHOUT_TAB: Sequence[type[SessionScreen]] = (StartingScreen, RequestScreen)
-"""Screens without a tab: shown by the app, or by a row that names a request."""
+WITHOUT_TAB: Sequence[type[SessionScreen]] = (
+    StartingScreen,
+    RequestScreen,
+    AllMetricsScreen,
+)
+"""Screens without a tab: shown by the app, a row that names a request, or a key."""
 LEAVING = {"quit", "detach", "go_back"}
 TABS = tuple(Tab(each.KEY, each.NAME, each.LABEL) for each in SCREENS)
 APP_BINDINGS: list[BindingType] = [

@@ -10,6 +10,7 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.record.replay.reference import Reference
 
 REQUEST = "request"
+ALL_METRICS = "all_metrics"
 
 
 @dataclass(kw_only=True)
@@ -50,6 +51,8 @@ class View:
     """Keys of requests opened from one another; the last is shown."""
     opened_from: str = "requests"
     """Name of the screen the first of them was opened from."""
+    all_metrics_from: str = "overview"
+    """Name of the screen that all metrics of a server were opened from."""
     request_columns: tuple[str, ...] | None = None
     """Chosen columns of the request table; None is the default."""
     slowest_first: bool = False
@@ -89,6 +92,12 @@ class View:
             self.opened.clear()
         if self.opened[-1:] != [key]:
             self.opened.append(key)
+
+    def open_all_metrics(self) -> str:
+        """Return the name of the screen, which leads back to the present one."""
+        if self.screen != ALL_METRICS:
+            self.all_metrics_from = self.screen
+        return ALL_METRICS
 
     def close_request(self) -> str:
         """Close the request and return the name of the screen to show."""

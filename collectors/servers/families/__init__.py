@@ -3,6 +3,9 @@
 Metric names of a server are known here and nowhere else.
 """
 
+from collections.abc import Mapping
+from itertools import count
+
 from collectors.servers.families.family import (
     Answers,
     Labels,
@@ -28,8 +31,65 @@ OPENAI = ServerFamily(
 )
 """Any OpenAI-compatible server: its model list, and nothing more."""
 FAMILIES = (VLLM, SGLANG, LLAMACPP, OPENAI)
+SPECULATION = {
+    what: family.short(name)
+    for family in FAMILIES
+    for what, name in family.speculation.items()
+}
+"""Keys of ``others`` on speculative decoding: families that count it name it alike."""
+BY_POSITION = "accepted_by_position"
+CACHES = {
+    name: (family.short(queries), family.short(hits))
+    for family in FAMILIES
+    for name, (queries, hits) in family.caches.items()
+}
+"""Names in ``EngineSample.others`` of queries and hits, by cache."""
+
+
+def _sum_and_count(family: ServerFamily, metric: str) -> tuple[str, str]:
+    return f"{family.short(metric)}_sum", f"{family.short(metric)}_count"
+
+
+MEANS = tuple(
+    (name, *_sum_and_count(family, metric))
+    for family in FAMILIES
+    for name, metric in family.means.items()
+)
+"""What is counted, and the names in ``EngineSample.others`` of its sum and count."""
+TIMES = tuple(
+    (name, *_sum_and_count(family, metric))
+    for family in FAMILIES
+    for name, metric in family.times.items()
+)
+"""The same of times, in seconds; of one with a label, what precedes its value."""
+SCHEDULER = tuple(
+    f"{family.short(family.scheduler)}{{" for family in FAMILIES if family.scheduler
+)
+"""How names in ``EngineSample.others`` begin that count a scheduler's seconds."""
+POOLS = {
+    name: family.short(metric)
+    for family in FAMILIES
+    for name, metric in family.pools.items()
+}
+"""Names in ``EngineSample.others`` of usage, by pool of a hybrid model's cache."""
 IDENTIFY = (("/v1/models",),)
 """Paths that identify a server without metrics."""
+
+
+def speculation_in(others: Mapping[str, float]) -> dict[str, float]:
+    """What a sample's ``others`` tell of speculative decoding, by field.
+
+    Accepted tokens by position have the position in braces.
+    """
+    told = {what: others[key] for what, key in SPECULATION.items() if key in others}
+    if told:
+        key = SPECULATION[BY_POSITION]
+        for place in count():
+            accepted = others.get(f"{key}{{{place}}}")
+            if accepted is None:
+                break
+            told[f"{BY_POSITION}{{{place}}}"] = accepted
+    return told
 
 
 def by_metrics(text: str) -> ServerFamily | None:

@@ -64,9 +64,27 @@ class ServerFamily:
     others: Mapping[str, str | None] = field(default_factory=dict)
     """Metrics of this family only, kept without the prefix; each with the label that
     distinguishes its series, or None."""
-    sums: Names = ()
-    """Histograms of this family only; their sum and count are kept in ``others``,
+    speculation: Mapping[str, str] = field(default_factory=dict)
+    """Those of ``others`` that tell of speculative decoding, by what they are: drafts,
+    drafted_tokens, accepted_tokens and accepted_by_position, counters; acceptance and
+    acceptance_length, gauges."""
+    sums: Mapping[str, str | None] = field(default_factory=dict)
+    """Histograms and summaries of this family only, each with the label that
+    distinguishes its series, or None. Their sum and count are kept in ``others``,
     enough for a mean between two scrapes."""
+    caches: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Caches other than the prefix cache, by a name for users: their counters of
+    queries and of hits, both of ``others``."""
+    means: Mapping[str, str] = field(default_factory=dict)
+    """Means by a name for users: the metric of ``sums`` that counts the values."""
+    times: Mapping[str, str] = field(default_factory=dict)
+    """The same of times in seconds; of a metric with a label, each value of the label
+    is a name, whatever stands here."""
+    scheduler: str = ""
+    """Counter of ``others`` of the seconds its scheduler spent, by stage."""
+    pools: Mapping[str, str] = field(default_factory=dict)
+    """Usage of the pools of a hybrid model's cache, by a name for users: gauges of
+    ``others``, 0 to 1."""
     info: Names = ()
     """Info metrics whose labels hold the engine's configuration."""
     started_header: str | None = None

@@ -88,6 +88,12 @@ LLAMACPP = ServerFamily(
         "llamacpp:spec_decode_num_accepted_tokens": None,
         "llamacpp:spec_decode_num_accepted_tokens_per_pos": "position",
     },
+    speculation={
+        "drafts": "llamacpp:spec_decode_num_drafts",
+        "drafted_tokens": "llamacpp:spec_decode_num_draft_tokens",
+        "accepted_tokens": "llamacpp:spec_decode_num_accepted_tokens",
+        "accepted_by_position": "llamacpp:spec_decode_num_accepted_tokens_per_pos",
+    },
     started_header="Process-Start-Time-Unix",
     asks=(("/v1/models",), ("/props",)),
     live=("/slots", _busy),

@@ -183,6 +183,10 @@ VLLM = ServerFamily(
         "prompt_tokens": ("vllm:request_prompt_tokens",),
         "output_tokens": ("vllm:request_generation_tokens",),
         "step_tokens": ("vllm:iteration_tokens_total", "vllm:iteration_tokens"),
+        # with --kv-cache-metrics, of a sample of the blocks
+        "block_lifetime_s": ("vllm:kv_block_lifetime_seconds",),
+        "block_idle_s": ("vllm:kv_block_idle_before_evict_seconds",),
+        "block_reuse_gap_s": ("vllm:kv_block_reuse_gap_seconds",),
     },
     others={
         "vllm:num_requests_waiting_by_reason": "reason",
@@ -206,6 +210,29 @@ VLLM = ServerFamily(
         "vllm:estimated_flops_per_gpu": None,
         "vllm:estimated_read_bytes_per_gpu": None,
         "vllm:estimated_write_bytes_per_gpu": None,
+    },
+    speculation={
+        "drafts": "vllm:spec_decode_num_drafts",
+        "drafted_tokens": "vllm:spec_decode_num_draft_tokens",
+        "accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
+        "accepted_by_position": "vllm:spec_decode_num_accepted_tokens_per_pos",
+    },
+    sums={
+        "vllm:request_num_preemptions": None,
+        "vllm:request_prefill_kv_computed_tokens": None,
+        "vllm:request_params_n": None,
+        "vllm:request_params_max_tokens": None,
+    },
+    caches={
+        "external prefix cache": (
+            "vllm:external_prefix_cache_queries",
+            "vllm:external_prefix_cache_hits",
+        ),
+        "multimodal cache": ("vllm:mm_cache_queries", "vllm:mm_cache_hits"),
+    },
+    means={
+        "prompt tokens computed": "vllm:request_prefill_kv_computed_tokens",
+        "preemptions": "vllm:request_num_preemptions",
     },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),

@@ -87,7 +87,9 @@ class StepOutputs:
             return {}
         queries, hits, graph, drafts = self._stats.read(stats)
         paddings, mode = (None, None) if graph is None else self._graph.read(graph)
-        drafted = (None, None) if drafts is None else self._drafts.read(drafts)
+        drafted = (
+            (None, None, None, ()) if drafts is None else self._drafts.read(drafts)
+        )
         return {
             "prefix_queries": queries,
             "prefix_hits": hits,
@@ -95,6 +97,8 @@ class StepOutputs:
             "graph_mode": mode,
             "drafted_tokens": drafted[0],
             "accepted_tokens": drafted[1],
+            "drafts": drafted[2],
+            "accepted_by_position": list(drafted[3]),
         }
 
 

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 from collectors.contract.clock import NS_PER_S, SessionClock
 from collectors.contract.collector import CollectorError, SourceLostError, name_of
 from collectors.contract.readings import AnyReading, Endpoint, NoteKind
+from collectors.http.server import Server
 from collectors.probe.stream import ProbeStream
+from collectors.servers.page_scraper import PageScraper
 from embedded_engine.engine.errors import EngineError
 from embedded_engine.engine.logs import tail
 from inferwatch.feed import FeedState
@@ -88,15 +90,19 @@ class EngineSupervisor:
         self.engine = None
         stream = ProbeStream(self._session.clock, self._source.prepare())
         pump = asyncio.create_task(self._pump(stream))
+        pages: asyncio.Task[None] | None = None
         try:
             self.engine = await self._source.open(self._session.take)
             await self._is_live(self.engine)
+            pages = asyncio.create_task(self._keep_pages(self.engine))
             reason = await self.engine.wait()
             await self.engine.stop()  # ends processes that are left
         except EngineError as error:
             reason = str(error)
         finally:
             self.live.clear()
+            if pages is not None:
+                pages.cancel()
             await self._wind_down(stream, pump)
         self._is_lost(reason)
 
@@ -130,6 +136,21 @@ class EngineSupervisor:
             await self.engine.stop()
         await stream.close()
         await pump
+
+    async def _keep_pages(self, engine: LiveEngine) -> None:
+        """Record all that the engine exposes, now and then: a probe has no names."""
+        endpoint = engine.endpoint
+        server = Server(
+            url=endpoint.url or "http://localhost",
+            uds=endpoint.uds,
+            name=engine.engine_id,
+        )
+        scraper = PageScraper(self._session.clock, server)
+        try:
+            await self._session.pipeline.pump(scraper)
+        except Exception as error:  # noqa: BLE001 - the engine still runs and is watched
+            say = partial(self._note, NoteKind.PROBE)
+            FaultReporter(name_of(scraper), say).report(error)
 
     async def _pump(self, stream: ProbeStream) -> None:
         """Take the readings of the probe, passing each to the engine's user first."""

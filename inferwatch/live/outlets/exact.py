@@ -39,6 +39,7 @@ from inferwatch.metrics.requests.request_tracker import RequestTracker
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.samples import RecentRows
 from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.steps.speculation import MOST_POSITIONS
 
 # Histograms of durations, in exponential buckets and in buckets with round bounds.
 #
@@ -248,6 +249,13 @@ class ServerNumbers:
         if step.prefix_queries is not None:
             counts["prefix_queries"][rank] += step.prefix_queries
             counts["prefix_hits"][rank] += step.prefix_hits or 0
+        if step.drafted_tokens is not None:
+            counts["drafts"][rank] += step.drafts or 0
+            counts["drafted_tokens"][rank] += step.drafted_tokens
+            counts["accepted_tokens"][rank] += step.accepted_tokens or 0
+            by_position = step.accepted_by_position[:MOST_POSITIONS]
+            for place, accepted in enumerate(by_position):
+                counts["accepted_by_position"][str(place)] += accepted
         used, blocks = step.kv_used_blocks, self._kv_blocks.get(rank)
         self.ranks[rank] = RankState(
             running=step.running,

@@ -125,6 +125,30 @@ COUNTERS = {
         _counter("prefix_hits", "tokens", "Prompt tokens found in the cache."),
         "engine",
     ),
+    "drafts": (
+        _counter("spec_decode_num_drafts", "drafts", "Drafts verified."),
+        "engine",
+    ),
+    "drafted_tokens": (
+        _counter(
+            "spec_decode_num_draft_tokens", "tokens", "Tokens drafted and verified."
+        ),
+        "engine",
+    ),
+    "accepted_tokens": (
+        _counter(
+            "spec_decode_num_accepted_tokens", "tokens", "Drafted tokens accepted."
+        ),
+        "engine",
+    ),
+    "accepted_by_position": (
+        _counter(
+            "spec_decode_num_accepted_tokens_per_pos",
+            "tokens",
+            "Drafted tokens accepted, by their position in the draft, from 0 on.",
+        ),
+        "position",
+    ),
     "bound_ns": (
         _counter(
             "step_bound_seconds",

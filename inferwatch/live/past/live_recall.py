@@ -8,18 +8,20 @@ from collectors.contract.readings import (
     EngineInfo,
     EventKind,
     GpuSample,
+    MetricsPage,
     Note,
     RequestEvent,
     RequestRecord,
     Step,
     TokenTimes,
 )
+from collectors.servers.metrics_page import evenly
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.recent_readings import RecentReadings
 from inferwatch.metrics.story.request_readings import BEFORE, Name
 from inferwatch.metrics.story.story import RequestStory
 from inferwatch.metrics.story.telling import tell
-from inferwatch.record.lookup.record_lookup import MOST_STEPS, RecordLookup
+from inferwatch.record.lookup.record_lookup import MOST_PAGES, MOST_STEPS, RecordLookup
 from inferwatch.record.replay.recorded_recall import ask_record
 
 BEGINNINGS = {EventKind.ARRIVED, EventKind.ADDED}
@@ -169,6 +171,23 @@ class LiveRecall:
                 return story
             lookup.record = None
         return await asyncio.to_thread(tell_story, None)
+
+    async def metrics_pages(
+        self, start_ns: int, end_ns: int, source: str
+    ) -> Sequence[MetricsPage]:
+        """Return a server's pages of a span, up to the moment shown."""
+        end_ns = min(end_ns, self._now_ns())
+        recent = self._pipeline.recent.pages
+        latest = recent.between(start_ns, end_ns, source)
+        since_ns = recent.since_ns(source)
+        before: Sequence[MetricsPage] | None = ()
+        if since_ns is not None and start_ns < since_ns:
+            before = await self._ask(
+                lambda lookup: lookup.metrics_pages(
+                    start_ns, min(since_ns - 1, end_ns), source, MOST_PAGES
+                )
+            )
+        return evenly([*(before or ()), *latest], MOST_PAGES)
 
     @property
     def _is_recorded(self) -> bool:

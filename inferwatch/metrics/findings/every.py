@@ -1,6 +1,14 @@
 """All diagnoses."""
 
-from inferwatch.metrics.findings import cache, host, queue, slow, traffic, work
+from inferwatch.metrics.findings import (
+    cache,
+    host,
+    queue,
+    slow,
+    speculation,
+    traffic,
+    work,
+)
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 
 OF_ALL: tuple[Diagnosis, ...] = (traffic.ClientBound(), traffic.Dropped())
@@ -25,6 +33,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     work.MemoryBound(),
     work.ComputeBound(),
     work.FasterThanFloor(),
+    speculation.LowAcceptance(),
+    speculation.SpeculationAtFullBatch(),
     host.HostGaps(),
     host.Throttled(),
     host.CpuBusy(),

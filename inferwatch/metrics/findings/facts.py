@@ -116,6 +116,11 @@ class Facts:
     block_tokens: int | None = None
     steps: CounterTotals = NOTHING
     steps_minute: CounterTotals = NOTHING
+    drafts: CounterTotals = NOTHING
+    """Steps of the last minute that verified drafts; without any, nothing speculates.
+    """
+    speculates: bool = False
+    """Whether it decodes speculatively, by its settings, steps or counters."""
     deferrals: Mapping[str, int] = field(default_factory=dict)
     """Time of steps by why requests were deferred, in nanoseconds."""
     outcomes: CounterTotals = NOTHING

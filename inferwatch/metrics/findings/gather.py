@@ -22,10 +22,17 @@ from inferwatch.metrics.series.history import History
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.steps.counter import COUNTED, SPENT_NS, StepCounter, ratio
+from inferwatch.metrics.servers.scraped import ScrapedServers
+from inferwatch.metrics.steps.counter import (
+    COUNTED,
+    SPENT_NS,
+    StepCounter,
+    ratio,
+)
 from inferwatch.metrics.steps.engines import Engines, known_sum
 from inferwatch.metrics.steps.flow import scheduler_state
 from inferwatch.metrics.steps.health import HealthTracker
+from inferwatch.metrics.steps.speculation import METHOD, SpeculationCounter
 from inferwatch.metrics.steps.stalls import StallFinder
 
 MOST_LOOKED_AT = 2_000
@@ -69,6 +76,8 @@ class Sources:
     health: HealthTracker
     memory: MemoryTracker
     history: History
+    speculation: SpeculationCounter
+    scraped: ScrapedServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
     slow = begins and _longest_s(minute) > SLOW * longest_s
     lost = [each for each in moment.lost if each[0] > now_ns - LOSSES_NS]
     full = kv_usage is not None and kv_usage >= FULL
+    drafts = sources.speculation.counters.over(now_ns, LONGER)
     block_tokens = infos[0].kv_block_tokens if infos else None
     return Facts(
         now_ns=now_ns,
@@ -131,6 +141,10 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         block_tokens=block_tokens,
         steps=moment.steps,
         steps_minute=minute,
+        drafts=drafts,
+        speculates=bool(drafts.rows)
+        or engines.first_settings.get(METHOD) is not None
+        or (bool(engines.ranks) and sources.scraped.speculate),
         deferrals=sources.steps.deferrals.over(now_ns, Window.TEN_SECONDS).sums,
         outcomes=sources.outcomes.over(now_ns, LONGER),
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),

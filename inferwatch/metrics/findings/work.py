@@ -136,7 +136,7 @@ class MemoryBound(Diagnosis):
 
     def _speculative(self, facts: Facts) -> tuple[Knob, ...]:
         """Return the flag for speculative decoding, unless it is already on."""
-        if facts.setting("speculative_method") is not None:
+        if facts.speculates:
             return ()
         return (
             Knob(

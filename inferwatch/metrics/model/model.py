@@ -140,6 +140,7 @@ from inferwatch.metrics.steps.health import (
     Problem,
     SavedHealth,
 )
+from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
 MOST_NOTES = 200
@@ -233,6 +234,7 @@ class Model:
         self._traces = Traces(*sinks)
         self._engines = Engines()
         self._steps = StepCounter()
+        self._speculation = SpeculationCounter()
         self._stalls = StallFinder(self._requests)
         self._client = LoadClient()
         self._cost = CostTracker()
@@ -262,6 +264,8 @@ class Model:
                 health=self._health,
                 memory=self._memory,
                 history=self._history,
+                speculation=self._speculation,
+                scraped=self._scraped,
             )
         )
         self.unrecorded_readings = 0
@@ -587,6 +591,7 @@ class Model:
                 self._steps.graphs,
                 self._steps.deferrals.over(end_ns, window),
             ),
+            speculation=self._speculated(end_ns, window),
             batch_curve=curve_of(table, self._batch_now(now_ns)),
             stalls=self._stalls.over(end_ns, window),
             limits=self._limits(end_ns, window, totals),
@@ -706,6 +711,7 @@ class Model:
             prefix_hit_rate=seen.prefix_hit_rate,
             failed=seen.failed,
             preemptions=seen.preemptions,
+            speculation=self._speculated(end_ns, window),
             latencies=latencies,
             live_limits=self._engines.live_limits,
         )
@@ -764,6 +770,7 @@ class Model:
     def _counters(self) -> dict[str, Counters]:
         return {
             "steps": self._steps.counters,
+            "speculation": self._speculation.counters,
             "deferrals": self._steps.deferrals,
             "outcomes": self._outcomes.counters,
             "prefix_cache": self._prefix_caches.counters,
@@ -799,6 +806,10 @@ class Model:
             lately=self._steps.over(now_ns, Window.FIVE_MINUTES) if short else None,
         )
         return limits_of(self._floors, self._engines, moment)
+
+    def _speculated(self, now_ns: int, window: Window) -> Speculation | None:
+        settings = self._engines.first_settings
+        return self._speculation.over(now_ns, window, settings)
 
     def _memory_view(
         self,
@@ -884,6 +895,8 @@ class Model:
         tokens, budget = sum(step.produced), rank.token_budget(step)
         ended = EndedStep(step, tokens, kv, gap_ns, floor_ns, budget)
         self._steps.add(ended)
+        if step.drafted_tokens is not None:
+            self._speculation.add(step)
         self._history.add_step(ended)
         self._health.step(step)
         self._catch_up.take(step.end_ns)

@@ -303,6 +303,8 @@ def _as_counted(
         latest_step=None,
         steps=scraped.step_totals(),
         kv=scraped.kv(),
+        speculation=scraped.speculation(),
+        server_counts=scraped.server_counts(),
     )
 
 

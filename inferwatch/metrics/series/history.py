@@ -60,6 +60,9 @@ class Bin(msgspec.Struct, array_like=True):
     prefill_ns: int = 0
     """Step time spent on prefill; a mixed step is split by its tokens."""
     decode_tokens: int = 0
+    drafts: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     def add_steps(self, ended: Sequence[EndedStep]) -> None:
         """Add steps in order of receipt; all at once, as column sums are cheap."""
@@ -80,6 +83,10 @@ class Bin(msgspec.Struct, array_like=True):
         self.decode_tokens += sum([step.decode_tokens for step in steps])
         self.output_tokens += sum([each.output_tokens for each in ended])
         self.preemptions += sum([len(step.preempted) for step in steps])
+        for step in [step for step in steps if step.drafted_tokens]:
+            self.drafts += step.drafts or 0
+            self.drafted_tokens += step.drafted_tokens or 0
+            self.accepted_tokens += step.accepted_tokens or 0
         for step in [step for step in steps if step.prefill_tokens]:
             prefilled = step.prefill_tokens
             self.prefill_tokens += prefilled
@@ -111,6 +118,9 @@ class Bin(msgspec.Struct, array_like=True):
         self.floor_ns += other.floor_ns
         self.prefill_ns += other.prefill_ns
         self.decode_tokens += other.decode_tokens
+        self.drafts += other.drafts
+        self.drafted_tokens += other.drafted_tokens
+        self.accepted_tokens += other.accepted_tokens
         if other.slowest is not None:
             self._keep_slowest(other.slowest)
         if other.kv_ns is not None:
@@ -374,6 +384,16 @@ def floor_mean_s(column: Bin) -> float:
     return column.floor_ns / column.bounded / NS_PER_S
 
 
+def acceptance(column: Bin) -> float:
+    """Return the share of drafted tokens that were accepted, in a bin with drafts."""
+    return column.accepted_tokens / column.drafted_tokens
+
+
+def acceptance_length(column: Bin) -> float | None:
+    """Return the tokens that a draft brought; None in records that lack drafts."""
+    return 1 + column.accepted_tokens / column.drafts if column.drafts else None
+
+
 def prefill_share(column: Bin) -> float | None:
     """Return the share of step time spent on prefill; None without steps."""
     return column.prefill_ns / column.duration_ns if column.duration_ns else None
@@ -417,6 +437,9 @@ def timeline(
 ) -> Timeline:
     stepped = [each if each is not None and each.steps else None for each in bins]
     bounded = [each if each is not None and each.bounded else None for each in bins]
+    drafted = [
+        each if each is not None and each.drafted_tokens else None for each in bins
+    ]
     return Timeline(
         start_ns=start_ns,
         bin_ns=bin_ns,
@@ -425,6 +448,8 @@ def timeline(
         **{name: _column(bins, ask) for name, ask in LATENCY_COLUMNS.items()},
         **{name: _column(stepped, ask) for name, ask in STEP_COLUMNS.items()},
         floor_mean_s=_column(bounded, floor_mean_s) if any(bounded) else (),
+        acceptance=_column(drafted, acceptance) if any(drafted) else (),
+        acceptance_length=_column(drafted, acceptance_length) if any(drafted) else (),
     )
 
 

@@ -463,6 +463,29 @@ class Timeline:
         ),
     ] = ()
 
+    acceptance: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "acceptance",
+            "Acceptance",
+            "Share of the tokens drafted in the column that were accepted.",
+            unit=Unit.SHARE,
+            better=Better.HIGHER,
+        ),
+    ] = ()
+    """Empty where nothing was drafted."""
+    acceptance_length: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "acceptance length",
+            "Acceptance length",
+            "Tokens that a draft of the column brought: those accepted and one more.",
+            unit=Unit.TOKENS,
+            better=Better.HIGHER,
+        ),
+    ] = ()
+    """Empty where nothing was drafted."""
+
     def index_at(self, t_ns: int) -> int | None:
         """Return the index of the column at a moment; None outside."""
         index = (t_ns - self.start_ns) // self.bin_ns

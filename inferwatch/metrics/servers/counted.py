@@ -10,6 +10,7 @@ happened just before it is unknown: it is in no total, and its time is not count
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -18,6 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.readings import EngineSample, Histogram
+from collectors.servers.families import (
+    BY_POSITION,
+    CACHES,
+    MEANS,
+    SCHEDULER,
+    TIMES,
+    speculation_in,
+)
 from inferwatch.metrics.series.histograms import Buckets, Floats, is_sound
 from inferwatch.metrics.series.samples import KEPT_NS
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
@@ -33,7 +42,20 @@ COUNTERS = (
     "prefix_hits",
     "preemptions",
 )
-CHARTED = ("prompt_tokens", "output_tokens", "preemptions", "prefix_hits")
+SPECULATED = ("drafts", "drafted_tokens", "accepted_tokens")
+"""Counters of speculative decoding, besides those by position."""
+CHARTED = (
+    "prompt_tokens",
+    "output_tokens",
+    "preemptions",
+    "prefix_hits",
+    *SPECULATED,
+)
+SUMS = tuple(chain.from_iterable(names for _, *names in (*MEANS, *TIMES)))
+OTHERS = frozenset((*chain.from_iterable(CACHES.values()), *SUMS))
+"""Counters of ``EngineSample.others`` that are counted too."""
+LABELLED = (*SCHEDULER, *(f"{name}{{" for name in SUMS))
+"""How the names of more of them begin."""
 TIME, RUNNING, WAITING, KV_USAGE, FOLLOWED, FIRST_COUNT = range(6)
 """Columns of a moment: session time in ns, gauges, time watched so far, counters.
 
@@ -44,12 +66,20 @@ WIDTH = FIRST_COUNT + len(CHARTED) + 2 * len(LATENCIES)
 MOST_SESSION_ROWS = 512
 MOST_COLUMNS = 4_096
 """Largest number of columns, in case a server exports new names every time."""
+GAUGED = ("acceptance", "acceptance_length")
+"""What servers tell of speculative decoding as gauges."""
 WAY = "finished "
 """Prefix of the counters of ended requests by finish reason."""
 LEAST = 1e-6
 """A sum may go back by less than this, as it was written as text."""
 LONGEST_INTERVAL_NS = 150_000_000_000
 """Samples further apart than this do not count as consecutive."""
+
+
+@lru_cache(maxsize=4_096)
+def _is_counted(name: str) -> bool:
+    """Whether increases of a number in ``EngineSample.others`` are added up."""
+    return name in OTHERS or name.startswith(LABELLED)
 
 
 class SampleMoments:
@@ -245,13 +275,14 @@ class Counted:
         """Return the earlier totals; for columns that are new, those to compare with.
 
         A server that had counted nothing counts from zero, and so does a finish reason
-        not seen before; for other columns the increase is unknown.
+        or a position of drafts not seen before; for other columns the increase is
+        unknown.
         """
         if not newborn.any():
             return seen
         before = np.where(newborn, 0.0 if self._blank else now, seen)
         for name, column in self._names.items():
-            if newborn[column] and name.startswith(WAY):
+            if newborn[column] and name.startswith((WAY, BY_POSITION)):
                 before[column] = 0.0
         return before
 
@@ -297,9 +328,15 @@ class Counted:
         """Return the values of a sample in the order of the columns, new ones last."""
         scalars = [(name, getattr(sample, name)) for name in COUNTERS]
         ended = ((f"{WAY}{how}", count) for how, count in sample.finished.items())
+        speculated = (
+            (name, value)
+            for name, value in speculation_in(sample.others).items()
+            if name not in GAUGED
+        )
+        others = (each for each in sample.others.items() if _is_counted(each[0]))
         pairs = [
             (column, float(value))
-            for name, value in chain(scalars, ended)
+            for name, value in chain(scalars, ended, speculated, others)
             if value is not None and (column := self._named(name)) is not None
         ]
         groups = [
@@ -423,6 +460,17 @@ class Counted:
         return float(self.added[column]) if known else 0.0
 
     @property
+    def speculates(self) -> bool:
+        """Whether the server speculates: by position, or with a draft so far.
+
+        Some export counters of drafts, at zero, though they draft nothing.
+        """
+        column = self._names.get("drafted_tokens")
+        if column is None:
+            return False
+        return f"{BY_POSITION}{{0}}" in self._names or bool(self._seen[column] > 0)
+
+    @property
     def names(self) -> Mapping[str, int]:
         """Columns of the counters, by name."""
         return self._names
@@ -521,12 +569,30 @@ class Increase:
         """Ended requests by finish reason."""
         self._buckets: dict[str, list[Buckets]] = {}
 
-    def of(self, name: str) -> int | None:
+    @property
+    def names(self) -> Iterable[str]:
+        """Names of the counters."""
+        return self._counted.names
+
+    def total(self, name: str) -> float | None:
         """Return the increase of a counter; None where the server lacks it."""
         column = self._counted.names.get(name)
         if column is None or column >= len(self._gained):
             return None
-        return round(float(self._gained[column]))
+        return float(self._gained[column])
+
+    def of(self, name: str) -> int | None:
+        """Return the increase of a counter of whole numbers."""
+        total = self.total(name)
+        return None if total is None else round(total)
+
+    @property
+    def accepted_by_position(self) -> list[int]:
+        """Drafted tokens accepted, by position; empty where the server lacks it."""
+        accepted: list[int] = []
+        while (each := self.of(f"{BY_POSITION}{{{len(accepted)}}}")) is not None:
+            accepted.append(each)
+        return accepted
 
     def count(self, key: str) -> int | None:
         """Return how many values a histogram gained; None if the server lacks it."""

@@ -7,6 +7,7 @@ from math import isfinite
 import msgspec
 
 from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
+from collectors.servers.families import POOLS, speculation_in
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Limit
@@ -60,6 +61,11 @@ class Gauges(msgspec.Struct, array_like=True):
     """The first sample of this life of the server."""
     by_reason: dict[str, int] = {}
     """Waiting requests by reason, as vLLM tells it: capacity or deferred."""
+    acceptance: float | None = None
+    """Of speculative decoding, where the server tells it as a gauge."""
+    acceptance_length: float | None = None
+    pools: dict[str, float] = msgspec.field(default_factory=dict)
+    """Usage of each pool of a hybrid model's cache, where ``kv_usage`` is unknown."""
 
     @property
     def work(self) -> int:
@@ -73,6 +79,13 @@ class ScrapedRank:
     counted: Counted = field(default_factory=Counted)
     gauges: Gauges | None = None
     peak_usage: float | None = None
+
+    @property
+    def speculates(self) -> bool:
+        """Whether it decodes speculatively, by its counters or gauges."""
+        gauges = self.gauges
+        told = gauges is not None and bool(gauges.acceptance_length)
+        return told or self.counted.speculates
 
     def begin_anew(self) -> None:
         """Forget what queued, as the server restarted."""
@@ -96,6 +109,14 @@ class ScrapedRank:
         return restarted
 
 
+def _pools(sample: EngineSample) -> dict[str, float]:
+    return {
+        name: usage
+        for name, key in POOLS.items()
+        if (usage := sample.others.get(key)) is not None
+    }
+
+
 def _in_new_life(gauges: Gauges) -> Gauges:
     """Return the gauges of a server that restarted, without what queued before."""
     return msgspec.structs.replace(
@@ -110,6 +131,7 @@ def _in_new_life(gauges: Gauges) -> Gauges:
 def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
     """Return the gauges of a sample; ``before`` are those of the previous one."""
     t_ns = sample.t_ns
+    speculation = speculation_in(sample.others)
     now = Gauges(
         t_ns=t_ns,
         running=sample.running,
@@ -124,6 +146,9 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
             for name, value in sample.others.items()
             if name.startswith(BY_REASON) and isfinite(value)
         },
+        acceptance=speculation.get("acceptance"),
+        acceptance_length=speculation.get("acceptance_length"),
+        pools=_pools(sample) if sample.kv_usage is None else {},
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns
@@ -307,6 +332,12 @@ class ScrapedServers:
             return  # a note and a scrape report the same restart
         del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
         times_ns.append(t_ns)
+
+    @property
+    def speculate(self) -> bool:
+        """Whether one of the servers decodes speculatively."""
+        ranks = (r for each in self.servers.values() for r in each.ranks.values())
+        return any(rank.speculates for rank in ranks)
 
     @property
     def limits(self) -> Mapping[str, Limit]:

@@ -4,18 +4,26 @@ Counters and sums of several servers are added, and their buckets merged; percen
 servers are never combined.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from math import isnan
-from operator import is_
+from operator import is_, itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
+from collectors.servers.families import CACHES, MEANS, POOLS, SCHEDULER, TIMES
 from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats, Pool
@@ -26,6 +34,7 @@ from inferwatch.metrics.servers.counted import (
     FOLLOWED,
     KV_USAGE,
     RUNNING,
+    SPECULATED,
     TIME,
     WAITING,
     WIDTH,
@@ -34,10 +43,12 @@ from inferwatch.metrics.servers.counted import (
 from inferwatch.metrics.servers.counted import LATENCIES as CHARTED_LATENCIES
 from inferwatch.metrics.servers.imbalance import LASTS_NS, LEAST_SAMPLES, Key, Steady
 from inferwatch.metrics.servers.scraped import STEPS, Gauges, ScrapedRank, ScrapedServer
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.steps.counter import StepTotals, ratio
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import LEAST_NS, Flow, KvState
+from inferwatch.metrics.steps.speculation import Speculation, pooled, speculation
 
 # Counters of servers over time: the columns of charts.
 #
@@ -103,6 +114,16 @@ class ScrapedCharts:
             means = np.where(count > LEAST_SHARE, spent / count, np.nan)
         return _floats(means * self._followed)
 
+    def _speculation(self) -> tuple[Column, Column]:
+        """Return acceptance and acceptance length by bin; empty without drafts."""
+        first = 1 + CHARTED.index(SPECULATED[0])
+        risen = np.diff(self._risen[:, first : first + len(SPECULATED)], axis=0)
+        drafts, drafted, accepted = np.where(risen > LEAST_SHARE, risen, np.nan).T
+        if np.isnan(drafted).all():
+            return (), ()
+        known = np.where(np.isnan(drafted), np.nan, np.nan_to_num(accepted))
+        return _floats(known / drafted), _floats(1 + known / drafts)
+
     def timeline(self, lost_ns: int | None, restarts_ns: Iterable[int]) -> Timeline:
         """Return the timeline; numbers that only a probe's steps show are gaps."""
         grid = self.grid
@@ -111,6 +132,7 @@ class ScrapedCharts:
         with np.errstate(invalid="ignore", divide="ignore"):
             usage = usage / self._exporters[:, 2]
         unknown: tuple[None, ...] = (None,) * grid.count
+        acceptance, acceptance_length = self._speculation()
         return Timeline(
             start_ns=grid.start_ns,
             bin_ns=grid.bin_ns,
@@ -138,6 +160,8 @@ class ScrapedCharts:
             bound_other=unknown,
             step_heat=unknown,
             preemptions=self.counted("preemptions"),
+            acceptance=acceptance,
+            acceptance_length=acceptance_length,
             slowest_step=unknown,
             running_max=_whole(running),
             kv_usage=_floats(usage),
@@ -191,6 +215,7 @@ def _floats(values: Floats) -> Column:
 
 
 LATENCIES = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
+BLOCK_LIVES = ("block_lifetime_s", "block_idle_s", "block_reuse_gap_s")
 LENGTHS = ("prompt_tokens", "output_tokens", STEPS)
 ABORTED = "abort"
 FAILED = "error"
@@ -220,6 +245,47 @@ class Gained:
             if each.watched_ns >= LEAST_NS and (counted := count(each)) is not None
         ]
         return sum(rates) if rates else None
+
+    def total(self, name: str) -> float | None:
+        """Return a counter's increase, which need not be whole, over all ranks."""
+        totals = (each.total(name) for each in self.increases)
+        known = [each for each in totals if each is not None]
+        return sum(known) if known else None
+
+    def means(
+        self, metrics: Iterable[tuple[str, str, str]]
+    ) -> Iterator[tuple[str, float]]:
+        """Yield names and means of what gained values, by names of sum and count."""
+        for name, summed, counted in metrics:
+            for suffix in self._suffixes(counted):
+                count = self.total(f"{counted}{suffix}")
+                total = self.total(f"{summed}{suffix}")
+                if count and total is not None:
+                    yield _words(suffix) or name, total / count
+
+    def shares(self, prefixes: Iterable[str]) -> tuple[tuple[str, float], ...]:
+        """Return labels and shares of counters that begin so, the largest first."""
+        gained = {
+            suffix: self.total(f"{prefix[:-1]}{suffix}") or 0.0
+            for prefix in prefixes
+            for suffix in self._suffixes(prefix[:-1])
+            if suffix
+        }
+        whole = sum(gained.values())
+        ranked = sorted(gained.items(), key=itemgetter(1), reverse=True)
+        return tuple((_words(suffix), part / whole) for suffix, part in ranked if part)
+
+    def _suffixes(self, name: str) -> list[str]:
+        """Return what follows a counter's name: nothing, or a label in braces."""
+        return sorted(
+            each.removeprefix(name)
+            for each in self._names
+            if each.startswith(name) and each[len(name) : len(name) + 1] in {"", "{"}
+        )
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return {each for increase in self.increases for each in increase.names}
 
     def rate(self, name: str) -> float | None:
         return self.per_s(lambda each: each.of(name))
@@ -255,6 +321,11 @@ class Gained:
         """Prefix cache hits / queries in tokens, 0-1; None where unknown."""
         hits, queries = self.of("prefix_hits"), self.of("prefix_queries")
         return None if hits is None or queries is None else ratio(hits, queries)
+
+
+def _words(suffix: str) -> str:
+    """Return a label's value as words: "{run_batch}" is run batch."""
+    return suffix[1:-1].replace("_", " ")
 
 
 def _in_all(per_s: float | None) -> int | None:
@@ -481,9 +552,18 @@ class ScrapedWindow:
             prefix_hits=gained.of("prefix_hits") or 0,
         )
 
+    def speculation(self) -> Speculation | None:
+        return pooled(
+            _speculation(rank, increase) for _, _, rank, increase in self._ranks
+        )
+
+    @property
+    def _exported(self) -> set[str]:
+        """Names of the histograms that a server exports."""
+        return {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
-        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LATENCIES, exported, self._limits, charts)
+        return _rows(self.gained, LATENCIES, self._exported, self._limits, charts)
 
     def missed(self, target: float) -> Latency | None:
         """Return the latency that missed its objective the most in the last minute.
@@ -503,8 +583,34 @@ class ScrapedWindow:
         return rows[n] if most < target else None
 
     def lengths(self) -> tuple[Latency, ...]:
-        exported = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
-        return _rows(self.gained, LENGTHS, exported)
+        return _rows(self.gained, LENGTHS, self._exported)
+
+    def server_counts(self) -> ServerCounts:
+        """Return what the servers count of other caches, blocks, times and requests."""
+        gained = self.gained
+        looked_up = {
+            name: (hits, queries)
+            for name, (queried, found) in CACHES.items()
+            if (queries := gained.of(queried))
+            and (hits := gained.of(found)) is not None
+        }
+        pools = [each.pools for each in self._answering]
+        lives = _rows(gained, BLOCK_LIVES, self._exported)
+        return ServerCounts(
+            pools=tuple(
+                (name, usage)
+                for name in POOLS
+                if (usage := _mean(each.get(name) for each in pools)) is not None
+            ),
+            hit_rates=tuple(
+                (name, hits / queries, queries)
+                for name, (hits, queries) in looked_up.items()
+            ),
+            means=tuple(gained.means(MEANS)),
+            times_s=tuple(gained.means(TIMES)),
+            scheduler=gained.shares(SCHEDULER),
+            **{row.metric: row for row in lives if row.quantiles.n},
+        )
 
     def steady(self) -> dict[Key, Steady]:
         span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
@@ -581,6 +687,7 @@ class ScrapedWindow:
             prefix_hit_rate=gained.hit_rate,
             failed=gained.ended.get(FAILED),
             preemptions=gained.of("preemptions"),
+            speculation=pooled(_speculation(*each) for each in ranks),
             latencies=_rows(gained, LATENCIES, keys, self._limits),
         )
 
@@ -630,6 +737,28 @@ def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
         running=running,
         waiting=waiting,
         kv_usage=None if usage is None else usage / len(moments),
+    )
+
+
+def _speculation(rank: ScrapedRank, gained: Increase | None) -> Speculation | None:
+    """Return a rank's speculative decoding; None where it is off."""
+    gauges = rank.gauges
+    if gauges is not None and gauges.acceptance_length:
+        return Speculation(
+            vantage=Vantage.SCRAPE,
+            acceptance=gauges.acceptance,
+            acceptance_length=gauges.acceptance_length,
+        )
+    if not rank.counted.speculates:
+        return None
+    if gained is None:
+        return Speculation(vantage=Vantage.SCRAPE)
+    return speculation(
+        vantage=Vantage.SCRAPE,
+        drafts=gained.of("drafts"),
+        drafted_tokens=gained.of("drafted_tokens"),
+        accepted_tokens=gained.of("accepted_tokens"),
+        accepted_by_position=gained.accepted_by_position,
     )
 
 

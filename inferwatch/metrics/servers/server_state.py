@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from collectors.contract.readings import LiveLimits, ServerInfo
 from inferwatch.metrics.series.window import Latency
+from inferwatch.metrics.steps.speculation import Speculation
 
 
 class Via(StrEnum):
@@ -50,5 +51,7 @@ class ServerState:
     """Like those of the snapshot, of this server alone and without trends."""
     remark: str | None = None
     """How it differs from the others, such as "queue 5× the median"."""
+    speculation: Speculation | None = None
+    """None where speculative decoding is off."""
     live_limits: tuple[LiveLimits, ...] = ()
     """Live limits of its ranks, if they can be changed while it runs."""

@@ -27,10 +27,10 @@ BRACKETED = ("p50", "p95", "p99")
 def latency_rows(latencies: Sequence[Latency]) -> Summary:
     """Latencies by metric; percentiles of scraped ones are ``brackets``."""
     rows = {row.metric: row for row in latencies}
-    return {metric: _as_json(rows[metric]) for metric in SHOWN if metric in rows}
+    return {metric: latency_row(rows[metric]) for metric in SHOWN if metric in rows}
 
 
-def _as_json(row: Latency) -> Summary:
+def latency_row(row: Latency) -> Summary:
     fields = {**quantiles_row(row.quantiles), "vantage": row.vantage}
     if row.brackets is not None:
         ends = {name: getattr(row.brackets, name) for name in (*PERCENTS, "max")}

@@ -5,6 +5,7 @@ from inferwatch.formatting import counted, format_rate, format_share
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.summary.latencies import Summary, latency_rows
+from inferwatch.printing.summary.speculation import speculation_row
 from inferwatch.visible import visible
 
 MOST_LINES = 20
@@ -42,6 +43,7 @@ def _server(state: ServerState, now_ns: int) -> Summary:
         "restarted_ago_s": _ago(state.restarted_ns, now_ns),
         "round_trip_s": None if round_trip_ns is None else round_trip_ns / NS_PER_S,
         **{name: getattr(state, name) for name in NUMBERS},
+        "speculation": speculation_row(state.speculation),
         **latency_rows(state.latencies),
         "remark": state.remark,
     }

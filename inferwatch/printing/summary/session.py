@@ -30,6 +30,7 @@ from inferwatch.metrics.number import Number, numbers
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.live_limits import LIMITS
@@ -37,12 +38,14 @@ from inferwatch.printing.summary.causes import cause_lines, cause_rows
 from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
 from inferwatch.printing.summary.latencies import (
     Summary,
+    latency_row,
     latency_rows,
     latency_tables,
     quantiles_row,
 )
 from inferwatch.printing.summary.load import doubts
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
+from inferwatch.printing.summary.speculation import speculation_lines, speculation_row
 from inferwatch.printing.text import named_line
 from inferwatch.visible import visible
 
@@ -355,6 +358,8 @@ def summarise(
         "servers": server_rows(snapshot),
         "advice": list(snapshot.advice),
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
+        "speculation": speculation_row(snapshot.speculation),
+        **_server_counts(snapshot.server_counts),
         **cause_rows(snapshot),
         **slo_rows(snapshot),
         **spending_rows(snapshot),
@@ -369,6 +374,26 @@ def _prefix_cache(cache: PrefixCache | None) -> Summary | None:
     if cache is None:
         return None
     return asdict(cache) | {"lifetime_s": quantiles_row(cache.lifetime_s)}
+
+
+def _server_counts(counts: ServerCounts) -> Summary:
+    """What only a scraped server counts; nothing where none does."""
+    if counts == ServerCounts():
+        return {}
+    lives = (counts.block_lifetime_s, counts.block_idle_s, counts.block_reuse_gap_s)
+    return {
+        "server_counts": {
+            "pools": dict(counts.pools),
+            "hit_rates": {
+                name: {"hit_rate": hit_rate, "queries": queries}
+                for name, hit_rate, queries in counts.hit_rates
+            },
+            "means": dict(counts.means),
+            "times_s": dict(counts.times_s),
+            "scheduler": dict(counts.scheduler),
+            **{each.metric: latency_row(each) for each in lives if each is not None},
+        }
+    }
 
 
 def share(part: int | None, whole: int | None) -> float | None:
@@ -496,6 +521,7 @@ def _facts(summary: Summary) -> list[str]:
         + _counted(summary["kv_peak_blocks"], "block")
         + _counted(summary["preemptions"], "preemption"),
         *_cached(summary["prefix_cache"]),
+        *speculation_lines(summary),
         *cause_lines(summary),
         *slo_lines(summary),
         *spending_lines(summary),

@@ -26,6 +26,7 @@ from collectors.contract.readings import (
     LoadKind,
     LoadPlanned,
     MeasuredPeak,
+    MetricsPage,
     ModelConfig,
     Note,
     NoteKind,
@@ -84,6 +85,9 @@ class StandingReadings:
             self._pools.setdefault(of, RankBlocks()).take(reading, lambda *_: None)
         elif isinstance(reading, LoadEvent):
             self._load(reading)
+        elif isinstance(reading, MetricsPage):
+            if reading.whole:  # those kept after it build on it
+                self._hold((MetricsPage, reading.source), reading)
         elif isinstance(reading, OF_NOW + OF_THEN) or (
             isinstance(reading, Note) and reading.kind in LIVES
         ):

@@ -20,6 +20,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import (
     EngineInfo,
     GpuSample,
+    MetricsPage,
     Note,
     NoteKind,
     RequestEvent,
@@ -27,17 +28,23 @@ from collectors.contract.readings import (
     Step,
     TokenTimes,
 )
+from collectors.servers.metrics_page import WHOLE_EVERY_NS, evenly, filled
 from inferwatch.metrics.requests.request_row import request_name, sent_id
 from inferwatch.metrics.story.request_readings import Name
 from inferwatch.record.file.sqlite import Cursor
 from inferwatch.record.tables.codec import SELECT_SOURCES
-from inferwatch.record.tables.reading_tables import TokenTimesTable
+from inferwatch.record.tables.reading_tables import (
+    TokenTimesTable,
+    metrics_pages_table,
+)
 from inferwatch.record.tables.requests import SELECT_ONE, events_of
 from inferwatch.record.tables.steps import LISTS, STEP_COLUMNS
 from inferwatch.record.tables.table import PlainTable, ReadingTable, SourceNames
 
 MOST_STEPS = 20_000
 """Most steps returned at once."""
+MOST_PAGES = 60
+"""Most pages of metrics returned at once."""
 LATEST_NS = 5 * NS_PER_S
 """How much later than those of another source a step may be received."""
 SESSION = "SELECT session FROM sessions WHERE id = ?"
@@ -45,6 +52,7 @@ Table = tuple[str, str]
 """Name of a table, and of its time column."""
 IN_STEPS: Table = ("steps", "end_ns")
 IN_SAMPLES: Table = ("gpu_samples", "t_ns")
+IN_PAGES: Table = ("metrics_pages", "t_ns")
 STEPS = (
     f"SELECT ordinal, source, {', '.join(STEP_COLUMNS.names)} FROM steps "  # noqa: S608  our own names
     "WHERE session = :session AND ordinal BETWEEN :first AND :last "
@@ -82,6 +90,10 @@ MEANT_IN_PART = (
     "SELECT source, request_id, external_id FROM requests WHERE session = :session "
     "AND (instr(request_id, :wanted) OR instr(external_id, :wanted)) "
     "ORDER BY ordinal DESC LIMIT :most"
+)
+PAGES = (
+    "SELECT ordinal, t_ns, whole FROM metrics_pages WHERE session = ? AND source = ? "
+    "AND ordinal BETWEEN ? AND ? ORDER BY ordinal"
 )
 NOTES = (
     "SELECT source, t_ns, kind, text, count, duration_ns FROM notes WHERE session = ? "
@@ -257,6 +269,36 @@ class RecordLookup:
             if start_ns < each.t_ns <= end_ns:
                 samples.append(each)
         return samples
+
+    def metrics_pages(
+        self, start_ns: int, end_ns: int, source: str, most: int
+    ) -> list[MetricsPage]:
+        """Pages of a server in a span, whole, oldest first: at most so many, evenly."""
+        first, last = self._ordinals(IN_PAGES, start_ns - 2 * WHOLE_EVERY_NS, end_ns)
+        parameters = (self._session, self._numbers.get(source), first, last)
+        found: list[tuple[int, int]] = []
+        """Ordinals of pages, and of the whole one that each builds on."""
+        base = None
+        for ordinal, t_ns, whole in self._connection.execute(PAGES, parameters):
+            base = ordinal if whole else base
+            if base is not None and start_ns < t_ns <= end_ns:
+                found.append((base, ordinal))
+        pages: list[MetricsPage] = []
+        read: dict[int, MetricsPage] = {}
+        for at, ordinal in evenly(found, most):
+            if at not in read:
+                read = {at: self._page(at)}
+            whole = read[at]
+            pages.append(whole if at == ordinal else filled(whole, self._page(ordinal)))
+        return pages
+
+    def _page(self, ordinal: int) -> MetricsPage:
+        after = Cursor(ordinal - 1)
+        rows = metrics_pages_table().read(
+            self._connection, self._session, self.sources, after
+        )
+        page: MetricsPage = next(rows)[1]  # type: ignore[assignment]  # no other kind
+        return page
 
     def notes(self, source: str) -> list[Note]:
         """Notes of an engine's loss, lost readings and compilations."""

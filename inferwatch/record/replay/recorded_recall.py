@@ -6,11 +6,11 @@ from pathlib import Path
 from threading import Event
 from typing import TypeVar
 
-from collectors.contract.readings import Step
+from collectors.contract.readings import MetricsPage, Step
 from inferwatch.metrics.story.story import RequestStory
 from inferwatch.metrics.story.telling import tell
 from inferwatch.record.connections import reading
-from inferwatch.record.lookup.record_lookup import RecordLookup
+from inferwatch.record.lookup.record_lookup import MOST_PAGES, RecordLookup
 from inferwatch.record.replay.replay_state import UNREADABLE, until_done
 
 INSTRUCTIONS = 50_000
@@ -65,3 +65,15 @@ class RecordedRecall:
         return await ask_record(
             self._path, self._session_id, lambda lookup: tell(lookup, key, now_ns)
         )
+
+    async def metrics_pages(
+        self, start_ns: int, end_ns: int, source: str
+    ) -> Sequence[MetricsPage]:
+        """Return a server's pages of a span, up to the moment shown."""
+        end_ns = min(end_ns, self._now_ns())
+        pages = await ask_record(
+            self._path,
+            self._session_id,
+            lambda lookup: lookup.metrics_pages(start_ns, end_ns, source, MOST_PAGES),
+        )
+        return pages or ()

@@ -32,6 +32,7 @@ from collectors.contract.readings import (
     LiveLimits,
     LoadEvent,
     MeasuredPeak,
+    MetricsPage,
     ModelConfig,
     Prices,
     ProcessUsage,
@@ -97,6 +98,7 @@ def every_table() -> list[ReadingTable[Any]]:
         PlainTable("servers", ServerInfo),
         PlainTable("contacts", Contact),
         EngineSampleTable(),
+        metrics_pages_table(),
         PlainTable(
             "request_spans",
             RequestSpan,
@@ -340,6 +342,31 @@ class PackedTable(ReadingTable[Any]):
     def _unpacked(self, blob: bytes) -> dict[str, Any]:
         lists = msgspec.structs.asdict(self._lists.decode(zlib.decompress(blob)))
         return lists | {name: _summed(lists[name]) for name in self._gaps}
+
+
+def _page_lines(page: MetricsPage) -> Iterator[Row]:
+    """Export rows: the lines of a whole page, or the values that changed since."""
+    about = (page.t_ns, page.whole)
+    for place, text in enumerate(page.lines):
+        yield *about, place, text
+    for place, text in zip(page.places, page.values, strict=False):
+        yield *about, place, text
+
+
+def metrics_pages_table() -> PackedTable:
+    return PackedTable(
+        "metrics_pages",
+        MetricsPage,
+        lists=("lines", "places", "values"),
+        gaps=("places",),
+        column="content",
+        unpacked=ExportedRows(
+            name="metrics_page_lines",
+            columns=("t_ns", "whole", "place", "text"),
+            rows=_page_lines,
+            moment="t_ns",
+        ),
+    )
 
 
 def _gaps_of(numbers: list[Any]) -> list[Any]:

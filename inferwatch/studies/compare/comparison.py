@@ -404,7 +404,7 @@ class _Pairing:
                 long = each.first.memories(metric)
             blocks = blocks_for(long, MEMORIES_MADE_UP_FOR)
             if each.first.as_many_blocks(metric, blocks) < LEAST_BLOCKS:
-                return f"nearly all values of {each.name} came at once"
+                return f"the values of {each.name} are one burst or one long trend"
         if metric.needs_length and self._too_short(metric) > 1:
             return f"a session {TOO_SHORT}"
         return None

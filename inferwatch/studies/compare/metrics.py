@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
-from inferwatch.metrics.number import Better, Number, Unit, number_of
+from inferwatch.metrics.number import Better, Number, Unit, number_of, numbers
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.speculation import Speculation
 
 STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 LEAST_N = {0.90: 100, 0.99: 500}
@@ -113,6 +114,11 @@ RATES = (
     _rate("goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.FRONTEND),
     # A slower engine has a fuller batch at the same load: neither good nor bad.
     _rate("batch_mean", "batch", Unit.REQUESTS, Vantage.ENGINE, Better.NEITHER),
+    # Shorter drafts are accepted more often and bring less: neither good nor bad.
+    *(
+        _rate(each.name, each.label, each.unit, Vantage.ENGINE, Better.NEITHER)
+        for each in numbers(Speculation.acceptance, Speculation.acceptance_length)
+    ),
     _rate(
         "client.output_tokens_per_s",
         "tokens/s",
@@ -144,6 +150,8 @@ JUDGED: tuple[JudgedMetric, ...] = (
     *(each for source in ENGINE for each in _of_distribution(source)),
     _BY_KEY["output_tokens_per_s"],
     _BY_KEY["batch_mean"],
+    _BY_KEY["acceptance"],
+    _BY_KEY["acceptance_length"],
     *GPU,
     *(each for source in CLIENT for each in _of_distribution(source)),
     _BY_KEY["client.output_tokens_per_s"],

@@ -30,6 +30,7 @@ from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
+from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.ui.fleet.table import (
     MARKS,
     FleetScope,
@@ -59,6 +60,7 @@ from inferwatch.ui.messages import LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.charts import ChartPlan
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
+from inferwatch.ui.widgets.speculation_facts import speculation_facts
 from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 
 SHOWN = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
@@ -141,6 +143,10 @@ def _facts(state: ServerState) -> Iterator[Line]:
         yield labelled("TTFT of", f"{count} requests")
     if state.prefix_hit_rate is not None:
         yield labelled("prefix hits", format_share(state.prefix_hit_rate).strip())
+    speculation = state.speculation
+    if speculation is not None:
+        for label, text, _ in speculation_facts(speculation)[:2]:
+            yield labelled(label, text.strip())
     if state.preemptions is not None:
         yield labelled(label_of(Flow.preemptions), f"{state.preemptions:,}")
     if state.failed is not None:
@@ -196,6 +202,7 @@ class FleetScreen(WatchScreen, FilteredList):
             Flow.failed,
             Flow.preemptions,
         ),
+        *numbers(Speculation.acceptance, Speculation.acceptance_length),
         TTFT,
         ITL,
         *COST_NUMBERS,

@@ -29,6 +29,7 @@ from inferwatch.metrics.number import label_of
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.steps.flow import Flow
+from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.ui.frame.header import short_name
 from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import (
@@ -147,6 +148,16 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
             filter=FilterField("kv", _kv_percent, FieldKind.COUNT),
         ),
         *_gpu_columns(),
+        TableColumn(
+            "acceptance",
+            label_of(Speculation.acceptance),
+            11,
+            _acceptance,
+            value=_acceptance_value,
+            right=True,
+            from_width=112,
+            filter=FilterField("acceptance", _acceptance_percent, FieldKind.COUNT),
+        ),
         _rate("tok/s", "tok/s", lambda row: row.state.output_tokens_per_s),
         _rate("req/s", "req/s", lambda row: row.state.arrivals_per_s, from_width=96),
         _mean("ttft", "TTFT ms", 8, ("ttft_s",)),
@@ -224,11 +235,14 @@ def _gpu_columns() -> Iterable[TableColumn[FleetRow]]:
 def known_columns(
     columns: Iterable[TableColumn[FleetRow]], servers: Iterable[FleetServer]
 ) -> tuple[TableColumn[FleetRow], ...]:
-    """Leave out the columns of GPUs if no server reports them."""
-    has_gpus = any(each.hbm_share is not None or each.power_w for each in servers)
-    return tuple(
-        each for each in columns if has_gpus or each.key not in {"hbm", "power"}
-    )
+    """Leave out the columns of GPUs and of speculation where no server has them."""
+    servers = tuple(servers)
+    absent: set[str] = set()
+    if not any(each.hbm_share is not None or each.power_w for each in servers):
+        absent |= {"hbm", "power"}
+    if all(each.state.speculation is None for each in servers):
+        absent.add("acceptance")
+    return tuple(each for each in columns if each.key not in absent)
 
 
 def _count(
@@ -348,6 +362,22 @@ def _kv(row: FleetRow, width: int) -> TextRun:
 def _kv_percent(row: FleetRow) -> float | None:
     usage = row.state.kv_usage
     return None if usage is None else usage * 100
+
+
+def _acceptance_value(row: FleetRow) -> float | None:
+    """Return the share of drafted tokens accepted; None where none were drafted."""
+    speculation = row.state.speculation
+    return None if speculation is None else speculation.acceptance
+
+
+def _acceptance_percent(row: FleetRow) -> float | None:
+    share = _acceptance_value(row)
+    return None if share is None else share * 100
+
+
+def _acceptance(row: FleetRow, _: int) -> TextRun:
+    share = _acceptance_value(row)
+    return _run(row, format_share(share).strip(), known=share is not None)
 
 
 def _p99(row: FleetRow, _: int) -> TextRun:

@@ -55,6 +55,17 @@ MOMENT_BINDINGS: list[BindingType] = [
 ]
 
 
+METRICS_BINDINGS: list[BindingType] = [
+    Binding(
+        "A",
+        "all_metrics",
+        "all metrics",
+        show=False,
+        tooltip="All metrics of this server: each name it exposes",
+    ),
+]
+
+
 CHANGES_BINDINGS: list[BindingType] = [
     Binding(
         "a",

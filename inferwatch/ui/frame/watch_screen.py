@@ -35,6 +35,7 @@ from inferwatch.ui.frame.watch_keys import (
     AGAINST,
     CHANGES_BINDINGS,
     FINDINGS_BINDINGS,
+    METRICS_BINDINGS,
     MOMENT_BINDINGS,
     OTHER_SETTING,
     SIGNPOSTS,
@@ -88,6 +89,7 @@ class WatchScreen(SessionScreen):
         *PLAYBACK_BINDINGS,
         *FINDINGS_BINDINGS,
         *CHANGES_BINDINGS,
+        *METRICS_BINDINGS,
     ]
     DEFAULT_CSS = """
     WatchScreen {
@@ -470,6 +472,10 @@ class WatchScreen(SessionScreen):
     async def action_compare(self) -> None:
         """Compare the session with the reference, else with the session before."""
         await compare_with_before(self)
+
+    def action_all_metrics(self) -> None:
+        self.post_message(LookAt(self.view.open_all_metrics()))
+        self.post_message(LookAgain())
 
     def action_what_if(self) -> None:
         self.post_message(OpenWhatIf(self.shown_source))

@@ -35,8 +35,6 @@ from inferwatch.ui.knobs.table import (
 )
 from inferwatch.visible import visible, visible_lines
 
-LABELS = {"max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "batched tokens"}
-
 
 class LimitField(DialogInput):
     """An input for digits; other keys keep their meaning."""
@@ -88,7 +86,7 @@ class KnobRow(Horizontal):
     KnobRow {
         height: 1;
         Label { width: 10; text-align: right; }
-        .name { width: 17; text-align: left; color: $ink-muted; }
+        .name { width: 24; text-align: left; color: $ink-muted; }
         .remark { width: 1fr; text-align: left; padding: 0 1; color: $ink-muted; }
         Input { width: 14; height: 1; margin-left: 2; background: $panel; }
         Input.-textual-compact { padding: 0 1 !important; }
@@ -103,7 +101,7 @@ class KnobRow(Horizontal):
         """The present value in the field, as long as the user typed nothing."""
 
     def compose(self) -> ComposeResult:
-        yield Label(LABELS[self._limit], classes="name", markup=False)
+        yield Label(self._limit, classes="name", markup=False)
         yield Label("", classes="start", markup=False)
         yield Label("", classes="present", markup=False)
         yield LimitField(self._limit)
@@ -247,7 +245,7 @@ class KnobScreen(TableDialog):
         }
         #heads { height: 1; }
         #heads Label { width: 10; text-align: right; color: $ink-muted; }
-        #heads .name { width: 17; }
+        #heads .name { width: 24; }
         #heads .proposed { width: 16; text-align: left; padding: 0 0 0 3; }
         #hint, #state { color: $ink-muted; width: 100%; }
         #told { width: 100%; }

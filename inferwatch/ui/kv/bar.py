@@ -50,12 +50,15 @@ class KvBar(Panel):
     _usage: float | None = None
     _memory: Memory | None = None
     _parts: Sequence[BarPart] = ()
+    _pools: Sequence[tuple[str, float]] = ()
+    """Usage of each pool of a hybrid model's cache."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Show the state of the cache; only its usage if blocks are unknown."""
         self._kv, self._memory = snapshot.kv, snapshot.memory
         self._usage = at_last_reading(snapshot).kv_usage
         self._parts = parts_of(snapshot)
+        self._pools = snapshot.server_counts.pools
         self.redraw()
 
     @property
@@ -72,6 +75,8 @@ class KvBar(Panel):
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         head, room = self._head(width), width - 4
+        if self._pools and not self._parts:
+            return [head, *self._pool_lines(width, height - 1)]
         if not self._parts and self._usage is None:
             text = "  it is not known how many blocks are in use"
             return [head, (TextRun(text, "faint"),)]
@@ -80,6 +85,29 @@ class KvBar(Panel):
         rows = max(height - 2 - bool(legend), 1)
         below = [fit((TextRun("  "), *legend), width)] if legend else []
         return [head, *[bar] * rows, self._peak(room), *below][:height]
+
+    def _pool_lines(self, width: int, height: int) -> Sequence[Line]:
+        """Return a bar for each pool, or one line of all if there is no room."""
+        if len(self._pools) > height:
+            texts = (
+                (
+                    TextRun(f"{name} ", "muted"),
+                    TextRun(format_share(usage).strip()),
+                )
+                for name, usage in self._pools
+            )
+            return [fit((TextRun("  "), *join(texts, "   ")), width)]
+        size = max(len(name) for name, _ in self._pools)
+        room = max(width - size - 10, 1)
+        return [
+            (
+                TextRun(f"  {name:{size}} ", "muted"),
+                TextRun("█" * round(usage * room), "kv"),
+                TextRun("·" * (room - round(usage * room)), "rule"),
+                TextRun(f" {format_share(usage)}"),
+            )
+            for name, usage in self._pools
+        ]
 
     def _head(self, width: int) -> Line:
         name = (TextRun("KV cache", "strong"),)

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from inferwatch.formatting import (
     about,
     counted,
+    format_bracket,
     format_count,
     format_duration,
     format_durations,
@@ -19,12 +20,19 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.cache.memory import HitPoint, Holder, Memory
 from inferwatch.metrics.number import label_of, number_of
+from inferwatch.metrics.series.window import Latency
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of, without_prefix
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.kv.bar import peak_of
-from inferwatch.ui.widgets.counter_facts import ROUGHLY, at_last_reading, length_of
+from inferwatch.ui.widgets.counter_facts import (
+    MEAN,
+    ROUGHLY,
+    at_last_reading,
+    length_of,
+)
 from inferwatch.ui.widgets.totals import Fact
 
 
@@ -255,8 +263,9 @@ def counted_facts(snapshot: Snapshot) -> Facts:
     kv, usage = snapshot.kv, at_last_reading(snapshot).kv_usage
     used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
     used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
+    in_bars = bool(snapshot.server_counts.pools)
     rows: list[list[Fact]] = [
-        [(label_of(KvState.used_blocks), used, "kv")],
+        *([] if in_bars else [[(label_of(KvState.used_blocks), used, "kv")]]),
         [
             (
                 label_of(Memory.hit_rate),
@@ -279,6 +288,42 @@ def counted_facts(snapshot: Snapshot) -> Facts:
         text = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
         rows.append([(label_of(Memory.room), f"{text}, {tokens:,} tokens", "")])
     return rows
+
+
+BLOCK_LIVES = (
+    ServerCounts.block_lifetime_s,
+    ServerCounts.block_idle_s,
+    ServerCounts.block_reuse_gap_s,
+)
+
+
+def server_facts(counts: ServerCounts) -> Facts:
+    """Return facts: other caches, lives of KV blocks, means."""
+    lives = [
+        (label_of(field), _life(row), "cached")
+        for field in BLOCK_LIVES
+        if (row := getattr(counts, number_of(field).name)) is not None
+    ]
+    rows = [
+        [
+            (name, f"{format_share(share).strip()} of {_count(queries)}", "cached")
+            for name, share, queries in counts.hit_rates
+        ],
+        lives,
+        [
+            (name, f"{MEAN} {format_rate(mean).strip()}", "")
+            for name, mean in counts.means
+        ],
+    ]
+    return [row for row in rows if row]
+
+
+def _life(row: Latency) -> str:
+    mean = format_duration(row.quantiles.mean).strip()
+    p50 = row.brackets.p50 if row.brackets else None
+    if p50 is None:
+        return f"{MEAN} {mean}"
+    return f"{MEAN} {mean}, p50 {format_bracket(p50.low, p50.high)}"
 
 
 def _peak_fact(kv: KvState) -> Fact:

@@ -20,8 +20,9 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.cache.memory import BlockPicture, Holder, Memory, Room
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.number import label_of, numbers
+from inferwatch.metrics.number import label_of, numbers, numbers_in
 from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.frame.watch_screen import WatchScreen
@@ -30,7 +31,12 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.kv.bar import KvBar
 from inferwatch.ui.kv.block_cells import MapOrder
 from inferwatch.ui.kv.block_map import BlockMapPanel
-from inferwatch.ui.kv.facts import HolderTable, counted_facts, facts_of
+from inferwatch.ui.kv.facts import (
+    HolderTable,
+    counted_facts,
+    facts_of,
+    server_facts,
+)
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
@@ -70,6 +76,26 @@ class PrefixPanel(TotalsPanel):
             self.show(
                 "Prefix cache", aside, prefix_facts(cache, snapshot.kv.total_blocks)
             )
+
+
+class ServerCountsPanel(TotalsPanel):
+    """What the server alone counts of its caches, blocks and requests."""
+
+    DEFAULT_CSS = """
+    ServerCountsPanel { display: none; }
+    """
+
+    _rows_shown = 0
+
+    def show_counts(self, snapshot: Snapshot) -> None:
+        """Show what is counted, or hide the panel where nothing is."""
+        facts = server_facts(snapshot.server_counts)
+        lines = 1 + len(facts) if facts else 0
+        if lines != self._rows_shown:
+            self._rows_shown = lines
+            self.styles.height, self.display = lines, bool(lines)
+        if facts:
+            self.show("The server counts", f"scrape, {snapshot.window.span}", facts)
 
 
 def prefix_facts(cache: PrefixCache, total: int | None) -> Sequence[Sequence[Fact]]:
@@ -267,6 +293,7 @@ class KvScreen(WatchScreen):
         ),
         *numbers(Holder.blocks, Holder.tokens, Holder.waste_tokens, Holder.age_s),
         *PREFIX_NUMBERS,
+        *numbers_in(ServerCounts),
         *numbers(Timeline.waiting_max),
         *COST_NUMBERS,
     )
@@ -330,6 +357,7 @@ class KvScreen(WatchScreen):
         yield KvBar()
         yield TotalsPanel()
         yield PrefixPanel()
+        yield ServerCountsPanel()
         yield NoMapLine()
         with Vertical(id="who"):
             yield BlockMapPanel()
@@ -367,6 +395,7 @@ class KvScreen(WatchScreen):
             facts = facts_of(snapshot, briefly=self.size.width < ROOMY)
         self.query_one(TotalsPanel).show("what it saves and costs", aside, facts)
         self.query_one(PrefixPanel).show_cache(snapshot)
+        self.query_one(ServerCountsPanel).show_counts(snapshot)
         self.query_one(NoMapLine).show(why_no_map(snapshot, self.feed.state))
         picture = self._picture
         if picture is None:

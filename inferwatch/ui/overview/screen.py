@@ -25,15 +25,18 @@ from inferwatch.metrics.number import (
     FlowFact,
     Number,
     Unit,
+    number_of,
     numbers,
     numbers_in,
 )
 from inferwatch.metrics.requests.latencies import ITL, LENGTHS, TTFT
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
+from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
 from inferwatch.ui.frame.watch_screen import TALL, WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
@@ -59,6 +62,10 @@ from inferwatch.ui.widgets.help_drawer import (
 )
 from inferwatch.ui.widgets.latency_table import LatencyTable, ReferenceRows
 from inferwatch.ui.widgets.slow_line import SlowLine
+from inferwatch.ui.widgets.speculation_facts import (
+    SPECULATION_NUMBERS,
+    speculation_facts,
+)
 from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
 
 FORMATS: dict[Unit, Callable[[float | None], str]] = {
@@ -77,6 +84,7 @@ INKS = {
 }
 LENGTH_OF = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
 """Token counts whose mean is shown if single requests are not reported."""
+KV_USAGE = number_of(Flow.kv_usage)
 NOW_MARK = "•"
 """Follows the name of present values; all others cover the window."""
 WIDEST = 20
@@ -128,6 +136,9 @@ class _Column:
             value = getattr(flow, number.name)
             if outside and fact.inside and not value:
                 continue
+            if number is KV_USAGE and snapshot.server_counts.pools:
+                made += _pools(snapshot)
+                continue
             if outside and fact.percentiles:
                 took = format_duration(step_s(snapshot)).strip()
                 made.append(_Number(f"{number.label} {ROUGHLY}", took))
@@ -145,6 +156,14 @@ class _Column:
             for each in snapshot.lengths
             if each.metric == self._length and each.quantiles.mean is not None
         ]
+
+
+def _pools(snapshot: Snapshot) -> list[_Number]:
+    """Return the usage of each pool of a hybrid model's cache."""
+    return [
+        _Number(name, format_share(usage).strip(), now=True)
+        for name, usage in snapshot.server_counts.pools
+    ]
 
 
 def _number(
@@ -327,6 +346,34 @@ class CanaryLine(LinePanel):
         return (TextRun(f"last {age} ago", "muted"),)
 
 
+class SpeculationLine(LinePanel):
+    """What speculative decoding brings, where it is on, over the window."""
+
+    DEFAULT_CSS = """
+    SpeculationLine { display: none; }
+    SpeculationLine.-on { display: block; }
+    """
+
+    _speculation: Speculation | None = None
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._speculation = snapshot.speculation
+        self.set_class(snapshot.speculation is not None, "-on")
+        self.redraw()
+
+    def line(self, width: int) -> Line:
+        """Draw its facts, as many as fit."""
+        told = self._speculation
+        if told is None:
+            return ()
+        head = (TextRun("speculation", "strong"), TextRun(f" {told.vantage}", "faint"))
+        facts = (
+            (TextRun(f"{label} ", "muted"), TextRun(text))
+            for label, text, _ in speculation_facts(told)
+        )
+        return fit((TextRun(" "), *join_whole((head, *facts), width - 2)), width)
+
+
 def _latency(number: Number, quantiles: Quantiles) -> Line:
     """Return the canary's median and maximum: it has too few requests for others."""
     p50, worst = format_durations((quantiles.p50, quantiles.max))
@@ -363,7 +410,9 @@ class OverviewScreen(WatchScreen):
             Timeline.batch_prefill,
             Timeline.waiting_max,
             Timeline.kv_cached_blocks,
+            ServerCounts.pools,
         ),
+        *SPECULATION_NUMBERS,
         *HARDWARE_NUMBERS,
         *SLO_NUMBERS,
         *SPENDING_NUMBERS,
@@ -393,6 +442,7 @@ class OverviewScreen(WatchScreen):
         &.-tiny FlowPanel { height: 2; }
         &.-tiny.-elsewhere FlowPanel, &.-tiny.-lost FlowPanel { display: none; }
         &.-tiny.-untouched FlowPanel { display: none; }
+        &.-tiny SpeculationLine { display: none; }
         &.-tiny ChartStack, &.-tiny.-charted LatencyTable { display: none; }
         &.-tiny.-charted ChartStack { display: block; }
         &.-untouched ChartStack { display: none; }
@@ -409,6 +459,7 @@ class OverviewScreen(WatchScreen):
         yield SlowLine(self.WORST_KEY)
         yield FlowPanel()
         yield LatencyTable()
+        yield SpeculationLine()
         yield CanaryLine()
         yield ChartStack(
             (charts.TTFT, charts.BATCH, charts.KV, charts.OUTPUT, GPU_MEMORY),
@@ -446,6 +497,7 @@ class OverviewScreen(WatchScreen):
         strip.show(found, rows - trust.display, doubts=hidden)
         trust.show(snapshot.trust)
         self.query_one(FlowPanel).show(snapshot)
+        self.query_one(SpeculationLine).show(snapshot)
         self.query_one(CanaryLine).show(snapshot)
         table = self.query_one(LatencyTable)
         target = snapshot.slo.target if snapshot.slo is not None else None

@@ -17,6 +17,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.frame.welcome import is_untouched
@@ -175,6 +176,7 @@ class RequestsScreen(WatchScreen, FilteredList):
     QUESTION = "Why was this one slow?"
     EXPLAINS = (
         *numbers(
+            ServerCounts.times_s,
             RequestRow.state,
             RequestRow.prompt_tokens,
             RequestRow.cached_tokens,
@@ -262,6 +264,7 @@ class RequestsScreen(WatchScreen, FilteredList):
         &.-counted FilterBar, &.-counted RequestDetail { display: none; }
         #counted { display: none; height: 5; }
         &.-counted #counted { display: block; }
+        &.-staged #counted { height: 6; }
     }
     """
 
@@ -301,6 +304,7 @@ class RequestsScreen(WatchScreen, FilteredList):
             title = f"requests of {snapshot.window.span}"
             aside = "counted by the server, none told singly"
             totals = self.query_one("#counted", TotalsPanel)
+            self.set_class(bool(snapshot.server_counts.times_s), "-staged")
             totals.show(title, aside, request_facts(snapshot))
             return
         table = self.filtered

@@ -16,11 +16,13 @@ from inferwatch.formatting import (
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.ui.widgets.hardware_charts import (
     averaged_over_s,
     bytes_per_s_text,
     step_traffic,
 )
+from inferwatch.ui.widgets.speculation_facts import speculation_facts
 from inferwatch.ui.widgets.totals import Fact
 
 
@@ -45,7 +47,9 @@ def traffic_facts(snapshot: Snapshot, index: int | None) -> Sequence[Fact]:
     ]
 
 
-def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
+def total_facts(
+    steps: StepTotals, speculation: Speculation | None = None
+) -> Sequence[Sequence[Fact]]:
     names = ("mean", "p50", "p95", "p99", "max")
     texts = format_durations(getattr(steps.duration_s, name) for name in names)
     times = [(name, text, "") for name, text in zip(names, texts, strict=True)]
@@ -90,6 +94,7 @@ def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
             (label_of(StepTotals.gap_share), format_share(steps.gap_share), ""),
         ],
         [(label_of(StepTotals.share_by_bound), "", "kv"), *bound],
+        *([] if speculation is None else [speculation_facts(speculation)]),
         *(
             [[(label_of(StepTotals.share_by_deferral), "", "kv"), *deferred]]
             * bool(deferred)
@@ -129,6 +134,7 @@ def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
             ("decode", decode, "decode"),
             ("prefill", prefill, "prefill"),
             _graph(step.graph_mode),
+            *_drafts(step),
         ],
         [
             ("KV used", _blocks(step.kv_used_blocks), "kv"),
@@ -138,6 +144,14 @@ def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
             ("recomputed", counted(step.recomputed_tokens, "token"), ""),
         ],
     ]
+
+
+def _drafts(step: Step) -> list[Fact]:
+    """Return how many of a step's drafted tokens were accepted; empty without any."""
+    if step.drafted_tokens is None:
+        return []
+    accepted = f"{step.accepted_tokens or 0} of {counted(step.drafted_tokens, 'token')}"
+    return [(label_of(Speculation.accepted_tokens), accepted, "")]
 
 
 def _waiting(step: Step) -> str:

@@ -16,6 +16,7 @@ from collectors.contract.readings import Step
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.series.timeline import Heat, Timeline, begins_s, merged
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
@@ -47,6 +48,7 @@ from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counter_facts import step_facts as counted_facts
 from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_NUMBERS
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
+from inferwatch.ui.widgets.speculation_facts import SPECULATION_NUMBERS
 from inferwatch.ui.widgets.time_chart import (
     CHART_BINDINGS,
     CHART_KEYS,
@@ -315,6 +317,7 @@ class StepsScreen(WatchScreen):
     QUESTION = "What does the scheduler do?"
     EXPLAINS = (
         *numbers(
+            ServerCounts.scheduler,
             StepTotals.count,
             StepTotals.batch_mean,
             StepTotals.batch_max,
@@ -345,6 +348,7 @@ class StepsScreen(WatchScreen):
         ),
         *numbers(BatchCurve.points, BatchCurve.now_batch, BatchCurve.prefill_steps),
         *numbers(Stall.kind),
+        *SPECULATION_NUMBERS,
         *HARDWARE_NUMBERS,
         *COST_NUMBERS,
     )
@@ -414,12 +418,14 @@ class StepsScreen(WatchScreen):
     DEFAULT_CSS = """
     StepsScreen {
         #totals { height: 4; margin-top: 1; }
-        &.-launched #totals { height: 5; }
+        &.-launched #totals, &.-speculating #totals { height: 5; }
+        &.-launched.-speculating #totals { height: 6; }
         #slowest { height: 4; }
         &.-traffic #slowest { height: 5; }
         &.-short #totals { margin: 0; }
         &.-untouched #slowest, &.-counted #slowest { display: none; }
         &.-counted #totals { height: 3; }
+        &.-counted.-speculating #totals { height: 4; }
         SingleSteps, #efficiency { display: none; height: 1fr; }
         StepPanel { height: 12; }
         &.-short StepPanel { height: 8; }
@@ -448,6 +454,7 @@ class StepsScreen(WatchScreen):
                 charts.STEP_TIME,
                 charts.BOUND_BY,
                 charts.TOKENS,
+                charts.SPECULATION,
                 *HARDWARE_CHARTS,
             )
         )
@@ -482,17 +489,19 @@ class StepsScreen(WatchScreen):
         if snapshot.without_steps != self.has_class("-counted"):
             self.set_class(snapshot.without_steps, "-counted")
             self._change_view(OVER_TIME if snapshot.without_steps else self._in_view)
+        self.set_class(snapshot.speculation is not None, "-speculating")
         totals = self.query_one("#totals", TotalsPanel)
         if snapshot.without_steps:
             note = "counted by the server, none told singly"
             totals.show(window, note, counted_facts(snapshot))
             return
-        facts = total_facts(snapshot.steps)
+        facts = total_facts(snapshot.steps, snapshot.speculation)
         sought, self.view.sought_step = self.view.sought_step, None
         if sought is not None:
             self.query_one(SingleSteps).seek(sought, snapshot)
             self._change_view(SINGLE)
-        if len(facts) > PLAIN_ROWS:  # once shown, the row stays
+        launched = len(facts) - (snapshot.speculation is not None) > PLAIN_ROWS
+        if launched:  # once shown, the row stays
             self.add_class("-launched")
         totals.show(window, self._others(len(snapshot.stalls)), facts)
         if self._in_view == OVER_TIME:

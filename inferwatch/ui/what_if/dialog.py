@@ -62,7 +62,7 @@ FIELDS = (
     ),
     SettingField(
         key="max_num_batched_tokens",
-        label="batched tokens",
+        label="max_num_batched_tokens",
         most=10_000_000,
         now=lambda setting: f"{setting.max_num_batched_tokens:,}",
     ),
@@ -180,7 +180,7 @@ class WhatIfScreen(TableDialog):
             border: round $primary;
         }
         .row { height: 1; }
-        .row Label { width: 16; color: $ink-muted; }
+        .row Label { width: 24; color: $ink-muted; }
         .row .now { width: 18; color: $ink-muted; padding: 0 1; }
         Input { width: 24; height: 1; background: $panel; }
         Input.-textual-compact { padding: 0 1 !important; }

@@ -91,9 +91,13 @@ class ChartPlan:
     """A chart that fits this snapshot better; None keeps this one."""
     optional: bool = False
     """Hidden until it has a value."""
+    has_place: Callable[[Snapshot], bool] | None = None
+    """Whether an optional chart is shown, where that is known before any value."""
 
     def has_value(self, snapshot: Snapshot) -> bool:
         """Return whether any of its layers has a value; a trace only goes with them."""
+        if self.has_place is not None:
+            return self.has_place(snapshot)
         plan = self.of(snapshot)
         layers = (*plan.series, *((plan.lane,) if plan.lane is not None else ()))
         return any(
@@ -449,6 +453,28 @@ BOUND_BY = share_chart(
         )
     ),
 )
+SPECULATION = _by_scrape(
+    share_chart(
+        title="speculation",
+        note="engine, share of drafts, length above",
+        series=(
+            share_series(
+                label=label_of(Timeline.acceptance),
+                ink="decode",
+                values=_timeline(Timeline.acceptance),
+            ),
+        ),
+        lane=_mean_series(
+            label=label_of(Timeline.acceptance_length),
+            ink="output",
+            values=_timeline(Timeline.acceptance_length),
+        ),
+        lane_unit="tok",
+        optional=True,
+        has_place=lambda snapshot: snapshot.speculation is not None,
+    )
+)
+"""There from the start where an engine is set to speculate."""
 PREEMPTIONS = _by_scrape(
     ChartPlan(
         title="preemptions",

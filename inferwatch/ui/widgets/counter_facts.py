@@ -19,6 +19,7 @@ from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow
+from inferwatch.ui.widgets.speculation_facts import speculation_facts
 from inferwatch.ui.widgets.totals import Fact
 
 MEAN, ROUGHLY = "ø", "≈"
@@ -70,6 +71,10 @@ def request_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
         ],
         length_facts(snapshot, "prompt_tokens"),
         length_facts(snapshot, "output_tokens"),
+        [
+            (name, f"{MEAN} {format_duration(mean_s).strip()}", "mean")
+            for name, mean_s in snapshot.server_counts.times_s
+        ],
     ]
     return [row for row in rows if row]
 
@@ -114,7 +119,14 @@ def step_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
             ),
         ),
     ]
-    return [row for row in (first, length_facts(snapshot, "step_tokens")) if row]
+    told = snapshot.speculation
+    drafts = [] if told is None else speculation_facts(told)
+    scheduler = [
+        (name, format_share(share).strip(), "")
+        for name, share in snapshot.server_counts.scheduler
+    ]
+    rows = (first, length_facts(snapshot, "step_tokens"), drafts, scheduler)
+    return [row for row in rows if row]
 
 
 def step_s(snapshot: Snapshot) -> float | None:

@@ -18,6 +18,7 @@ from collectors.contract.readings import (
     Contact,
     EngineSample,
     EngineSettings,
+    MetricsPage,
     ModelConfig,
     ServerInfo,
 )
@@ -136,6 +137,18 @@ async def test_a_server_says_what_it_is_and_what_it_counts() -> None:
     assert contact.answers
     assert contact.why is None
     assert contact.round_trip_ns is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"), [(VLLM, 711), ("tgi_queue_size 3\n", 1)], ids=["vLLM", "unknown"]
+)
+async def test_the_whole_page_is_kept_whoever_serves_it(text: str, lines: int) -> None:
+    async with serving(ANSWERS | {"/metrics": text}) as server:
+        async with watching(server) as seen:
+            await seen.until(lambda: seen.of(MetricsPage))
+    page = seen.of(MetricsPage)[0]
+    assert (page.whole, len(page.lines)) == (True, lines)
+    assert page.source == server.url.removeprefix("http://")
 
 
 async def test_a_sample_lies_in_the_middle_of_its_exchange() -> None:

@@ -120,14 +120,20 @@ def test_graphs_and_drafts_are_told_where_there_are_any(story: StepAssembler) ->
         {"a": 3},
         prefix_cache_stats=SimpleNamespace(queries=5, hits=2),
         cudagraph_stats=SimpleNamespace(num_paddings=4, runtime_mode="FULL"),
-        spec_decoding_stats=SimpleNamespace(num_draft_tokens=3, num_accepted_tokens=2),
+        spec_decoding_stats=SimpleNamespace(
+            num_drafts=1,
+            num_draft_tokens=3,
+            num_accepted_tokens=2,
+            num_accepted_tokens_per_pos=[1, 1, 0],
+        ),
     )
 
     (step,) = story.end(output, {0: part}, 199, 200, (40, None))
 
     assert isinstance(step, Step)
     assert (step.padded_tokens, step.graph_mode) == (4, "FULL")
-    assert (step.drafted_tokens, step.accepted_tokens) == (3, 2)
+    assert (step.drafted_tokens, step.accepted_tokens, step.drafts) == (3, 2, 1)
+    assert step.accepted_by_position == [1, 1, 0]
     assert (step.prefix_queries, step.prefix_hits) == (5, 2)
 
 

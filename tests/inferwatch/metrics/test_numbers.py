@@ -38,6 +38,7 @@ from inferwatch.metrics.requests.latencies import LATENCIES, LENGTHS, VANTAGES
 from inferwatch.metrics.requests.request_groups import RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
@@ -78,6 +79,7 @@ PIECES = (
     SloState,
     ClassState,
     Spending,
+    ServerCounts,
     ClientView,
     ClientTimeline,
     LoadRun,

@@ -1,6 +1,7 @@
 """A server that is only scraped: what holds of a window, and what nobody can know."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from collectors.contract.readings import (
     AnyReading,
+    EngineSample,
     Histogram,
     Note,
     NoteKind,
@@ -17,11 +19,15 @@ from collectors.contract.readings import (
     Vantage,
     WatchedSlo,
 )
+from collectors.servers.exposition import Exposition
+from collectors.servers.families.sglang import SGLANG
+from collectors.servers.families.vllm import VLLM
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Bracket, Window
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
+from tests.collectors.http_server import SCRAPES
 from tests.inferwatch.metrics.scraped_servers import (
     NAME,
     S,
@@ -32,6 +38,52 @@ from tests.inferwatch.metrics.scraped_servers import (
     see,
     state_of,
 )
+
+
+def scrape(version: str, *, blank: bool, t_ns: int) -> EngineSample:
+    """A recorded scrape of vLLM; blank: as if nothing had happened yet."""
+    text = SCRAPES.joinpath(f"vllm_{version}.txt").read_text("utf-8")
+    if blank:
+        text = re.sub(r"^(vllm:.*) \S+$", r"\1 0.0", text, flags=re.MULTILINE)
+    (sample,) = Exposition(VLLM).read(text, t_ns=t_ns, source=NAME).samples
+    return sample
+
+
+def test_a_real_vllm_counts_the_lives_of_its_blocks() -> None:
+    then, now = (
+        scrape("0.32.0", blank=True, t_ns=S),
+        scrape("0.32.0", blank=False, t_ns=2 * S),
+    )
+
+    caches = see([then, now], 2).server_counts
+
+    assert caches.block_lifetime_s is not None
+    assert caches.block_lifetime_s.vantage is Vantage.SCRAPE
+    assert caches.block_lifetime_s.quantiles.n == 18
+    assert caches.block_idle_s is not None
+    assert dict(caches.means)["prompt tokens computed"] == 626 / 24
+    assert dict(caches.means)["preemptions"] == 0
+    assert caches.hit_rates == ()  # nothing was looked up in other caches
+
+
+def test_hits_of_other_caches_are_told_where_they_were_asked() -> None:
+    readings = [
+        msgspec.structs.replace(
+            Served().at(t_s),
+            others={
+                "external_prefix_cache_queries": 100.0 * t_s,
+                "external_prefix_cache_hits": 25.0 * t_s,
+                "mm_cache_queries": 7.0,
+                "mm_cache_hits": 7.0,
+            },
+        )
+        for t_s in (1, 2, 3)
+    ]
+
+    caches = see(readings, 3).server_counts
+
+    assert caches.hit_rates == (("external prefix cache", 0.25, 200),)
+
 
 # Windows.
 
@@ -723,3 +775,67 @@ def test_what_makes_no_sense_hurts_nobody() -> None:
         assert model.snapshot(
             3 * S, SnapshotQuery(window)
         ).flow.output_tokens_per_s in {0, None}
+
+
+# What only SGLang counts.
+
+
+def sglang(t_s: int, lines: str) -> EngineSample:
+    """One rank, with these lines beside the usual."""
+    labels = 'dp_rank="0",model_name="tiny",tp_rank="0"'
+    text = "".join(
+        f"sglang:{name}{{{labels}{extra}}} {value}\n"
+        for name, extra, value in (line.split("|") for line in lines.split())
+    )
+    (sample,) = Exposition(SGLANG).read(text, t_ns=t_s * S, source=NAME).samples
+    return sample
+
+
+def test_each_pool_of_a_hybrid_model_is_told_where_kv_usage_is_unknown() -> None:
+    pools = "full_token_usage||0.4 swa_token_usage||0.9 mamba_usage||0.1"
+    hybrid = f"num_running_reqs||1 token_usage||0.9 {pools}"
+
+    seen = see([sglang(1, hybrid), sglang(2, hybrid)], 2)
+
+    assert seen.flow.kv_usage is None
+    assert seen.server_counts.pools == (
+        ("KV full", 0.4),
+        ("KV window", 0.9),
+        ("Mamba", 0.1),
+    )
+
+
+def test_the_only_pool_is_the_kv_cache_and_told_as_that() -> None:
+    pools = "token_usage||0.9 full_token_usage||0.9 swa_token_usage||0 mamba_usage||0"
+
+    seen = see([sglang(1, pools), sglang(2, pools)], 2)
+
+    assert seen.flow.kv_usage == 0.9
+    assert seen.server_counts.pools == ()
+
+
+def test_stages_are_means_and_the_time_of_a_scheduler_is_split() -> None:
+    def lines(requests: int) -> str:
+        stage = ',stage="prefill_forward"'
+        return " ".join(
+            [
+                f"per_stage_req_latency_seconds_sum|{stage}|{requests * 0.02}",
+                f"per_stage_req_latency_seconds_count|{stage}|{requests}",
+                f'per_stage_req_latency_seconds_bucket|{stage},le="1"|{requests}',
+                f"grammar_compilation_time_seconds_sum||{requests * 1.5}",
+                f"grammar_compilation_time_seconds_count||{requests}",
+                f'scheduler_stage_seconds_total|,category="run_batch"|{requests * 3}',
+                f'scheduler_stage_seconds_total|,category="idle"|{requests}',
+                f"num_aborted_requests_total||{requests}",
+            ]
+        )
+
+    counts = see([sglang(1, lines(10)), sglang(2, lines(14))], 2)
+
+    told = dict(counts.server_counts.times_s)
+    assert told == {
+        "prefill forward": pytest.approx(0.02),
+        "grammar compilation": pytest.approx(1.5),
+    }
+    assert counts.server_counts.scheduler == (("run batch", 0.75), ("idle", 0.25))
+    assert counts.flow.aborted == 4

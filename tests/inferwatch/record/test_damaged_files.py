@@ -398,7 +398,7 @@ def test_a_column_with_what_was_never_written_there_is_unreadable(
 ) -> None:
     """SQLite takes a value for what its first byte says: one bit makes it another."""
     step = Step(rank=0, index=7, start_ns=1, end_ns=2, duration_ns=1)
-    held = {name: getattr(step, name) for name in STEP_COLUMNS.fields}
+    held = dict(zip(STEP_COLUMNS.fields, STEP_COLUMNS.values(step), strict=True))
     held |= {"bound_by": "seqs"}
 
     STEP_COLUMNS.restore(list(held.values()))

@@ -25,6 +25,7 @@ from collectors.contract.readings import (
     Vantage,
     WatchedSlo,
 )
+from collectors.servers.metrics_page import PageKeeper
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
@@ -32,6 +33,7 @@ from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.flight.flight_recorder import LATE_NS, FlightRecorder
 from inferwatch.record.flight.kept_readings import KeptReadings
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
+from inferwatch.record.replay.recorded_recall import RecordedRecall
 from inferwatch.record.sessions.sessions import find, list_sessions
 from inferwatch.record.tables.session_state import SessionState
 from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
@@ -144,6 +146,26 @@ async def test_who_holds_which_block_goes_on_from_before(
     assert len(common) > 10
     assert all(again[t_ns]["maps"] for t_ns in common)
     assert all(again[t_ns]["maps"] == live[t_ns]["maps"] for t_ns in common)
+
+
+async def test_pages_of_metrics_stay_readable_without_the_whole_one_before(
+    path: Path,
+) -> None:
+    keeper = PageKeeper("one:8000")
+    ticked: list[AnyReading] = []
+    for t_s in range(10, 101, 10):
+        page = keeper.take(f"a_total {t_s}\n", t_s * NS_PER_S)
+        assert page is not None
+        ticked += [page, Tick(t_ns=t_s * NS_PER_S)]
+    recorder = armed(path, keep_s=25)
+
+    watched(recorder, ticked, fire_at_s=90)
+
+    recall = RecordedRecall(path, find(path, "last").id, lambda: 10**18)
+    pages = await recall.metrics_pages(-(10**18), 10**18, "one:8000")
+    assert [each.lines for each in pages][-3:] == [
+        [f"a_total {t_s}"] for t_s in (80, 90, 100)
+    ]
 
 
 def test_nothing_is_written_while_nothing_happens(path: Path, traffic: Any) -> None:

@@ -17,6 +17,7 @@ from collectors.contract.readings import (
     BoundBy,
     Endpoint,
     EngineInfo,
+    MetricsPage,
     Note,
     NoteKind,
     Step,
@@ -534,6 +535,7 @@ class ScriptedRecall:
 
     told: Sequence[Step] = ()
     stories: dict[str, RequestStory] = field(default_factory=dict)
+    pages: Sequence[MetricsPage] = ()
     asked: list[str] = field(default_factory=list)
 
     async def steps(
@@ -545,6 +547,12 @@ class ScriptedRecall:
     async def request(self, key: str) -> RequestStory | None:
         self.asked.append(f"request {key}")
         return self.stories.get(key)
+
+    async def metrics_pages(
+        self, start_ns: int, end_ns: int, source: str
+    ) -> Sequence[MetricsPage]:
+        self.asked.append(f"pages {start_ns} {end_ns} {source}")
+        return [each for each in self.pages if start_ns < each.t_ns <= end_ns]
 
 
 def assert_folding_thread() -> None:

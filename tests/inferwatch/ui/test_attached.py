@@ -7,7 +7,9 @@ import msgspec
 import pytest
 from textual.widget import Widget
 
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.servers.server_state import Via
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
@@ -418,3 +420,73 @@ async def test_steps_are_told_by_means_and_kv_by_usage_where_blocks_are_unknown(
         assert "used 71%" in totals
         assert "peak used 83%" in totals
         assert bar.count("█") == pytest.approx(0.71 * len(bar), abs=1)
+
+
+async def test_kv_tells_what_the_server_counts_of_other_caches_and_blocks(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    change = feed.change
+    caches = ServerCounts(
+        hit_rates=(("external prefix cache", 0.25, 200),),
+        block_lifetime_s=sessions.bracketed(
+            "block_lifetime_s", 18, 0.063, "0.05-0.1 0.1-0.2 0.1-0.2"
+        ),
+        means=(("prompt tokens computed", 26.1),),
+    )
+    app = InferwatchApp(SessionPage(feed, View(screen="kv")))
+    async with app.run_test(size=SMALL) as pilot:
+        await settle(pilot)
+        assert not app.screen.query_one("ServerCountsPanel").display
+
+        feed.change = lambda made: replace(change(made), server_counts=caches)
+        await settle(pilot)
+
+        told = " ".join(" ".join(text_of(app, "ServerCountsPanel")).split())
+        assert "external prefix cache 25% of 200" in told
+        assert "block lifetime ø 63.0 ms, p50 50–100 ms" in told
+        assert "prompt tokens computed ø 26.1" in told
+
+
+async def test_each_pool_of_a_hybrid_model_stands_on_overview_and_kv(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    change = feed.change
+    counts = ServerCounts(
+        pools=(("KV full", 0.4), ("KV window", 0.9), ("Mamba", 0.1)),
+        times_s=(("prefill forward", 0.02),),
+        scheduler=(("run batch", 0.75), ("idle", 0.25)),
+    )
+
+    def hybrid(made: Snapshot) -> Snapshot:
+        shown = change(made)
+        flow = replace(shown.flow, kv_usage=None)
+        return replace(shown, flow=flow, kv=KvState(), lengths=(), server_counts=counts)
+
+    feed.change = hybrid
+    app = InferwatchApp(SessionPage(feed, View(screen="kv")))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        _, full, window, mamba, *_ = text_of(app, "KvBar")
+        assert (full.split()[:2], full.split()[-1]) == (["KV", "full"], "40%")
+        assert window.count("█") > 2 * full.count("█") > 4 * mamba.count("█")
+
+        await pilot.press("1")
+        await settle(pilot)
+        flow = " ".join(" ".join(text_of(app, "FlowPanel")).split())
+        assert "KV window• 90%" in flow
+        assert "KV used" not in flow
+
+        await pilot.press("2")
+        await settle(pilot)
+        assert "prefill forward ø 20.0 ms" in words_of(app)
+
+        await pilot.press("3")
+        await settle(pilot)
+        assert "run batch 75% idle 25%" in words_of(app)
+
+        await pilot.resize_terminal(*SMALL)
+        await pilot.press("4")
+        await settle(pilot)
+        assert "KV full 40% KV window 90% Mamba 10%" in words_of(app)

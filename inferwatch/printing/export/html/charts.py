@@ -111,6 +111,7 @@ def _scraped(line: Timeline) -> Iterator[ChartRow]:
     yield "ITL, mean", f"{unit}, scrape", say, itl
     yield "Running and waiting", "requests, scrape", RATES, requests
     yield "KV cache", "share in use, scrape", SHARES, usage
+    yield from _acceptance(line, "scrape")
 
 
 def _engine(line: Timeline) -> Iterator[ChartRow]:
@@ -133,6 +134,13 @@ def _engine(line: Timeline) -> Iterator[ChartRow]:
     yield "Batch and queue", "requests per step", RATES, batch
     yield "KV cache", "blocks, at the last step of each column", COUNTS, blocks
     yield "Step time", f"{unit}, engine", say, step
+    yield from _acceptance(line, "engine")
+
+
+def _acceptance(line: Timeline, vantage: str) -> Iterator[ChartRow]:
+    if _known(line.acceptance):
+        series = [_area(label_of(Timeline.acceptance), "decode", line.acceptance)]
+        yield "Speculative decoding", f"share of drafts, {vantage}", SHARES, series
 
 
 def _client(client: ClientColumns) -> Iterator[ChartRow]:

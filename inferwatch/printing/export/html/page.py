@@ -27,11 +27,13 @@ from inferwatch.metrics.findings.finding import Subject
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.load.client_verdict import client_words
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.metrics.steps.health import TROUBLES
+from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.document import (
     Block,
@@ -50,6 +52,7 @@ from inferwatch.printing.page import all_numbers, page, write_page
 from inferwatch.printing.summary.causes import slowest_rows
 from inferwatch.printing.summary.latencies import COLUMNS, SHOWN, Summary
 from inferwatch.printing.summary.session import run_line, summarise
+from inferwatch.printing.summary.speculation import position_text
 from inferwatch.printing.svg import clock
 
 MOST_PARTS = 3
@@ -76,6 +79,7 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
     yield from _causes(snapshot)
+    yield from _speculation(snapshot.speculation)
     yield from _hardware(snapshot)
     if (engine := summary["engine"]) is not None:
         facts = [(k, None if v is None else str(v)) for k, v in engine.items()]
@@ -319,6 +323,26 @@ def _stall(stall: Stall) -> Iterator[str]:
     yield clock(stall.start_ns / NS_PER_S)
     yield format_duration((stall.end_ns - stall.start_ns) / NS_PER_S)
     yield stall.evidence
+
+
+def _speculation(speculation: Speculation | None) -> Iterator[Block]:
+    if speculation is None:
+        return
+    length = speculation.acceptance_length
+    numbers = (
+        (Speculation.drafts, format_count(speculation.drafts)),
+        (Speculation.drafted_tokens, format_count(speculation.drafted_tokens)),
+        (Speculation.accepted_tokens, format_count(speculation.accepted_tokens)),
+        (Speculation.wasted_tokens, format_count(speculation.wasted_tokens)),
+        (Speculation.acceptance, format_share(speculation.acceptance)),
+        (Speculation.acceptance_length, UNKNOWN if length is None else f"{length:.2f}"),
+        (
+            Speculation.acceptance_by_position,
+            position_text(speculation.acceptance_by_position) or UNKNOWN,
+        ),
+    )
+    facts = [(label_of(field), text.strip()) for field, text in numbers]
+    yield from _facts(f"Speculative decoding, {speculation.vantage}", facts)
 
 
 # A row for each GPU and each host, over the whole session.

@@ -1,5 +1,6 @@
 """Checks whether both sides got the same load from the same tool."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 from inferwatch.loadgen.plan.parts import Arrivals
@@ -15,9 +16,8 @@ from inferwatch.studies.compare.reading.session_numbers import (
 TOLERANCE = 0.05
 """Tolerance for means and rates; two seeds of one plan differ by less in long runs."""
 BURSTINESS_TOLERANCE = 0.25
-OPEN_LOOPS = {Arrivals.POISSON, Arrivals.CONSTANT, Arrivals.GAMMA}
-WAYS = ("rate_per_s", "rates")
-"""Fields of a plan of an open loop that say its rate; without one it is measured."""
+RARELY = 3.0
+"""Standard errors that a difference by chance rarely exceeds."""
 ARRIVALS, SEED = f"{LOAD}arrivals", f"{LOAD}seed"
 ONE_CLOSED_LOOP = (
     "Both were sent the same closed loop: how many requests its users came to send is "
@@ -51,21 +51,7 @@ def check_load(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 def _mended(a: ComparedSide, b: ComparedSide) -> str:
     """How both get the same load; empty if they are paired or that is unknown."""
-    if _is_paired(a, b):
-        return ""
-    if all(map(_measures_rate, (*a.runs, *b.runs))):
-        return (
-            " Neither plan has a rate, so each was sent a share of what its server "
-            f"brought.{_again(a)}"
-        )
-    return _again(a)
-
-
-def _measures_rate(run: SessionNumbers) -> bool:
-    """Whether the load's rate followed from what the server brought."""
-    settings = load_settings(run)
-    given = any(settings.get(f"{LOAD}{name}") for name in WAYS)
-    return settings.get(ARRIVALS) in OPEN_LOOPS and not given
+    return "" if _is_paired(a, b) else _again(a)
 
 
 def is_one_closed_loop(a: ComparedSide, b: ComparedSide) -> bool:
@@ -111,18 +97,29 @@ def _facts(a: ComparedSide, b: ComparedSide, *, one_plan: bool) -> Iterator[str]
     """Differences of the loads as measured.
 
     One plan asks for the same lengths: that the means over what was answered in time
-    differ, is what the engine did.
+    differ, is what the engine did. Nor are its rates equal over unequally long parts.
     """
     names = [PER_S] if one_plan else FACTS
-    yield from _differences(a.load, b.load, names)
+    tolerance = max(TOLERANCE, _chance(a.load, b.load) if one_plan else 0.0)
+    yield from _differences(a.load, b.load, names, tolerance)
 
 
-def _differences(a: LoadFacts, b: LoadFacts, names: Iterable[str]) -> Iterator[str]:
+def _chance(a: LoadFacts, b: LoadFacts) -> float:
+    """Relative difference of two rates of one process that chance rarely exceeds."""
+    spread = max(1.0, a.burstiness or 0.0, b.burstiness or 0.0)
+    counts = [each.requests for each in (a, b)]
+    errors = sum(1 / count for count in counts if count)
+    return RARELY * spread * math.sqrt(errors)
+
+
+def _differences(
+    a: LoadFacts, b: LoadFacts, names: Iterable[str], tolerance: float
+) -> Iterator[str]:
     for name in names:
         before, after = FACTS[name](a), FACTS[name](b)
         if before and after is not None:
             change = after / before - 1
-            if abs(change) > TOLERANCE:
+            if abs(change) > tolerance:
                 figures = f"({before:,.4g}, {after:,.4g})"
                 yield f"{name} differ by {abs(change):.0%} {figures}"
     if a.burstiness is None or b.burstiness is None:

@@ -9,6 +9,7 @@ from functools import cache
 
 import msgspec
 
+from collectors.contract.readings import LoadKind
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.printing.summary.session import ENGINE_FIELDS
 from inferwatch.record.sessions.sessions import SessionRow
@@ -23,6 +24,8 @@ CACHE_SALT = "cache_salt"
 """Separates the prefix caches of runs; its value does not matter."""
 LOAD = "load "
 RATE = f"{LOAD}rate_per_s"
+WAYS = ("rate_per_s", "rates")
+"""Fields of a plan of an open loop that say its rate; without one it is measured."""
 FLAG = "flag "
 """Prefix of engine settings, named as vLLM's flags."""
 REPEATED_FLAGS = {
@@ -211,6 +214,8 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
         return {}
     if row.imported_from is None:
         plan = _plan_defaults() | plan
+        if not any(plan.get(name) for name in WAYS):
+            plan["rate_per_s"] = _measured_rate(connection, row.session, plan)
     body = plan.get("extra_body")
     if isinstance(body, dict):  # each trial of a tune has its own salt
         plan["extra_body"] = {k: v for k, v in body.items() if k != CACHE_SALT}
@@ -219,6 +224,18 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
         for name, value in plan.items()
         if name not in OF_THE_RUN
     }
+
+
+def _measured_rate(
+    connection: sqlite3.Connection, session: int, plan: Mapping[str, object]
+) -> float | None:
+    """The rate that a plan without one came to have, if it is an open loop."""
+    rates = connection.execute(
+        "SELECT rate_per_s FROM load_events JOIN sources USING (session, source) "
+        "WHERE session = ? AND name = ? AND kind = ? ORDER BY ordinal LIMIT 1",
+        (session, plan.get("run_id"), LoadKind.RATE),
+    ).fetchone()
+    return rates[0] if rates else None
 
 
 @cache

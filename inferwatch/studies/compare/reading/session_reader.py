@@ -312,6 +312,9 @@ COLUMNS = (
     "prefill_requests + decode_requests",
     "output_tokens",
     "kv_used_blocks",
+    "drafts",
+    "drafted_tokens",
+    "accepted_tokens",
 )
 
 
@@ -324,17 +327,21 @@ class SessionStepSums:
         self._steps, self._members = np.zeros(BINS), np.zeros(BINS)
         self.tokens = np.zeros(BINS)
         """Output tokens per bin."""
+        self._drafted = np.zeros((3, BINS))
+        """Drafts, drafted and accepted tokens per bin."""
         self._most_used: int | None = None
 
     def read(self, connection: sqlite3.Connection, session: int) -> None:
         span = f"AND end_ns >= {self._span.start_ns} AND end_ns < {self._span.end_ns}"
         for rows in stretches(connection, "steps", COLUMNS, session, span):
-            end_ns, duration_ns, members, tokens, used = rows.T
+            end_ns, duration_ns, members, tokens, used, *drafted = rows.T
             place = self._span.bin_of(end_ns)
             self._counter.add(place, duration_ns)
             self._steps += np.bincount(place, minlength=BINS)
             self._members += np.bincount(place, members, minlength=BINS)
             self.tokens += np.bincount(place, tokens, minlength=BINS)
+            known = np.where(np.array(drafted) == UNKNOWN, 0, drafted)
+            self._drafted += [np.bincount(place, n, minlength=BINS) for n in known]
             most = int(used.max())
             if most != UNKNOWN:
                 self._most_used = max(self._most_used or 0, most)
@@ -344,7 +351,7 @@ class SessionStepSums:
         return self._counter.counted()
 
     def sums(self) -> dict[str, RatioSums]:
-        """Output tokens per second and mean batch size; empty without steps."""
+        """Output rate, mean batch size and acceptance; empty without steps."""
         n = int(self._steps.sum())
         if not n:
             return {}
@@ -352,6 +359,19 @@ class SessionStepSums:
         return {
             "output_tokens_per_s": RatioSums(above=self.tokens, below=seconds, n=n),
             "batch_mean": RatioSums(above=self._members, below=self._steps, n=n),
+            **self._acceptance(),
+        }
+
+    def _acceptance(self) -> dict[str, RatioSums]:
+        """Acceptance and acceptance length; empty where nothing was drafted."""
+        drafts, drafted, accepted = self._drafted
+        sums = {"acceptance": (accepted, drafted)}
+        if drafts.any():  # records of schema 11 and before lack them
+            sums["acceptance_length"] = (drafts + accepted, drafts)
+        return {
+            name: RatioSums(above=above, below=below, n=int(below.sum()))
+            for name, (above, below) in sums.items()
+            if below.any()
         }
 
     def kv_peak(self, connection: sqlite3.Connection, session: int) -> float | None:

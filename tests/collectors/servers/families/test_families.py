@@ -5,17 +5,21 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.contract.readings import EngineSample
-from collectors.servers.exposition import Exposition
+from collectors.servers.exposition import Exposition, series_names
 from collectors.servers.families import FAMILIES, by_answers, by_metrics
 from collectors.servers.families.family import Answers, flag_of
 from collectors.servers.families.llamacpp import LLAMACPP
 from collectors.servers.families.sglang import SGLANG
 from collectors.servers.families.vllm import VLLM, finer_buckets
+from collectors.servers.metrics_page import PageKeeper, read_layout
+from inferwatch.metrics.servers.every_metric import every_metric
 from tests.collectors.http_server import SCRAPES
 
 LATENCIES = {"ttft_s", "itl_s", "e2el_s", "queue_s", "prefill_s", "decode_s"}
+BLOCK_LIVES = {"block_lifetime_s", "block_idle_s", "block_reuse_gap_s"}
 SIZES = {"inference_s", "prompt_tokens", "output_tokens", "step_tokens"}
 
 
@@ -159,10 +163,48 @@ def test_what_an_older_llamacpp_does_not_tell_is_unknown() -> None:
 
 def test_every_key_is_one_of_a_sample() -> None:
     fields = set(msgspec.structs.asdict(EngineSample(t_ns=0)))
-    histograms = LATENCIES | SIZES | {"tpot_s"}
+    histograms = LATENCIES | SIZES | {"tpot_s"} | BLOCK_LIVES
     for family in FAMILIES:
         assert fields >= family.gauges.keys() | family.counters.keys()
         assert family.histograms.keys() <= histograms
+
+
+OF_NO_FAMILY = ("python_", "process_", "http_")
+"""Metrics of the process and its web framework, whatever it serves."""
+ON_THE_PAGE_ALONE = {
+    "vllm:request_max_num_generation_tokens",  # repeats request_generation_tokens
+    "vllm:watermark_requests_total",
+    "sglang:time_per_output_token_seconds",  # running averages: see sglang.py
+}
+"""What a family exposes and no field has: the screen of all metrics shows it."""
+
+
+@pytest.mark.parametrize("name", [each.stem for each in sorted(SCRAPES.glob("*.txt"))])
+def test_every_metric_of_a_recorded_scrape_has_a_place(name: str) -> None:
+    """A new one is to be named in its family, or listed above on purpose."""
+    text = SCRAPES.joinpath(f"{name}.txt").read_text("utf-8")
+    family = by_metrics(text)
+    assert family is not None
+    named = {each for names in series_names(family).values() for each in names}
+    page = PageKeeper(name).take(text, 0)
+    assert page is not None
+
+    shown = every_metric([page])
+
+    assert shown is not None
+    exposed = {each.name for each in text_string_to_metric_families(text)}
+    assert {each.name.removesuffix("_total") for each in shown.metrics} >= {
+        each.removesuffix("_total") for each in exposed
+    }
+    unnamed = {
+        each
+        for each, metric in read_layout(page.lines).metrics.items()
+        if not each.startswith(OF_NO_FAMILY)
+        and not each.endswith("_created")
+        and metric.series
+        and not {each, f"{each}_total", f"{each}_count"} & named
+    }
+    assert unnamed <= ON_THE_PAGE_ALONE
 
 
 MODELS = {"data": [{"id": "m", "owned_by": "vllm", "max_model_len": 64, "root": "/m"}]}

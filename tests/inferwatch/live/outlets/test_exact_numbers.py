@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from collectors.contract.readings import (
     Note,
     NoteKind,
     RequestSpan,
+    Step,
 )
 from inferwatch.live.outlets.exact import (
     LEAST_S,
@@ -235,3 +236,25 @@ def test_a_loss_of_readings_is_counted(traffic: list[AnyReading]) -> None:
     dropped, _ = COUNTERS["dropped"]
 
     assert value_of(folded([*traffic, note]), dropped) == 7
+
+
+def test_drafts_are_counted_by_rank_and_accepted_tokens_by_position(
+    make_step: Callable[..., Step],
+) -> None:
+    drafted = {"drafts": 2, "drafted_tokens": 6, "accepted_tokens": 3}
+    steps = [
+        make_step(100, {0: 3}, **drafted, accepted_by_position=[2, 1, 0]),
+        make_step(200, {0: 1}),
+        make_step(300, {0: 3}, **drafted, accepted_by_position=[1, 1, 1]),
+    ]
+
+    numbers = folded(steps)
+
+    of_rank = {"engine": "0"}
+    assert value_of(numbers, COUNTERS["drafts"][0], **of_rank) == 4
+    assert value_of(numbers, COUNTERS["drafted_tokens"][0], **of_rank) == 12
+    assert value_of(numbers, COUNTERS["accepted_tokens"][0], **of_rank) == 6
+    by_position = COUNTERS["accepted_by_position"][0]
+    each = [value_of(numbers, by_position, position=str(n)) for n in range(3)]
+    assert each == [3, 2, 1]
+    assert "drafts" not in folded(steps[1:2]).servers[ENGINE].counts

@@ -1,6 +1,6 @@
 """Faults, each with what nearly is one; what is planted is known, second by second."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 
@@ -53,6 +53,28 @@ def moment(reading: AnyReading) -> int:
 def alone(engine: Engine, seconds: float = SECONDS) -> Told:
     """Of one engine, and nothing else is known."""
     return lambda: replace(engine).run(seconds)
+
+
+def drafting(told: Told, by_position: Sequence[float]) -> Told:
+    """The same of an engine that drafts: so many are accepted up to each position."""
+
+    def drafted() -> Iterator[AnyReading]:
+        for reading in told():
+            if not isinstance(reading, Step) or not reading.decode_requests:
+                yield reading
+                continue
+            drafts = reading.decode_requests
+            accepted = [round(share * drafts) for share in by_position]
+            yield structs.replace(
+                reading,
+                decode_tokens=drafts * (1 + len(by_position)),
+                drafts=drafts,
+                drafted_tokens=drafts * len(by_position),
+                accepted_tokens=sum(accepted),
+                accepted_by_position=accepted,
+            )
+
+    return drafted
 
 
 def together(
@@ -330,6 +352,11 @@ PLANTED = (
     ),
     Fault("short prompts behind long ones", "head_of_line", alone(BEHIND)),
     Fault("long prompts mixed in", "prefill_stalls_decode", alone(LONG)),
+    Fault(
+        "drafts that nobody accepts",
+        "low_acceptance",
+        drafting(alone(Engine(rate_per_s=8)), (0.4, 0.1, 0.1, 0.0)),
+    ),
     Fault("a host that is late between steps", "host_bound", alone(Engine(gap_s=0.02))),
     Fault(
         "an engine that stops", "stopped", alone(Engine(stands_still=lambda t: t > 20))
@@ -471,6 +498,11 @@ NEARLY = (
         alone(replace(LONG, prompt=lambda r: r.choice((200, 400)))),
     ),
     Fault("small gaps", "host_bound", alone(Engine(gap_s=0.002))),
+    Fault(
+        "drafts accepted in half",
+        "low_acceptance",
+        drafting(alone(Engine(rate_per_s=8)), (0.7, 0.6, 0.4, 0.3)),
+    ),
     Fault(
         "a pause of a second",
         "stopped",

@@ -78,6 +78,7 @@ ALWAYS = {
     "a KV cache with room",
     "prompts that fit into a step",
     "a pause of a second",
+    "drafts accepted in half",
     "a client that gives up now and then",
     "prefix caching off, short prompts",
     "random prompts of one length",
@@ -115,6 +116,7 @@ def test_every_diagnosis_is_planted_or_says_why_not() -> None:
         "prefix_evicted",
         "memory_bound",
         "compute_bound",
+        "speculation_at_full_batch",  # the queue costs more: test_single
         "impossible",
         "warm_up",
         "slo_missed",

@@ -27,6 +27,10 @@ from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Effort
 from inferwatch.metrics.findings.host import Stopped
 from inferwatch.metrics.findings.queue import BatchTooSmall, Deferred, TokenBudget
+from inferwatch.metrics.findings.speculation import (
+    LowAcceptance,
+    SpeculationAtFullBatch,
+)
 from inferwatch.metrics.findings.tracker import FindingTracker
 from inferwatch.metrics.findings.traffic import (
     EngineLost,
@@ -42,6 +46,7 @@ from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.steps.health import Health, Verdict
+from inferwatch.metrics.steps.speculation import COUNTED, POSITIONS
 
 S = 1_000_000_000
 NAMES = ("prefill_tokens", "output_tokens", "gap_ns", "preemptions")
@@ -103,6 +108,29 @@ def at_limits(facts: Facts, **fields: Any) -> Facts:
     return replace(facts, around=replace(facts.around, limits=limits(**fields)))
 
 
+def drafting(facts: Facts, drafted: int, *accepted: int) -> Facts:
+    """The same with 100 drafts in a minute, accepted so often up to each position."""
+    none = dict.fromkeys((*COUNTED,), 0)
+    told = dict(zip(POSITIONS, accepted, strict=False))
+    sums = (
+        none
+        | told
+        | {
+            "drafts": 100,
+            "drafted_tokens": drafted,
+            "accepted_tokens": sum(accepted),
+            "computed_tokens": 100 + drafted,
+        }
+    )
+    return replace(
+        facts,
+        drafts=CounterTotals(100, sums, {}),
+        steps_minute=steps(100),
+        speculates=True,
+        settings={"speculative_method": "ngram", "num_speculative_tokens": 3},
+    )
+
+
 def slo(good: int, judged: int = 100, **missed: int) -> SloState:
     return SloState(
         slo="ttft_s<1",
@@ -150,6 +178,15 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
         at_limits(BUSY, impossible=FAST),
         at_limits(BUSY, impossible=replace(FAST, steps=2)),
     ),
+    (LowAcceptance(), drafting(BUSY, 300, 60), drafting(BUSY, 300, 180)),
+    (
+        SpeculationAtFullBatch(),
+        drafting(replace(BUSY, steps=steps(seqs_ns=9 * S)), 300, 150),
+        at_limits(
+            drafting(replace(BUSY, steps=steps(seqs_ns=9 * S)), 300, 150),
+            decode=point(Bound.MEMORY),
+        ),
+    ),
     (EngineWarmUp(), SLOW_START, replace(SLOW_START, longest_s=7.0)),
     (
         SloMissed(),
@@ -162,12 +199,47 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
 def test_who_decodes_speculatively_is_not_advised_to() -> None:
     ill = at_limits(BUSY, decode=point(Bound.MEMORY, mbu=0.8))
 
-    def flags(method: str | None) -> list[str | None]:
-        facts = replace(ill, settings={"speculative_method": method})
+    def flags(*, speculates: bool) -> list[str | None]:
+        facts = replace(ill, speculates=speculates)
         return [each.flag for each in MemoryBound().knobs(facts)]
 
-    assert "--speculative-config" in flags(None)
-    assert "--speculative-config" not in flags("ngram")
+    assert "--speculative-config" in flags(speculates=False)
+    assert "--speculative-config" not in flags(speculates=True)
+
+
+def test_drafts_are_to_end_where_acceptance_falls() -> None:
+    def advice(*accepted: int) -> str:
+        return LowAcceptance().knobs(drafting(BUSY, 300, *accepted))[0].text
+
+    assert advice(70, 30, 5).startswith("Draft 2 tokens: further on fewer than 20%")
+    assert advice(40, 10).startswith("Draft 1 token: ")
+    assert advice(10).startswith("Turn it off: not even the first token")
+    assert advice(50, 30, 25) == "Draft fewer tokens, or none"
+
+
+def test_where_memory_binds_wasted_tokens_cost_what_they_take_of_the_compute() -> None:
+    ill = drafting(BUSY, 300, 60)
+    bound = at_limits(ill, decode=point(Bound.MEMORY, mfu=0.1))
+
+    plain, cheap = LowAcceptance().judge(ill), LowAcceptance().judge(bound)
+
+    assert plain is not None
+    assert cheap is not None
+    assert plain.share == pytest.approx(0.9 * 240 / 400)
+    assert cheap.share == pytest.approx(0.1 * plain.share)
+    assert cheap.text == "5% of the compute; memory binds"
+
+
+def test_few_drafts_say_nothing() -> None:
+    assert LowAcceptance().judge(drafting(BUSY, 90, 5)) is None
+
+
+def test_a_compute_bound_engine_verifies_at_a_loss() -> None:
+    ill = at_limits(drafting(BUSY, 300, 150), decode=point(Bound.COMPUTE))
+
+    assert SpeculationAtFullBatch().judge(ill) is not None
+    assert "steps are compute-bound" in SpeculationAtFullBatch().sentence(ill)
+    assert SpeculationAtFullBatch().judge(drafting(BUSY, 300, 150)) is None
 
 
 @pytest.mark.parametrize(

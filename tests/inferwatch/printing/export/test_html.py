@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from collectors.contract.readings import (
     ClientSample,
@@ -18,6 +20,7 @@ from collectors.contract.readings import (
     NoteKind,
     Phase,
     RequestRecord,
+    Step,
     TokenTimes,
 )
 from inferwatch.cli.main import inferwatch
@@ -70,6 +73,39 @@ def test_changed_limits_are_among_the_notes(
 
     assert "0:02 limits</td><td>max_num_seqs 12 → 4, by ada (pid 4)</td>" in page
     assert "start-up limits are back: the watcher is gone" in page
+
+
+def test_speculation_has_its_facts_and_its_chart_where_there_were_drafts(
+    page_of: Callable[..., tuple[Path, str]], traffic: Any
+) -> None:
+    plain = [*traffic.start(), *traffic.run(2)]
+    drafted = [
+        replace(
+            each,
+            drafts=2,
+            drafted_tokens=8,
+            accepted_tokens=3,
+            accepted_by_position=[2, 1, 0, 0],
+        )
+        if isinstance(each, Step)
+        else each
+        for each in plain
+    ]
+
+    _, page = page_of(drafted)
+    words = [word.strip() for word in Page(page).words if word.strip()]
+    facts = dict(pairwise(words[words.index("Speculative decoding, engine") :]))
+    steps = sum(isinstance(each, Step) for each in drafted)
+    assert facts["wasted"] == format_count(5 * steps).strip()
+    assert facts["acceptance length"] == "2.50"
+    assert facts["by position"] == "100% 50%"
+    assert "share of drafts, engine" in page
+
+
+def test_without_drafts_the_page_has_no_trace_of_speculation(
+    exported: Exported,
+) -> None:
+    assert "Speculative" not in Page(exported(write_html).decode()).text
 
 
 @pytest.fixture

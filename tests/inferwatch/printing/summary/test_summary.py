@@ -16,11 +16,14 @@ from collectors.contract.readings import (
     Phase,
     RequestRecord,
     ServerInfo,
+    Vantage,
     WatchedSlo,
 )
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.speculation import speculation
 from inferwatch.printing.summary.session import share, summarise, summary_text
 from tests.inferwatch.metrics.scraped_servers import Served, contact
 from tests.inferwatch.metrics.scraped_servers import see as see_servers
@@ -98,6 +101,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "servers",
         "advice",
         "prefix_cache",
+        "speculation",
         "slowest",
         "slow_requests",
         "request_groups",
@@ -320,6 +324,27 @@ def test_scraped_latencies_are_told_as_brackets(scraped: Snapshot) -> None:
     assert summary["kv_peak_usage"] == 0.5
 
 
+def test_what_only_a_server_counts_is_there_where_one_counts_it(
+    scraped: Snapshot,
+) -> None:
+    counts = ServerCounts(
+        pools=(("KV full", 0.4), ("KV window", 0.9)),
+        hit_rates=(("external prefix cache", 0.25, 200),),
+        block_lifetime_s=next(
+            each for each in scraped.latencies if each.metric == "ttft_s"
+        ),
+    )
+
+    without = summarise(scraped, None)
+    summary = summarise(replace(scraped, server_counts=counts), None)
+
+    assert "server_counts" not in without
+    told = json.loads(json.dumps(summary))["server_counts"]
+    assert told["pools"] == {"KV full": 0.4, "KV window": 0.9}
+    assert told["hit_rates"]["external prefix cache"]["queries"] == 200
+    assert told["ttft_s"]["vantage"] == "scrape"
+
+
 def test_each_server_has_a_row_with_its_own_numbers(scraped: Snapshot) -> None:
     one, other = json.loads(json.dumps(summarise(scraped, None)))["servers"]
 
@@ -372,3 +397,36 @@ def test_what_cache_events_tell_is_summed_up(session: Snapshot) -> None:
     (line,) = [x for x in summary_text(summary).splitlines() if "KV events" in x]
     said = "7 blocks cached 12 stored 5 evicted 2 stored again"
     assert line.split()[2:] == said.split()
+
+
+def test_speculation_is_one_object_and_one_line_where_it_is_on(
+    session: Snapshot,
+) -> None:
+    told = speculation(
+        vantage=Vantage.ENGINE,
+        drafts=10,
+        drafted_tokens=40,
+        accepted_tokens=16,
+        accepted_by_position=(8, 5, 3, 0),
+        method="ngram",
+        num_speculative_tokens=4,
+    )
+
+    summary = summarise(replace(session, speculation=told), "s1")
+
+    assert json.loads(json.dumps(summary["speculation"])) == {
+        "vantage": "engine",
+        "method": "ngram",
+        "num_speculative_tokens": 4,
+        "drafts": 10,
+        "drafted_tokens": 40,
+        "accepted_tokens": 16,
+        "wasted_tokens": 24,
+        "acceptance": 0.4,
+        "acceptance_length": 2.6,
+        "accepted_by_position": [8, 5, 3, 0],
+        "acceptance_by_position": [0.8, 0.5, 0.3, 0.0],
+    }
+    line = "40 tokens, 40% accepted, acceptance length 2.60, by position 80% 50% 30% 0%"
+    assert line in summary_text(summary)
+    assert "acceptance" not in summary_text(summarise(session, "s1"))

@@ -8,7 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.contract.readings import EngineInfo, EngineSettings, LoadPlanned
+from collectors.contract.readings import (
+    EngineInfo,
+    EngineSettings,
+    LoadEvent,
+    LoadKind,
+    LoadPlanned,
+)
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.record.connections import open_for_reading
@@ -51,6 +57,24 @@ def test_what_a_plan_leaves_out_is_as_ever_and_not_unknown(differ: Differ) -> No
     assert differ(PLAN, constant) == [
         DifferingSetting(name="load arrivals", values=("poisson", "constant"))
     ]
+
+
+def test_a_measured_rate_is_as_if_it_had_been_given(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    for plan in (PLAN, msgspec.structs.replace(PLAN, rate_per_s=None)):
+        recorder, text = record(), msgspec.json.encode(plan).decode()
+        event = LoadEvent(t_ns=1, kind=LoadKind.RATE, rate_per_s=2.0, source="r")
+        recorder.put(1, LoadPlanned(t_ns=1, plan=text, source="r"))
+        recorder.put(2, event)
+        recorder.put(3, msgspec.structs.replace(event, t_ns=2, rate_per_s=9.0))
+        recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        known = [configuration(connection, row) for row in list_sessions(path)]
+
+    assert known[0]["load rate_per_s"] == "2.0"
+    assert differing(known) == []
 
 
 def test_an_engine_has_as_many_ranks_as_were_heard(

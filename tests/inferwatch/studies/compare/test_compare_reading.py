@@ -24,7 +24,11 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
-from inferwatch.record.connections import open_for_reading
+from inferwatch.record.connections import (
+    close_after_writing,
+    open_for_reading,
+    open_for_writing,
+)
 from inferwatch.record.sessions.sessions import find
 from inferwatch.record.tables.codec import recorded
 from inferwatch.sample import PACKED
@@ -95,6 +99,28 @@ def test_steps_and_tokens_are_those_of_the_table(sample: Path) -> None:
     assert numbers.counted["steps.duration_s"].n == steps
     assert numbers.sums["output_tokens_per_s"].above.sum() == tokens
     assert numbers.sums["batch_mean"].above.sum() == members
+
+
+def test_acceptance_is_read_from_steps_and_absent_where_nothing_was_drafted(
+    sample: Path, tmp_path: Path
+) -> None:
+    drafted = tmp_path / "drafted.db"
+    copyfile(sample, drafted)
+    connection = open_for_writing(drafted)
+    connection.execute(
+        "UPDATE steps SET drafts = 2, drafted_tokens = 8, accepted_tokens = 3 "
+        "WHERE step % 2"
+    )
+    close_after_writing(connection)
+
+    sums = read(drafted, choice=EVERYTHING).sums
+
+    share, length = sums["acceptance"], sums["acceptance_length"]
+    assert share.above.sum() / share.below.sum() == pytest.approx(3 / 8)
+    assert length.above.sum() / length.below.sum() == pytest.approx(1 + 3 / 2)
+    assert not {"acceptance", "acceptance_length"} & {
+        *read(sample, choice=EVERYTHING).sums
+    }
 
 
 def test_a_window_leaves_out_what_came_outside(sessions: Path) -> None:

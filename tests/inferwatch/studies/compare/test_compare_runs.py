@@ -258,7 +258,7 @@ def test_a_load_that_sends_all_at_once_is_no_sample(
     assert not honesty.alarms(pair)
     found = row(pair.results, "ttft_mean_s")
     assert found.verdict is MetricVerdict.OPEN
-    assert "came at once" in (found.why or "")
+    assert "one burst or one long trend" in (found.why or "")
 
 
 def test_values_that_do_not_vary_do_not_differ(honesty: ModuleType) -> None:

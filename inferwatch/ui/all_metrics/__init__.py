@@ -1,0 +1,1 @@
+"""All metrics that a server exposes, whether we know them or not."""
