@@ -47,6 +47,9 @@ class RecordState:
 
     session_id: str
     file_bytes: int = 0
+    """The size of the whole file, with other sessions."""
+    grown_bytes: int = 0
+    """By how much the file grew with this session; it never falls."""
     written: int = 0
     unrecorded: int = 0
     message: str | None = None
@@ -134,6 +137,10 @@ class Playback(Protocol):
         ...
 
     @property
+    def opening(self) -> bool:
+        """Whether the moment to begin with was not reached yet."""
+
+    @property
     def cannot_seek(self) -> str | None:
         """Why only pausing works, as a text; None if any moment can be shown."""
         ...
@@ -170,6 +177,14 @@ class Playback(Protocol):
 
     async def go_live(self) -> None:
         """Follow a session that is being recorded; of one that ended, show the end."""
+        ...
+
+    def bookmarks(self) -> Sequence[Mark]:
+        """Read the bookmarks in the record, which ``marks`` may still lack.
+
+        Raises:
+            StorageError: the record cannot be read.
+        """
         ...
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:

@@ -468,6 +468,13 @@ def bound_text(
     return BRIEF_BOUNDS.get(bound, bound.value) if briefly else BOUND_TEXTS[bound]
 
 
+BRIEF_FLAGS = {
+    bound_text(each): bound_text(each, briefly=True)
+    for each in (BoundBy.SEQS, BoundBy.TOKENS)
+}
+"""What limits are called where there is no room for their flag."""
+
+
 def wall_clock(wall_ns: int, *, ms: bool = False) -> str:
     """Return the local time of day, truncated to seconds or milliseconds."""
     seconds, rest_ns = divmod(wall_ns, NS_PER_S)

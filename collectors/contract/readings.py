@@ -709,7 +709,7 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class HostInfo(Reading, frozen=True, kw_only=True):
-    """Hardware of a host; reported once.
+    """Hardware of a host; reported again when it changes.
 
     Its samples have the same source: empty for the host inferwatch runs on, else the
     host's name.
@@ -721,7 +721,7 @@ class HostInfo(Reading, frozen=True, kw_only=True):
     """The CPU model."""
     cores: int | None = None
     memory_bytes: int | None = None
-    """Memory installed, or the limit of our control group."""
+    """Memory installed, or the limit of the engine's control group."""
 
 
 class HostSample(Reading, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """CPU and memory use of the watched processes and their host.
 
-In a container, the host is what its control group may use.
+In a container, the host is what its control group may use: of memory, the engine's.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import socket
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Mapping,
@@ -60,8 +59,15 @@ part."""
 KIB, US_PER_S = 1_024, 1_000_000
 READ_BYTES = 1 << 16
 FULL, OTHERS = 0.9, 0.25
-"""Shares of the cores in use, and in use by others, from which these are looked at."""
+"""Shares of the cores in use, and in use by others, from which these are looked at.
+
+Below those of the finding ``host_busy``, so that it can name them at once.
+"""
 LOOK_EVERY_NS = 5 * NS_PER_S
+FORGET_NS = 2 * LOOK_EVERY_NS
+"""Age of a look from which, in a pause, none is compared with it."""
+ENGINE = ("api", "core", "worker")
+"""Roles of an engine's processes."""
 MOST_NAMED = 3
 LEAST_CORES = 0.05
 """Cores that a process must use to be counted."""
@@ -100,18 +106,6 @@ def short_of_cores(busy_threads: int, cores: float) -> str | None:
     return (
         f"this host has {has} and the engine keeps {busy} busy: a client on this host "
         "waits for a core, and its latencies include that wait"
-    )
-
-
-def host_info(t_ns: int, source: str = "") -> HostInfo:
-    limit = next(iter(_limits(PROC / "self/cgroup")), None)
-    return HostInfo(
-        source=source,
-        t_ns=t_ns,
-        name=socket.gethostname(),
-        cpu=cpu_name(),
-        cores=os.cpu_count(),
-        memory_bytes=limit.most if limit else MEMORY_BYTES,
     )
 
 
@@ -283,7 +277,8 @@ class OtherProcessFinder:
         """Whether others keep the host busy, and the last look is some seconds ago."""
         before, self._before = self._before, sample
         if before is None or not _is_busy_with_others(before, sample):
-            self._used = {}
+            if sample.t_ns - self._looked_ns >= FORGET_NS:
+                self._used = {}
             return False
         return not self._used or sample.t_ns - self._looked_ns >= LOOK_EVERY_NS
 
@@ -291,12 +286,14 @@ class OtherProcessFinder:
         """The largest since the last look; None at the first one."""
         before, since_ns = self._used, self._looked_ns
         watched = {each.pid for each in sample.processes}
-        self._used, self._looked_ns = dict(_used_by_all(watched)), sample.t_ns
+        self._used, self._looked_ns = dict(_used_by_all()), sample.t_ns
         elapsed_s = (sample.t_ns - since_ns) / NS_PER_S
         if not before or elapsed_s <= 0:
             return None
         by_name: dict[str, list[tuple[float, int]]] = {}
         for (pid, birth), (name, cpu_s) in self._used.items():
+            if pid in watched:
+                continue
             used_s = cpu_s - before.get((pid, birth), (name, 0.0))[1]
             by_name.setdefault(name, []).append((used_s / elapsed_s, pid))
         found = [
@@ -326,12 +323,10 @@ def _is_busy_with_others(before: HostSample, sample: HostSample) -> bool:
     return busy_s >= FULL * whole_s and busy_s - watched_s >= OTHERS * whole_s
 
 
-def _used_by_all(
-    without: Collection[int],
-) -> Iterator[tuple[tuple[int, str], tuple[str, float]]]:
-    """Names and CPU seconds so far of all other processes, by PID and birth."""
+def _used_by_all() -> Iterator[tuple[tuple[int, str], tuple[str, float]]]:
+    """Names and CPU seconds so far of all processes, by PID and birth."""
     for entry in os.scandir(PROC):
-        if not entry.name.isdecimal() or int(entry.name) in without:
+        if not entry.name.isdecimal():
             continue
         with suppress(OSError, ValueError, IndexError):
             before, _, after = _read(PROC / entry.name / "stat").rpartition(")")
@@ -342,7 +337,7 @@ def _used_by_all(
 
 
 class HostSampler:
-    """A collector of one HostInfo, then a HostSample per interval.
+    """A collector of a HostInfo, again when it changes, and a HostSample per interval.
 
     While others keep the host busy, it says which.
 
@@ -369,10 +364,11 @@ class HostSampler:
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """The HostInfo, then HostSamples until closed."""
-        yield [host_info(self._clock.now_ns(), self._source)]
+        self._list()
+        yield [self._info()]
         while not self._closed.is_set():
-            sample = await self._sample()
-            yield [sample]
+            limit, sample = self._limit, await self._sample()
+            yield [sample] if self._limit == limit else [self._info(), sample]
             if self._others.is_due(sample):
                 found = await asyncio.to_thread(self._others.look, sample)
                 if found is not None:
@@ -405,16 +401,35 @@ class HostSampler:
             else _memory_used(),
         )
 
+    def _info(self) -> HostInfo:
+        return HostInfo(
+            source=self._source,
+            t_ns=self._clock.now_ns(),
+            name=socket.gethostname(),
+            cpu=cpu_name(),
+            cores=os.cpu_count(),
+            memory_bytes=self._limit.most if self._limit else MEMORY_BYTES,
+        )
+
     def _look_up(self) -> None:
-        self._limit = next(iter(_limits(PROC / "self/cgroup")), None)
         for process in self._watched.values():
             process.look_up()
+        self._limit = self._memory_limit()
 
     def _list(self) -> None:
         before, listed = self._watched, dict.fromkeys(self._processes())
         self._watched = {
             each: before.get(each) or WatchedProcess(*each) for each in listed
         }
+        if self._watched.keys() != before.keys() or not before:
+            self._limit = self._memory_limit()
+
+    def _memory_limit(self) -> MemoryLimit | None:
+        """The limit under which all engines run; without engines, our own."""
+        engines = [PROC / str(pid) for pid, role in self._watched if role in ENGINE]
+        alive = [each for each in engines if each.exists()] or [PROC / "self"]
+        limits = {next(iter(_limits(each / "cgroup")), None) for each in alive}
+        return limits.pop() if len(limits) == 1 else None
 
     def _usages(self) -> list[ProcessUsage]:
         processes = self._watched.values()

@@ -7,7 +7,12 @@ from collectors.contract.collector import Collector, Listener
 from collectors.contract.readings import AnyReading, Note, NoteKind, Tick
 from inferwatch.feed import FlightState, RecordState
 from inferwatch.live.recent_readings import RecentReadings
-from inferwatch.metrics.findings.finding import NO_LONGER, Finding, PastFinding
+from inferwatch.metrics.findings.finding import (
+    NO_LONGER,
+    TAKEN_BACK,
+    Finding,
+    PastFinding,
+)
 from inferwatch.metrics.findings.tracker import is_told_otherwise
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.metrics.model.model import Model
@@ -83,10 +88,11 @@ class Pipeline:
         self._note_findings(now_ns)
 
     def _note_findings(self, now_ns: int) -> None:
-        """Note which findings began to hold with this tick, and which ended.
+        """Note which findings began to hold by this tick, and which ended.
 
-        One that another explains as well is noted neither when it begins nor, if the
-        other took over, when it ends.
+        A note is of the time since which its finding holds. One that another explains
+        as well is noted neither when it begins nor, if the other took over, when it
+        ends.
         """
         findings = {each.name: each for each in self._model.findings}
         fresh = [each for name, each in findings.items() if name not in self._noted]
@@ -94,9 +100,13 @@ class Pipeline:
         others: list[Finding | PastFinding] = [*findings.values(), *gone]
         others += self._model.past_findings if fresh else ()
         began = [each for each in fresh if not is_told_otherwise(each, others)]
-        texts = [f"{each.title}: {each.sentence}" for each in began]
-        texts += [
-            f"{each.title}: {NO_LONGER}"
+        notes = [(each.since_ns, f"{each.title}: {each.sentence}") for each in began]
+        untrue = self._model.untrue if gone else ()
+        notes += [
+            (
+                now_ns,
+                f"{each.title}: {TAKEN_BACK if each.name in untrue else NO_LONGER}",
+            )
             for each in gone
             if not is_told_otherwise(each, findings.values())
         ]
@@ -104,7 +114,7 @@ class Pipeline:
             del self._noted[each.name]
         self._noted |= {each.name: each for each in began}
         kind = NoteKind.FINDING
-        self.take([Note(t_ns=now_ns, kind=kind, text=text) for text in texts])
+        self.take([Note(t_ns=t_ns, kind=kind, text=text) for t_ns, text in notes])
 
     def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return a snapshot as of now, of all servers or of one source."""
@@ -136,6 +146,7 @@ class Pipeline:
         return RecordState(
             session_id=recorder.session_id,
             file_bytes=health.file_bytes,
+            grown_bytes=health.grown_bytes,
             written=health.written,
             unrecorded=health.unrecorded,
             message=health.message,

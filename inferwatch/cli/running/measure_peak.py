@@ -92,7 +92,8 @@ def _program_result(
         limit.start()
         try:
             for line in child.stdout or ():
-                report(line.strip())
+                if not line.startswith("{"):  # that is the result
+                    report(line.strip())
         except BaseException:
             child.kill()
             raise

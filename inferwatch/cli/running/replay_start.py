@@ -42,7 +42,7 @@ class ReplayStart:
                 end_ns=end_ns,
                 here_ns=end_ns if from_end else start_ns,
                 wall_text=player.wall_text,
-                bookmarks=player.bookmarks,
+                bookmarks=player.playback.bookmarks(),
             ),
         )
 

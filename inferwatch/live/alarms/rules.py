@@ -48,7 +48,7 @@ class RuleVerdict:
 UNKNOWN = RuleVerdict(None)
 
 
-OF_LOST = RuleVerdict(None, why_unknown="its numbers are of before the loss")
+OF_LOST = RuleVerdict(None, why_unknown="its numbers are from before the loss")
 """What rules on numbers say of a lost engine: its window ended with the loss."""
 
 

@@ -1,7 +1,7 @@
 """Pauses and rewinds a live session: to the past by its record."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,7 +13,8 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
-from inferwatch.record.replay.marks import keep_bookmark
+from inferwatch.record.connections import reading
+from inferwatch.record.replay.marks import bookmarks, keep_bookmark
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
@@ -237,6 +238,8 @@ class LivePlayback:
             player is not None and player.playback.seeking
         )
 
+    opening = False
+
     @property
     def cannot_seek(self) -> str | None:
         """Why only the paused moment can be shown; None when seeking is possible."""
@@ -311,6 +314,17 @@ class LivePlayback:
 
     async def go_live(self) -> None:
         self._let_go()
+
+    def bookmarks(self) -> Sequence[Mark]:
+        """Read the bookmarks in the record.
+
+        Raises:
+            StorageError: there is no record, or it cannot be read.
+        """
+        path, session_id = self._record.where()
+        session = find(path, session_id)
+        with reading(path) as connection:
+            return bookmarks(connection, session.session)
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
         """Add a bookmark to the record; without ``t_ns``, at the moment shown.

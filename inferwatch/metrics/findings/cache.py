@@ -5,6 +5,7 @@ from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
+from inferwatch.metrics.findings.flag_values import fewer_seqs, more_blocks, more_cache
 from inferwatch.metrics.findings.queue import (
     TTFT,
     blocks_short,
@@ -12,48 +13,44 @@ from inferwatch.metrics.findings.queue import (
     shed,
     waits,
 )
-from inferwatch.metrics.findings.targets import fewer_seqs, more_cache
 
 PREFILL_TIME = (Cause.PREFILL, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
 
 def more_memory(facts: Facts) -> tuple[Knob, ...]:
     """Return flags that enlarge the KV cache; each needs a restart."""
-    flags = []
-    if facts.setting("gpu_memory_utilization") is not None or facts.gpus:
-        flags.append(
-            facts.flag(
-                "gpu_memory_utilization",
-                "Give the engine more of the GPU's memory",
-                "more KV blocks; fewer waits and preemptions",
-                Effort.RESTART,
-                Effort.MEMORY,
-            )
-        )
-    return (
-        *flags,
-        facts.flag(
-            "kv_cache_memory_bytes",
-            "Give the KV cache more memory outright",
-            "more KV blocks; fewer waits and preemptions",
-            Effort.RESTART,
-            Effort.MEMORY,
-            target=more_cache(facts),
-        ),
-        facts.flag(
-            "kv_cache_dtype",
-            "Keep the KV cache in FP8",
-            "about twice the tokens in the same memory",
-            Effort.RESTART,
-            Effort.OUTPUT,
-            also=" fp8",
-        ),
-        facts.flag(
-            "tensor_parallel_size",
-            "Spread the model over more GPUs",
-            "each holds less of the weights and has more room for KV",
-        ),
+    dtype = facts.flag(
+        "kv_cache_dtype",
+        "Keep the KV cache in FP8",
+        "about twice the tokens in the same memory",
+        Effort.RESTART,
+        Effort.OUTPUT,
+        also=" fp8",
     )
+    if facts.on_cpu:
+        return (*_sizes(facts), dtype)
+    spread = facts.flag(
+        "tensor_parallel_size",
+        "Spread the model over more GPUs",
+        "each holds less of the weights and has more room for KV",
+    )
+    return (*_sizes(facts), dtype, spread)
+
+
+def _sizes(facts: Facts) -> list[Knob]:
+    """Return flags of its size: vLLM puts blocks before bytes, bytes before a share."""
+    expected = "more KV blocks; fewer waits and preemptions"
+    risks = Effort.RESTART, Effort.MEMORY
+    if facts.setting("num_gpu_blocks_override") is not None:
+        text, value = "Allow the KV cache more blocks", more_blocks(facts)
+        name = "num_gpu_blocks_override"
+        return [facts.flag(name, text, expected, *risks, value=value)]
+    text, value = "Give the KV cache more memory outright", more_cache(facts)
+    outright = facts.flag("kv_cache_memory_bytes", text, expected, *risks, value=value)
+    if facts.setting("kv_cache_memory_bytes") is not None:
+        return [outright]
+    text = "Give the engine more of the memory"
+    return [facts.flag("gpu_memory_utilization", text, expected, *risks), outright]
 
 
 def usage(facts: Facts) -> str:
@@ -186,7 +183,7 @@ class Preemptions(Diagnosis):
                 "Let fewer run at once",
                 "fewer preemptions, tokens/s rise; more wait in the queue",
                 lower=True,
-                target=fewer_seqs(facts),
+                value=fewer_seqs(facts),
             ),
             *more_memory(facts),
         )

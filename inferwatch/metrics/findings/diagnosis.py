@@ -1,6 +1,7 @@
 """The base class of diagnoses: when one holds, and what it reports."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,15 +84,20 @@ class Diagnosis(ABC):
             f"{share:.0%} of requests miss {slo.slo}; {cost.text}",
         )
 
+    def usual_s(self, facts: Facts, since_ns: int) -> Mapping[int, float]:
+        """Return median decode steps by batch size from before, if it compares them."""
+        del facts, since_ns
+        return {}
+
     def finding(
         self,
         facts: Facts,
         cost: FindingCost,
         since_ns: int,
-        before: Finding | None = None,
+        usual_s: Mapping[int, float],
     ) -> Finding:
-        """Return the finding as of now; ``before`` is the same one as last shown."""
-        del before
+        """Return the finding as of now; ``usual_s`` is from before it began."""
+        del usual_s
         return Finding(
             name=self.NAME,
             title=self.TITLE,

@@ -11,7 +11,11 @@ from inferwatch.metrics.findings import (
 )
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 
-OF_ALL: tuple[Diagnosis, ...] = (traffic.ClientBound(), traffic.Dropped())
+OF_ALL: tuple[Diagnosis, ...] = (
+    traffic.ClientBound(),
+    traffic.Dropped(),
+    traffic.Late(),
+)
 """Diagnoses of the whole session, however many servers there are."""
 EXPLAINED_OTHERWISE = {each.NAME for each in slow.SLOW_BY}
 """Not shown where other findings explain the same causes."""

@@ -7,6 +7,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits, Note
 from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.findings.finding import Effort, Knob
+from inferwatch.metrics.floor.peaks import CPU
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
@@ -64,7 +65,7 @@ class WaitingPrompts:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class FlagValue:
     """A value that a flag should have."""
 
     value: int | str
@@ -82,6 +83,8 @@ class Around:
     """Why the load generator is too slow; None if it keeps up or none runs."""
     dropped: int = 0
     """Readings lost in the last minute."""
+    late_s: float = 0.0
+    """How late this tick of inferwatch is."""
     limits: Limits | None = None
     slo: SloState | None = None
 
@@ -164,6 +167,8 @@ class Facts:
     around: Around = field(default_factory=Around)
     decode_steps: Callable[[int, int], Mapping[int, float]] = lambda *_: {}
     """Returns the median decode step between two moments, by batch size."""
+    held_batch: Callable[[], int | None] = lambda: None
+    """Returns the largest batch of the last minute in a step without preemptions."""
 
     @property
     def source(self) -> str:
@@ -240,6 +245,11 @@ class Facts:
         there = self.around.gpus
         return tuple(g for g in there if g.info.uuid in uuids) if uuids else there
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the engine is known to compute on the CPU."""
+        return bool(self.infos) and all(each.device == CPU for each in self.infos)
+
     def setting(self, name: str) -> Setting:
         """Return an engine setting; None if unknown, or if engines differ in it."""
         if name in self.settings:
@@ -264,6 +274,11 @@ class Facts:
         start = max(getattr(each, f"start_{name}") for each in limits)
         return min(getattr(each, name) for each in limits), start
 
+    def limit(self, name: str) -> int | None:
+        """Return a limit as it is now, be it set live or at start; None if unknown."""
+        now, _ = self.live(name) or (self.setting(name), None)
+        return now if isinstance(now, int) else None
+
     def limit_text(self, name: str) -> str:
         """Return a limit as text; empty where it is unknown."""
         now, start = self.live(name) or (0, 0)
@@ -280,7 +295,7 @@ class Facts:
         *effort: Effort,
         also: str = "",
         lower: bool = False,
-        target: Target | None = None,
+        value: FlagValue | None = None,
     ) -> Knob:
         """Return a knob for a vLLM flag, with its present value.
 
@@ -288,11 +303,11 @@ class Facts:
         restart as long as it stays at or below its value at start.
         """
         live = self.live(name)
-        if target is not None:
-            value, most = target.value, live[1] if live and live[0] < live[1] else None
-            if most is not None and isinstance(value, int):
-                value = min(value, most)
-            also, text = f" {value}", f"{text} ({target.why})"
+        if value is not None:
+            number, most = value.value, live[1] if live and live[0] < live[1] else None
+            if most is not None and isinstance(number, int):
+                number = min(number, most)
+            also, text = f" {number}", f"{text} ({value.why})"
         present = setting_text(self.setting(name))
         if live is not None and live[0] < live[1]:
             present = f"{live[0]:,}, a live limit of ours; {live[1]:,} at start"

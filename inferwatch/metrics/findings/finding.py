@@ -1,7 +1,6 @@
 """The contents of a finding: its sentence, evidence, cost and knobs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from collectors.contract.clock import NS_PER_S
@@ -34,6 +33,8 @@ RESUMES_NS = 60 * NS_PER_S
 """Time within which a finding that ended and begins again is the same one."""
 NO_LONGER = "no longer"
 """What a note of a finding that ended says after its title."""
+TAKEN_BACK = "taken back, its readings only came late"
+"""What a note of a finding that was none says after its title."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +88,6 @@ class Finding:
     sources: tuple[str, ...] = ()
     """The affected servers; empty where there is only one."""
     subject: Subject = Subject.ENGINE
-    usual_s: Mapping[int, float] = field(default_factory=dict)
-    """Median decode step by batch size before it began, where it is compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

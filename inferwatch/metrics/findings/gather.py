@@ -60,7 +60,7 @@ LOOKED_AT = [
     ),
 ]
 """Columns of the step counters that tell how prefill delays decode; 0 is the time."""
-BATCH = 1 + COUNTED.index("batch")
+BATCH, PREEMPTIONS = (1 + COUNTED.index(name) for name in ("batch", "preemptions"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,6 +168,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         lost_why=lost[-1][1].partition("\n")[0] if lost else "",
         around=around,
         decode_steps=partial(_decode_steps, steps),
+        held_batch=partial(_held_batch, steps, now_ns),
     )
 
 
@@ -249,6 +250,13 @@ def _decode_steps(steps: StepCounter, from_ns: int, until_ns: int) -> dict[int, 
         for size, count in zip(found, counts, strict=True)
         if count >= LEAST_DECODING
     }
+
+
+def _held_batch(steps: StepCounter, now_ns: int) -> int | None:
+    """Return the largest batch of the minute in a step without preemptions."""
+    since_ns = now_ns - MINUTE_S * NS_PER_S
+    batches, preempted = steps.counters.rows.later_than(since_ns, [BATCH, PREEMPTIONS])
+    return int(batches[preempted == 0].max(initial=0)) or None
 
 
 def _waiting_prompts(requests: RequestIndex) -> WaitingPrompts | None:

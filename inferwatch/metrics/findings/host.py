@@ -1,6 +1,6 @@
 """Diagnoses of the host and GPU: what keeps the engine waiting."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
@@ -241,6 +241,8 @@ class CpuBusy(Diagnosis):
     FULL = 0.95
     OTHERS = 0.3
     """Share of the cores used by other processes, 0-1."""
+    SLOWER = 1.1
+    """Ratio of decode steps to those before it, from which they are told."""
 
     def subject(self, facts: Facts) -> Subject:
         """Return measuring where a load generator is among those that share it."""
@@ -269,27 +271,26 @@ class CpuBusy(Diagnosis):
             f"{f': {named} cores' if named else ''}"
         )
 
+    def usual_s(self, facts: Facts, since_ns: int) -> Mapping[int, float]:
+        return facts.decode_steps(since_ns - FIVE_MINUTES_NS, since_ns)
+
     def finding(
         self,
         facts: Facts,
         cost: FindingCost,
         since_ns: int,
-        before: Finding | None = None,
+        usual_s: Mapping[int, float],
     ) -> Finding:
         """Return the finding; where decode steps tell what it does, with that."""
-        if before is None:
-            usual_s = facts.decode_steps(since_ns - FIVE_MINUTES_NS, since_ns)
-        else:
-            usual_s = before.usual_s
         now_s = facts.decode_steps(ago_ns(facts, 10), facts.now_ns) if usual_s else {}
         batch = max((each for each in now_s if each in usual_s), default=None)
-        if batch is not None:
+        if batch is not None and now_s[batch] >= self.SLOWER * usual_s[batch]:
             both = format_durations((now_s[batch], usual_s[batch]))
             took, had = (each.strip() for each in both)
             harm = f"decode steps of {batch:,}: {took} instead of {had}"
             missed = cost.text.split("; ")[:-1]
             cost = FindingCost(cost.share, "; ".join([harm, *missed]))
-        return replace(super().finding(facts, cost, since_ns), usual_s=usual_s)
+        return super().finding(facts, cost, since_ns, usual_s)
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = host_use(facts) or "cores in use"
@@ -339,7 +340,7 @@ class MemoryFull(Diagnosis):
         whole = host.info.memory_bytes if host and host.info else None
         return (
             f"{self._share(facts) or 0:.0%} of the {format_bytes(whole).strip()} of "
-            "memory are in use: when none is left, the OOM killer takes EngineCore"
+            "memory is in use: when none is left, the OOM killer takes EngineCore"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -354,7 +355,7 @@ class MemoryFull(Diagnosis):
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         flags = []
-        if not facts.gpus:
+        if facts.on_cpu:
             flags.append(
                 facts.flag(
                     "kv_cache_memory_bytes",

@@ -8,7 +8,7 @@ from inferwatch.metrics.causes.cause import CAUSE_OF_DEFERRAL, DEFERRAL_CAUSES, 
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now, setting_text
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
-from inferwatch.metrics.findings.targets import more_seqs, more_tokens
+from inferwatch.metrics.findings.flag_values import more_seqs, more_tokens
 
 HELD = 0.5
 """Share of the time that limits must hold the queue back, 0-1; a burst stays below."""
@@ -105,7 +105,7 @@ class BatchTooSmall(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         most = f"max_num_seqs {facts.limit_text('max_num_seqs')}".rstrip()
         usage = facts.kv_usage
-        room = f", though only {usage:.0%} of the KV cache are in use" if usage else ""
+        room = f", though only {usage:.0%} of the KV cache is in use" if usage else ""
         return f"{facts.waiting or 0:,} wait because {most} are running{room}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -127,7 +127,7 @@ class BatchTooSmall(Diagnosis):
                 "max_num_seqs",
                 "Raise the sequences that may run at once",
                 "TTFT falls, tokens/s rise, ITL rises a little",
-                target=more_seqs(facts),
+                value=more_seqs(facts),
             ),
         )
 
@@ -175,7 +175,7 @@ class TokenBudget(Diagnosis):
                 "TTFT falls, prompts are computed sooner; ITL rises while they are",
                 Effort.RESTART,
                 Effort.MEMORY,
-                target=more_tokens(facts),
+                value=more_tokens(facts),
             ),
         )
 

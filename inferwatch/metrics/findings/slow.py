@@ -56,9 +56,9 @@ class SlowBy(Diagnosis):
         shares = [each for cause, each in facts.slow_shares if cause in self.EXPLAINS]
         if max(shares, default=0.0) < LARGE:
             return None
-        return FindingCost(
-            self.WEIGHT * sum(shares), f"{sum(shares):.0%} of the slowest TTFTs"
-        )
+        text = f"{sum(shares):.0%} of the slowest TTFTs"
+        of_all = facts.ttft_share(*self.EXPLAINS) or 0.0
+        return FindingCost(max(self.WEIGHT * sum(shares), of_all), text)
 
     def sentence(self, facts: Facts) -> str:
         slow = facts.slow

@@ -1,6 +1,6 @@
 """Follows diagnoses from tick to tick, and decides when findings begin and end."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -35,6 +35,8 @@ class Watched(msgspec.Struct, array_like=True):
     """When the diagnosis last held."""
     shown: Finding | None = None
     """The finding as last shown; None while there is none."""
+    usual_s: Mapping[int, float] = {}
+    """Median decode steps by batch size before it began, where it compares them."""
 
     def take(self, now_ns: int, span_ns: int, lasting: Lasting, *, holds: bool) -> None:
         """Record whether the diagnosis held in the ``span_ns`` before this tick."""
@@ -70,6 +72,8 @@ class FindingTracker:
         self._watched: dict[str, Watched] = {}
         self._ended: list[PastFinding] = []
         self._tick_ns: int | None = None
+        self.untrue: set[str] = set()
+        """Findings that were taken back and not shown again; not saved."""
 
     def tick(self, facts: Facts, diagnoses: Iterable[Diagnosis]) -> None:
         """Judge these diagnoses by the facts of a tick, and forget all others."""
@@ -88,12 +92,11 @@ class FindingTracker:
             watched = self._watched.setdefault(diagnosis.NAME, Watched())
             watched.take(now_ns, span_ns, diagnosis.LASTING, holds=cost is not None)
             if cost is not None and (watched.shown or watched.lasts(diagnosis.LASTING)):
-                since_ns = (
-                    watched.shown.since_ns
-                    if watched.shown
-                    else self._resumed(diagnosis.NAME, watched.since_ns)
+                since_ns = self._since_ns(diagnosis, watched, facts)
+                watched.shown = diagnosis.finding(
+                    facts, cost, since_ns, watched.usual_s
                 )
-                watched.shown = diagnosis.finding(facts, cost, since_ns, watched.shown)
+                self.untrue.discard(diagnosis.NAME)
             elif watched.shown is not None and self._is_over(
                 diagnosis, watched, now_ns
             ):
@@ -101,6 +104,11 @@ class FindingTracker:
                 watched.shown = None
             if watched.shown is None and not watched.held:
                 del self._watched[diagnosis.NAME]
+
+    def take_back(self, name: str) -> None:
+        """Forget a finding that turned out to be untrue."""
+        self._watched.pop(name, None)
+        self.untrue.add(name)
 
     def all(self) -> tuple[Finding, ...]:
         """Return present findings, costliest first; fallbacks if no others hold."""
@@ -140,6 +148,14 @@ class FindingTracker:
     def restore(self, saved: SavedFindings) -> None:
         self._watched, self._ended = saved.watched, saved.ended
         self._tick_ns = saved.tick_ns
+
+    def _since_ns(self, diagnosis: Diagnosis, watched: Watched, facts: Facts) -> int:
+        """Return since when a finding holds; one that begins now looks back first."""
+        if watched.shown:
+            return watched.shown.since_ns
+        since_ns = self._resumed(diagnosis.NAME, watched.since_ns)
+        watched.usual_s = diagnosis.usual_s(facts, since_ns)
+        return since_ns
 
     def _is_over(self, diagnosis: Diagnosis, watched: Watched, now_ns: int) -> bool:
         return now_ns - watched.last_ns >= diagnosis.LASTING.gone_s * NS_PER_S

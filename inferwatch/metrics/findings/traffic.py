@@ -136,7 +136,10 @@ class Failures(Diagnosis):
         failed, unlisted = sums["failed"], sums.get("failed_unlisted", 0)
         said = f"{counted(failed, 'request')} of the last minute ended in an error"
         if unlisted:
-            said += f"; 2 lists {failed - unlisted:,}, only the load generator saw more"
+            said += (
+                f"; Requests lists {failed - unlisted:,} of them; the other "
+                f"{unlisted:,} only the load generator saw"
+            )
         return said
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -312,3 +315,33 @@ class Dropped(Diagnosis):
                 "Leave inferwatch a core, or record without a screen", "all come again"
             ),
         )
+
+
+class Late(Diagnosis):
+    """Our own process was kept from running, so readings wait to be read."""
+
+    NAME, TITLE = "late", "inferwatch late"
+    SUBJECT = Subject.MEASURING
+    MANY = "are read late"
+    LASTING = Lasting(least_s=0, of_s=5, gone_s=10)
+    LEAST_S = 2
+
+    def holds(self, facts: Facts) -> FindingCost | None:
+        if facts.around.late_s <= self.LEAST_S:
+            return None
+        return FindingCost(0.01, "nothing of the engine's; it is shown as it was")
+
+    def sentence(self, facts: Facts) -> str:
+        return (
+            f"inferwatch was late by {facts.around.late_s:.1f} s: what came meanwhile "
+            "is read now"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        text = "the tick that it judges by came so late"
+        return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        del facts
+        text = "Leave inferwatch a core, or record without a screen"
+        return (now(text, "readings are read at once"),)

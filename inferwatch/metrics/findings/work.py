@@ -4,8 +4,8 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
+from inferwatch.metrics.findings.flag_values import more_seqs
 from inferwatch.metrics.findings.queue import shed
-from inferwatch.metrics.findings.targets import more_seqs
 from inferwatch.metrics.floor.view import Bound
 
 ITL = ("itl_s", "tpot_s", "e2el_s")
@@ -114,7 +114,7 @@ class MemoryBound(Diagnosis):
                 "max_num_seqs",
                 "Let more decode together: weights are read once for all",
                 "tokens/s rise, ITL rises a little",
-                target=more_seqs(facts),
+                value=more_seqs(facts),
             ),
             facts.flag(
                 "quantization",
@@ -165,20 +165,23 @@ class ComputeBound(Diagnosis):
     EXPLAINS = (Cause.PREFILL, Cause.PREFILL_SHARED)
     MANY = "compute as fast as they can"
     MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
-    FULL = 0.5
+    FULL, IMPOSSIBLE = 0.5, 1.1
+    """Shares of the peak: above the second the peak is wrong, and nothing follows."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
         mfu = self._mfu(facts)
-        if mfu is None or mfu < self.FULL or not matters(facts):
+        if mfu is None or not self.FULL <= mfu <= self.IMPOSSIBLE:
             return None
+        if not matters(facts):
+            return None
+        mfu = min(mfu, 1.0)
         busy = facts.busy_share()
         return FindingCost(mfu * busy, f"{mfu:.0%} of the peak, {busy:.0%} of the time")
 
     def sentence(self, facts: Facts) -> str:
         return (
-            f"Steps with prompts reach {self._mfu(facts) or 0:.0%} of the peak "
-            "FLOP/s, and "
-            "requests wait: only faster or more hardware computes more"
+            f"Steps with prompts reach {min(self._mfu(facts) or 0, 1):.0%} of the peak "
+            "FLOP/s, and requests wait: only faster or more hardware computes more"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -187,6 +190,8 @@ class ComputeBound(Diagnosis):
         return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        if facts.on_cpu:
+            return (shed(facts),)
         return (
             shed(facts),
             facts.flag(

@@ -57,6 +57,7 @@ from inferwatch.metrics.causes.queue import BOUND_OF_CAUSE
 from inferwatch.metrics.findings.facts import Around
 from inferwatch.metrics.findings.finding import SLIGHT, Finding, PastFinding, Subject
 from inferwatch.metrics.findings.gather import Sources
+from inferwatch.metrics.findings.host import Stopped
 from inferwatch.metrics.findings.tracker import explains_queue
 from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
 from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
@@ -134,12 +135,12 @@ from inferwatch.metrics.steps.flow import (
 )
 from inferwatch.metrics.steps.health import (
     CATCHING_UP,
-    CatchUp,
     HealthTracker,
     LastMinute,
     Problem,
     SavedHealth,
 )
+from inferwatch.metrics.steps.lateness import CatchUp
 from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
@@ -239,7 +240,6 @@ class Model:
         self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
-        self._catch_up = CatchUp()
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._hardware = HardwareTracker()
         self._traffic = TrafficTracker()
@@ -341,6 +341,12 @@ class Model:
         return self.watch.findings(self._watches())
 
     @property
+    def untrue(self) -> set[str]:
+        """Names of findings that were taken back."""
+        watches = (self.watch, *self._watches().values())
+        return {name for each in watches for name in each.tracker.untrue}
+
+    @property
     def past_findings(self) -> tuple[PastFinding, ...]:
         """The latest findings that ended, by their end."""
         return self.watch.ended(self._watches())
@@ -377,7 +383,7 @@ class Model:
             client=self._client.saved(parts),
             cost=self._cost.saved(),
             health=self._health.saved(),
-            catch_up=self._catch_up,
+            catch_up=self._health.catch_up,
             notes=list(self._notes),
             hardware=self._hardware.saved(parts),
             traffic=self._traffic.saved(parts),
@@ -459,7 +465,7 @@ class Model:
         model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
-        model._catch_up = saved.catch_up
+        model._health.catch_up = saved.catch_up
         model._notes.extend(saved.notes)
         model._hardware.restore(saved.hardware, written)
         model._traffic.restore(saved.traffic, written)
@@ -549,11 +555,10 @@ class Model:
                 replace(of_server, slo=slo), source, cost, rest
             )
             return self._beside_servers(by_itself, None, source)
-        grid, bins, lost_ns = self._columns(now_ns, window, scraped)
-        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
+        grid, bins, end_ns, lost_ns = self._columns(now_ns, window, scraped)
         limits = self._scraped.limits
         latencies = self._latencies.table(end_ns, window, bins, limits)
-        totals = self._window_totals(end_ns, window, latencies)
+        totals = self._window_totals(end_ns, window, latencies, lost_ns)
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
@@ -564,7 +569,7 @@ class Model:
             shown_source=source if self._knows(source) else None,
             covered_ns=totals.covered_ns,
             verdict=CATCHING_UP
-            if self._catch_up.goes_on
+            if self._health.catch_up.goes_on
             else self._health.verdict(
                 now_ns,
                 work,
@@ -572,7 +577,7 @@ class Model:
                 loaded_ns,
                 self._hardware.hosts.seen_ns,
             ),
-            catching_up=self._catch_up.goes_on,
+            catching_up=self._health.catch_up.goes_on,
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             settings=self._engines.first_settings,
@@ -643,16 +648,17 @@ class Model:
 
     def _columns(
         self, now_ns: int, window: Window, scraped: ScrapedWindow | None
-    ) -> tuple[Grid, list[Bin | None], int | None]:
-        """Return the grid of charts, their bins, and when all engines were lost."""
-        lost_ns = self._health.lost_ns if scraped is None else scraped.lost_ns
+    ) -> tuple[Grid, list[Bin | None], int, int | None]:
+        """Return the grid of charts, their bins and end, and when all were lost."""
+        lost_ns, end_ns = self._health.lost_ns, self._end_ns(now_ns)
+        if scraped is not None:
+            lost_ns, end_ns = scraped.lost_ns, scraped.now_ns
         begun = [self._client.began_ns, scraped.first_ns if scraped else None]
         since_ns = min((each for each in begun if each is not None), default=None)
         if since_ns is None and self._history.empty:
             since_ns = self._hardware.first_ns
-        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
         start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
-        return Grid(start_ns, bin_ns, len(bins)), bins, lost_ns
+        return Grid(start_ns, bin_ns, len(bins)), bins, end_ns, lost_ns
 
     def _latest(self, end_ns: int, grid: Grid, lost_ns: int | None) -> Timeline | None:
         """Return the last short columns, up to now, if those of the grid are long."""
@@ -694,7 +700,7 @@ class Model:
         """Return the server's state with the exact numbers of this Model."""
         end_ns = self._end_ns(now_ns)
         latencies = self.exact(end_ns, window)
-        totals = self._window_totals(end_ns, window, latencies)
+        totals = self._window_totals(end_ns, window, latencies, self._health.lost_ns)
         work = self._work_now(now_ns)
         seen = flow(totals, work, kv_state(self._engines, totals.steps))
         ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
@@ -773,6 +779,7 @@ class Model:
             "speculation": self._speculation.counters,
             "deferrals": self._steps.deferrals,
             "outcomes": self._outcomes.counters,
+            "outcomes_while_lost": self._outcomes.while_lost,
             "prefix_cache": self._prefix_caches.counters,
             "evictions": self._memory.evictions,
             **self._slo.counters(),
@@ -780,14 +787,18 @@ class Model:
         }
 
     def _window_totals(
-        self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
+        self,
+        now_ns: int,
+        window: Window,
+        latencies: tuple[Latency, ...],
+        lost_ns: int | None,
     ) -> WindowTotals:
         itl = next(row.quantiles for row in latencies if row.metric == "itl_s")
         return WindowTotals(
             covered_ns=self._covered_ns(now_ns, window.value),
             steps=self._steps.over(now_ns, window),
             outcomes=self._outcomes.over(now_ns, window)
-            if self._health.lost_ns is None
+            if lost_ns is None
             else self._outcomes.up_to(now_ns, window),
             prompts=self._outcomes.prompts.quantiles(now_ns, window),
             durations=self._steps.durations(now_ns, window),
@@ -898,8 +909,9 @@ class Model:
         if step.drafted_tokens is not None:
             self._speculation.add(step)
         self._history.add_step(ended)
-        self._health.step(step)
-        self._catch_up.take(step.end_ns)
+        if self._health.step(step):
+            self.watch.tracker.take_back(Stopped.NAME)
+        self._health.catch_up.take(step.end_ns)
         if tokens and step.end_ns > (self._last_token_ns or step.start_ns):
             self._last_token_ns = step.end_ns
 
@@ -943,7 +955,8 @@ class Model:
         self._engines.take_totals(totals)
         self._cost.totals(totals)
         self._hardware.totals(totals)
-        self._catch_up.take(totals.t_ns)
+        of_core = totals.running is not None or totals.kv_used_blocks is not None
+        self._health.catch_up.take(totals.t_ns, of_core=of_core)
         self.watch.totals(totals)
 
     def _note(self, note: Note) -> None:
@@ -972,7 +985,7 @@ class Model:
             self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # other engines are alive
                 self._health.note(note)
-                self._catch_up = CatchUp(tick_ns=self._catch_up.tick_ns)
+                self._health.catch_up = CatchUp(tick_ns=self._health.catch_up.tick_ns)
                 self._cost.lost()
                 self._last_token_ns = None
 
@@ -982,7 +995,8 @@ class Model:
             for model in (self, *self._models.by_source.values()):
                 model.classed(record.external_id, record.class_name)
         if record.failure not in {None, *BY_US}:
-            self._outcomes.client_failed(record, ended_ns)
+            lost = self._health.lost_ns is not None
+            self._outcomes.client_failed(record.external_id, ended_ns, lost=lost)
 
     def _price(self, prices: Prices) -> None:
         if not self._priced:
@@ -991,14 +1005,15 @@ class Model:
     def _tick(self, tick: Tick) -> None:
         told = (*self._engines.infos, *self._engines.endpoints.values())
         around = around_of(tick.t_ns, self._hardware, self._client, told)
-        self.judge(tick.t_ns, around)
+        late_s = self._health.catch_up.overdue_ns(tick.t_ns) / NS_PER_S
+        self.judge(tick.t_ns, replace(around, late_s=late_s))
 
     def judge(self, now_ns: int, around: Around) -> None:
         """Judge diagnoses at a tick: for each server, then for all together."""
-        self._catch_up.tick(now_ns)
+        self._health.catch_up.tick(now_ns)
         for model in self._models.by_source.values():
-            model.judge(now_ns, around)
-        if self._catch_up.goes_on:
+            model.judge(now_ns, replace(around, late_s=0.0))
+        if self._health.catch_up.goes_on:
             self.watch.facts = None
             return
         self._slo.tick(now_ns)

@@ -292,7 +292,7 @@ def _as_counted(
         via=scraped.via,
         advice=scraped.advice(probed),
         covered_ns=scraped.gained.watched_ns,
-        verdict=verdict_of(scraped.servers, flow, missed),
+        verdict=verdict_of(scraped.servers, flow, scraped.now_ns, missed),
         engines=(),
         last_token_ns=scraped.last_token_ns,
         flow=flow,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from collectors.contract.readings import RequestEvent, RequestRecord
+from collectors.contract.readings import RequestEvent
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
@@ -12,6 +12,10 @@ from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Window
 
 REMEMBERED_FAILURES = 10_000
+COUNTED = (
+    *("arrived", "finished", "aborted", "failed", "finished_as_sent"),
+    "failed_unlisted",
+)
 IDS_A_PART = 256
 """Number of ids saved together."""
 ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
@@ -40,12 +44,13 @@ class Outcomes:
         """Prompt and output tokens together, of finished requests."""
         self.found = Samples(unit=1, cell=1)
         """Cached prompt tokens of finished requests."""
-        self.counters = Counters(
-            *("arrived", "finished", "aborted", "failed", "finished_as_sent"),
-            "failed_unlisted",
-        )
+        self.counters = Counters(*COUNTED)
         """Counts of sequences; ``finished_as_sent`` counts requests by their first
         sequence, ``failed_unlisted`` failed ones that only the load generator reported.
+        """
+        self.while_lost = Counters(*COUNTED)
+        """The same of what the load generator reports while the engine is lost; apart,
+        as new rows drop old ones, which are shown until the engine is back.
         """
         self._failed: dict[str, None] = {}
         """Ids of the latest failed requests."""
@@ -54,14 +59,19 @@ class Outcomes:
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
         """Return how many requests of a window arrived, finished, failed or aborted."""
-        return self.counters.over(now_ns, window)
+        counts, lost = (
+            each.over(now_ns, window) for each in (self.counters, self.while_lost)
+        )
+        if not lost.rows:
+            return counts
+        sums = {name: n + lost.sums[name] for name, n in counts.sums.items()}
+        return replace(counts, rows=counts.rows + lost.rows, sums=sums)
 
     def up_to(self, end_ns: int, window: Window) -> CounterTotals:
         """Return the counts of a window that ended, without what was reported later."""
-        whole = self.over(end_ns, window)
-        later = self.counters.after(end_ns)
-        if window.value is None or not later.rows:
-            return whole
+        if window.value is None:
+            return self.over(end_ns, window)
+        whole, later = self.counters.over(end_ns, window), self.counters.after(end_ns)
         sums = {name: n - later.sums[name] for name, n in whole.sums.items()}
         return replace(whole, rows=whole.rows - later.rows, sums=sums)
 
@@ -91,10 +101,11 @@ class Outcomes:
             self.sizes.add(t_ns, request.prompt_tokens + (request.tokens or 0))
             self.found.add(t_ns, request.cached_tokens or 0)
 
-    def client_failed(self, record: RequestRecord, t_ns: int) -> None:
+    def client_failed(self, external_id: str, t_ns: int, *, lost: bool) -> None:
         """Count a client's failed request, unless the engine already reported it."""
-        if self._is_news(record.external_id):
-            self._count(RequestState.FAILED, t_ns, 1)
+        if self._is_news(external_id):
+            counters = self.while_lost if lost else self.counters
+            counters.add(t_ns, 0, 0, 0, 1, 0, 1)
 
     def saved(self, parts: Parts) -> SavedFailures:
         """Return the ids for a checkpoint; old ones are in lasting ``parts``."""
@@ -106,16 +117,12 @@ class Outcomes:
         self._failed = dict.fromkeys(each for chunk in chunks for each in chunk)
         self._forgotten = saved.gone
 
-    def _count(
-        self, state: RequestState, t_ns: int, by: int, request: Request | None = None
-    ) -> None:
+    def _count(self, state: RequestState, t_ns: int, by: int, request: Request) -> None:
         finished = by if state is RequestState.FINISHED else 0
         aborted = by if state is RequestState.ABORTED else 0
         failed = by if state is RequestState.FAILED else 0
-        is_first = request is not None and not request.sequence
-        as_sent = finished if is_first else 0
-        unlisted = failed if request is None else 0
-        self.counters.rows.add((t_ns, 0, finished, aborted, failed, as_sent, unlisted))
+        as_sent = 0 if request.sequence else finished
+        self.counters.add(t_ns, 0, finished, aborted, failed, as_sent, 0)
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

@@ -25,6 +25,10 @@ from inferwatch.metrics.steps.health import (
 BY_REASON = "num_requests_waiting_by_reason{"
 STEPS = "step_tokens"
 """The histogram that has one value per step."""
+KV_FULL = 0.95
+"""KV usage from which requests queue for blocks, 0-1; the last are seldom used."""
+CAPACITY, DEFERRED, KV = "capacity", "deferred", "kv"
+"""What requests queue for; the first two are vLLM's own reasons."""
 MOST_SERVERS = 4_096
 MOST_RANKS = 8_192
 MOST_RESTARTS = 100
@@ -49,6 +53,8 @@ class Gauges(msgspec.Struct, array_like=True):
     """When it last made progress."""
     token_ns: int | None = None
     """When output tokens last increased."""
+    preempted_ns: int | None = None
+    """When preemptions last increased."""
     interval_ns: int = 0
     """Time between the latest two samples."""
     tells_progress: bool = False
@@ -59,8 +65,10 @@ class Gauges(msgspec.Struct, array_like=True):
     """When the queue began by which it is judged as queueing; None while it is not."""
     watched_since_ns: int | None = None
     """The first sample of this life of the server."""
-    by_reason: dict[str, int] = {}
-    """Waiting requests by reason, as vLLM tells it: capacity or deferred."""
+    queued_for: dict[str, MinuteSpans] = {}
+    """Spans of the last minute with waiting requests, by what they waited for; an empty
+    name where the gauges do not tell it.
+    """
     acceptance: float | None = None
     """Of speculative decoding, where the server tells it as a gauge."""
     acceptance_length: float | None = None
@@ -124,6 +132,7 @@ def _in_new_life(gauges: Gauges) -> Gauges:
         waiting_since_ns=None,
         queued=MinuteSpans(),
         queueing_since_ns=None,
+        queued_for={},
         watched_since_ns=None,
     )
 
@@ -141,11 +150,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         interval_ns=t_ns - before.t_ns if before else 0,
         tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
         queued=before.queued if before else MinuteSpans(),
-        by_reason={
-            name[len(BY_REASON) : -1]: round(value)
-            for name, value in sample.others.items()
-            if name.startswith(BY_REASON) and isfinite(value)
-        },
+        queued_for=before.queued_for if before else {},
         acceptance=speculation.get("acceptance"),
         acceptance_length=speculation.get("acceptance_length"),
         pools=_pools(sample) if sample.kv_usage is None else {},
@@ -157,6 +162,9 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         since_ns = old.waiting_since_ns
         now.waiting_since_ns = t_ns if since_ns is None else since_ns
         now.calm_since_ns = old.calm_since_ns
+        spans = now.queued_for.setdefault(_cause(sample, counted), MinuteSpans())
+        spans.take(t_ns if since_ns is None else old.t_ns, t_ns)
+        spans.within(t_ns)  # forgets older ones
         lasts = t_ns - now.waiting_since_ns >= QUEUE_PERSISTS_NS
         if lasts:
             now.queued.take(now.waiting_since_ns, t_ns)
@@ -178,9 +186,25 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         now.idle_since_ns = t_ns if idle_ns is None else idle_ns
     tokens = counted.just_added("output_tokens")
     now.token_ns = t_ns if tokens else old.token_ns
+    preempted = counted.just_added("preemptions")
+    now.preempted_ns = t_ns if preempted else old.preempted_ns
     got_on = bool(counted.added.any()) or not old.work
     now.progress_ns = t_ns if got_on else old.progress_ns
     return now
+
+
+def _cause(sample: EngineSample, counted: Counted) -> str:
+    """Return what the requests of a sample wait for; empty if gauges do not tell it."""
+    waiting = {
+        reason: sample.others.get(f"{BY_REASON}{reason}}}", 0.0)
+        for reason in (CAPACITY, DEFERRED)
+    }
+    if waiting[DEFERRED] > waiting[CAPACITY]:
+        return DEFERRED
+    full = sample.kv_usage is not None and sample.kv_usage >= KV_FULL
+    if full or counted.just_added("preemptions"):
+        return KV
+    return CAPACITY if waiting[CAPACITY] > 0 and sample.kv_usage is not None else ""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,13 @@ from inferwatch.formatting import (
 from inferwatch.metrics.causes.cause import SLOW_S
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.window import Latency
-from inferwatch.metrics.servers.scraped import Gauges, ScrapedServer
+from inferwatch.metrics.servers.scraped import (
+    CAPACITY,
+    DEFERRED,
+    KV,
+    Gauges,
+    ScrapedServer,
+)
 from inferwatch.metrics.servers.scraped_window import Gained
 from inferwatch.metrics.steps.engines import known_sum
 from inferwatch.metrics.steps.flow import Flow
@@ -30,8 +36,12 @@ from inferwatch.metrics.steps.health import (
     of_last,
 )
 
-KV_FULL = 0.95
-"""KV usage from which requests queue for blocks, 0-1; the last are seldom used."""
+CAUSES = {
+    DEFERRED: bound_text(BoundBy.DEFERRED),
+    KV: bound_text(BoundBy.KV),
+    CAPACITY: f"{bound_text(BoundBy.SEQS)} or {bound_text(BoundBy.TOKENS)}",
+}
+"""What requests queue for, by its flag."""
 STALL_LEAST_NS = 5 * NS_PER_S
 STALL_INTERVALS = 3
 """Consecutive samples without progress that mean stalled."""
@@ -40,10 +50,13 @@ NAMED = 3
 
 
 def verdict_of(
-    servers: Sequence[ScrapedServer], flow: Flow, missed: Latency | None = None
+    servers: Sequence[ScrapedServer],
+    flow: Flow,
+    now_ns: int,
+    missed: Latency | None = None,
 ) -> Verdict:
     """Return the verdict; ``missed`` is a latency whose objective is missed."""
-    verdict = _verdict_on_all(servers, flow)
+    verdict = _verdict_on_all(servers, flow, now_ns)
     if missed is None or missed.met is None or not _well(verdict):
         return verdict
     within = format_duration(missed.objective_s).strip()
@@ -56,12 +69,14 @@ def verdict_of(
     )
 
 
-def _verdict_on_all(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
+def _verdict_on_all(
+    servers: Sequence[ScrapedServer], flow: Flow, now_ns: int
+) -> Verdict:
     answering = [server for server in servers if server.answers]
     lost = [server for server in servers if server.answers is False]
     if not answering:
         return _none_answers(servers, lost)
-    each = [(server, _verdict(server)) for server in answering]
+    each = [(server, _verdict(server, now_ns)) for server in answering]
     worst = max(each, key=lambda pair: list(Health).index(pair[1].health))
     sentence = _sentence(worst, each, flow)
     if lost:
@@ -110,7 +125,7 @@ def _none_answers(
     return _made(Health.LOST, text, max(since, default=None))
 
 
-def _verdict(server: ScrapedServer) -> Verdict:
+def _verdict(server: ScrapedServer, now_ns: int) -> Verdict:
     """Return the verdict on a server that answers."""
     gauges = server.gauges
     if not gauges:
@@ -125,8 +140,8 @@ def _verdict(server: ScrapedServer) -> Verdict:
         )
     busy = [each for each in gauges if each.work]
     trouble = _stalled(busy, running, waiting)
-    trouble = trouble or _queueing(server, waiting, working=bool(busy))
-    trouble = trouble or _preempting(server, working=bool(busy))
+    trouble = trouble or _queueing(server, waiting, now_ns, working=bool(busy))
+    trouble = trouble or _preempting(server, now_ns, working=bool(busy))
     if trouble is not None:
         return trouble
     if not busy:
@@ -158,58 +173,53 @@ def _stuck_ns(each: Gauges) -> int | None:
 
 
 def _queueing(
-    server: ScrapedServer, waiting: int | None, *, working: bool
+    server: ScrapedServer, waiting: int | None, now_ns: int, *, working: bool
 ) -> Verdict | None:
     """Return the verdict if requests have queued in the last minute; else None."""
     gauges = server.gauges
-    now_ns = max(each.t_ns for each in gauges)
-    queued = [
-        (each.queueing_since_ns, sum(spans))
+    last_ns = max(each.t_ns for each in gauges)
+    queueing = [
+        each
         for each in gauges
-        if each.queueing_since_ns is not None and (spans := each.queued.within(now_ns))
+        if each.queueing_since_ns is not None and each.queued.within(last_ns)
     ]
-    if not queued:
+    if not queueing:
         return None
-    since_ns = min(since_ns for since_ns, _ in queued)
-    queued_ns = max(queued_ns for _, queued_ns in queued)
+    since = (each.queueing_since_ns for each in queueing)
+    since_ns = min(t_ns for t_ns in since if t_ns is not None)
+    queued_ns = max(sum(each.queued.within(last_ns)) for each in queueing)
     watched = [each.watched_since_ns for each in gauges]
-    began_ns = min((t_ns for t_ns in watched if t_ns is not None), default=now_ns)
-    whole_ns = min(max(now_ns - began_ns, NS_PER_S), MINUTE_NS)
+    began_ns = min((t_ns for t_ns in watched if t_ns is not None), default=last_ns)
+    whole_ns = min(max(last_ns - began_ns, NS_PER_S), MINUTE_NS)
     usage = max((each.kv_usage or 0.0 for each in gauges), default=0.0)
     full = f", KV {usage:.0%} used" if usage else ""
     share = of_last(queued_ns / whole_ns, whole_ns)
-    minute = _minute(server, now_ns)
-    cause = _cause(gauges, minute)
+    cause = _cause(queueing, last_ns)
     mostly = f", mostly {cause}" if cause else ""
+    p99 = _p99(_minute(server, now_ns))
     return Verdict(
         health=Health.QUEUEING,
-        sentence=f"{share}{mostly}; now {waiting or 0:,} waiting{full}{_p99(minute)}",
+        sentence=f"{share}{mostly}; now {waiting or 0:,} waiting{full}{p99}",
         since_ns=since_ns,
         now=Health.HEALTHY if working else Health.IDLE,
     )
 
 
-def _cause(gauges: Sequence[Gauges], minute: Gained) -> str:
-    """Return what requests queue for, by its flag, as far as gauges tell it."""
-    reasons: Counter[str] = Counter()
+def _cause(gauges: Sequence[Gauges], now_ns: int) -> str:
+    """Return what requests queued for most of the time, as far as gauges tell it."""
+    waited_ns: Counter[str] = Counter()
     for each in gauges:
-        reasons.update(each.by_reason)
-    if reasons["deferred"] > reasons["capacity"]:
-        return bound_text(BoundBy.DEFERRED)
-    full = any((each.kv_usage or 0.0) >= KV_FULL for each in gauges)
-    if full or minute.of("preemptions"):
-        return bound_text(BoundBy.KV)
-    if reasons["capacity"] and all(each.kv_usage is not None for each in gauges):
-        return f"{bound_text(BoundBy.SEQS)} or {bound_text(BoundBy.TOKENS)}"
-    return ""
+        for cause, spans in each.queued_for.items():
+            waited_ns[cause] += sum(spans.within(now_ns))
+    return CAUSES.get(max(waited_ns, key=lambda each: waited_ns[each], default=""), "")
 
 
-def _preempting(server: ScrapedServer, *, working: bool) -> Verdict | None:
+def _preempting(server: ScrapedServer, now_ns: int, *, working: bool) -> Verdict | None:
     """Return the verdict if preemptions came with slow first tokens; else None."""
-    last_ns = server.last_ns
-    if last_ns is None:
+    times_ns = [each.preempted_ns for each in server.gauges]
+    if not any(t_ns is not None and t_ns > now_ns - MINUTE_NS for t_ns in times_ns):
         return None
-    minute = _minute(server, last_ns)
+    minute = _minute(server, now_ns)
     preemptions = minute.of("preemptions") or 0
     if preemptions < MANY_PREEMPTIONS:
         return None
@@ -237,7 +247,7 @@ def _p99(minute: Gained) -> str:
         return ""
     bound = "> " if worst.high is None else "≤ "
     end_s = worst.low if worst.high is None else worst.high
-    return f"; TTFT p99 {bound}{format_round_duration(end_s)}"
+    return f"; TTFT p99 of the minute {bound}{format_round_duration(end_s)}"
 
 
 def _healthy(

@@ -20,6 +20,7 @@ from inferwatch.metrics.causes.cause import SLOW_S
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.steps.engines import Engines
 from inferwatch.metrics.steps.flow import SchedulerState
+from inferwatch.metrics.steps.lateness import STALL_LEAST_NS, CatchUp
 
 
 class Health(StrEnum):
@@ -76,7 +77,6 @@ MANY_WAITING = 5
 MANY_PREEMPTIONS = 3
 IDLE_AFTER_NS = 20 * NS_PER_S
 """Time without work after which work that went well is over."""
-STALL_LEAST_NS = 2 * NS_PER_S
 STALL_STEPS = 10
 """Number of usual step times without a step that mean stalled."""
 LONGEST_TICK_NS = 2 * NS_PER_S
@@ -87,8 +87,12 @@ LEAST_SHARE = 0.005
 """Share of the minute that would be 0% as text, 0-1."""
 SECOND_SHARE = 0.2
 """Share of the queued time from which a second limit is named, 0-1."""
-STICKS = 1.25
+STICKS = 1.5
 """How much more another cause must take than the one named first, to be named first."""
+STICKS_NS = 10 * NS_PER_S
+"""For how long it must take so much more."""
+STAYS_SHARE = 0.15
+"""Share of the queued time below which another is named first at once, 0-1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,20 @@ class TickVerdict(msgspec.Struct, array_like=True):
     """What is named first."""
     over: bool = False
     """Whether only findings are left of a stall or a queue."""
+    outweighed_ns: int | None = None
+    """Since when another limit takes clearly more than what is named first."""
+
+
+class Quiet(msgspec.Struct, array_like=True):
+    """A time without a step though there was work, until a step tells how long."""
+
+    since_ns: int
+    until_ns: int
+    before: TickVerdict | None
+    """The verdict before it."""
+    worse_ns: int | None
+    told: bool = False
+    """Whether it was called a stall."""
 
 
 class SavedHealth(msgspec.Struct, array_like=True):
@@ -166,6 +184,7 @@ class SavedHealth(msgspec.Struct, array_like=True):
     judged: TickVerdict | None
     tick_ns: int | None
     worse_ns: int | None = None
+    quiet: Quiet | None = None
 
 
 class HealthTracker:
@@ -186,16 +205,21 @@ class HealthTracker:
         self._tick_ns: int | None = None
         self._worse_ns: int | None = None
         """The latest tick with a stall or a queue in the minute before it."""
+        self._quiet: Quiet | None = None
+        self.catch_up = CatchUp()
 
     def info(self, info: EngineInfo) -> None:
         self._lost = None
         self._up(info.t_ns)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: Step) -> bool:
+        """Take a step, and return whether it shows that a stall was none."""
         if self._up_ns is None:
             self._up(step.start_ns)
         self.worked(step.end_ns)
+        untrue = self._end_quiet(step)
         self._durations_ns.append(step.duration_ns)
+        return untrue
 
     def worked(self, t_ns: int) -> None:
         if self._last_work_ns is None or t_ns > self._last_work_ns:
@@ -209,7 +233,9 @@ class HealthTracker:
             self._lost, self._up_ns, self._stage = note, None, None
             self._queued, self._stalled_in = MinuteSpans(), MinuteSpans()
             self._degraded = MinuteSpans()
-            self._judged = self._worse_ns = None
+            self._judged = self._worse_ns = self._quiet = None
+        elif note.kind is NoteKind.DROPPED:
+            self._quiet = None  # steps of that time may be among what was lost
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
 
@@ -232,6 +258,7 @@ class HealthTracker:
             judged=self._judged,
             tick_ns=self._tick_ns,
             worse_ns=self._worse_ns,
+            quiet=self._quiet,
         )
 
     def restore(self, saved: SavedHealth) -> None:
@@ -243,7 +270,7 @@ class HealthTracker:
         self._queued, self._stalled_in = saved.queued, saved.stalled
         self._degraded = saved.degraded
         self._judged, self._tick_ns = saved.judged, saved.tick_ns
-        self._worse_ns = saved.worse_ns
+        self._worse_ns, self._quiet = saved.worse_ns, saved.quiet
 
     def tick(self, now_ns: int, work: SchedulerState, minute: LastMinute) -> None:
         """Judge the last minute as of a tick."""
@@ -253,8 +280,8 @@ class HealthTracker:
         self._tick_ns = now_ns
         from_ns = max(now_ns - LONGEST_TICK_NS, before_ns or 0)
         state = self.state(now_ns, work)
-        if state.health is Health.STALLED and state.since_ns is not None:
-            self._stalled_in.take(state.since_ns, now_ns)
+        if self._up_ns is not None:
+            self._note_quiet(now_ns, work, stalled=state.health is Health.STALLED)
         if self._queued_since_ns(now_ns, work) is not None:
             self._queued.take(from_ns, now_ns)
         # What is left of a queue or a stall is told while it is there, and not longer.
@@ -360,8 +387,7 @@ class HealthTracker:
             since_ns = self._dated(now_ns, since_ns)
             if before is not None and before.health is health:
                 since_ns = before.since_ns if before.since_ns is not None else since_ns
-            sentence, first = self._says(health, now_ns, work, minute, since_ns)
-            return TickVerdict(now_ns, health, since_ns, sentence, first)
+            return self._says(health, now_ns, work, minute, since_ns)
         health = state.health
         if health is Health.IDLE and not self._is_over(now_ns):
             health = Health.HEALTHY
@@ -414,8 +440,9 @@ class HealthTracker:
         del work, minute
         if state.health is Health.STALLED:
             return state.since_ns
-        goes_on = self._was(Health.STALLED) and self._stalled_in.within(now_ns)
-        return now_ns if goes_on else None
+        if not self._stall_lengths(now_ns):
+            return None
+        return min(start_ns for start_ns, _ in self._stalled_in.spans)
 
     def _is_queueing(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
@@ -477,19 +504,20 @@ class HealthTracker:
         work: SchedulerState,
         minute: LastMinute,
         since_ns: int,
-    ) -> tuple[str, str]:
-        """Return the sentence of a verdict, and what it names first."""
-        was = self._judged.first if self._was(health) and self._judged else ""
+    ) -> TickVerdict:
+        """Return a verdict with its sentence, and what it names first."""
+        before = self._judged if self._was(health) else None
+        was = before.first if before is not None else ""
         whole_ns = _covered_ns(minute)
-        first = ""
+        first, outweighed_ns = "", None
         if health is Health.STALLED:
-            lengths = self._stalled_in.within(now_ns)
+            lengths = self._stall_lengths(now_ns)
             share = sum(lengths) / whole_ns
             longest = _short(max(lengths, default=0))
             said = f"{of_last(share, whole_ns)}: no step for up to {longest}"
         elif health is Health.QUEUEING:
             share = self._queued_share(now_ns, work, minute)
-            first, *others = self._limits_named(minute, was)
+            (first, *others), outweighed_ns = self._limits_named(now_ns, minute, before)
             causes = ", then ".join([first, *others])
             said = of_last(share, whole_ns)
             said += f", mostly {causes}" if causes else ""
@@ -503,13 +531,19 @@ class HealthTracker:
                 texts = ["preemptions"]
             first = was if was in texts or not texts else texts[0]
             said += f", {first}" if first else ""
-        return f"{said}{_worst(work, minute)}", first
+        sentence = f"{said}{_worst(work, minute)}"
+        return TickVerdict(
+            now_ns, health, since_ns, sentence, first, outweighed_ns=outweighed_ns
+        )
 
-    def _limits_named(self, minute: LastMinute, was: str) -> list[str]:
+    def _limits_named(
+        self, now_ns: int, minute: LastMinute, before: TickVerdict | None
+    ) -> tuple[list[str], int | None]:
         """Return the limits that requests queued for, as flags; one is mostly so.
 
         By the slowest requests' time where it is known, so that it is what their table
-        of causes says.
+        of causes says. The one named before stays until another has long outweighed it;
+        since when one does is returned as well.
         """
         spent: dict[BoundBy, float] = {**minute.slow_shares}
         if sum(spent.values()) < QUEUE_SHARE:
@@ -520,12 +554,18 @@ class HealthTracker:
             for each, n in spent.items()
             if n > 0
         }
-        if was in texts:
-            texts[was] *= STICKS
-        ranked = sorted(texts, key=lambda text: -texts[text])
-        first, *others = ranked or [""]
+        ranked = sorted(texts, key=lambda text: -texts[text]) or [""]
+        outweighed_ns, was = None, before.first if before is not None else ""
+        if before is not None and texts.get(was, 0.0) >= STAYS_SHARE * whole > 0:
+            if texts[ranked[0]] >= STICKS * texts[was]:
+                outweighed_ns = before.outweighed_ns
+                outweighed_ns = now_ns if outweighed_ns is None else outweighed_ns
+            if outweighed_ns is None or now_ns - outweighed_ns < STICKS_NS:
+                ranked.remove(was)
+                ranked.insert(0, was)
+        first, *others = ranked
         second = [each for each in others if texts[each] >= SECOND_SHARE * whole]
-        return [first, *second[:1]]
+        return [first, *second[:1]], outweighed_ns
 
     def _limit_text(self, bound: BoundBy, deferral: str | None) -> str:
         """Return what binds; a lowered live limit with its values."""
@@ -547,17 +587,72 @@ class HealthTracker:
         return _verdict(Health.STARTING, "waiting for an engine", None)
 
     def _stalled(self, now_ns: int, work: SchedulerState) -> Verdict | None:
-        """Return the verdict if there is work but no step ends; else None."""
-        ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
-        begins = [*ends, self._requests.busy_since_ns, self._up_ns]
-        quiet_since_ns = max(t_ns for t_ns in begins if t_ns is not None)
-        usual_ns = median(self._durations_ns) if self._durations_ns else 0
-        quiet_ns = now_ns - quiet_since_ns
-        if quiet_ns <= max(STALL_LEAST_NS, STALL_STEPS * usual_ns):
+        """Return the verdict if there is work but no step ends; else None.
+
+        Silence counts only beyond our own lateness and the time to make up for it: the
+        steps may be there, unread. Totals are sent after the steps before them.
+        """
+        since_ns, usual_ns = self._quiet_since_ns(), self._usual_ns()
+        quiet_ns = now_ns - since_ns
+        told = (rank.totals for rank in self._engines.ranks.values())
+        told_ns = max((each.t_ns for each in told if each is not None), default=0)
+        unread_ns = now_ns - 2 * self.catch_up.behind_ns(now_ns)
+        if max(unread_ns, told_ns) - since_ns <= _stall_ns(usual_ns):
             return None
         usual = f", while a step usually takes {_short(usual_ns)}" if usual_ns else ""
         text = f"{_work(work)}: no step for {_short(quiet_ns)}{usual}"
-        return _verdict(Health.STALLED, text, quiet_since_ns)
+        return _verdict(Health.STALLED, text, since_ns)
+
+    def _quiet_since_ns(self) -> int:
+        """Return since when no step has ended, or there has been work."""
+        ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
+        begins = [*ends, self._requests.busy_since_ns, self._up_ns]
+        return max(t_ns for t_ns in begins if t_ns is not None)
+
+    def _usual_ns(self) -> float:
+        return median(self._durations_ns) if self._durations_ns else 0
+
+    def _note_quiet(self, now_ns: int, work: SchedulerState, *, stalled: bool) -> None:
+        """Record that no step has ended for long, whether it is called a stall or not.
+
+        The next step tells whether none ran, or they were only read late.
+        """
+        since_ns, quiet = self._quiet_since_ns(), self._quiet
+        long = work.any and now_ns - since_ns > _stall_ns(self._usual_ns())
+        if quiet is not None and (not long or quiet.since_ns != since_ns):
+            if quiet.told:  # its requests went away without a step
+                self._stalled_in.take(quiet.since_ns, quiet.until_ns)
+            quiet = None
+        if long:
+            quiet = quiet or Quiet(since_ns, now_ns, self._judged, self._worse_ns)
+            quiet.until_ns, quiet.told = now_ns, quiet.told or stalled
+        self._quiet = quiet
+
+    def _end_quiet(self, step: Step) -> bool:
+        """Judge by a step's end whether the time before it was a stall.
+
+        Return whether one that was told was none.
+        """
+        quiet = self._quiet
+        if quiet is None or step.end_ns <= quiet.since_ns:
+            return False
+        since_ns, quiet.since_ns = quiet.since_ns, step.end_ns
+        stalled = step.end_ns - since_ns > _stall_ns(self._usual_ns())
+        if stalled:
+            self._stalled_in.take(since_ns, step.end_ns)
+        untrue = quiet.told and not stalled
+        if untrue:
+            self._judged, self._worse_ns = quiet.before, quiet.worse_ns
+        quiet.told = False
+        return untrue
+
+    def _stall_lengths(self, now_ns: int) -> list[int]:
+        """Return the lengths of the stalls within the last minute."""
+        lengths, quiet = self._stalled_in.within(now_ns), self._quiet
+        if quiet is not None and quiet.told:
+            since_ns = max(quiet.since_ns, now_ns - MINUTE_NS)
+            lengths.append(quiet.until_ns - since_ns)
+        return lengths
 
     def _healthy(self, work: SchedulerState) -> Verdict:
         calm = [rank.calm_since_ns for rank in self._engines.ranks.values()]
@@ -567,6 +662,11 @@ class HealthTracker:
             text += f", {work.tokens_per_s:,.0f} tok/s"
         since_ns = max(t_ns for t_ns in since if t_ns is not None)
         return _verdict(Health.HEALTHY, text, since_ns)
+
+
+def _stall_ns(usual_ns: float) -> float:
+    """Return how long no step must end for the engine to be stalled."""
+    return max(STALL_LEAST_NS, STALL_STEPS * usual_ns)
 
 
 def _covered_ns(minute: LastMinute) -> int:
@@ -607,46 +707,6 @@ def _short(duration_ns: float) -> str:
     return f"{duration_ns / 1e9:.1f} s"
 
 
-# Whether readings are still of the past: a probe connected late sends these first.
-#
-# Half an hour of them comes as fast as it can be read. Meanwhile the latest known step
-# is minutes old, and a working engine would seem stalled.
-
-LATE_NS = STALL_LEAST_NS
-"""Delay from which a reading counts as late, as it would look like a stall."""
-PATIENCE_NS = 10 * NS_PER_S
-"""Time without readings after which catching up ends."""
-
 CATCHING_UP = Verdict(
     health=Health.STARTING, sentence="reading what the probe remembers of the past"
 )
-
-
-class CatchUp(msgspec.Struct, array_like=True):
-    """Detects readings of the past: compares their times with ticks; saved as it is."""
-
-    tick_ns: int | None = None
-    """The latest tick."""
-    late_ns: int | None = None
-    """The tick after which the last late reading came."""
-    heard_now: bool = True
-    """Whether a reading in time has come since then."""
-    goes_on: bool = False
-    """Whether readings of the past are still coming."""
-
-    def take(self, t_ns: int) -> None:
-        """Record the time of a reading of a kind that is reported at once when live."""
-        if self.tick_ns is None:
-            return
-        late = self.tick_ns - t_ns > LATE_NS
-        self.heard_now = not late
-        if late:
-            self.goes_on, self.late_ns = True, self.tick_ns
-
-    def tick(self, now_ns: int) -> None:
-        """Stop catching up after a second with readings, none of which was late."""
-        before_ns, self.tick_ns = self.tick_ns, now_ns
-        if before_ns is None or self.late_ns is None:
-            return
-        waits = not self.heard_now and now_ns - self.late_ns < PATIENCE_NS
-        self.goes_on = self.late_ns >= before_ns or waits

@@ -11,7 +11,7 @@ from collectors.contract.readings import LiveLimits, LoadKind, NoteKind
 from inferwatch.errors import NoSuchSessionError
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import counted, format_about
-from inferwatch.metrics.findings.finding import NO_LONGER, RESUMES_NS
+from inferwatch.metrics.findings.finding import NO_LONGER, RESUMES_NS, TAKEN_BACK
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Slo
@@ -47,7 +47,7 @@ NOTE_KINDS = {
     NoteKind.SLO: MarkKind.SLO,
 }
 LOADS = "SELECT t_ns, kind, rate_per_s, text FROM load_events WHERE session = ?"
-NOTES = "SELECT t_ns, kind, text FROM notes WHERE session = ?"
+NOTES = "SELECT t_ns, kind, text FROM notes WHERE session = ? ORDER BY ordinal"
 PREEMPTIONS = (
     "SELECT end_ns, preemptions FROM steps "
     "WHERE session = ? AND preemptions > 0 ORDER BY end_ns"
@@ -155,13 +155,19 @@ class FindingSpan:
 
 
 def finding_marks(notes: Iterable[tuple[int, str]]) -> Iterator[Mark]:
-    """Yield one mark for a finding that comes and goes, and one for its end."""
+    """Yield one mark for a finding that comes and goes, and one for its end.
+
+    Notes are in order of receipt: one that begins again has the time it first began.
+    """
     spans: list[FindingSpan] = []
     latest: dict[str, FindingSpan] = {}
-    for t_ns, text in sorted(notes):
+    for t_ns, text in notes:
         title = text.partition(": ")[0]
         span = latest.get(title)
-        if text == f"{title}: {NO_LONGER}":
+        if text == f"{title}: {TAKEN_BACK}":
+            if span is not None:
+                spans.remove(latest.pop(title))
+        elif text == f"{title}: {NO_LONGER}":
             if span is not None:
                 span.ended_ns = t_ns
         elif span is not None and span.returns(t_ns):

@@ -55,6 +55,8 @@ class RecordedPlayback:
         self._following = False
         self.playing = False
         self.speed = 1.0
+        self.opening = True
+        """Whether the moment to begin with was not reached yet."""
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -126,6 +128,16 @@ class RecordedPlayback:
             self.playing = self._following = self.goes_on
             await self._seek(partial(self._seekable.seek, self._seekable.end_ns))
 
+    def bookmarks(self) -> Sequence[Mark]:
+        """Read the bookmarks in the file: the scan finds them later.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        seekable = self._seekable
+        with reading(seekable.path) as connection:
+            return bookmarks(connection, seekable.session.session)
+
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
         """Add a bookmark; without ``t_ns``, at the position.
 
@@ -184,7 +196,8 @@ class RecordedPlayback:
         mine = self._requested
         self._under_way += 1
         try:
-            await asyncio.to_thread(go, lambda: mine != self._requested)
+            arrived = await asyncio.to_thread(go, lambda: mine != self._requested)
+            self.opening = self.opening and not arrived
         finally:
             self._under_way -= 1
 
@@ -316,17 +329,6 @@ class Player:
             or self._scan.damage
             or self._builder.trouble,
         )
-
-    @property
-    def bookmarks(self) -> Sequence[Mark]:
-        """The bookmarks in the file, read at once: the scan finds them later.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
-        seekable = self._seekable
-        with reading(seekable.path) as connection:
-            return bookmarks(connection, seekable.session.session)
 
     @property
     def covered_ns(self) -> int:

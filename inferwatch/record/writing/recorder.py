@@ -198,6 +198,8 @@ class RecorderHealth:
     """Readings that will be missing in the recording."""
     file_bytes: int
     """Size of the file and its write-ahead log."""
+    grown_bytes: int = 0
+    """By how much both grew at most since the session began: it never falls."""
 
 
 class Recorder:
@@ -213,6 +215,7 @@ class Recorder:
         self._loop = loop
         self._queue = queue
         self._files = (path, path.with_name(path.name + "-wal"))
+        self._began_bytes, self._grown_bytes = sum(map(_size, self._files)), 0
         self._thread = Thread(target=loop.run, name="recorder", daemon=True)
 
     @classmethod
@@ -256,12 +259,16 @@ class Recorder:
     @property
     def health(self) -> RecorderHealth:
         message = self._loop.message
+        file_bytes = sum(map(_size, self._files))
+        grown_bytes = file_bytes - self._began_bytes
+        self._grown_bytes = max(self._grown_bytes, grown_bytes)
         return RecorderHealth(
             ok=message is None,
             message=message,
             written=self._loop.written,
             unrecorded=self._loop.unrecorded,
-            file_bytes=sum(map(_size, self._files)),
+            file_bytes=file_bytes,
+            grown_bytes=self._grown_bytes,
         )
 
     def put(self, ordinal: int, reading: AnyReading) -> None:

@@ -256,7 +256,7 @@ def basis(pair: SessionPair) -> str:
     """How often both were measured, the doubts in short, and what to do about it."""
     runs = runs_text(pair)
     if _decisive_unanswered(pair) and {e.verdict for e in pair.results} == UNTOLD:
-        runs = f"no row can be told from {runs}"
+        runs += f" {'are' if pair.is_repeated else 'is'} too few to judge any row"
     texts = [runs, *_doubts(pair)]
     said = ", ".join(texts)
     if at_another_load(pair):
@@ -357,7 +357,7 @@ def _verdict_texts(pair: SessionPair) -> Iterator[str]:
     yield from _nothing({each: len(of_it) for each, of_it in rows.items()})
     for verdict, words in (
         (MetricVerdict.SAME, "no difference shown"),
-        (MetricVerdict.OPEN, f"{runs_text(pair)} cannot tell a difference"),
+        (MetricVerdict.OPEN, "cannot tell"),
     ):
         if many := len(rows[verdict]):
             every = "any of " if many == len(pair.results) else ""

@@ -71,6 +71,12 @@ class HeaderLine(LinePanel):
     _clock = ""
     _record: RecordState | None = None
     _time = ShownTime()
+    _loading = ""
+
+    def show_loading(self, session: str) -> None:
+        """Say that a recording is read, and nothing else."""
+        self._loading = f" loading {session} …"
+        self.redraw()
 
     def show(
         self,
@@ -85,7 +91,7 @@ class HeaderLine(LinePanel):
 
     def line(self, width: int) -> Line:
         if self._snapshot is None:
-            return ()
+            return (TextRun(self._loading, "muted"),) if self._loading else ()
         rights = self._right(self._snapshot)
         lefts = _identity(self._snapshot)
         said = limit_words(self._snapshot, replay=self._time.replay)
@@ -305,7 +311,7 @@ def _recording(record: RecordState | None, now_ns: int, *, replay: bool) -> Line
         return (TextRun("rec ! ", "bad"), TextRun(record.message, "bad"))
     if record.flight is not None:
         return _in_flight(record.session_id, record.flight, now_ns)
-    size = format_bytes(record.file_bytes)
+    size = format_bytes(record.grown_bytes)
     return (TextRun("rec ", "muted"), TextRun(f"{record.session_id} {size}"))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from textual.binding import Binding, BindingType
@@ -317,6 +318,8 @@ class PlaybackControl:
 
     def skip(self, way: int) -> None:
         """Skip a second, more while the key is held."""
+        if self._waits(partial(self.skip, way)):
+            return
         step_ns = self._repeat.step_ns(way, time.monotonic())
         self.seek(self._here_ns + step_ns)
 
@@ -325,7 +328,7 @@ class PlaybackControl:
         self._look()
 
     def engine_step(self, by: int) -> None:
-        if self._can_seek():
+        if not self._waits(partial(self.engine_step, by)) and self._can_seek():
             self._go(self._stepped(self._view.cursor_ns, by))
 
     async def _stepped(self, cursor_ns: int | None, by: int) -> None:
@@ -337,6 +340,8 @@ class PlaybackControl:
 
     def mark(self, by: int, *, bookmarks: bool = False) -> None:
         """Seek the next or previous mark, or bookmark; without one, stay."""
+        if self._waits(partial(self.mark, by, bookmarks=bookmarks)):
+            return
         if not self._playback.at_live:
             self._to_mark(self._here_ns, by, bookmarks=bookmarks)
         elif self._can_seek():
@@ -344,14 +349,29 @@ class PlaybackControl:
 
     async def _mark_before_now(self, here_ns: int, by: int, *, bookmarks: bool) -> None:
         """Hold the view, as marks are read from the record, and seek one."""
-        playback = self._playback
-        playback.pause()
-        for _ in range(round(MARKS_WAIT_S / MARKS_LOOK_S)):
-            if playback.shape is not None:
-                break
-            await asyncio.sleep(MARKS_LOOK_S)
+        self._playback.pause()
+        await self._marks_known()
         if not self._to_mark(here_ns, by, bookmarks=bookmarks):
             await self._seeking.go_live()
+
+    def _waits(self, act: Callable[[], None]) -> bool:
+        """Return whether a key acts later, as its start is not shown yet."""
+        if self._playback.opening:
+            self._go(self._once_open(act))
+        return self._playback.opening
+
+    async def _once_open(self, act: Callable[[], None]) -> None:
+        """Act once the moment to begin with is shown, and its marks are known."""
+        while self._playback.opening:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(MARKS_LOOK_S)
+        await self._marks_known()
+        act()
+
+    async def _marks_known(self) -> None:
+        for _ in range(round(MARKS_WAIT_S / MARKS_LOOK_S)):
+            if self._playback.shape is not None:
+                break
+            await asyncio.sleep(MARKS_LOOK_S)
 
     def _to_mark(self, here_ns: int, by: int, *, bookmarks: bool) -> bool:
         marks: Sequence[Mark] = self._playback.marks
@@ -405,10 +425,12 @@ class PlaybackControl:
         cursor_ns = self._view.cursor_ns
         here = "" if cursor_ns is None else "; enter alone goes to the time cursor"
         hint = f"{UNDERSTOOD}, a bookmark's text{here}"
-        ask = PromptScreen("Go to a time or a bookmark", hint, self._wrong_time)
+        bookmarks = await self._bookmarks()
+        wrong_time = partial(self._wrong_time, bookmarks)
+        ask = PromptScreen("Go to a time or a bookmark", hint, wrong_time)
         text = await self._screen.app.push_screen_wait(ask)
         if text is not None and text.strip():
-            self.seek(moment_of(text, self._scale()))
+            self.seek(moment_of(text, self._scale(bookmarks)))
         elif text is not None and cursor_ns is not None:
             self.seek(cursor_ns)
         elif was_live:
@@ -431,7 +453,7 @@ class PlaybackControl:
         except InferwatchError as error:
             self._screen.notify(str(error), severity="error", timeout=10, markup=False)
         else:
-            self._screen.notify(f"◆ {text.strip()}", title="Bookmarked", markup=False)
+            self._screen.notify(f"◆ bookmarked: {text.strip()}", timeout=3)
         self._look()
 
     @property
@@ -486,7 +508,15 @@ class PlaybackControl:
     def _look(self) -> None:
         self._screen.post_message(LookAgain())
 
-    def _scale(self) -> Scale:
+    async def _bookmarks(self) -> Sequence[Mark]:
+        """Return the bookmarks as they are in the record, or say why they are not."""
+        try:
+            return await asyncio.to_thread(self._playback.bookmarks)
+        except InferwatchError as error:
+            self._screen.notify(str(error), severity="error", timeout=10, markup=False)
+            return ()
+
+    def _scale(self, bookmarks: Sequence[Mark]) -> Scale:
         playback = self._playback
         start_ns, end_ns = playback.span_ns
         return Scale(
@@ -494,14 +524,14 @@ class PlaybackControl:
             end_ns=end_ns,
             here_ns=playback.position_ns,
             wall_text=self._feed.wall_text,
-            bookmarks=bookmarks_of(playback.marks),
+            bookmarks=bookmarks,
         )
 
-    def _wrong_time(self, text: str) -> str | None:
+    def _wrong_time(self, bookmarks: Sequence[Mark], text: str) -> str | None:
         if not text.strip() and self._view.cursor_ns is not None:
             return None
         try:
-            moment_of(text, self._scale())
+            moment_of(text, self._scale(bookmarks))
         except InferwatchError as error:
             return str(error)
         return None

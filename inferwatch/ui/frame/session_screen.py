@@ -288,6 +288,11 @@ class SessionScreen(Screen[None]):
     @on(SnapshotReady)
     def _take(self, message: SnapshotReady) -> None:
         self.present = message.present
+        playback = self.feed.playback
+        if playback is not None and playback.opening:
+            record = self.feed.record
+            self.query_one(HeaderLine).show_loading(record.session_id if record else "")
+            return
         clock = self.feed.wall_text(self.present.now_ns)
         shown = shown_time_of(self.feed)
         self.query_one(HeaderLine).show(self.present, clock, self.feed.record, shown)

@@ -350,7 +350,9 @@ class RooflinePanel(Panel):
         """By glyph, so that the axes stay while there are no steps."""
 
     def show(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        before, self._snapshot = self._snapshot, snapshot
+        if before is not None and before.shown_source != snapshot.shown_source:
+            self._latest = {}
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:

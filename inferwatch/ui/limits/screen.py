@@ -153,6 +153,7 @@ class ImpossibleBanner(Panel):
 
     DEFAULT_CSS = """
     ImpossibleBanner { display: none; background: $error 15%; }
+    ImpossibleBanner.-over { background: transparent; }
     """
     MOST_ROWS = 3
 
@@ -163,10 +164,15 @@ class ImpossibleBanner(Panel):
     def show(self, impossible: Impossible | None) -> None:
         """Show steps that are faster than possible; its rows stay without them."""
         self._over = impossible is None
+        self.set_class(self._over, "-over")
         self._impossible = impossible or self._impossible
         self.display = self._impossible is not None
         self.styles.height = self.rows(self.screen.size.width)
         self.redraw()
+
+    def forget(self) -> None:
+        """Forget the impossible steps there were, as they are another server's."""
+        self._impossible = None
 
     def rows(self, width: int) -> int:
         """Return the height of the banner, 0 while it is hidden."""
@@ -318,6 +324,7 @@ class LimitsScreen(WatchScreen):
     WILL_SHOW = "how far steps are from what memory and compute allow"
 
     _in_view = 0
+    _source: str | None = None
     _limits: Limits | None = Limits()
     """None if no engine reports steps: the charts take the room."""
 
@@ -349,12 +356,18 @@ class LimitsScreen(WatchScreen):
     def show_panels(self, snapshot: Snapshot) -> None:
         before, self._limits = self._limits, snapshot.limits
         impossible = snapshot.limits.impossible if snapshot.limits else None
+        is_other, self._source = (
+            snapshot.shown_source != self._source,
+            snapshot.shown_source,
+        )
+        if is_other:
+            self.query_one(ImpossibleBanner).forget()
         self.query_one(ImpossibleBanner).show(impossible)
         self.query_one(AnswerLine).show(snapshot, self._views)
         self.query_one(RooflinePanel).show(snapshot)
         self.query_one(SplitPanel).show(snapshot)
         self.query_one(MemoryPanel).show(snapshot)
-        if _extent(before) != _extent(self._limits):
+        if is_other or _extent(before) != _extent(self._limits):
             self.fit_height()
             self.refresh_bindings()
             self.call_after_refresh(self.post_message, LookAgain())

@@ -6,11 +6,10 @@ from dataclasses import field as dataclass_field
 from operator import attrgetter
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import BoundBy
 from inferwatch.formatting import (
+    BRIEF_FLAGS,
     MILLISECONDS,
     UNKNOWN,
-    bound_text,
     format_clock,
     format_count,
     format_in,
@@ -48,11 +47,6 @@ KEPT_LONGEST = (
 
 FLAG_WIDTH = len(" max_num_batched_tokens")
 """Cells of the longest flag that is a cause; the next column begins with a blank."""
-SHORT = {
-    Cause.QUEUE_SEQS: bound_text(BoundBy.SEQS, briefly=True),
-    Cause.QUEUE_TOKENS: bound_text(BoundBy.TOKENS, briefly=True),
-}
-"""Causes without their flag, for columns too narrow for it."""
 MISSED = "▲"
 """Marks a missed objective."""
 
@@ -288,8 +282,8 @@ def cause_run(cause: Cause | None, width: int) -> TextRun:
     text = f" {cause or UNKNOWN}"
     if len(text) > width:
         text = text.replace(" queue: ", " ", 1)
-    if cause in SHORT and len(text) > width:
-        text = f" {SHORT[cause]}"
+    if len(text) > width:
+        text = f" {BRIEF_FLAGS.get(text[1:], text[1:])}"
     return TextRun(text, _cause_ink(cause))
 
 

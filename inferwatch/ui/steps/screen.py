@@ -570,7 +570,6 @@ class StepsScreen(WatchScreen):
     def action_pick(self, by: int) -> None:
         """Select another step; where none is known, move the held moment to it."""
         if not self.query_one(SingleSteps).pick(by) and self.is_held:
-            self.view.cursor_ns = None
             self.playback.engine_step(by)
 
     def action_singly(self) -> None:

@@ -492,6 +492,10 @@ class TerminalApp(TypeAheadApp[ReturnType]):
     or disappears.
     """
 
+    CSS = """
+    Toast { padding: 0 1; margin-top: 0; }
+    """
+
     def get_driver_class(self) -> type[Driver]:
         """Replace Textual's default driver by ours."""
         driver_class = super().get_driver_class()

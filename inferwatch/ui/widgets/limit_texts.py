@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from collectors.contract.readings import LiveLimits
-from inferwatch.formatting import counted
+from inferwatch.formatting import BRIEF_FLAGS, counted
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.live_limits import (
@@ -15,7 +15,6 @@ from inferwatch.metrics.steps.live_limits import (
     lowered,
 )
 
-SHORT = {"max_num_seqs": "seqs", "max_num_batched_tokens": "tokens"}
 US = f"(pid {os.getpid()})"
 """Ends the name under which this process turns limits."""
 
@@ -69,7 +68,7 @@ def _whole(limits: Sequence[LiveLimits]) -> str:
 
 
 def _short(limits: Sequence[LiveLimits]) -> str:
-    lowest = [_lowest(limits, name, SHORT[name], "/") for name in LIMITS]
+    lowest = [_lowest(limits, name, BRIEF_FLAGS[name], "/") for name in LIMITS]
     return " ".join(filter(None, lowest))
 
 

@@ -195,6 +195,10 @@ class TimeChart(Inked):
         textures = [series.texture for series in plan.series]
         cells = _cells(tops, top, low, textures)
         cells += _traced(trace, top, low, cells)
+        if limit and limit < top:  # behind all that is drawn
+            row, glyph = int(limit / top * low), LINES[LIMIT]
+            dashes = (BlockCell(n, row, glyph, LIMIT) for n in range(len(tops)))
+            cells = [*dashes, *cells]
         if plan.lane is not None and high:
             base = rows - high
             lane = plan.tops(self._columns[count : count + 1])

@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collectors.contract.clock import SessionClock
@@ -15,11 +17,13 @@ from collectors.contract.readings import (
     AnyReading,
     HostInfo,
     HostSample,
+    OtherProcesses,
     ProcessUsage,
 )
 from collectors.hardware import host
 from collectors.hardware.host import (
     HostSampler,
+    MemoryLimit,
     OtherProcessFinder,
     _limits,
     _quotas,
@@ -234,6 +238,28 @@ def test_a_container_has_the_memory_that_it_is_granted(
     assert limit.used_bytes() == 4_400_000
 
 
+async def test_memory_is_what_the_engine_may_use_and_not_we(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = MemoryLimit(tmp_path, 2_000, "used", "inactive_file")
+    engine = MemoryLimit(tmp_path, 8_000, "used", "inactive_file")
+    (tmp_path / "used").write_text("1500")
+    monkeypatch.setattr(
+        host, "_limits", lambda path: [ours if "self" in path.parts else engine]
+    )
+    monkeypatch.setattr(host, "LIST_EVERY", 1)
+    processes: list[tuple[int, str]] = []
+    sampler, sizes = HostSampler(SessionClock(), lambda: processes, 0.01), []
+
+    async for batch in sampler.batches():
+        sizes += [each.memory_bytes for each in batch if isinstance(each, HostInfo)]
+        if processes and any(isinstance(each, HostSample) for each in batch):
+            await sampler.close()
+        processes = [(os.getpid(), "core"), (os.getppid(), "inferwatch")]
+
+    assert sizes == [2_000, 8_000]
+
+
 def test_the_run_queue_is_without_the_thread_that_looks(tmp_path: Path) -> None:
     loadavg = tmp_path / "loadavg"
     loadavg.write_text("2.34 1.35 1.41 6/140 31635\n")
@@ -278,10 +304,15 @@ def a_sample(second: int, busy_s: float, watched_s: float) -> HostSample:
     )
 
 
-def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
+@pytest.fixture
+def tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def tell(pid: int, name: str, cpu_s: float) -> None:
+) -> Callable[[int, str, float], None]:
+    """Tell what CPU time a process has used so far: its PID, name and seconds."""
+    monkeypatch.setattr(host, "PROC", tmp_path)
+    (tmp_path / "self").mkdir()
+
+    def told(pid: int, name: str, cpu_s: float) -> None:
         fields = ["0"] * 30
         fields[host.STATE], fields[host.BIRTH] = "R", f"{pid}"
         fields[host.USER] = str(round(cpu_s * host.TICKS_PER_S))
@@ -289,8 +320,12 @@ def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
         stat.parent.mkdir(exist_ok=True)
         stat.write_text(f"{pid} ({name}) {' '.join(fields)}")
 
-    monkeypatch.setattr(host, "PROC", tmp_path)
-    (tmp_path / "self").mkdir()
+    return told
+
+
+def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
+    tell: Callable[[int, str, float], None],
+) -> None:
     finder, looks, found = OtherProcessFinder(), [], []
     for second in range(20):
         busy_s = 4.0 * second
@@ -316,6 +351,47 @@ def test_others_are_named_while_they_keep_the_host_busy_and_not_more_often(
         ("one more", 0.2, 1),
     ]
     assert latest.largest[0].pid in {21, 22}
+
+
+@pytest.mark.parametrize(
+    ("pause", "looks"), [(range(4, 5), [1, 6, 11]), (range(4, 14), [1, 14, 19])]
+)
+def test_a_sample_with_room_does_not_begin_the_looks_anew(
+    tell: Callable[[int, str, float], None], pause: range, looks: list[int]
+) -> None:
+    finder, seen, named, busy_s = OtherProcessFinder(), [], [], 0.0
+    for second in range(looks[-1] + 1):
+        busy_s += 2.0 if second in pause else 4.0
+        tell(21, "yes", busy_s)
+        sample = a_sample(second, busy_s, 0.0)
+        if finder.is_due(sample):
+            seen.append(second)
+            named.append(finder.look(sample) is not None)
+
+    assert seen == looks
+    assert named == [False, len(pause) == 1, True]
+
+
+def test_who_is_no_longer_watched_is_charged_only_since_the_last_look(
+    tell: Callable[[int, str, float], None],
+) -> None:
+    finder = OtherProcessFinder()
+    looks: list[OtherProcesses | None] = []
+    for second in range(12):
+        tell(7, "EngineCore", 5_000 + 0.8 * second)
+        tell(21, "yes", 3.0 * second)
+        sample = a_sample(second, 4.0 * second, 0.8 * second)
+        if second > 8:
+            sample = msgspec.structs.replace(sample, processes=[])
+        if finder.is_due(sample):
+            looks.append(finder.look(sample))
+
+    latest = looks[-1]
+    assert latest is not None
+    assert [(p.name, round(p.cores, 2)) for p in latest.largest] == [
+        ("yes", 3.0),
+        ("EngineCore", 0.8),
+    ]
 
 
 @pytest.mark.parametrize(

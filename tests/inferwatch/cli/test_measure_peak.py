@@ -107,6 +107,25 @@ def test_the_program_measures_this_host() -> None:
 
 
 @pytest.mark.process
+def test_the_result_is_no_line_of_the_progress(tmp_path: Path) -> None:
+    rates = {"bytes_per_s": 1.5e10, "read_bytes_per_s": 1e10}
+    result = {"threads": 2, **rates, "cached_bytes_per_s": {}, "flops": {}}
+    lines = (
+        f"print('memory, 64 MiB at a time'); print({json.dumps(json.dumps(result))})"
+    )
+    (tmp_path / "measures.py").write_text(lines)
+    reported: list[str] = []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure_peak, "PROGRAM", "measures")
+        patch.setattr(measure_peak, "ONE_THREAD", {"PYTHONPATH": str(tmp_path)})
+        measured = measure_peak._program_result([], reported.append)
+
+    assert measured.threads == 2
+    assert reported == ["memory, 64 MiB at a time"]
+
+
+@pytest.mark.process
 def test_a_program_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_peak, "PROGRAM", "inferwatch.no_such_module")
 

@@ -285,6 +285,7 @@ async def test_a_bookmark_is_kept_in_the_record(
     with closing(sqlite3.connect(path)) as file:
         rows = file.execute("SELECT session, t_ns, text FROM bookmarks").fetchall()
     assert rows == [(1, 4 * S, "here")]
+    assert [each.text for each in session.playback.bookmarks()] == ["here"]
     assert session.playback.at_live is not held
     await session.playback.seek(3 * S)
     await until(lambda: "here" in {mark.text for mark in session.playback.marks})

@@ -348,8 +348,13 @@ def test_what_fails_at_the_client_after_a_loss_is_not_in_the_window_before_it(
     lost = Note(t_ns=2_000 * MS, kind=NoteKind.LOST, text="gone")
     refused = [failure(f"x{n}", 3_000 * MS) for n in range(5)]
     readings = [arrived, failure("early"), lost, *refused]
+    on = range(10_000, 800_000, 200)
+    failing_on = [failure(f"y{at_ms}", at_ms * MS) for at_ms in on]
+    arrivals = see(readings, 3_000).flow.arrivals_per_s
 
-    assert see(readings, 600_000).flow.failed == 2
+    for many in (readings, [*readings, *failing_on]):
+        seen = see(many, 900_000)
+        assert (seen.flow.failed, seen.flow.arrivals_per_s) == (2, arrivals)
     assert see(readings, 600_000, Window.SESSION).flow.failed == 7
 
 
@@ -357,7 +362,7 @@ def test_failures_that_only_the_client_saw_are_counted_apart() -> None:
     outcomes = Outcomes()
     outcomes.ended(Request(source=ENGINE, seen_ns=0), RequestState.FAILED, 0)
     for each in ("a", "b"):
-        outcomes.client_failed(failure(each), 0)
+        outcomes.client_failed(each, 0, lost=False)
 
     sums = outcomes.over(0, Window.SESSION).sums
     assert (sums["failed"], sums["failed_unlisted"]) == (3, 2)

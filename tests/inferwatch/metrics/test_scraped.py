@@ -24,6 +24,7 @@ from collectors.servers.families.sglang import SGLANG
 from collectors.servers.families.vllm import VLLM
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Bracket, Window
+from inferwatch.metrics.servers.counted import Counted
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
@@ -393,7 +394,7 @@ def test_a_queue_that_lasts_is_told_with_what_kv_holds() -> None:
     assert verdict.health is Health.QUEUEING
     assert verdict.sentence == (
         "50% of the last 4 s, mostly KV blocks; now 6 waiting, KV 97% used; "
-        "TTFT p99 ≤ 60 ms"
+        "TTFT p99 of the minute ≤ 60 ms"
     )
     assert verdict.since_ns == 2 * S
 
@@ -430,7 +431,61 @@ def test_a_queue_is_told_with_its_cause_as_far_as_gauges_tell_it(
     sentence = see(readings, 4).verdict.sentence
 
     assert sentence.startswith(f"100% of the last 4 s{cause} now 6 waiting")
-    assert sentence.endswith("; TTFT p99 > 5 s")
+    assert sentence.endswith("; TTFT p99 of the minute > 5 s")
+
+
+def test_a_past_queue_keeps_its_cause_whatever_comes_after_it() -> None:
+    server = Served()
+    others = {"num_requests_waiting_by_reason{capacity}": 6}
+    readings: list[AnyReading] = []
+    for second in range(61):
+        server.request()
+        server.preemptions += second == 30
+        queue = {"waiting": 6, "kv_usage": 0.3, "others": others}
+        later = {"waiting": 0, "kv_usage": 0.96}
+        readings.append(server.at(second, running=4, **queue if second < 40 else later))
+
+    sentence = see(readings, 60).verdict.sentence
+
+    assert ", mostly max_num_seqs or max_num_batched_tokens; now 0 waiting" in sentence
+
+
+def test_a_full_rank_without_a_queue_is_no_cause_of_another_rank_s() -> None:
+    queueing, full = Served(rank="0"), Served(rank="1")
+    readings: list[AnyReading] = []
+    for second in range(5):
+        queueing.request()
+        full.request()
+        readings.append(queueing.at(second, running=4, waiting=6, kv_usage=0.3))
+        readings.append(full.at(second, running=4, waiting=0, kv_usage=0.97))
+
+    assert "mostly" not in see(readings, 4).verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("window", "waiting"),
+    [(Window.MINUTE, 6), (Window.TEN_SECONDS, 0)],
+    ids=["queue of the minute shown", "no queue"],
+)
+def test_the_verdict_computes_no_increase_beside_the_window_s(
+    window: Window, waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, model = Served(), Model()
+    computed, between = [], Counted._between
+
+    def counted(*args: Any) -> Any:
+        computed.append(args)
+        return between(*args)
+
+    monkeypatch.setattr(Counted, "_between", counted)
+    for scrape in range(100):
+        server.request()
+        sample = server.at(scrape * 0.7, running=4, waiting=waiting)
+        model.fold(sample)
+        if scrape >= 90:
+            model.snapshot(sample.t_ns + 6 * S // 10, SnapshotQuery(window))
+
+    assert len(computed) == 2 * 10  # of the window and of now
 
 
 @pytest.mark.parametrize(
@@ -453,7 +508,8 @@ def test_a_server_that_preempts_and_is_slow_is_not_well(
     assert verdict.health is word
     if word is Health.DEGRADED:
         assert verdict.sentence == (
-            "8 preemptions in the last 4 s: KV blocks are short; TTFT p99 ≤ 2.5 s"
+            "8 preemptions in the last 4 s: KV blocks are short; "
+            "TTFT p99 of the minute ≤ 2.5 s"
         )
         assert verdict.at_present is Health.HEALTHY
 

@@ -80,6 +80,28 @@ def test_a_reading_is_in_the_file_while_the_session_lasts(
     assert recorder.health.file_bytes > 0
 
 
+def test_what_a_session_adds_to_the_file_is_told_and_never_falls(
+    record: Record, path: Path, eventually: Eventually
+) -> None:
+    first = record()
+    first.put(1, Tick(t_ns=1))
+    first.close()
+    others = path.stat().st_size
+    recorder = record()
+
+    grown = []
+    for number in range(1, 400):
+        recorder.put(number, Note(t_ns=number, kind=NoteKind.STAGE, text="x" * 900))
+    eventually(lambda: recorder.health.written == 399)
+    grown.append(recorder.health.grown_bytes)
+    recorder.close()  # what is in the write-ahead log goes into the file
+    grown.append(recorder.health.grown_bytes)
+
+    assert 300_000 < grown[0] < recorder.health.file_bytes
+    assert grown[1] >= grown[0]
+    assert recorder.health.file_bytes > others
+
+
 class Strange(Reading, frozen=True):
     """A reading for which no table was made."""
 

@@ -478,6 +478,7 @@ class ScriptedPlayback:
     playing: bool = False
     speed: float = 1.0
     seeking: bool = False
+    opening: bool = False
     cannot_seek: str | None = None
     shape: Timeline | None = field(
         default_factory=lambda: timeline(Window.SESSION, NOW_NS)
@@ -522,6 +523,9 @@ class ScriptedPlayback:
         self.told.append("live")
         self.position_ns = self.latest_ns
         self.at_live = self.playing = self.goes_on
+
+    def bookmarks(self) -> Sequence[Mark]:
+        return [each for each in self.marks if each.kind is MarkKind.BOOKMARK]
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
         t_ns = self.position_ns if t_ns is None else t_ns
@@ -577,7 +581,7 @@ class ScriptedFeed:
     can_restart: bool = False
     record: RecordState | None = field(
         default_factory=lambda: RecordState(
-            session_id="s17", file_bytes=2_200_000, written=41_022
+            session_id="s17", grown_bytes=2_200_000, written=41_022
         )
     )
     at_ns: int = NOW_NS

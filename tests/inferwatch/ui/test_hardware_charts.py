@@ -8,7 +8,9 @@ import pytest
 
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.widgets.charts import BATCH
 from inferwatch.ui.widgets.hardware_charts import (
     ACTIVITY,
     MEMORY,
@@ -194,3 +196,25 @@ async def test_what_nobody_derives_is_not_in_the_legend(settle: Any) -> None:
 
             assert "measured" in head
             assert ("derived" in head) is told
+
+
+def batch_rows(limit: float, batches: list[float]) -> list[str]:
+    """Rows of the batch chart, 5 for requests, without the axis."""
+    chart = TimeChart(BATCH)
+    none = (0.0,) * len(batches)
+    chart._columns = [tuple(batches), none, none]
+    chart._scale = None, limit, None
+    width = MARGIN + len(batches)
+    rows = ["".join(text for text, _ in row) for row in chart._build(width, 8)]
+    return [row[MARGIN:] for row in rows]
+
+
+def test_a_limit_below_the_top_of_the_axis_is_drawn_at_its_value() -> None:
+    below = batch_rows(3, [1, 4, 0, 1])
+    above = batch_rows(5, [1, 4, 0, 1])
+
+    assert [row for row in below if "╌" in row] == ["╌█╌╌"]
+    at = next(n for n, row in enumerate(below) if "╌" in row)
+    assert below[at + 1] == " █  "
+    assert below[-1] == "██ █"
+    assert [row for row in above if "╌" in row] == ["╌╌╌╌"]  # the border

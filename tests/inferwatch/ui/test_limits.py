@@ -580,6 +580,21 @@ async def test_nothing_moves_when_the_engine_is_idle_and_busy_again(
     assert seen[0] == seen[1] == seen[2] == seen[3]
 
 
+async def test_axes_have_no_room_for_the_points_of_another_server(
+    text_of: Any, settle: Any
+) -> None:
+    feed, idle = of(LOW), of(IDLE).change
+    app, fresh = app_of(feed), app_of(of(IDLE))
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        feed.change = lambda made: replace(idle(made), shown_source="b:1")
+        await shown(pilot, settle)
+        other = places(app, text_of)
+    async with fresh.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        assert places(fresh, text_of) == other
+
+
 async def test_rows_of_a_warning_stay_when_its_step_leaves_the_window(
     text_of: Any, settle: Any
 ) -> None:
@@ -594,7 +609,31 @@ async def test_rows_of_a_warning_stay_when_its_step_leaves_the_window(
 
         rows = text_of(app, "ImpossibleBanner")
         assert "no impossible step in this window" in rows[0]
+        banner = app.screen.query_one(ImpossibleBanner)
+        assert banner.styles.background.a == 0
         assert [each.region for each in app.screen.query("#body *")] == before
+
+
+async def test_a_warning_is_forgotten_when_another_server_is_shown(
+    settle: Any,
+) -> None:
+    feed = limits_sessions.impossible()
+    warned = feed.snapshot(SnapshotQuery(Window.MINUTE)).limits or Limits()
+    well = of(replace(warned, impossible=None)).change
+    app = app_of(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        feed.change = well
+        await shown(pilot, settle)
+        feed.change = lambda made: replace(well(made), shown_source="b:1")
+        await shown(pilot, settle)
+
+        assert not app.screen.query_one(ImpossibleBanner).display
+        after = [each.region for each in app.screen.query("#body *")]
+    fresh = app_of(feed)
+    async with fresh.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        assert [each.region for each in fresh.screen.query("#body *")] == after
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 from textual.widgets._footer import FooterKey
+from textual.widgets._toast import Toast
 
 from collectors.contract.readings import Note, NoteKind
 from inferwatch.errors import StorageError
@@ -20,6 +21,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame.mark_list import MarkScreen, MarkTable
 from inferwatch.ui.frame.time_line import MARGIN
 from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.messages import OpenSample
 from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui.conftest import MARKS, ScriptedPlayback
@@ -273,6 +275,27 @@ async def test_empty_charts_of_a_recording_say_that_it_is_loading(
             assert said is (seeking and change is _empty)
 
 
+async def test_a_recording_shows_nothing_but_that_it_loads_until_its_moment_is_there(
+    replayed_feed: Any, settle: Any, text_of: Any
+) -> None:
+    playback = with_two_bookmarks(replayed_feed.playback)
+    playback.position_ns, playback.opening = 0, True
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert text_of(app, "HeaderLine")[0].strip() == "loading s17 …"
+        assert not "".join(text_of(app, "VerdictLine")).strip()
+        await pilot.press("j")
+        await settle(pilot)
+        assert playback.told == []
+
+        playback.position_ns, playback.opening = HERE, False
+        await settle(pilot)
+        await settle(pilot)
+        assert "loading" not in text_of(app, "HeaderLine")[0]
+        assert playback.told == ["seek 150"]
+
+
 def _empty(made: Snapshot) -> Snapshot:
     return replace(made, timeline=Timeline(bin_ns=S // 2, steps=(0,) * 120))
 
@@ -318,6 +341,19 @@ async def test_g_goes_to_a_time_or_says_which_times_it_understands(
         await settle(pilot)
         assert not isinstance(app.screen, PromptScreen)
         assert playback.told == []
+
+
+async def test_g_knows_a_bookmark_that_is_not_among_the_marks_yet(
+    replayed_feed: Any, settle: Any
+) -> None:
+    playback = replayed_feed.playback
+    kept = Mark(t_ns=40 * S, kind=MarkKind.BOOKMARK, text="warm from here")
+    playback.marks, playback.bookmarks = (), lambda: [kept]
+    app = InferwatchApp(SessionPage(replayed_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await typed(pilot, settle, "g", "WARM")
+
+        assert playback.told == ["seek 40"]
 
 
 async def test_enter_alone_and_engine_steps_go_from_the_time_cursor(
@@ -464,6 +500,25 @@ async def test_the_list_of_marks_says_that_it_holds_a_live_view(
 
         head = text_of(app, "MarkTable")[0]
         assert "marks live view held while this is open" in head
+
+
+async def test_what_says_that_a_bookmark_is_kept_covers_neither_footer_nor_much_else(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await settle(pilot)
+        await pilot.press("b")
+        await settle(pilot)
+        await pilot.press(*"here", "enter")
+        await settle(pilot)
+
+        (toast,) = app.screen.query(Toast)
+        footer = app.screen.query_one(KeyFooter)
+        assert toast.region.bottom <= footer.region.y
+        assert toast.region.height == 1
+        (said,) = app._notifications
+        assert (said.message, said.timeout) == ("◆ bookmarked: here", 3)
 
 
 async def test_the_footer_of_a_held_view_has_the_key_for_bookmarks(

@@ -486,7 +486,7 @@ async def test_past_the_last_step_of_a_held_moment_the_moment_moves() -> None:
 
         await pilot.press("full_stop")
         await settle(pilot)
-        assert told == ["step 1"]
+        assert told == [f"seek {at.end_ns / S:g}", "step 1"]
         assert view.cursor_ns is None
 
 

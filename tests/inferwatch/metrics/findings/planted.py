@@ -93,6 +93,33 @@ def together(
     return told
 
 
+def late(
+    readings: Iterable[AnyReading], from_s: int, until_s: int, *, ticks: bool = True
+) -> Iterator[AnyReading]:
+    """What is read of the engine when we do not run for a while.
+
+    The first of it comes after two more ticks, the rest after a third. With ``ticks``,
+    these come late as well.
+    """
+    held: list[AnyReading] = []
+    for each in readings:
+        t_s = moment(each) / S
+        if isinstance(each, Tick):
+            if ticks and from_s < t_s < until_s:
+                continue
+            yield each
+            if t_s == until_s + 1:
+                yield from (r for r in held if moment(r) <= until_s * S)
+                held = [r for r in held if moment(r) > until_s * S]
+            elif t_s == until_s + 2:
+                yield from held
+                held = []
+        elif held or from_s < t_s <= until_s:
+            held.append(each)
+        else:
+            yield each
+
+
 def host(
     others: float = 0.2,
     core: float = 0.9,
@@ -441,6 +468,11 @@ PLANTED = (
             lambda: replace(HEALTHY).run(SECONDS),
             notes(NoteKind.DROPPED, 20, 25, 30, count=40),
         ),
+    ),
+    Fault(
+        "inferwatch without a core for five seconds",
+        "late",
+        lambda: late(replace(HEALTHY).run(SECONDS), 20, 25),
     ),
     Fault(
         "all requests at one of two servers",

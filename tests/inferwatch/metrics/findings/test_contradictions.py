@@ -1,7 +1,7 @@
 """Traffic with planted events: verdict, findings and table of causes never disagree."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import chain, pairwise
 from random import Random
@@ -9,14 +9,16 @@ from random import Random
 import pytest
 
 from collectors.contract.readings import AnyReading, Note, NoteKind, Tick, WatchedSlo
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.every import DIAGNOSES
-from inferwatch.metrics.findings.finding import SLIGHT, Subject
+from inferwatch.metrics.findings.finding import SLIGHT, TAKEN_BACK, Subject
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health, Verdict
-from tests.inferwatch.metrics.findings.planted import client, moment
+from inferwatch.record.replay.marks import finding_marks
+from tests.inferwatch.metrics.findings.planted import client, late, moment
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 
@@ -32,6 +34,8 @@ MANY = 5
 SLOW_S, LARGE = 1.0, 0.2
 PATIENCE = 25
 """Ticks after which a cause of slow requests must have a finding."""
+STICKS = 10
+"""Ticks for which the limit named first stays though another takes clearly more."""
 BY_NAME = {each.NAME: each for each in DIAGNOSES}
 OF_LIMIT = {
     "max_num_seqs": {Cause.QUEUE_SEQS},
@@ -116,6 +120,7 @@ class Watcher:
     """Looks at each tick, and keeps for how many something has been so."""
 
     waits: int = 0
+    outweighed: int = 0
     unexplained: dict[Cause, int] | None = None
 
     def contradictions(self, shown: Snapshot) -> Iterator[str]:
@@ -160,6 +165,7 @@ class Watcher:
     def _another_cause(self, shown: Snapshot) -> Iterator[str]:
         """Say whether the limit named first is another than the table's first."""
         verdict, slow = shown.verdict, shown.slowest
+        before, self.outweighed = self.outweighed, 0
         if verdict.health is not Health.QUEUEING or "mostly " not in verdict.sentence:
             return
         named = verdict.sentence.split("mostly ")[1].split(", ")[0].split(";")[0]
@@ -170,6 +176,8 @@ class Watcher:
         }
         largest = max(spent, key=lambda limit: spent[limit])
         if spent[largest] >= LARGE and spent[largest] > 1.5 * spent.get(named, 0.0):
+            self.outweighed = before + 1
+        if self.outweighed > STICKS:
             yield f"{verdict.sentence}, and the table says {largest}"
 
 
@@ -212,6 +220,88 @@ def test_nothing_on_the_screen_contradicts_the_verdict(
             assert len(of_event) <= 2, (begins, told)
     seen = set(words)
     assert {Health.QUEUEING, Health.STALLED, Health.LOST, Health.IDLE} <= seen
+
+
+def ticked(readings: Iterable[AnyReading]) -> tuple[Model, list[Snapshot]]:
+    """Fold readings as a live session does, and return what each tick shows."""
+    pipeline, shown = Pipeline(model := Model()), []
+    for reading in readings:
+        if isinstance(reading, Tick):
+            pipeline.tick(reading.t_ns)
+            shown.append(model.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE)))
+        else:
+            pipeline.take([reading])
+    return model, shown
+
+
+def finding_notes(model: Model) -> list[str]:
+    return [each.text for each in model.notes if each.kind is NoteKind.FINDING]
+
+
+def busy() -> Engine:
+    return Engine(max_num_seqs=8, rate_per_s=12.0)
+
+
+def test_an_engine_is_not_accused_of_a_stall_that_only_our_lateness_made() -> None:
+    model, shown = ticked(late(busy().run(90), 40, 45))
+
+    words = {each.now_ns // S: each.verdict.health for each in shown}
+    assert {word for t_s, word in words.items() if t_s >= 20} == {Health.QUEUEING}
+    assert "stopped" not in {n.name for each in shown for n in each.findings}
+    assert not any("stands still" in text for text in finding_notes(model))
+    trust = {each.now_ns // S: [n.sentence for n in each.trust] for each in shown}
+    (said,) = trust[45]
+    assert said.startswith("inferwatch was late by 4.0 s")
+    assert trust[39] == trust[60] == []
+
+
+def test_between_late_ticks_the_engine_is_not_accused_either() -> None:
+    model = Model()
+    for reading in late(busy().run(90), 40, 45):
+        if isinstance(reading, Tick) and reading.t_ns == 45 * S:
+            break
+        model.fold(reading)
+
+    shown = model.snapshot(44 * S, SnapshotQuery(Window.MINUTE))
+
+    assert shown.verdict.at_present is not Health.STALLED
+
+
+def test_a_stall_is_taken_back_when_its_steps_come_late() -> None:
+    """Our ticks are in time: the sender was kept from running."""
+    model, shown = ticked(late(busy().run(120), 40, 45, ticks=False))
+
+    words = {each.now_ns // S: each.verdict.health for each in shown}
+    assert words[44] is Health.STALLED
+    after = {word for t_s, word in words.items() if t_s >= 50}
+    assert after == {Health.QUEUEING}
+    assert not any("no step" in each.verdict.sentence for each in shown[50:])
+    assert "stopped" not in {each.name for each in model.past_findings}
+    told = [t for t in finding_notes(model) if t.startswith("engine stands still")]
+    assert [text.split(": ")[1] for text in told][1:] == [TAKEN_BACK]
+    marks = finding_marks((each.t_ns, each.text) for each in model.notes)
+    assert not any("stands still" in each.text for each in marks)
+
+
+def test_a_stall_that_our_lateness_hid_is_told_by_its_steps() -> None:
+    stands = replace(busy(), stands_still=lambda t_s: 40 <= t_s < 46)
+
+    _, shown = ticked(late(stands.run(90), 40, 46))
+
+    first = next(each for each in shown if each.verdict.health is Health.STALLED)
+    assert first.now_ns >= 47 * S
+    later = next(each for each in shown if each.now_ns == 60 * S)
+    assert "no step for up to 6.0 s" in later.verdict.sentence
+
+
+def test_an_engine_that_stands_still_beyond_our_lateness_is_told() -> None:
+    stands = replace(busy(), stands_still=lambda t_s: t_s >= 40)
+
+    _, shown = ticked(late(stands.run(80), 40, 43))
+
+    words = {each.now_ns // S: each.verdict.health for each in shown}
+    assert words[43] is Health.QUEUEING
+    assert words[50] is Health.STALLED
 
 
 @pytest.mark.parametrize("at_s", [130, pytest.param(310, marks=pytest.mark.soak)])

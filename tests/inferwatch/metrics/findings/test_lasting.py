@@ -201,6 +201,9 @@ def test_a_live_session_notes_what_begins_and_ends_once() -> None:
     told = [each.text for each in model.notes if each.kind is NoteKind.FINDING]
     assert [text.split(":")[0] for text in told] == ["batch too small"] * 2
     assert told[1] == "batch too small: no longer"
+    (past,) = model.past_findings
+    note = next(each for each in model.notes if each.kind is NoteKind.FINDING)
+    assert note.t_ns == past.since_ns  # its mark is where it began to hold
 
 
 def test_what_comes_and_goes_is_one_finding_and_one_mark() -> None:

@@ -128,7 +128,7 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     subjects = {each.NAME: each.SUBJECT for each in (*DIAGNOSES, Imbalance({}))}
 
     about = {name for name, each in subjects.items() if each is Subject.MEASURING}
-    assert about == {"client_bound", "dropped", "impossible", "warm_up"}
+    assert about == {"client_bound", "dropped", "impossible", "late", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
     assert about == {"aborts", "imbalance", "slo_missed"}
 
@@ -284,3 +284,15 @@ def test_changing_load_raises_nothing(minutes: int) -> None:
     )
 
     assert held(engine.run(60 * minutes)) == {}
+
+
+def test_fewer_are_advised_than_the_largest_batch_that_lost_no_blocks() -> None:
+    fault = next(each for each in PLANTED if each.finding == "preemptions")
+
+    _, found = held(fault.told(), until=fault.finding)[fault.finding]
+
+    (knob,) = (each for each in found.knobs if each.flag and "num-seqs" in each.flag)
+    flag, value = (knob.flag or "").split()
+    assert flag == "--max-num-seqs"
+    assert 5 < int(value) < Engine.max_num_seqs
+    assert f"({value} ran at once in the last minute without preemptions)" in knob.text

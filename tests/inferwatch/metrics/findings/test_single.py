@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace as replace_fields
 
@@ -10,6 +11,7 @@ from collectors.contract.readings import (
     BoundBy,
     Deferral,
     EngineInfo,
+    GpuInfo,
     HostInfo,
     LimitChange,
     LiveLimits,
@@ -25,13 +27,13 @@ from inferwatch.metrics.findings.cache import (
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Effort
-from inferwatch.metrics.findings.host import Stopped
+from inferwatch.metrics.findings.host import CpuBusy, MemoryFull, Stopped
 from inferwatch.metrics.findings.queue import BatchTooSmall, Deferred, TokenBudget
 from inferwatch.metrics.findings.speculation import (
     LowAcceptance,
     SpeculationAtFullBatch,
 )
-from inferwatch.metrics.findings.tracker import FindingTracker
+from inferwatch.metrics.findings.tracker import FindingTracker, SavedFindings
 from inferwatch.metrics.findings.traffic import (
     EngineLost,
     EngineWarmUp,
@@ -42,6 +44,7 @@ from inferwatch.metrics.findings.traffic import (
 from inferwatch.metrics.findings.work import ComputeBound, FasterThanFloor, MemoryBound
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -174,6 +177,11 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
         at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=0.2)),
     ),
     (
+        ComputeBound(),
+        at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=1.05)),
+        at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=1.24)),
+    ),
+    (
         FasterThanFloor(),
         at_limits(BUSY, impossible=FAST),
         at_limits(BUSY, impossible=replace(FAST, steps=2)),
@@ -252,7 +260,7 @@ def test_it_holds_where_it_is_so_and_not_where_it_nearly_is(
 
     assert cost is not None
     assert diagnosis.judge(well) is None
-    found = diagnosis.finding(ill, cost, 0)
+    found = diagnosis.finding(ill, cost, 0, {})
     assert found.sentence
     assert found.evidence
     assert 0 < found.cost <= 1
@@ -286,7 +294,7 @@ LARGE_BLOCKS = replace_fields(
     ("facts", "value", "why"),
     [
         (WAITED, " 44", "(up to 12 waited)"),
-        (replace(WAITED, kv_usage=0.8), " 40", "(up to 12 waited; KV blocks are for"),
+        (replace(WAITED, kv_usage=0.8), " 40", "(up to 12 waited; KV blocks allow"),
         (replace(WAITED, kv_usage=1.0), "", "at once"),
         (BUSY, "", "at once"),
     ],
@@ -301,32 +309,48 @@ def test_a_limit_is_raised_as_far_as_requests_waited_and_fit(
     assert why in text
 
 
-def test_a_lowered_limit_is_raised_to_its_start_at_most() -> None:
-    low = LiveLimits(
-        source="engine-1",
-        t_ns=0,
-        rank=0,
-        version=2,
-        change=LimitChange.SET,
-        max_num_seqs=32,
-        max_num_batched_tokens=512,
-        start_max_num_seqs=36,
-        start_max_num_batched_tokens=512,
+LOWERED = LiveLimits(
+    source="engine-1",
+    t_ns=0,
+    rank=0,
+    version=2,
+    change=LimitChange.SET,
+    max_num_seqs=4,
+    max_num_batched_tokens=512,
+    start_max_num_seqs=32,
+    start_max_num_batched_tokens=8_192,
+)
+
+
+@pytest.mark.parametrize(("waited", "seqs", "tokens"), [(3, 7, 1_024), (40, 32, 1_024)])
+def test_a_lowered_limit_is_raised_from_where_it_is_to_its_start_at_most(
+    waited: int, seqs: int, tokens: int
+) -> None:
+    facts = replace(
+        BUSY, running=4, kv_usage=0.1, waited=waited, live_limits=(LOWERED,)
     )
-    facts = replace(WAITED, live_limits=(low,))
 
     flag, text = target_of(BatchTooSmall(), facts, "--max-num-seqs")
+    budget, _ = target_of(TokenBudget(), facts, "--max-num-batched-tokens")
 
-    assert flag == "--max-num-seqs 36"
+    assert flag == f"--max-num-seqs {seqs}"
     assert text.endswith("k turns it live")
+    assert budget == f"--max-num-batched-tokens {tokens}"
 
 
-def test_fewer_are_to_run_than_lose_their_blocks() -> None:
-    facts = replace(BUSY, running=20)
+@pytest.mark.parametrize(
+    ("held", "lowered", "value"),
+    [(20, (), " 20"), (None, (), ""), (32, (), ""), (4, (LOWERED,), "")],
+    ids=["held", "none held", "all held", "is the live limit"],
+)
+def test_fewer_are_to_run_than_were_preempted(
+    held: int | None, lowered: tuple[LiveLimits, ...], value: str
+) -> None:
+    facts = replace(BUSY, running=1, held_batch=lambda: held, live_limits=lowered)
 
     flag, _ = target_of(Preemptions(), facts, "--max-num-seqs")
 
-    assert flag == "--max-num-seqs 20"
+    assert flag == f"--max-num-seqs{value}"
 
 
 def test_a_step_is_to_hold_the_prompts_that_waited_and_not_over_twice_as_much() -> None:
@@ -340,28 +364,91 @@ def test_a_step_is_to_hold_the_prompts_that_waited_and_not_over_twice_as_much() 
 
     assert one[0] == f"--max-num-batched-tokens {8_192 + 3 * 900}"
     assert other[0] == "--max-num-batched-tokens 16384"
-    assert "over twice as long" in other[1]
+    assert "kept to twice the present" in other[1]
 
 
-def test_a_cache_is_to_hold_those_that_waited_as_far_as_memory_does() -> None:
-    facts = replace(WAITED, infos=(LARGE_BLOCKS,), kv_usage=1.0)  # 1,000 MiB for 32
-    process = ProcessState(pid=1, role="core")
-    room = HostState(
-        info=HostInfo(t_ns=0, name="host", memory_bytes=10 << 30),
-        memory_used_bytes=9 << 30,
-        processes=(process,),
+def with_memory(facts: Facts, device: str | None, host: int, gpu: int | None) -> Facts:
+    """An engine there, beside a host and a GPU with so much memory left, in GiB."""
+    info = replace_fields(LARGE_BLOCKS, device=device)
+    state = HostState(
+        info=HostInfo(t_ns=0, name="host", memory_bytes=100 << 30),
+        memory_used_bytes=(95 - host) << 30,
+        processes=(ProcessState(pid=1, role="core"),),
+    )
+    card = GpuState(
+        source="GPU-1",
+        info=GpuInfo(source="GPU-1", t_ns=0, uuid="GPU-1", memory_bytes=100 << 30),
+        memory_used_bytes=None if gpu is None else (95 - gpu) << 30,
+    )
+    around = Around(hosts=(state,), gpus=(card,))
+    return replace(facts, infos=(info,), around=around)
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "gpu", "value"),
+    [
+        ("cpu", 9, 0, " 3000M"),
+        ("cpu", 1, 9, " 2024M"),
+        ("cuda", 0, 9, " 3000M"),
+        ("cuda", 9, 1, " 2024M"),
+        ("cuda", 9, None, ""),
+        (None, 9, None, ""),
+    ],
+    ids=["CPU", "CPU, tight", "GPU", "GPU, tight", "GPU, unknown", "unknown"],
+)
+def test_a_cache_is_to_hold_those_that_waited_as_far_as_its_memory_does(
+    device: str | None, host: int, gpu: int | None, value: str
+) -> None:
+    waited = replace(BUSY, waited=64, kv_usage=1.0)  # 1,000 MiB for 32
+
+    facts = with_memory(waited, device, host, gpu)
+
+    flag, text = target_of(KvBound(), facts, "--kv-cache-memory-bytes")
+    assert flag == f"--kv-cache-memory-bytes{value}"
+    assert ("memory allows no more; it has 1000M" in text) == (value == " 2024M")
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({}, ["--gpu-memory-utilization", "--kv-cache-memory-bytes 3000M"]),
+        ({"kv_cache_memory_bytes": 1000 << 20}, ["--kv-cache-memory-bytes 3000M"]),
+        (
+            {"kv_cache_memory_bytes": 1, "num_gpu_blocks_override": 1_000},
+            ["--num-gpu-blocks-override 3000"],
+        ),
+    ],
+)
+def test_a_cache_is_enlarged_by_the_flag_that_counts(
+    settings: dict[str, int], flags: list[str]
+) -> None:
+    waited = replace(BUSY, waited=64, kv_usage=1.0, settings=settings)
+
+    knobs = KvBound().knobs(with_memory(waited, "cpu", 9, 0))
+
+    told = [knob.flag for knob in knobs if knob.flag]
+    assert told == [*flags, "--kv-cache-dtype fp8"]  # a CPU has no other GPUs
+
+
+def test_what_each_of_several_gpus_holds_of_a_cache_is_not_known() -> None:
+    facts = with_memory(replace(BUSY, waited=64, kv_usage=1.0), "cpu", 9, 0)
+    spread = replace_fields(facts.infos[0], tensor_parallel=2)
+
+    flag, _ = target_of(
+        KvBound(), replace(facts, infos=(spread,)), "--kv-cache-memory-bytes"
     )
 
-    def told(facts: Facts) -> tuple[str, str]:
-        return target_of(KvBound(), facts, "--kv-cache-memory-bytes")
+    assert flag == "--kv-cache-memory-bytes"
 
-    assert told(facts)[0] == "--kv-cache-memory-bytes 1375M"
-    tight = replace(facts, waited=64, around=Around(hosts=(room,)))
-    flag, text = told(tight)
-    assert flag == "--kv-cache-memory-bytes 1512M"
-    assert "memory is for no more; now 1000M" in text
-    spread = replace_fields(LARGE_BLOCKS, tensor_parallel=2)
-    assert told(replace(facts, infos=(spread,)))[0] == "--kv-cache-memory-bytes"
+
+def test_a_full_host_has_no_kv_cache_where_the_engine_is_on_a_gpu() -> None:
+    def flags(device: str) -> list[str | None]:
+        facts = with_memory(BUSY, device, 0, None)
+        return [each.flag for each in MemoryFull().knobs(facts)]
+
+    assert "--kv-cache-memory-bytes" in flags("cpu")
+    facts = replace(with_memory(BUSY, "cuda", 0, None), around=Around())
+    assert [each.flag for each in MemoryFull().knobs(facts)] == [None]
 
 
 def test_a_log_is_advised_by_its_key_only_where_it_is() -> None:
@@ -410,6 +497,45 @@ def test_a_missed_objective_is_told_only_where_nothing_explains_it() -> None:
         assert [each.name for each in tracker.all()] == [name]
 
 
+@pytest.mark.parametrize(
+    ("now_s", "told"),
+    [
+        (0.020, "decode steps of 8: 20.0 ms instead of 10.0 ms"),
+        (0.0105, "88% of the host's cores"),
+    ],
+    ids=["slower", "hardly slower"],
+)
+def test_a_busy_host_compares_steps_with_those_before_it_after_a_restore_too(
+    now_s: float, told: str
+) -> None:
+    host = HostState(
+        cores=8, busy=8.0, processes=(ProcessState(pid=1, role="core", cpu_share=1.0),)
+    )
+    usual, slow = {8: 0.010}, {8: now_s}
+
+    def tick(tracker: FindingTracker, second: int) -> None:
+        now_ns = (100 + second) * S
+
+        def steps(_: int, until_ns: int) -> dict[int, float]:
+            return slow if until_ns == now_ns else usual
+
+        around = Around(hosts=(host,))
+        facts = replace(BUSY, now_ns=now_ns, around=around, decode_steps=steps)
+        tracker.tick(facts, (CpuBusy(),))
+
+    tracker = FindingTracker()
+    for second in range(12):
+        tick(tracker, second)
+    saved = msgspec.json.encode(tracker.saved())
+    restored = FindingTracker()
+    restored.restore(msgspec.json.decode(saved, type=SavedFindings))
+    usual = {}
+    tick(restored, 13)
+
+    (found,) = restored.all()
+    assert found.cost_text == told
+
+
 def test_an_engine_that_nobody_hears_is_not_called_stopped() -> None:
     quiet = replace(BUSY, verdict=STALLED, silent_s=1.0)
 
@@ -428,7 +554,7 @@ def test_of_a_lost_engine_a_finding_says_the_cause_and_not_the_log() -> None:
     ("unlisted", "said"),
     [
         (0, "155 requests of the last minute ended in an error"),
-        (60, "2 lists 95, only the load generator saw the others"),
+        (60, "Requests lists 95 of them; the other 60 only the load generator saw"),
     ],
 )
 def test_failures_say_how_many_of_them_are_listed(unlisted: int, said: str) -> None:
@@ -465,7 +591,7 @@ def test_each_reason_of_a_deferral_has_its_words_and_its_knob(
     cost = Deferred().judge(facts)
 
     assert cost is not None
-    finding = Deferred().finding(facts, cost, 50 * S)
+    finding = Deferred().finding(facts, cost, 50 * S, {})
     assert waits_for in finding.sentence
     flags = [each.flag for each in finding.knobs if each.flag]
     assert [each.split()[0] for each in flags] == ([] if flag is None else [flag])

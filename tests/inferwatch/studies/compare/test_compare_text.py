@@ -122,21 +122,18 @@ def test_the_surest_row_of_a_verdict_is_first(
         ([MetricVerdict.SAME], "no difference shown in any of 4 rows"),
         (
             [MetricVerdict.OPEN],
-            "one run each cannot tell a difference in any of 4 rows",
+            "cannot tell in any of 4 rows",
         ),
         (
             [MetricVerdict.SAME, MetricVerdict.OPEN],
-            (
-                "no difference shown in 2 rows; "
-                "one run each cannot tell a difference in 2 rows"
-            ),
+            ("no difference shown in 2 rows; cannot tell in 2 rows"),
         ),
         (
             [MetricVerdict.PROBABLY_WORSE, MetricVerdict.OPEN],
             (
                 "nothing surely worse or better; "
                 "probably worse in TTFT p50 +100% (+50 … +300%) and 1 more row; "
-                "one run each cannot tell a difference in 2 rows; "
+                "cannot tell in 2 rows; "
                 "the conclusion rests on the rows named"
             ),
         ),
@@ -145,7 +142,7 @@ def test_the_surest_row_of_a_verdict_is_first(
             (
                 "worse in TTFT p50 +100% (+50 … +300%) and 1 more row; "
                 "probably worse in 1 row; nothing better; "
-                "one run each cannot tell a difference in 1 row; "
+                "cannot tell in 1 row; "
                 "the conclusion rests on the rows named"
             ),
         ),

@@ -185,17 +185,16 @@ def test_below_the_table_stands_what_the_conclusion_rests_on(
     other = sentence(pair_of(found, rows, OTHER_LOAD))
 
     assert some == (
-        "s8 against s7: worse in E2EL p50 +70% (–) and 1 more row; nothing better; one "
-        "run each cannot tell a difference in 1 row; the conclusion rests on the rows "
-        "named"
+        "s8 against s7: worse in E2EL p50 +70% (–) and 1 more row; nothing better; "
+        "cannot tell in 1 row; the conclusion rests on the rows named"
     )
     assert conclusion(left) == (
         "Probably keep max_num_seqs 32: with 4, 35% of requests were left unanswered "
-        "instead of none; no row can be told from one run each: repeat twice"
+        "instead of none; one run each is too few to judge any row: repeat twice"
     )
     assert none == (
-        "s8 against s7: one run each cannot tell a difference in any of 3 rows; the "
-        "conclusion rests on nothing but the requests that were left unanswered"
+        "s8 against s7: cannot tell in any of 3 rows; the conclusion "
+        "rests on nothing but the requests that were left unanswered"
     )
     assert "rests on" not in other
 

@@ -141,7 +141,7 @@ def heard(wishes: list[GoTo]) -> OpenPage:
 @pytest.fixture
 def app(feed: Any, record: Path, heard: OpenPage) -> InferwatchApp:
     """Watches s12 and records it into that file."""
-    feed.record = type(feed.record)(session_id="s12", file_bytes=2_200_000)
+    feed.record = type(feed.record)(session_id="s12", grown_bytes=2_200_000)
     return InferwatchApp(SessionPage(feed, View(database=record)), heard)
 
 
