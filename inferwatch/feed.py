@@ -72,6 +72,8 @@ class MarkKind(StrEnum):
     missed, or is met again."""
     PREEMPTION = "preemption"
     """Requests were preempted after a time without preemptions."""
+    COMPILATION = "compilation"
+    """The engine compiled a kernel or recorded a CUDA graph while it served."""
     STALL = "stall"
     """Requests waited and no step ended for a time."""
     FINDING = "finding"

@@ -453,12 +453,18 @@ BRIEF_BOUNDS = {BoundBy.NOTHING: "nothing waits", BoundBy.KV: "KV"}
 """What binds where there is no room for a flag; others are called as in files."""
 
 
-def bound_text(bound: BoundBy, *, briefly: bool = False) -> str:
+def bound_text(
+    bound: BoundBy, deferral: str | None = None, *, briefly: bool = False
+) -> str:
     """Return what kept the head of the queue waiting, in the words of the screens.
 
     >>> bound_text(BoundBy.NOTHING), bound_text(BoundBy.KV)
     ('nothing waits', 'KV blocks')
+    >>> bound_text(BoundBy.DEFERRED, "grammar")
+    'deferred (grammar)'
     """
+    if deferral is not None and bound is BoundBy.DEFERRED:
+        return f"{BOUND_TEXTS[bound]} ({deferral})"
     return BRIEF_BOUNDS.get(bound, bound.value) if briefly else BOUND_TEXTS[bound]
 
 

@@ -48,9 +48,27 @@ class BoundBy(StrEnum):
     TOKENS = "tokens"
     KV = "kv"
     DEFERRED = "deferred"
-    """All waiting requests were skipped: for a grammar, a KV transfer, a LoRA slot or
-    an encoder. Up to schema 8 these were recorded as OTHER."""
+    """All waiting requests were skipped, or the scheduler holds prefills: see
+    ``Deferral``. Up to schema 8 these were recorded as OTHER."""
     OTHER = "other"
+
+
+class Deferral(StrEnum):
+    """Why a request waits although the scheduler has room for it."""
+
+    GRAMMAR = "grammar"
+    """The grammar of its structured output is being compiled."""
+    TRANSFER = "KV transfer"
+    """A KV connector loads its blocks, or looks them up."""
+    ADAPTER = "adapter"
+    """As many LoRA adapters as may be are in the batch, and its own is another."""
+    ENCODER = "encoder"
+    """Its images or sounds wait for the encoder, or come from another one."""
+    STREAMING = "streaming input"
+    """Its client has not sent the rest of its input."""
+    HELD = "held prefill"
+    """The engine computes prompts in some of its steps alone
+    (``prefill_schedule_interval``)."""
 
 
 class EventKind(StrEnum):
@@ -88,6 +106,8 @@ class NoteKind(StrEnum):
     """Objectives began to be missed, or are met again."""
     ALERT = "alert"
     """A rule of ``--record-on`` held, so what preceded it was recorded."""
+    COMPILATION = "compilation"
+    """The engine compiled a kernel or captured a CUDA graph while it served."""
 
 
 class LoadKind(StrEnum):
@@ -217,6 +237,14 @@ class Step(Reading, frozen=True, kw_only=True):
     """Requests whose drafted tokens were verified in this step; None without any."""
     accepted_by_position: list[int] = msgspec.field(default_factory=list)
     """Drafts accepted up to each position, the first one first; empty without any."""
+    deferred_by: str | None = None
+    """A ``Deferral``: why requests were skipped, where ``bound_by`` is deferred; also
+    where prompts begun before were held. None if the reason is not known."""
+    deferred: int | None = None
+    """Waiting requests that the scheduler skips; None where it does not count them."""
+    deferred_before: str | None = None
+    """Why requests waited between the step before and this one, while the engine had
+    nothing else to do."""
 
     @property
     def output_tokens(self) -> int:
@@ -1040,6 +1068,8 @@ class Note(Reading, frozen=True, kw_only=True):
     kind: NoteKind
     text: str
     count: int | None = None
+    duration_ns: int | None = None
+    """How long it took from ``t_ns`` on (compilation); None if that is not known."""
 
 
 class Tick(Reading, frozen=True, kw_only=True):

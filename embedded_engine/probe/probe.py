@@ -20,6 +20,7 @@ from collectors.probe.hello import Role
 from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.about import engine_size as load_time
+from embedded_engine.probe.about.compilations import CompilationListener
 from embedded_engine.probe.about.engine_config import (
     engine_settings,
     model_config,
@@ -60,7 +61,7 @@ class Probe:
         self._engine_id = engine_id
         self._channel: Channel | None = None
         self._left_to_parent: Channel | None = None
-        self._missing: dict[Role, list[str]] = {Role.API: [], Role.CORE: []}
+        self._missing: dict[Role, list[str]] = {role: [] for role in Role}
         self._noticed: set[str] = set()
         self._refused: str | None = None
         """Why requests are not grouped by the chosen header."""
@@ -91,6 +92,7 @@ class Probe:
         """Wrap vLLM's methods, and handle forks."""
         core, api = self._lacks(Role.CORE), self._lacks(Role.API)
         load_time.listen()
+        CompilationListener(self._compiled).listen()
         born = {"born": Hook(self._scheduler_born), **self._engine_hooks}
         born["sized"] = Hook(self._size.learn)
         hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
@@ -116,7 +118,7 @@ class Probe:
 
     def speak(self, role: Role) -> Channel:
         """Open the channel, now that the process's role is known."""
-        if role is Role.CORE:
+        if role is not Role.API:
             self.role = role
         if self._channel is None:
             path = socket_path(self._engine_id, os.getpid())
@@ -206,6 +208,20 @@ class Probe:
             channel.put(self._standing, f"engine {number}", reading)
         if os.environ.get(CONTROL) == "1":
             self._let_control(scheduler, channel, self._story, lacks)
+
+    def _compiled(self, began_ns: int, duration_ns: int | None, what: str) -> None:
+        """Tell what was compiled while requests were served; workers are heard so."""
+        if self.fuse.blown:
+            return
+        if self._channel is None:
+            self.speak(Role.WORKER)
+        note = Note(
+            t_ns=began_ns,
+            kind=NoteKind.COMPILATION,
+            text=f"compiled while serving: {what}",
+            duration_ns=duration_ns,
+        )
+        self._put(lambda: [note])
 
     def _let_control(
         self,

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from collectors.contract.readings import Deferral
+
 VERSION = ("vllm", "__version__")
 CORE_PROCESS = "EngineCore"
 """Prefix of the name of an EngineCore process."""
@@ -217,7 +219,7 @@ BUDGET_RULES = (
     ),
     BudgetRule(
         "scheduler_config.prefill_schedule_interval",
-        "prefills are balanced among data-parallel ranks",
+        "prompts are held for steps of this budget",
         most=1,
     ),
     BudgetRule(
@@ -248,6 +250,19 @@ GATES: Fields = (
 )
 """The last is a set of requests, or a function that says whether a status defers
 one."""
+DEFERRALS = {
+    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": Deferral.GRAMMAR,
+    "WAITING_FOR_FSM": Deferral.GRAMMAR,
+    "WAITING_FOR_REMOTE_KVS": Deferral.TRANSFER,
+    "WAITING_FOR_STREAMING_REQ": Deferral.STREAMING,
+}
+"""What a request waits for, by the name of its status; a skipped one with another
+status waits for room in its batch (a LoRA adapter) or for a connector."""
+CONNECTOR = "connector"
+"""Attribute of Scheduler, like the following."""
+ENCODER_CONNECTOR = "ec_connector"
+CAPACITY_BOUND: Fields = (("prefill_capacity_bound", False),)
+"""Whether prefills are computed though the step was asked to hold them."""
 CACHE_KIND: Fields = (
     ("kv_cache_manager.block_pool.free_block_queue", None),
     ("cache_config.enable_prefix_caching", None),
@@ -358,6 +373,7 @@ SOMETIMES_SET = {
     "swap_space": "cache_config.swap_space",
     "load_format": "load_config.load_format",
     "max_loras": "lora_config.max_loras",
+    "structured_outputs_config": "structured_outputs_config.backend",
 }
 """Likewise, in parts that not every vLLM or engine has."""
 MODEL_CONFIG: Fields = (
@@ -405,6 +421,16 @@ LOADED = {
 }
 """Log messages of workers, best first, with the index of the seconds among the
 arguments."""
+COMPILED = "%s %s during inference: "
+"""How the message of vLLM's monitor begins: backend, event, function, details."""
+COMPILING, CALLBACKS = "torch._dynamo.callback", "callback_handler"
+COMPILE_ID = "compile_id"
+"""What PyTorch tells of a compilation: number of the function, and how often before."""
+EXECUTE = frozenset({"execute_model", "sample_tokens"})
+"""Functions of a worker that run a step."""
+WARM_UP = frozenset(
+    {"compile_or_warm_up_model", "determine_available_memory", "profile_run"}
+)
 KV_GROUPS: Fields = (("kv_cache_groups", ()),)
 """Attributes of KVCacheConfig, of which each worker has its own."""
 KV_GROUP: Fields = (("layer_names", ()), ("kv_cache_spec", None))
@@ -425,7 +451,8 @@ QUEUED: Fields = (
 )
 """Attributes of Request, like the following."""
 LORA_NAME = "lora_name"
-"""Attribute of LoRARequest."""
+"""Attribute of LoRARequest, like the following."""
+LORA_ID = "lora_int_id"
 PREFILL: Fields = (("prefill_stats", None),)
 EXTERNAL_TOKENS = "num_external_cached_tokens"
 """Attribute of PrefillStats."""
@@ -435,6 +462,7 @@ PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))
 COMPUTED: Fields = (("request_id", ""), ("num_computed_tokens", 0))
 SIZE: Fields = (("num_tokens", 0), ("has_encoder_inputs", False))
 STATUS: Fields = (("status", None),)
+DEFERRAL: Fields = (("status", None), ("lora_request", None))
 CONTENT: Fields = (
     ("request_id", ""),
     ("num_prompt_tokens", 0),

@@ -32,7 +32,9 @@ MOST_REQUEST_BYTES = 12 << 20
 MOST_CLIENT_BYTES = 8 << 20
 MOST_SAMPLE_BYTES = 4 << 20
 MOST_PAGE_BYTES = 16 << 20
-MOST_LOSSES = 1_000
+MOST_NOTES = 1_000
+NOTED = {NoteKind.LOST, NoteKind.DROPPED, NoteKind.COMPILATION}
+"""Notes that stories of requests are told by."""
 MOST_ENGINES = 100
 # Estimates of what objects take in CPython.
 BYTES_A_STEP = 600
@@ -181,7 +183,7 @@ class RecentReadings:
         self.steps = RecentSteps(kept_ns, most_bytes)
         self.requests = RecentRequests(kept_ns)
         self.engines: deque[EngineInfo] = deque(maxlen=MOST_ENGINES)
-        self.losses: deque[Note] = deque(maxlen=MOST_LOSSES)
+        self.notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self.client: OrderedDict[str, ClientHalves] = OrderedDict()
         self.samples: deque[GpuSample] = deque()
         self.pages = RecentPages(kept_ns)
@@ -204,8 +206,8 @@ class RecentReadings:
             take(reading)  # type: ignore[operator]  # takes this type
 
     def _note(self, note: Note) -> None:
-        if note.kind in {NoteKind.LOST, NoteKind.DROPPED}:
-            self.losses.append(note)
+        if note.kind in NOTED:
+            self.notes.append(note)
 
     def _client(self, half: RequestRecord | TokenTimes) -> None:
         halves = self.client.setdefault(half.external_id, ClientHalves())

@@ -1,10 +1,12 @@
-"""An engine in this process with adapters and priorities, or with a KV connector.
+"""An engine in this process: adapters, a KV connector, held prompts, a compilation.
 
 A program, not a test: serves some requests, says so, and waits to be killed.
 """
 
 import json
 import sys
+import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,23 @@ from embedded_engine.worker import answer_for_cpu_wheel
 
 ADAPTERS = ("poet", "lawyer")
 PROMPT = list(range(300, 400))
+EVERY = 4
+"""Steps from one that may compute prompts to the next."""
+LATE = 30
+COMPILES_S = 0.3
 
 
 def main(model: Path, kind: str, directory: Path) -> None:
     block_maps.EVERY_NS = 20_000_000
     answer_for_cpu_wheel()
-    run = with_adapters if kind == "adapters" else with_connector
-    _engine = run(model, directory)  # it lives for as long as we do
+    kinds = {
+        "adapters": with_adapters,
+        "held": with_held_prefills,
+        "compiling": with_compilation,
+    }
+    _engine = kinds.get(kind, with_connector)(
+        model, directory
+    )  # it lives for as long as we do
     print(json.dumps({"done": kind}), flush=True)  # noqa: T201 - that is its purpose
     sys.stdin.readline()
 
@@ -46,8 +58,59 @@ def with_adapters(model: Path, directory: Path) -> Any:
     return engine
 
 
+def with_held_prefills(model: Path, _: Path) -> Any:
+    """Prompts are computed in every fourth step alone, while another decodes.
+
+    vLLM 0.32 asks its scheduler for this among data-parallel ranks only, newer ones
+    always: so it is asked here in place of the engine.
+    """
+    engine = boot(model, prefill_schedule_interval=EVERY)
+    core = engine.engine_core.engine_core
+    steps = count()
+    core._should_throttle_prefills = lambda: next(steps) % EVERY != 0
+    add(engine, "decodes", tokens=100)
+    for _step in range(6):
+        engine.step()
+    for number in range(2):
+        add(engine, f"held {number}", tokens=10)
+    add(engine, "held twice", tokens=10, prompt=list(range(1000, 1400)))
+    finish(engine)
+    return engine
+
+
+def with_compilation(model: Path, _: Path) -> Any:
+    """PyTorch compiles a function in the model's thirtieth step."""
+    import torch  # noqa: PLC0415 - heavy
+
+    engine = boot(model)
+    core = engine.engine_core.engine_core
+    runner = core.model_executor.driver_worker.worker.model_runner
+    forward, passes = runner.model.forward, count()
+
+    def compiles(*args: Any, **kwargs: Any) -> Any:
+        if next(passes) == LATE:
+            torch.compile(lambda each: each.sin() + each.cos(), backend=slowly)(
+                torch.ones(3)
+            )
+        return forward(*args, **kwargs)
+
+    runner.model.forward = compiles
+    add(engine, "waits", tokens=60)
+    finish(engine)
+    return engine
+
+
+def slowly(graph: Any, _: Any) -> Any:
+    """A back end of PyTorch's compiler that needs as long as a real one may."""
+    time.sleep(COMPILES_S)
+    return graph.forward
+
+
 def with_connector(model: Path, directory: Path) -> Any:
-    """It keeps no prefixes itself, but stores them in files."""
+    """It keeps no prefixes itself, but stores them in files.
+
+    For the second request it needs some time to find out what it has.
+    """
     from vllm.config import KVTransferConfig  # noqa: PLC0415 - patched for above
 
     connector = KVTransferConfig(
@@ -56,9 +119,17 @@ def with_connector(model: Path, directory: Path) -> Any:
         kv_connector_extra_config={"shared_storage_path": str(directory / "kv")},
     )
     engine = boot(model, kv_transfer_config=connector, enable_prefix_caching=False)
-    for name, tokens in (("first", 5), ("second", 100)):
-        add(engine, name, tokens=tokens)
-        finish(engine)
+    add(engine, "first", tokens=5)
+    finish(engine)
+    there = engine.engine_core.engine_core.scheduler.connector
+    look, asked = there.get_num_new_matched_tokens, count()
+
+    def look_later(*args: Any) -> Any:
+        return (None, False) if next(asked) < LATE else look(*args)
+
+    there.get_num_new_matched_tokens = look_later
+    add(engine, "second", tokens=100)
+    finish(engine)
     return engine
 
 
@@ -80,11 +151,13 @@ def boot(model: Path, **more: Any) -> Any:
     return LLMEngine.from_engine_args(arguments)
 
 
-def add(engine: Any, name: str, *, tokens: int, **more: Any) -> None:
+def add(
+    engine: Any, name: str, *, tokens: int, prompt: list[int] = PROMPT, **more: Any
+) -> None:
     from vllm import SamplingParams, TokensPrompt  # noqa: PLC0415
 
     sampled = SamplingParams(max_tokens=tokens, ignore_eos=True)
-    engine.add_request(name, TokensPrompt(prompt_token_ids=PROMPT), sampled, **more)
+    engine.add_request(name, TokensPrompt(prompt_token_ids=prompt), sampled, **more)
 
 
 def finish(engine: Any) -> None:

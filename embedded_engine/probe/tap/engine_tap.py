@@ -12,10 +12,11 @@ import functools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from time import monotonic_ns
 from typing import Any
 
-from collectors.contract.readings import BoundBy
+from collectors.contract.readings import BoundBy, Deferral
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.hooks import Fuse, Given, Hook
 from embedded_engine.probe.tap.block_tap import BlockTap
@@ -34,19 +35,26 @@ from embedded_engine.publishing.channel import Channel
 # 4. the step's token budget is used up                              → tokens
 # 5. as many sequences are running as allowed                        → seqs
 # 6. all waiting requests are skipped (grammar, LoRA, remote KV)     → deferred
-# 7. without chunked prefill, the head's prompt exceeds the budget   → tokens
-# 8. the head's blocks, prefix hits aside, exceed the free ones      → kv
-# 9. the head has inputs for the encoder, whose budget is used up    → deferred
-# 10. anything else (alignment, prefill balancing)                   → other
+# 7. the step was to hold prefills, and computed none                → deferred
+# 8. without chunked prefill, the head's prompt exceeds the budget   → tokens
+# 9. the head's blocks, prefix hits aside, exceed the free ones      → kv
+# 10. the head has inputs for the encoder, whose budget is used up   → deferred
+# 11. anything else (alignment)                                      → other
+#
+# Why requests are skipped is read off the first of them.
 #
 # Where vLLM keeps no list of deferred requests (0.29 and before), one skipped for its
 # LoRA cannot be told from one not looked at: rule 6 then counts only requests whose
 # status says that they wait for something.
 #
-# Rule 8 reads the state in which vLLM gave up on the head, since nothing is allocated
+# Rule 9 reads the state in which vLLM gave up on the head, since nothing is allocated
 # afterwards. It may call a request too large that would fit with a prefix hit, but then
-# vLLM would have scheduled it. Rule 9 is by elimination: a head with such inputs, and
+# vLLM would have scheduled it. Rule 10 is by elimination: a head with such inputs, and
 # with room for everything else, is nearly always waiting for the encoder.
+
+
+LOOKED_AT = 64
+"""Running requests whose adapters are looked at."""
 
 
 class QueueHeadRule:
@@ -61,6 +69,9 @@ class QueueHeadRule:
         self._gates = AttributeReader("Scheduler", names.GATES, missing)
         self._size = AttributeReader("Request", names.SIZE, missing)
         self._status = AttributeReader("Request", names.STATUS, missing)
+        self._deferral = AttributeReader("Request", names.DEFERRAL, missing)
+        self._running = AttributeReader("Scheduler", names.RUNNING, missing)
+        self._skipped: Vllm = ()
         self._limits.read(scheduler)  # reports missing attributes at start-up
         self._gates.read(scheduler)
 
@@ -68,45 +79,80 @@ class QueueHeadRule:
         self,
         scheduler: Vllm,
         state: tuple[int, Vllm, Vllm, int | None],
-        step: tuple[int, int, bool],
-    ) -> BoundBy:
-        """Why the head of the queue was not scheduled, when requests are waiting.
+        step: tuple[int, int, bool, bool],
+    ) -> tuple[BoundBy, str | None]:
+        """Why the head of the queue was not scheduled, and why it was deferred if so.
 
-        ``state``: number of running requests, the two queues, free blocks. ``step``:
-        requests and tokens scheduled, and whether it preempted.
+        Only when requests are waiting. ``state``: number of running requests, the two
+        queues, free blocks. ``step``: requests and tokens scheduled, whether it
+        preempted, and whether it held prefills.
         """
         running, waiting, holding, free = state
-        members, tokens, preempted = step
-        if preempted:
-            return BoundBy.KV
+        members, tokens, preempted, holds = step
         paused, sessions, deferred = self._gates.read(scheduler)
-        if paused:
-            return BoundBy.OTHER
+        self._skipped = deferred
+        if preempted or paused:
+            return BoundBy.KV if preempted else BoundBy.OTHER, None
         limits = self._limits.read(scheduler)
         left = _left(limits, members, tokens)
         if left <= 0:
-            return BoundBy.TOKENS
+            return BoundBy.TOKENS, None
         seqs = limits[1]
         if seqs is not None and running + sessions >= seqs:
-            return BoundBy.SEQS
+            return BoundBy.SEQS, None
         head = self._head(holding, deferred) or self._head(waiting, deferred)
         if head is None:
-            return BoundBy.DEFERRED
+            first = (holding or waiting).peek_request()
+            return BoundBy.DEFERRED, self._deferral_of(scheduler, first)
+        if holds:
+            return BoundBy.DEFERRED, Deferral.HELD
         return self._by_head(limits, head, free, left)
+
+    @property
+    def deferred(self) -> int | None:
+        """Number of requests skipped as of then; None if vLLM keeps no list of them."""
+        return None if callable(self._skipped) else len(self._skipped)
 
     def _by_head(
         self, limits: tuple[Vllm, ...], head: Vllm, free: int | None, left: float
-    ) -> BoundBy:
+    ) -> tuple[BoundBy, str | None]:
         *_, chunked, _, watermark = limits
         tokens, encodes = self._size.read(head)
         if not chunked and tokens > left:
-            return BoundBy.TOKENS
+            return BoundBy.TOKENS, None
         if self._block is None or free is None:
-            return BoundBy.KV  # by elimination, as its blocks are unknown
+            return BoundBy.KV, None  # by elimination, as its blocks are unknown
         blocks = -(-tokens // self._block) + watermark
         if blocks > free:
-            return BoundBy.KV
-        return BoundBy.DEFERRED if encodes else BoundBy.OTHER
+            return BoundBy.KV, None
+        if encodes:
+            return BoundBy.DEFERRED, Deferral.ENCODER
+        return BoundBy.OTHER, None
+
+    def _deferral_of(self, scheduler: Vllm, request: Vllm) -> str | None:
+        """Why vLLM skips a request: by its status, else by what it could wait for."""
+        status, adapter = self._deferral.read(request)
+        named = names.DEFERRALS.get(getattr(status, "name", ""))
+        if named is not None:
+            return named
+        transfers = getattr(scheduler, names.CONNECTOR, None) is not None
+        encoders = getattr(scheduler, names.ENCODER_CONNECTOR, None) is not None
+        if adapter is not None and (
+            not (transfers or encoders) or self._are_enough(scheduler, adapter)
+        ):
+            return Deferral.ADAPTER
+        if transfers:
+            return Deferral.TRANSFER
+        return Deferral.ENCODER if encoders else None
+
+    def _are_enough(self, scheduler: Vllm, adapter: Vllm) -> bool:
+        """Whether the batch has as many other adapters as may be, as far as is seen."""
+        running, _ = self._running.read(scheduler)
+        read = self._deferral.read
+        adapters = (read(each)[1] for each in islice(running, LOOKED_AT))
+        there = {getattr(each, names.LORA_ID, 0) for each in adapters if each}
+        most = getattr(getattr(scheduler, "lora_config", None), "max_loras", 0)
+        return getattr(adapter, names.LORA_ID, 0) not in there and len(there) >= most
 
     def _head(self, queue: Vllm, deferred: Vllm) -> Vllm | None:
         """The first waiting request that was not skipped; None if all were."""
@@ -135,6 +181,9 @@ def _left(limits: tuple[Vllm, ...], members: int, tokens: int) -> float:
 
 
 NOTHING = BoundBy.NOTHING
+UNSCHEDULED_NS = 10_000_000
+"""How often to look why nothing is scheduled: vLLM asks its scheduler each millisecond
+while requests wait for something, and none runs."""
 
 
 class PrefillTracker:
@@ -235,10 +284,13 @@ class ScheduleHook(StepHook):
                     running, waiting, holding = read(scheduler)
                     waits = length(waiting) + length(holding)
                     if new or resumed or waits or tap.prefilling or tap.preempted:
-                        tap.eventful(scheduler, output, entered, waits)
+                        given = (*args, *kwargs.values())
+                        tap.eventful(scheduler, output, entered, waits, given)
                     else:
                         runs = len(running)
                         begin((output, members, entered, tokens, runs, ONLY_DECODE))
+                else:
+                    tap.unscheduled(scheduler, entered)
             except Exception as error:
                 fuse.blow(f"{original.__qualname__}: {error!r}")
             fuse.cost_ns += monotonic_ns() - returned
@@ -339,6 +391,11 @@ class EngineTap:
         self._has_connector = connector is not None
         self.preempted: list[str] = []
         self._out_of_blocks = False
+        self._capacity = AttributeReader("Scheduler", names.CAPACITY_BOUND, missing)
+        self._unscheduled_due_ns = 0
+        """When to look again why nothing is scheduled."""
+        self._deferred_before: str | None = None
+        """Why requests waited when it was last looked."""
 
     @property
     def free_blocks(self) -> int | None:
@@ -356,26 +413,52 @@ class EngineTap:
         hooks["reset"].after = self._reset
         hooks["free"].after = self._freed
 
-    def eventful(self, scheduler: Vllm, output: Vllm, entered: int, waits: int) -> None:
-        """A step begins in which more happens than decode, or requests wait."""
+    def unscheduled(self, scheduler: Vllm, at_ns: int) -> None:
+        """Nothing was scheduled, as while all requests wait for something."""
+        if at_ns < self._unscheduled_due_ns:
+            return
+        self._unscheduled_due_ns = at_ns + UNSCHEDULED_NS
+        running, waiting, holding = self.queues.read(scheduler)
+        self._deferred_before = None
+        if waiting or holding:
+            state = len(running), waiting, holding, self.free_blocks
+            step = 0, 0, False, False
+            _, self._deferred_before = self._bound.by(scheduler, state, step)
+
+    def eventful(
+        self, scheduler: Vllm, output: Vllm, entered: int, waits: int, given: Given
+    ) -> None:
+        """A step begins in which more happens than decode, or requests wait.
+
+        ``given`` are the arguments of ``schedule()``, which may ask it to hold
+        prefills.
+        """
         members, tokens, new, resumed = self.step.read(output)
         starting: Sequence[str] = ()
         if new or resumed:
             starting = self._starting(scheduler, new, resumed, entered)
         running, waiting, holding = self.queues.read(scheduler)
-        bound = NOTHING
-        if waits:
-            state = len(running), waiting, holding, self.free_blocks
-            step = len(members), tokens, self._out_of_blocks
-            bound = self._bound.by(scheduler, state, step)
         work = NO_WORK
         if starting or self.prefilling:
             work = self._prefills.of_step(scheduler, members, starting)
+        # One that holds prefills computes no more of a prompt than its last token.
+        holds = True in given and work[1] <= work[0]
+        holds = holds and not self._capacity.read(scheduler)
+        bound, deferral, deferred = NOTHING, None, None
+        if waits:
+            state = len(running), waiting, holding, self.free_blocks
+            step = len(members), tokens, self._out_of_blocks, holds
+            bound, deferral = self._bound.by(scheduler, state, step)
+            deferred = self._bound.deferred
+        elif holds and self.prefilling:
+            deferral = Deferral.HELD
         preempted: Sequence[str] = ()
         if self.preempted:
             preempted, self.preempted = self.preempted, []
             self._out_of_blocks = False
-        more = waits, bound, preempted, work
+        deferrals = deferral, deferred, self._deferred_before
+        self._deferred_before = None
+        more = waits, bound, preempted, work, deferrals
         self.begin((output, members, entered, tokens, len(running), more))
 
     def _starting(
@@ -424,6 +507,7 @@ class EngineTap:
         """After ``_free_request()``: a request finished or was aborted."""
         request_id, tokens, preemptions, reason = self._ended.read(given[0])
         self._prefills.ended(request_id)
+        self._deferred_before, self._unscheduled_due_ns = None, 0
         why = str(reason())
         self._put(self._story.freed, returned, request_id, why, tokens, preemptions)
         if self.blocks.hears_ends:

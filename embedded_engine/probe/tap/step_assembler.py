@@ -35,13 +35,20 @@ Begun = tuple[
     int,
     int,
     int,
-    tuple[int, BoundBy, Sequence[str], tuple[int, int, int]],
+    tuple[
+        int,
+        BoundBy,
+        Sequence[str],
+        tuple[int, int, int],
+        tuple[str | None, int | None, str | None],
+    ],
 ]
 """What ``schedule()`` decided: its output, tokens by member, entry time, tokens,
 running; waiting, bound_by, preempted; requests in prefill, prefill tokens, recomputed
-tokens."""
+tokens; why requests are deferred, how many, and why before the step."""
 NO_WORK = (0, 0, 0)
-ONLY_DECODE = 0, BoundBy.NOTHING, (), NO_WORK
+NO_DEFERRAL = (None, None, None)
+ONLY_DECODE = 0, BoundBy.NOTHING, (), NO_WORK, NO_DEFERRAL
 """The last part for a step of decode alone, while no request waits."""
 
 
@@ -326,7 +333,8 @@ class StepAssembler:
         kv: tuple[int | None, int | None],
     ) -> Step:
         _, members, start_ns, tokens, running, more = begun
-        waiting, bound_by, preempted, work = more
+        waiting, bound_by, preempted, work, deferral = more
+        deferred_by, deferred, deferred_before = deferral
         prefilling, prefill_tokens, recomputed_tokens = work
         produced, statistics = self._outputs.of(outputs, members)
         began_ns, self._previous_end_ns = max(start_ns, self._previous_end_ns), end_ns
@@ -351,6 +359,9 @@ class StepAssembler:
             members=self.ordinals.of_all(members),
             scheduled=list(members.values()),
             produced=produced,
+            deferred_by=deferred_by,
+            deferred=deferred,
+            deferred_before=deferred_before,
             **self._blocks(*kv),
             **statistics,
         )

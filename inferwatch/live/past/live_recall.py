@@ -39,7 +39,7 @@ class RecentLookup:
         self._requests = recent.requests
         self._events = recent.requests.of(key)
         self._steps = recent.steps.snapshot()
-        self._engines, self._losses = [*recent.engines], [*recent.losses]
+        self._engines, self._notes = [*recent.engines], [*recent.notes]
         self._samples = [*recent.samples]
         self._client = recent.client
         self.record: RecordLookup | None = None
@@ -127,9 +127,9 @@ class RecentLookup:
         here = [each for each in samples if since_ns <= each.t_ns <= end_ns]
         return before + here
 
-    def losses(self, source: str) -> list[Note]:
-        """Return notes of lost readings, and of the loss of the engine."""
-        return [each for each in self._losses if each.source in {"", source}]
+    def notes(self, source: str) -> list[Note]:
+        """Return notes of lost readings, the loss of the engine and compilations."""
+        return [each for each in self._notes if each.source in {"", source}]
 
 
 Answer = TypeVar("Answer")

@@ -7,7 +7,7 @@ and add up to it; what no reading explains is *unknown*.
 from enum import StrEnum
 from typing import Annotated
 
-from collectors.contract.readings import Vantage
+from collectors.contract.readings import Deferral, Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 
 
@@ -24,8 +24,20 @@ class Cause(StrEnum):
     QUEUE_KV = "queue: KV blocks"
     QUEUE_TOKENS = "queue: max_num_batched_tokens"
     """Queued because the step's tokens were used up."""
+    QUEUE_GRAMMAR = "queue: grammar"
+    """Deferred while the grammar of a structured output was compiled."""
+    QUEUE_TRANSFER = "queue: KV transfer"
+    """Deferred while a KV connector loaded blocks."""
+    QUEUE_ADAPTER = "queue: adapter"
+    """Deferred because as many LoRA adapters as may be were in the batch."""
+    QUEUE_ENCODER = "queue: encoder"
+    """Deferred for the encoder of images or sounds."""
+    QUEUE_STREAMING = "queue: streaming input"
+    """Deferred until the client sends the rest of its input."""
+    QUEUE_HELD = "queue: held prefill"
+    """Held back, with room in the batch, for a step that computes prompts."""
     QUEUE_DEFERRED = "queue: deferred"
-    """Queued for a grammar, a KV transfer, a LoRA slot or an encoder."""
+    """Deferred for a reason that is not known, as in older recordings."""
     QUEUE_OTHER = "queue: other"
     PREFILL = "prefill"
     """Its share, by scheduled tokens, of the time of the steps it was in for prefill.
@@ -36,6 +48,8 @@ class Cause(StrEnum):
     """The rest of these steps, spent on other requests."""
     PREFILL_DELAYED = "prefill: left out"
     """Between two of its chunks, in steps that had no room for it."""
+    PREFILL_HELD = "prefill: held"
+    """Between two of its chunks, in steps that were to compute no prompts."""
     RECOMPUTE = "preempted"
     """From a preemption until the discarded tokens are recomputed."""
     SEND = "send"
@@ -48,6 +62,8 @@ class Cause(StrEnum):
     """A step of usual size was slow for all requests in it."""
     CLOCK_DROP = "clock drop"
     """A step was slow while the GPU's clocks were throttled."""
+    COMPILATION = "compilation"
+    """The engine compiled a kernel or recorded a CUDA graph."""
     HOST_STALL = "host stall"
     """No step ran though there was work: the engine's host was late."""
     MERGED = "merged"
@@ -64,18 +80,29 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
+CAUSE_OF_DEFERRAL: dict[str | None, Cause] = {
+    Deferral.GRAMMAR: Cause.QUEUE_GRAMMAR,
+    Deferral.TRANSFER: Cause.QUEUE_TRANSFER,
+    Deferral.ADAPTER: Cause.QUEUE_ADAPTER,
+    Deferral.ENCODER: Cause.QUEUE_ENCODER,
+    Deferral.STREAMING: Cause.QUEUE_STREAMING,
+    Deferral.HELD: Cause.QUEUE_HELD,
+    None: Cause.QUEUE_DEFERRED,
+}
+DEFERRAL_CAUSES = tuple(CAUSE_OF_DEFERRAL.values())
 QUEUE_CAUSES = (
     Cause.QUEUE_STEP,
     Cause.QUEUE_SEQS,
     Cause.QUEUE_KV,
     Cause.QUEUE_TOKENS,
-    Cause.QUEUE_DEFERRED,
+    *DEFERRAL_CAUSES,
     Cause.QUEUE_OTHER,
 )
 PREFILL_CAUSES = (
     Cause.PREFILL,
     Cause.PREFILL_SHARED,
     Cause.PREFILL_DELAYED,
+    Cause.PREFILL_HELD,
     Cause.RECOMPUTE,
 )
 TTFT_CAUSES = (
@@ -90,6 +117,7 @@ ITL_CAUSES = (
     Cause.LONG_PREFILL,
     Cause.RECOMPUTE,
     Cause.CLOCK_DROP,
+    Cause.COMPILATION,
     Cause.SLOW_STEP,
     Cause.HOST_STALL,
     Cause.MERGED,
@@ -256,16 +284,24 @@ SPOKEN = {
     Cause.QUEUE_SEQS: "queueing for max_num_seqs",
     Cause.QUEUE_KV: "queueing for KV blocks",
     Cause.QUEUE_TOKENS: "queueing for max_num_batched_tokens",
+    Cause.QUEUE_GRAMMAR: "waiting for grammars to be compiled",
+    Cause.QUEUE_TRANSFER: "waiting for KV transfers",
+    Cause.QUEUE_ADAPTER: "queueing for LoRA adapters (max_loras)",
+    Cause.QUEUE_ENCODER: "queueing for the encoder",
+    Cause.QUEUE_STREAMING: "waiting for the rest of streaming inputs",
+    Cause.QUEUE_HELD: "waiting for a step that computes prompts",
     Cause.QUEUE_DEFERRED: "deferred in the queue",
     Cause.QUEUE_OTHER: "queueing, held back by the scheduler",
     Cause.PREFILL: "prefill of its own prompt",
     Cause.PREFILL_SHARED: "others in the same prefill steps",
     Cause.PREFILL_DELAYED: "prefill chunks left out",
+    Cause.PREFILL_HELD: "prefill chunks held back",
     Cause.RECOMPUTE: "preemption and recompute",
     Cause.SEND: "the API server after the first token",
     Cause.LONG_PREFILL: "a long prefill in the same step",
     Cause.SLOW_STEP: "a slow step",
     Cause.CLOCK_DROP: "a drop of the GPU's clocks",
+    Cause.COMPILATION: "a compilation",
     Cause.HOST_STALL: "a stall of the engine's host",
     Cause.MERGED: "tokens merged on their way to the client",
     Cause.CLIENT: "the client before its send",

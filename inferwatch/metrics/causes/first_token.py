@@ -56,12 +56,17 @@ class Wait(msgspec.Struct, array_like=True):
             self.upto_ns = self.added_ns + sum(self.spent_ns)
         self.account, self.computed = None, cached_tokens
 
-    def chunk(self, step: Step, tokens: int) -> None:
+    def chunk(self, step: Step, tokens: int, *, held: bool = False) -> None:
+        """Add a step that computed a part of its prompt.
+
+        ``held``: the step before it was to compute no prompts.
+        """
         first, begin_ns = self.step is None, step.end_ns - step.duration_ns
         if self.put_back or self.lost:
             self._spend(Cause.RECOMPUTE, begin_ns)
         elif not first and step.index != (self.step or 0) + 1:
-            self._spend(Cause.PREFILL_DELAYED, begin_ns)
+            left_out = Cause.PREFILL_HELD if held else Cause.PREFILL_DELAYED
+            self._spend(left_out, begin_ns)
         again = min(tokens, self.lost, step.recomputed_tokens)
         self.lost = self.lost - again if again == tokens else 0
         whole_ns = max(0, step.end_ns - self.upto_ns)
@@ -107,12 +112,16 @@ class Wait(msgspec.Struct, array_like=True):
     def _spend_until_step(self, account: QueueAccount) -> None:
         """Attribute the time up to the latest step to the step that ran until then.
 
-        Where steps were missed, the cause of that time is unknown.
+        What followed, if none ran, is due to why requests were deferred. Where steps
+        were missed, the cause of that time is unknown.
         """
         known = account.is_first_after(self.added_ns)
         if known and account.before_ns is not None:
             self.before = account.before_ns, account.before_end_ns
         cause = Cause.QUEUE_STEP if known else Cause.UNKNOWN
+        if known and account.idle_place is not None:
+            self._spend(cause, account.before_end_ns)
+            cause = TTFT_CAUSES[account.idle_place]
         self._spend(cause, account.start_ns or 0)
 
     def _spend(self, cause: Cause, upto_ns: int) -> None:

@@ -4,7 +4,7 @@ The Model, which keeps the latest steps, and stories, which have all, use the sa
 rules.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -16,6 +16,8 @@ from inferwatch.metrics.causes.cause import SPIKE_FACTOR, SPIKE_LEAST_NS, Cause
 LEAST_USUAL = 4
 """Fewest steps or gaps for the usual to be known."""
 LEAST_ALIKE = 3
+Span = tuple[int, int]
+"""Start and end, in nanoseconds."""
 ALIKE = 2
 """Largest ratio of prefill tokens between steps that count as alike."""
 
@@ -140,6 +142,14 @@ def why_late(
         worst=max(steps, key=lambda each: each.duration_ns, default=None),
         usual_step_ns=usual_ns,
     )
+
+
+def is_compiling(spans: Iterable[Span], last_ns: int, t_ns: int) -> bool:
+    """Return whether compilations took half of a gap, or one in it has no known end."""
+    inside = [span for span in spans if span[0] <= t_ns and last_ns <= span[1]]
+    took_ns = sum(min(end, t_ns) - max(start, last_ns) for start, end in inside)
+    unknown = any(start == end for start, end in inside)
+    return bool(inside) and (unknown or 2 * took_ns >= t_ns - last_ns)
 
 
 def usual_step_ns(recent: Sequence[StepFact]) -> int | None:

@@ -7,8 +7,13 @@ it, and the difference of two such accounts is a wait.
 
 import msgspec
 
-from collectors.contract.readings import BoundBy, Step
-from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause
+from collectors.contract.readings import BoundBy, Deferral, Step
+from inferwatch.metrics.causes.cause import (
+    CAUSE_OF_DEFERRAL,
+    DEFERRAL_CAUSES,
+    TTFT_CAUSES,
+    Cause,
+)
 
 PLACE = {cause: place for place, cause in enumerate(TTFT_CAUSES)}
 """Index of each cause in lists of nanoseconds by cause."""
@@ -23,10 +28,32 @@ CAUSE_OF_BOUND = {
     BoundBy.OTHER: Cause.QUEUE_OTHER,
 }
 """Why a waiting request was not scheduled; a step that nothing bound schedules all."""
-PLACE_OF_BOUND = {bound: PLACE[cause] for bound, cause in CAUSE_OF_BOUND.items()}
+BOUND_OF_CAUSE = {
+    **dict.fromkeys(DEFERRAL_CAUSES, BoundBy.DEFERRED),
+    Cause.QUEUE_SEQS: BoundBy.SEQS,
+    Cause.QUEUE_TOKENS: BoundBy.TOKENS,
+    Cause.QUEUE_KV: BoundBy.KV,
+    Cause.RECOMPUTE: BoundBy.KV,
+    Cause.QUEUE_OTHER: BoundBy.OTHER,
+}
+"""What requests queued for, by the cause of their time."""
 
 NO_STEP = -2
 """A step index that no index follows."""
+
+
+def cause_of(step: Step) -> Cause:
+    """Return why a waiting request was not scheduled in a step."""
+    if step.bound_by is BoundBy.DEFERRED:
+        return CAUSE_OF_DEFERRAL.get(step.deferred_by, Cause.QUEUE_DEFERRED)
+    return CAUSE_OF_BOUND[step.bound_by]
+
+
+def cause_before(step: Step) -> Cause | None:
+    """Return why requests waited before a step while none ran; None if unknown."""
+    if step.deferred_before is None:
+        return None
+    return CAUSE_OF_DEFERRAL.get(step.deferred_before, Cause.QUEUE_DEFERRED)
 
 
 def nothing_spent() -> list[int]:
@@ -54,20 +81,32 @@ class QueueAccount(msgspec.Struct, array_like=True):
     """When the step before it began; None if that was missed."""
     before_end_ns: int = 0
     """When the step before it ended."""
+    idle_place: int | None = None
+    """Place of why requests waited between the two, while none ran."""
+    holds: bool = False
+    """Whether it was to compute no prompts."""
+    before_holds: bool = False
 
     def take(self, step: Step) -> None:
         """Add the next step of the rank, with the time up to its start."""
-        follows = step.index == self.index + 1
+        follows, idle = step.index == self.index + 1, cause_before(step)
         if self.start_ns is None:
             self.before_ns = None
         else:
             passed_ns = max(0, step.start_ns - self.start_ns)
+            if idle is not None and follows:
+                idle_ns = min(passed_ns, max(0, step.start_ns - self.end_ns))
+                self.spent_ns[PLACE[idle]] += idle_ns
+                passed_ns -= idle_ns
             self.spent_ns[self.place if follows else UNKNOWN] += passed_ns
             self.before_ns = self.start_ns if follows else None
             self.before_end_ns = self.end_ns
         self.start_ns = step.start_ns
         self.end_ns, self.index = step.end_ns, step.index
-        self.place = PLACE_OF_BOUND[step.bound_by]
+        self.place = PLACE[cause_of(step)]
+        self.idle_place = None if idle is None else PLACE[idle]
+        self.before_holds = self.holds
+        self.holds = step.deferred_by == Deferral.HELD
 
     def forget(self) -> None:
         """Record that readings were lost, so that steps may be missing."""

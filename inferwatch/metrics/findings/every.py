@@ -47,6 +47,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     host.CpuQuota(),
     host.FrontEnd(),
     host.Stalls(),
+    host.Compiling(),
     traffic.Aborts(),
     traffic.Failures(),
     refused.RefusedRequests(),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits
+from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits, Note
 from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.findings.finding import Effort, Knob
 from inferwatch.metrics.floor.peaks import CPU
@@ -125,6 +125,8 @@ class Facts:
     """
     speculates: bool = False
     """Whether it decodes speculatively, by its settings, steps or counters."""
+    deferrals: Mapping[str, int] = field(default_factory=dict)
+    """Time of steps by why requests were deferred, in nanoseconds."""
     outcomes: CounterTotals = NOTHING
     """Requests by outcome in the last minute; prompt lengths are of it, too."""
     refused: tuple[RefusedGroup, ...] = ()
@@ -142,6 +144,8 @@ class Facts:
     """The slowest requests of the last minute, as the table of causes shows them."""
     mixed: MixedSteps | None = None
     behind: WaitingPrompts | None = None
+    compilations: Sequence[Note] = ()
+    """What engines compiled while they served in the last minute, newest last."""
     stalls: Sequence[Stall] = ()
     """Stalls in the last minute, newest first."""
     waste_share: float | None = None

@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 
 from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Note
 from inferwatch.metrics.cache.memory import HitPoint
 from inferwatch.metrics.cache.tracker import MemoryTracker
 from inferwatch.metrics.causes.cause import SlowRequests
@@ -94,8 +95,10 @@ class JudgedMoment:
     heard_ns: int | None
     """When any engine process last sent a message."""
     lost: tuple[tuple[int, str], ...]
-    slow: SlowRequests | None = None
     """When engines were lost, and why, oldest first."""
+    compilations: tuple[Note, ...] = ()
+    """Of the last minute."""
+    slow: SlowRequests | None = None
 
 
 def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
@@ -144,6 +147,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         speculates=bool(drafts.rows)
         or engines.first_settings.get(METHOD) is not None
         or (bool(engines.ranks) and sources.scraped.speculate),
+        deferrals=sources.steps.deferrals.over(now_ns, Window.TEN_SECONDS).sums,
         outcomes=sources.outcomes.over(now_ns, LONGER),
         refused=sources.refusals.over(now_ns, LONGER) or (),
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
@@ -154,6 +158,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         slow=moment.slow,
         mixed=_mixed_steps(sources.steps, now_ns),
         behind=_waiting_prompts(sources.requests),
+        compilations=moment.compilations,
         stalls=sources.stalls.over(now_ns, LONGER),
         waste_share=sources.memory.waste_share(block_tokens) if full else None,
         hit_rate=hit_rate,

@@ -3,7 +3,12 @@
 from collections.abc import Mapping
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import format_bytes, format_durations
+from inferwatch.formatting import (
+    counted,
+    format_bytes,
+    format_duration,
+    format_durations,
+)
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import (
     Diagnosis,
@@ -12,7 +17,13 @@ from inferwatch.metrics.findings.diagnosis import (
     ago_ns,
 )
 from inferwatch.metrics.findings.facts import Facts, now
-from inferwatch.metrics.findings.finding import Evidence, Finding, Knob, Subject
+from inferwatch.metrics.findings.finding import (
+    Effort,
+    Evidence,
+    Finding,
+    Knob,
+    Subject,
+)
 from inferwatch.metrics.steps.efficiency import StallKind
 from inferwatch.metrics.steps.health import Health
 from inferwatch.visible import visible
@@ -527,6 +538,63 @@ class Stalls(Diagnosis):
     def _share(self, facts: Facts) -> float:
         stood_ns = sum(each.end_ns - each.start_ns for each in self._gaps(facts))
         return stood_ns / 1e9 / facts.minute_s if facts.minute_s else 0.0
+
+
+class Compiling(Diagnosis):
+    """The engine compiles while it serves, and every request waits for it."""
+
+    NAME, TITLE = "compiling", "compiles while serving"
+    SUBJECT = Subject.ENGINE
+    EXPLAINS = (Cause.COMPILATION, Cause.QUEUE_STEP)
+    MANY = "compile while they serve"
+    MISSES = EVERY
+    LASTING = Lasting(least_s=2, of_s=5, gone_s=10)
+    SHARE = 0.05
+    """Share of the last minute spent compiling, 0-1."""
+
+    def holds(self, facts: Facts) -> FindingCost | None:
+        share = self._spent_s(facts) / facts.minute_s if facts.minute_s else 0.0
+        if share < self.SHARE:
+            return None
+        return FindingCost(share, f"{share:.0%} of the last minute")
+
+    def sentence(self, facts: Facts) -> str:
+        n = counted(len(facts.compilations), "compilation")
+        spent = format_duration(self._spent_s(facts)).strip()
+        return f"{n} while it served took {spent} of the last minute, and all waited"
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        ranked = sorted(facts.compilations, key=lambda each: -(each.duration_ns or 0))
+        return tuple(
+            Evidence(
+                text=f"{each.text}, {format_duration(took_ns / NS_PER_S).strip()}",
+                page="steps",
+                t_ns=each.t_ns,
+            )
+            for each in ranked[:3]
+            if (took_ns := each.duration_ns)
+        )
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        sizes = facts.setting("max_cudagraph_capture_size")
+        return (
+            now(
+                "Send requests of each kind and size before users do: what is compiled "
+                "is kept until a restart",
+                "later ones find it compiled",
+            ),
+            Knob(
+                text="Compile and capture the sizes of your batches at start "
+                "(compile_sizes, cudagraph_capture_sizes)",
+                flag="--compilation-config",
+                present=None if sizes is None else f"graphs up to {sizes}",
+                expected="a longer start; no compilation while it serves",
+                effort=(Effort.RESTART,),
+            ),
+        )
+
+    def _spent_s(self, facts: Facts) -> float:
+        return sum(each.duration_ns or 0 for each in facts.compilations) / NS_PER_S
 
 
 def host_use(facts: Facts) -> str:

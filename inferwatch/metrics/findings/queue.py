@@ -1,10 +1,12 @@
 """Diagnoses of the queue: requests wait for something other than memory."""
 
+from collections.abc import Mapping
+
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import counted
-from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.cause import CAUSE_OF_DEFERRAL, DEFERRAL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
-from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.facts import Facts, now, setting_text
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
 from inferwatch.metrics.findings.flag_values import more_seqs, more_tokens
 
@@ -256,44 +258,129 @@ class HeadOfLine(Diagnosis):
         )
 
 
+WAITS_FOR = {
+    Cause.QUEUE_GRAMMAR: "grammars that are compiled",
+    Cause.QUEUE_TRANSFER: "KV transfers",
+    Cause.QUEUE_ADAPTER: "adapters: max_loras others are in the batch",
+    Cause.QUEUE_ENCODER: "the encoder",
+    Cause.QUEUE_STREAMING: "the rest of their input",
+    Cause.QUEUE_HELD: "a step that computes prompts, though there is room",
+    Cause.QUEUE_DEFERRED: "a grammar, a KV transfer, a LoRA slot or an encoder",
+}
+
+
 class Deferred(Diagnosis):
-    """Requests wait for a grammar, a KV transfer, a LoRA slot or an encoder."""
+    """Requests wait for something else than the scheduler's limits, or are held."""
 
     NAME, TITLE = "deferred", "requests deferred"
     SUBJECT = Subject.ENGINE
-    EXPLAINS = (Cause.QUEUE_DEFERRED,)
+    EXPLAINS = (*DEFERRAL_CAUSES, Cause.PREFILL_HELD)
     MANY = "defer requests for grammars, KV transfers, LoRA slots or encoders"
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        return waits(facts, Cause.QUEUE_DEFERRED, bound=(BoundBy.DEFERRED,))
+        return waits(facts, *self.EXPLAINS, bound=(BoundBy.DEFERRED,))
 
     def sentence(self, facts: Facts) -> str:
-        return (
-            f"{facts.waiting or 0:,} wait for a grammar, a KV transfer, a LoRA slot "
-            "or an "
-            "encoder, not for the scheduler"
-        )
+        return f"{facts.waiting or 0:,} wait for {WAITS_FOR[deferred_for(facts)]}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         share = facts.bound_share(BoundBy.DEFERRED)
         text = f"requests were deferred for {share:.0%} of the last 10 s"
         return (
             Evidence(text=text, page="steps", t_ns=facts.now_ns),
-            *queue_evidence(facts, Cause.QUEUE_DEFERRED),
+            *queue_evidence(facts, deferred_for(facts)),
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        return (
-            now(
-                "Send fewer different grammars or adapters to this server",
-                "fewer are compiled or swapped; TTFT falls",
-            ),
-            facts.flag(
-                "max_loras",
-                "Raise the adapters that may be in use at once",
-                "requests of other adapters start sooner",
-                Effort.RESTART,
-                Effort.MEMORY,
-            ),
-        )
+        return deferral_knobs(facts, deferred_for(facts))
+
+
+def deferred_for(facts: Facts) -> Cause:
+    """Return what deferred requests waited longest for."""
+    spent: Mapping[Cause, float] = facts.spent_ns
+    if not any(spent.get(each) for each in DEFERRAL_CAUSES):
+        by_reason = facts.deferrals.items()
+        spent = {CAUSE_OF_DEFERRAL[reason]: ns for reason, ns in by_reason if ns}
+    spent = {each: spent.get(each, 0) for each in DEFERRAL_CAUSES}
+    longest = max(spent, key=lambda each: spent[each])
+    return longest if spent[longest] else Cause.QUEUE_DEFERRED
+
+
+def deferral_knobs(facts: Facts, cause: Cause) -> tuple[Knob, ...]:
+    """Return what shortens the wait of deferred requests, by what they wait for."""
+    knobs: tuple[Knob, ...]
+    match cause:
+        case Cause.QUEUE_GRAMMAR:
+            knobs = (
+                now(
+                    "Use fewer and smaller schemas, and send each once before users "
+                    "do: a grammar is compiled once and kept",
+                    "requests with known grammars start at once",
+                ),
+                facts.flag(
+                    "structured_outputs_config",
+                    "Use a backend that compiles grammars as it goes",
+                    "TTFT falls; a step with such requests takes a little longer",
+                    also=".backend guidance",
+                ),
+            )
+        case Cause.QUEUE_TRANSFER:
+            knobs = (
+                now(
+                    "Look at the network or storage that KV blocks come from",
+                    "blocks come sooner; TTFT falls",
+                ),
+                Knob(
+                    text="Use a faster connector, or keep more blocks in this server",
+                    flag="--kv-transfer-config",
+                    present=setting_text(facts.setting("kv_connector")),
+                    expected="fewer blocks are transferred; TTFT falls",
+                    effort=(Effort.RESTART,),
+                ),
+            )
+        case Cause.QUEUE_ENCODER:
+            knobs = (
+                now(
+                    "Send fewer or smaller images at once", "the encoder has less to do"
+                ),
+                facts.flag(
+                    "max_num_batched_tokens",
+                    "Raise the tokens of a step: the encoder's budget follows them",
+                    "more images are encoded in a step; ITL rises while they are",
+                    Effort.RESTART,
+                    Effort.MEMORY,
+                ),
+            )
+        case Cause.QUEUE_STREAMING:
+            knobs = (
+                now(
+                    "Send streaming input sooner, or end sessions that wait",
+                    "their requests start sooner",
+                ),
+            )
+        case Cause.QUEUE_HELD | Cause.PREFILL_HELD:
+            knobs = (
+                facts.flag(
+                    "prefill_schedule_interval",
+                    "Compute prompts in more of the steps",
+                    "TTFT falls; ITL rises while prompts are computed",
+                    lower=True,
+                ),
+            )
+        case _:
+            kinds = "" if cause is Cause.QUEUE_ADAPTER else "grammars or "
+            knobs = (
+                now(
+                    f"Send fewer different {kinds}adapters to this server",
+                    f"fewer are {'compiled or ' if kinds else ''}swapped; TTFT falls",
+                ),
+                facts.flag(
+                    "max_loras",
+                    "Raise the adapters that may be in use at once",
+                    "requests of other adapters start sooner",
+                    Effort.RESTART,
+                    Effort.MEMORY,
+                ),
+            )
+    return knobs

@@ -21,6 +21,7 @@ from inferwatch.metrics.findings.queue import (
     HeadOfLine,
     TokenBudget,
     blocks_short,
+    deferral_knobs,
     shed,
 )
 from inferwatch.metrics.steps.efficiency import StallKind
@@ -201,10 +202,10 @@ class SlowByDeferral(SlowBy):
 
     NAME, TITLE = "slow_by_deferral", "requests deferred"
     MANY = "defer requests"
-    EXPLAINS = (Cause.QUEUE_DEFERRED,)
+    EXPLAINS = Deferred.EXPLAINS
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        return Deferred().knobs(facts)
+        return deferral_knobs(facts, self._first(facts)[0])
 
 
 class SlowByScheduler(SlowBy):

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
+from inferwatch.metrics.causes.cause import QUEUE_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
 from inferwatch.metrics.findings.every import DIAGNOSES, EXPLAINED_OTHERWISE
 from inferwatch.metrics.findings.facts import Facts
@@ -23,7 +22,7 @@ LONGEST_NS = 2 * NS_PER_S
 """Longest time that one tick may stand for."""
 MOST_ENDED = 200
 BY_NAME = {each.NAME: each for each in DIAGNOSES}
-LIMITS = frozenset(CAUSE_OF_BOUND.values()) - {Cause.UNKNOWN}
+LIMITS = frozenset(QUEUE_CAUSES) - {Cause.QUEUE_STEP}
 """Causes of queueing for one of the scheduler's limits."""
 
 

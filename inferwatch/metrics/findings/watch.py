@@ -115,6 +115,8 @@ def _named(sources: list[str]) -> str:
 MOST_LOSSES = 32
 MOST_DROPS = 64
 DROPS_NS = 60 * NS_PER_S
+MOST_COMPILATIONS = 64
+COMPILATIONS_NS = 60 * NS_PER_S
 MANY = {each.NAME: each.MANY for each in DIAGNOSES}
 
 
@@ -127,6 +129,7 @@ class SavedWatch(msgspec.Struct, array_like=True):
     dropped: list[tuple[int, int]]
     heard_ns: int | None
     lost_source: str | None = None
+    compilations: list[Note] = []
 
 
 class FindingWatch:
@@ -140,6 +143,7 @@ class FindingWatch:
         self._lost_source: str | None = None
         self._heard_ns: int | None = None
         self._dropped: deque[tuple[int, int]] = deque(maxlen=MOST_DROPS)
+        self._compilations: deque[Note] = deque(maxlen=MOST_COMPILATIONS)
 
     def info(self, info: EngineInfo) -> None:
         if self._up_ns is None or self._is_lost:
@@ -167,6 +171,8 @@ class FindingWatch:
             self._up_ns = max(note.t_ns, 0) if self._is_lost else self._up_ns
         elif note.kind is NoteKind.DROPPED:
             self._dropped.append((note.t_ns, note.count or 1))
+        elif note.kind is NoteKind.COMPILATION:
+            self._compilations.append(note)
 
     def tick(
         self,
@@ -191,6 +197,11 @@ class FindingWatch:
             up_ns=began_ns if self._up_ns is None else self._up_ns,
             lost=tuple(self._lost),
             heard_ns=self._heard_ns,
+            compilations=tuple(
+                each
+                for each in self._compilations
+                if each.t_ns > now_ns - COMPILATIONS_NS
+            ),
         )
         facts = facts_of(self._sources, moment, around)
         if servers:
@@ -229,6 +240,7 @@ class FindingWatch:
             up_ns=self._up_ns,
             lost=list(self._lost),
             dropped=list(self._dropped),
+            compilations=list(self._compilations),
             heard_ns=self._heard_ns,
             lost_source=self._lost_source,
         )
@@ -238,6 +250,7 @@ class FindingWatch:
         self._up_ns = saved.up_ns
         self._lost.extend(saved.lost)
         self._dropped.extend(saved.dropped)
+        self._compilations.extend(saved.compilations)
         self._heard_ns = saved.heard_ns
         self._lost_source = saved.lost_source
 

@@ -52,9 +52,9 @@ from collectors.contract.readings import (
 from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.cache.prefix_cache import PrefixCaches, SavedCaches
 from inferwatch.metrics.cache.tracker import MemoryMoment, MemoryTracker, SavedMemory
-from inferwatch.metrics.causes.cause import Cause, SlowRequests
+from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.causes.clock_drops import ClockDrops, SavedClock
-from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND
+from inferwatch.metrics.causes.queue import BOUND_OF_CAUSE
 from inferwatch.metrics.findings.facts import Around
 from inferwatch.metrics.findings.finding import SLIGHT, Finding, PastFinding, Subject
 from inferwatch.metrics.findings.gather import Sources
@@ -599,7 +599,11 @@ class Model:
             latest=self._latest(end_ns, grid, lost_ns) if query.latest else None,
             latest_step=step and without_members(step),
             steps=step_totals(
-                totals.steps, totals.durations, table, self._steps.graphs
+                totals.steps,
+                totals.durations,
+                table,
+                self._steps.graphs,
+                self._steps.deferrals.over(end_ns, window),
             ),
             speculation=self._speculated(end_ns, window),
             batch_curve=curve_of(table, self._batch_now(now_ns)),
@@ -783,6 +787,7 @@ class Model:
         return {
             "steps": self._steps.counters,
             "speculation": self._speculation.counters,
+            "deferrals": self._steps.deferrals,
             "outcomes": self._outcomes.counters,
             "outcomes_while_lost": self._outcomes.while_lost,
             "prefix_cache": self._prefix_caches.counters,
@@ -982,6 +987,9 @@ class Model:
             for rank in self._engines.ranks_of(note.source):
                 rank.forget()
             self._stalls.forget(note.source)
+        elif note.kind is NoteKind.COMPILATION:
+            self._tracker.compiled(note)
+            self._stalls.compiled(note)
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._engines.lost(note.source)
@@ -1058,8 +1066,12 @@ class Model:
         known = facts is not None and facts.now_ns == now_ns
         over = facts.steps_minute if known and facts is not None else None
         steps = (over or self._steps.over(now_ns, Window.MINUTE)).sums
-        groups = slow.groups if slow is not None else ()
-        shares = {each.cause: each.share for each in groups}
+        slow_shares: dict[BoundBy, float] = {}
+        for each in slow.groups if slow is not None else ():
+            if (bound := BOUND_OF_CAUSE.get(each.cause)) is not None:
+                slow_shares[bound] = slow_shares.get(bound, 0.0) + each.share
+        deferrals = self._steps.deferrals.over(now_ns, Window.MINUTE).sums
+        deferral = max(deferrals, key=deferrals.__getitem__)
         return LastMinute(
             covered_ns=self._covered_ns(now_ns, Window.MINUTE.value),
             ranks=max(len(self._engines.ranks), 1),
@@ -1068,12 +1080,8 @@ class Model:
                 for bound in BoundBy
                 if bound is not BoundBy.NOTHING
             },
-            slow_shares={
-                bound: shares.get(cause, 0.0)
-                + (shares.get(Cause.RECOMPUTE, 0.0) if bound is BoundBy.KV else 0.0)
-                for bound, cause in CAUSE_OF_BOUND.items()
-                if bound is not BoundBy.NOTHING
-            },
+            slow_shares=slow_shares,
+            deferral=deferral if deferrals[deferral] else None,
             p99_ttft_s=None if slow is None else slow.from_s,
             worst_ttft_s=self._tracker.slow.worst_s(now_ns, Window.MINUTE),
             preemptions=steps["preemptions"],

@@ -13,7 +13,9 @@ import msgspec
 from collectors.contract.readings import Step, rank_of
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.late_token import (
+    Span,
     StepFact,
+    is_compiling,
     spike_from_ns,
     usual_gap_ns,
     why_late,
@@ -23,8 +25,6 @@ from inferwatch.metrics.requests.request import Request
 
 Key = tuple[str, int]
 """Source and data-parallel rank."""
-Span = tuple[int, int]
-"""Start and end, in nanoseconds."""
 RECENT_STEPS = 128
 NO_SPIKE = inf
 """The threshold while the usual gap is not known."""
@@ -33,6 +33,7 @@ USUAL_EVERY = 16
 MOST_NEW = 20_000
 MOST_DROPS = 64
 MOST_SLOW = 512
+MOST_COMPILED = 64
 
 
 class SavedRankTimes(msgspec.Struct, array_like=True):
@@ -50,6 +51,7 @@ class SavedAttribution(msgspec.Struct, array_like=True):
     ranks: list[tuple[str, int, SavedRankTimes]]
     drops: list[tuple[str, Span]]
     slow: list[tuple[str, int, Span]]
+    compiled: list[tuple[str, Span]] = []
 
 
 class RankTimes:
@@ -135,8 +137,11 @@ class Attribution:
         self._slow: deque[tuple[str, int, Span]] = deque(maxlen=MOST_SLOW)
         """Tokens late because of a slow step: source, ordinal, and gap.
 
-        Kept because clock drops are reported later.
+        Kept because clock drops, and compilations in other processes, are reported
+        later.
         """
+        self._compiled: deque[tuple[str, Span]] = deque(maxlen=MOST_COMPILED)
+        """When engines compiled."""
 
     def step(self, step: Step, gap_ns: int) -> RankTimes:
         """Add a step, before what it did to its members is recorded."""
@@ -162,7 +167,7 @@ class Attribution:
                 return
             wait.taken(rank.account, request.cached_tokens or 0)
         if request.awaits_first:
-            wait.chunk(step, tokens)
+            wait.chunk(step, tokens, held=rank.account.before_holds)
 
     def preempted(self, request: Request, step: Step) -> None:
         request.preempted_ns = step.end_ns
@@ -187,6 +192,9 @@ class Attribution:
         """Record the cause of a request's longest gap so far, which is a spike."""
         preempted = (request.preempted_ns or last_ns) > last_ns
         cause = rank.why_late(last_ns, t_ns, preempted=preempted)
+        spans = (each for s, each in self._compiled if s == request.source)
+        if not preempted and is_compiling(spans, last_ns, t_ns):
+            cause = Cause.COMPILATION
         if cause is Cause.SLOW_STEP:
             span = last_ns, t_ns
             self._slow.append((request.source, ordinal, span))
@@ -205,6 +213,13 @@ class Attribution:
         for source, ordinal, span in self._slow:
             if source in sources and _meet(span, drop):
                 yield source, ordinal, span[1] - span[0]
+
+    def compiled(self, source: str, span: Span) -> Iterable[tuple[str, int, int]]:
+        """Yield the tokens that were late because an engine compiled, likewise."""
+        self._compiled.append((source, span))
+        for each, ordinal, gap in self._slow:
+            if each == source and is_compiling([span], *gap):
+                yield source, ordinal, gap[1] - gap[0]
 
     def refresh(self, live: Iterable[Request]) -> None:
         """Update the cause for which each queued request has waited longest."""
@@ -245,6 +260,7 @@ class Attribution:
             ranks=[(*key, rank.saved()) for key, rank in self._ranks.items()],
             drops=list(self._drops),
             slow=list(self._slow),
+            compiled=list(self._compiled),
         )
 
     def restore(self, saved: SavedAttribution, requests: Iterable[Request]) -> None:
@@ -253,6 +269,7 @@ class Attribution:
             self._rank(source, number).restore(rank)
         self._drops.extend(saved.drops)
         self._slow.extend(saved.slow)
+        self._compiled.extend(saved.compiled)
         for request in requests:
             if request.wait is not None and request.wait.is_new:
                 self.queued(request)

@@ -6,7 +6,7 @@ that a stop string ends is finished for the front end, which then aborts it in t
 engine: it has an E2EL and no TPOT.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,7 +20,8 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.first_token import Wait
-from inferwatch.metrics.requests.attribution import Attribution, Key, RankTimes, Span
+from inferwatch.metrics.causes.late_token import Span
+from inferwatch.metrics.requests.attribution import Attribution, Key, RankTimes
 from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import outcome_of
 from inferwatch.metrics.requests.request import DecodeRun, Request, come_first
@@ -177,13 +178,22 @@ class RequestTracker:
 
     def clocks_dropped(self, sources: Collection[str], span: Span) -> None:
         """Record that GPU clocks of these engines were throttled."""
-        for source, ordinal, gap_ns in self.causes.clocks_dropped(sources, span):
+        self._explain(self.causes.clocks_dropped(sources, span), Cause.CLOCK_DROP)
+
+    def compiled(self, note: Note) -> None:
+        """Record that an engine compiled while it served."""
+        span = note.t_ns, note.t_ns + (note.duration_ns or 0)
+        self._explain(self.causes.compiled(note.source, span), Cause.COMPILATION)
+
+    def _explain(self, late: Iterable[tuple[str, int, int]], cause: Cause) -> None:
+        """Set why tokens were late that a slow step explained so far."""
+        for source, ordinal, gap_ns in late:
             request = self._requests.members(source).get(ordinal)
             if request is not None:
                 request.catch_up()
             is_it = request is not None and request.itl_max_ns == gap_ns
             if request and is_it and request.itl_cause is Cause.SLOW_STEP:
-                request.itl_cause, request.row = Cause.CLOCK_DROP, None
+                request.itl_cause, request.row = cause, None
 
     def lost(self, note: Note) -> None:
         """End all requests of a lost engine as failed."""

@@ -289,8 +289,9 @@ class Timeline:
             "deferred",
             "Deferred",
             "Share of the steps' time when all that waited were passed over: they "
-            "needed a grammar, a KV transfer, a LoRA slot or an encoder first. In "
-            "records of schema 8 and before they are among the others.",
+            "needed a grammar, a KV transfer, a LoRA slot, an encoder or more input "
+            "first, or prefills are held (prefill_schedule_interval). In records of "
+            "schema 8 and before they are among the others.",
             unit=Unit.SHARE,
             better=Better.LOWER,
         ),

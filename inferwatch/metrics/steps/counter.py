@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from collectors.contract.readings import BoundBy, Vantage
+from collectors.contract.readings import BoundBy, Deferral, Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.series.history import EndedStep
 from inferwatch.metrics.series.quantiles import Ints
@@ -74,12 +74,26 @@ class StepTotals:
             "scheduled: nothing waits (under-loaded: the engine has room; in --json "
             "and files: nothing), max_num_seqs (there: seqs), "
             "max_num_batched_tokens (tokens), KV blocks (kv), deferred (all that wait "
-            "need something first: a grammar, a KV transfer, a LoRA slot, an "
-            "encoder), other. One slow step weighs as much as many fast ones.",
+            "need something first, or prefills are held: see there), other. One slow "
+            "step weighs as much as many fast ones.",
             unit=Unit.SHARE,
         ),
     ] = field(default_factory=dict)
     """The sum is 1 if there was any step."""
+    share_by_deferral: Annotated[
+        dict[str, float],
+        Number(
+            "deferred by",
+            "Why requests are deferred",
+            "Share of the steps' time in which all that waited were deferred, by what "
+            "the first of them waited for: a grammar that is compiled, a KV transfer, "
+            "an adapter (max_loras of others are in the batch), an encoder, its "
+            "client (streaming input), or a step that computes prompts "
+            "(prefill_schedule_interval: held prefill).",
+            unit=Unit.SHARE,
+        ),
+    ] = field(default_factory=dict)
+    """Only reasons that are known and took any time."""
     steps_by_bound: Annotated[
         dict[BoundBy, int],
         Number(
@@ -247,6 +261,8 @@ class StepCounter:
     def __init__(self) -> None:
         self._durations = Samples()
         self._counters = StepCounters()
+        self._deferrals = Counters(*Deferral)
+        """Time of deferred steps by reason."""
         self._graphs: dict[str | None, int] = {None: 0}
         """Numbers of CUDA graph modes, in order of appearance."""
         self._fresh: list[EndedStep] = []
@@ -273,6 +289,11 @@ class StepCounter:
     def counters(self) -> StepCounters:
         self._count()
         return self._counters
+
+    @property
+    def deferrals(self) -> Counters:
+        self._count()
+        return self._deferrals
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
         return self.counters.over(now_ns, window)
@@ -309,6 +330,12 @@ class StepCounter:
         self._counters.rows.extend(rows)
         durations = np.array([each.step.duration_ns for each in fresh], np.int64)
         self._durations.add_many(rows[0], durations)
+        for step in [each.step for each in fresh if each.step.deferred_by is not None]:
+            if step.bound_by is BoundBy.DEFERRED:
+                spent_ns = [
+                    step.duration_ns * (step.deferred_by == d) for d in Deferral
+                ]
+                self._deferrals.add(step.end_ns, *spent_ns)
 
     def _rows_of(self, fresh: Sequence[EndedStep]) -> Ints:
         """Return the rows of steps, one array per column."""
@@ -359,7 +386,11 @@ class StepCounter:
 
 
 def step_totals(
-    total: CounterTotals, durations: Quantiles, table: Ints, graphs: list[str]
+    total: CounterTotals,
+    durations: Quantiles,
+    table: Ints,
+    graphs: list[str],
+    deferrals: CounterTotals,
 ) -> StepTotals:
     sums = total.sums
     spent_ns = {cause: sums[name] for cause, name in SPENT_NS.items()}
@@ -371,6 +402,11 @@ def step_totals(
         duration_s=durations,
         share_by_bound={
             cause: each_ns / whole_ns for cause, each_ns in spent_ns.items() if whole_ns
+        },
+        share_by_deferral={
+            reason: each_ns / whole_ns
+            for reason, each_ns in deferrals.sums.items()
+            if each_ns and whole_ns
         },
         steps_by_bound={cause: sums[cause] for cause in CAUSES if total.rows},
         output_tokens=sums["output_tokens"],

@@ -333,9 +333,9 @@ def _without(reports: dict[AnyKey, Any], source: str) -> None:
 def gap_ns(before: Step | None, step: Step) -> int:
     """Return how long no step of a rank ran between two, though there was work.
 
-    There was work if a request waited, or if the first request of the later step is in
-    the earlier one; when requests arrived in between is not known. Overlapping steps
-    have no gap.
+    There was work if a request waited for a step and not for something else, or if the
+    first request of the later step is in the earlier one; when requests arrived in
+    between is not known. Overlapping steps have no gap.
     """
     if before is None or step.index != before.index + 1:
         return 0
@@ -343,7 +343,8 @@ def gap_ns(before: Step | None, step: Step) -> int:
     if gap <= 0:
         return 0
     goes_on = bool(step.members) and step.members[0] in before.members
-    return gap if before.waiting or goes_on else 0
+    waited = before.waiting and step.deferred_before is None
+    return gap if waited or goes_on else 0
 
 
 def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:

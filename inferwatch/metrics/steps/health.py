@@ -116,6 +116,8 @@ class LastMinute:
     """Time of steps by the limit that held the head of the queue back."""
     slow_shares: dict[BoundBy, float] = field(default_factory=dict)
     """Share of the slowest TTFTs spent queueing for each limit, 0-1."""
+    deferral: str | None = None
+    """Why requests were deferred for most of the time they were, if that is known."""
     p99_ttft_s: float | None = None
     worst_ttft_s: float | None = None
     preemptions: int = 0
@@ -547,7 +549,11 @@ class HealthTracker:
         if sum(spent.values()) < QUEUE_SHARE:
             spent = {**minute.bound_ns}
         whole = sum(spent.values())
-        texts = {self._limit_text(each): n for each, n in spent.items() if n > 0}
+        texts = {
+            self._limit_text(each, minute.deferral): n
+            for each, n in spent.items()
+            if n > 0
+        }
         ranked = sorted(texts, key=lambda text: -texts[text]) or [""]
         outweighed_ns, was = None, before.first if before is not None else ""
         if before is not None and texts.get(was, 0.0) >= STAYS_SHARE * whole > 0:
@@ -561,9 +567,9 @@ class HealthTracker:
         second = [each for each in others if texts[each] >= SECOND_SHARE * whole]
         return [first, *second[:1]], outweighed_ns
 
-    def _limit_text(self, bound: BoundBy) -> str:
+    def _limit_text(self, bound: BoundBy, deferral: str | None) -> str:
         """Return what binds; a lowered live limit with its values."""
-        name = bound_text(bound)
+        name = bound_text(bound, deferral)
         for each in self._engines.live_limits:
             now, start = getattr(each, name, 0), getattr(each, f"start_{name}", 0)
             if now < start:

@@ -7,13 +7,14 @@ to the engine's own pace.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from statistics import median
 
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import EventKind, RequestEvent, Step, Vantage
+from collectors.contract.readings import EventKind, Note, RequestEvent, Step, Vantage
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
@@ -178,6 +179,7 @@ def _stands_still(absence: Absence) -> bool:
 
 
 MOST_KEPT = 200
+MOST_COMPILED = 64
 MOST_SHOWN = 50
 SLICE_NS = 100 * MS
 """Length of slices for decode rates; single steps would be noise."""
@@ -241,6 +243,7 @@ class SavedStalls(msgspec.Struct, array_like=True):
 
     found: list[Stall]
     ranks: list[tuple[str, int, Pace]]
+    compiled: list[tuple[int, int]] = []
 
 
 class StallFinder:
@@ -250,6 +253,12 @@ class StallFinder:
         self._found: deque[Stall] = deque(maxlen=MOST_KEPT)
         self._ranks: dict[tuple[str, int], Pace] = {}
         self._starved = Starved(requests, self._found.append)
+        self._compiled: deque[tuple[int, int]] = deque(maxlen=MOST_COMPILED)
+        """Start and end of compilations while engines served."""
+
+    def compiled(self, note: Note) -> None:
+        """Record a compilation, which explains stalls."""
+        self._compiled.append((note.t_ns, note.t_ns + (note.duration_ns or 0)))
 
     def step(self, step: Step, before: Step | None, gap_ns: int) -> None:
         """Add a step, given the one before it and the time without a step between."""
@@ -311,15 +320,28 @@ class StallFinder:
         since_ns = -1 if window.value is None else now_ns - window.value
         stalls = [each for each in self._all() if each.end_ns > since_ns]
         stalls.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
-        return tuple(stalls[:MOST_SHOWN])
+        return tuple(map(self._explained, stalls[:MOST_SHOWN]))
 
     def saved(self) -> SavedStalls:
         ranks = [(*key, pace) for key, pace in self._ranks.items()]
-        return SavedStalls(list(self._found), ranks)
+        return SavedStalls(list(self._found), ranks, list(self._compiled))
 
     def restore(self, saved: SavedStalls) -> None:
         self._found.extend(saved.found)
+        self._compiled.extend(saved.compiled)
         self._ranks = {(source, rank): pace for source, rank, pace in saved.ranks}
+
+    def _explained(self, stall: Stall) -> Stall:
+        """Return a stall with the compilations during it as evidence."""
+        during = [
+            max(0, min(end, stall.end_ns) - max(start, stall.start_ns))
+            for start, end in self._compiled
+            if start <= stall.end_ns and stall.start_ns <= end
+        ]
+        if not during:
+            return stall
+        took = f", for {short(sum(during))}" if sum(during) else ""
+        return replace(stall, evidence=f"{stall.evidence}; it compiled meanwhile{took}")
 
     def _all(self) -> Iterator[Stall]:
         yield from self._found

@@ -13,6 +13,7 @@ from collectors.contract.readings import (
     EventKind,
     GpuSample,
     Note,
+    NoteKind,
     RequestEvent,
     RequestRecord,
     Step,
@@ -71,8 +72,8 @@ class ReadingLookup(Protocol):
         """Return the GPU samples of a span, in order of receipt."""
         ...
 
-    def losses(self, source: str) -> list[Note]:
-        """Return notes of lost readings, or of a lost engine."""
+    def notes(self, source: str) -> list[Note]:
+        """Return notes of lost readings, of a lost engine, and of compilations."""
         ...
 
     @property
@@ -103,11 +104,17 @@ class RequestReadings:
     record: RequestRecord | None = None
     token_times: TokenTimes | None = None
     gpu_samples: tuple[GpuSample, ...] = ()
-    losses: tuple[Note, ...] = ()
+    notes: tuple[Note, ...] = ()
     since_ns: int | None = None
     """Readings before this are incomplete."""
     names: dict[int, Name] = field(default_factory=dict)
     """Names of members of its steps, as far as requested."""
+
+    @property
+    def compiled(self) -> list[tuple[int, int]]:
+        """Start and end of compilations while it lived."""
+        notes = [each for each in self.notes if each.kind is NoteKind.COMPILATION]
+        return [(each.t_ns, each.t_ns + (each.duration_ns or 0)) for each in notes]
 
     @property
     def source(self) -> str:
@@ -130,11 +137,11 @@ def gather(lookup: ReadingLookup, key: str, now_ns: int) -> RequestReadings | No
     source = events[0].source
     ordinals = (each.ordinal for each in events if each.ordinal is not None)
     ordinal = next(ordinals, None)
-    losses = tuple(each for each in lookup.losses(source) if each.t_ns <= now_ns)
+    notes = tuple(each for each in lookup.notes(source) if each.t_ns <= now_ns)
     ended = [each.t_ns for each in events if each.kind is EventKind.FINISHED]
     ended += [
         note.t_ns
-        for note in losses
+        for note in notes
         if note.kind == "lost" and note.t_ns >= events[-1].t_ns
     ][:1]
     start_ns = events[0].t_ns
@@ -164,7 +171,7 @@ def gather(lookup: ReadingLookup, key: str, now_ns: int) -> RequestReadings | No
         gpu_samples=_of_engine(
             lookup.gpu_samples(start_ns, last_ns), engines[-1] if engines else None
         ),
-        losses=tuple(each for each in losses if each.t_ns >= start_ns),
+        notes=tuple(each for each in notes if each.t_ns >= start_ns),
         since_ns=lookup.since_ns,
     )
 

@@ -11,7 +11,13 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import GpuSample, Step
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.causes.cause import SPIKE_FACTOR, SPIKE_LEAST_NS, Cause
-from inferwatch.metrics.causes.late_token import Lateness, StepFact, is_spike, why_late
+from inferwatch.metrics.causes.late_token import (
+    Lateness,
+    StepFact,
+    is_compiling,
+    is_spike,
+    why_late,
+)
 from inferwatch.metrics.requests.attribution import RECENT_STEPS
 from inferwatch.metrics.steps.engines import gap_ns
 from inferwatch.metrics.story.request_readings import Name, RequestReadings
@@ -25,6 +31,12 @@ CLOCK_DROP = 0.9
 
 WHOSE = "{whose}"
 """Placeholder for a request's name in evidence."""
+DURING = {
+    Cause.SLOW_STEP: "",
+    Cause.CLOCK_DROP: " while a GPU's clock was held down",
+    Cause.COMPILATION: " while the engine compiled",
+}
+"""Evidence on why a step was slow."""
 NEAR_NS = NS_PER_S
 """Tolerance in time, as clocks are usually read once a second."""
 
@@ -77,6 +89,8 @@ def _late_token(
         preempted=preempted,
         clock_dropped=_any_between(low_ns, last_ns, t_ns + NEAR_NS),
     )
+    if not preempted and is_compiling(readings.compiled, last_ns, t_ns):
+        why = replace(why, cause=Cause.COMPILATION)
     culprit = None
     if why.cause is Cause.LONG_PREFILL:
         culprit = _largest_prefill(since, readings.ordinal)
@@ -182,15 +196,13 @@ def _evidence(why: Lateness, since: Sequence[Step], own: OwnStep, tokens: int) -
                 f"prefill of {WHOSE}, {counted(tokens, 'token')}, {steps}: "
                 f"{_seconds(worked_ns)}{than}"
             )
-        case Cause.SLOW_STEP | Cause.CLOCK_DROP if worst is not None:
-            clocks = (
-                " while a GPU's clock was held down"
-                if why.cause is Cause.CLOCK_DROP
-                else ""
-            )
+        case Cause.SLOW_STEP | Cause.CLOCK_DROP | Cause.COMPILATION if (
+            worst is not None
+        ):
+            meanwhile = DURING[why.cause]
             return (
                 f"a step with {counted(worst.decode_tokens, 'decode token')} took "
-                f"{_seconds(worst.duration_ns)}{than}{clocks}: slow for all in it"
+                f"{_seconds(worst.duration_ns)}{meanwhile}{than}: slow for all in it"
             )
     without = sum(1 for each in since if each is not own.step)
     if without:

@@ -67,6 +67,7 @@ class StoryStep:
     bound_by: BoundBy
     running: int
     waiting: int
+    deferred_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

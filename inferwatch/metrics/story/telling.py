@@ -11,7 +11,7 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import (
-    BoundBy,
+    Deferral,
     EventKind,
     GpuSample,
     NoteKind,
@@ -20,7 +20,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.causes.cause import Cause, Parts
-from inferwatch.metrics.causes.queue import CAUSE_OF_BOUND, QueueAccount
+from inferwatch.metrics.causes.queue import QueueAccount, cause_before, cause_of
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
@@ -130,7 +130,8 @@ def _in_engine(
             spans.up_to(SpanKind.PREEMPTED, _begin_ns(own.step), Cause.RECOMPUTE)
             decoded = 0
         if own.prefills:
-            _chunk(spans, own, walked.own[number - 1].step if number else None)
+            before = walked.own[number - 1].step if number else None
+            _chunk(spans, own, before, held=_is_held(readings.steps, own.place))
         decoded += 0 if own is first else own.produced
     if len(walked.own) in put_back:
         _decoded(spans, put_back[len(walked.own)], decoded)
@@ -142,9 +143,15 @@ def _in_engine(
         spans.up_to(SpanKind.LEFT_OUT, until_ns, Cause.UNKNOWN)
 
 
-def _chunk(spans: Stretches, own: OwnStep, before: Step | None) -> None:
+def _is_held(steps: Sequence[Step], place: int) -> bool:
+    """Return whether the step before one was to compute no prompts."""
+    return place > 0 and steps[place - 1].deferred_by == Deferral.HELD
+
+
+def _chunk(spans: Stretches, own: OwnStep, before: Step | None, *, held: bool) -> None:
     if before is not None and own.step.index != before.index + 1:
-        spans.up_to(SpanKind.LEFT_OUT, _begin_ns(own.step), Cause.PREFILL_DELAYED)
+        cause = Cause.PREFILL_HELD if held else Cause.PREFILL_DELAYED
+        spans.up_to(SpanKind.LEFT_OUT, _begin_ns(own.step), cause)
     kind = SpanKind.RECOMPUTE if own.again else SpanKind.CHUNK
     cause = Cause.RECOMPUTE if own.again else Cause.PREFILL
     spans.up_to(kind, own.step.end_ns, cause, own.scheduled, own.step.index)
@@ -183,23 +190,27 @@ def _queue(
         if step.start_ns < added_ns:
             continue
         if passed is None:
-            cause = Cause.QUEUE_STEP
-            if not account.is_first_after(added_ns):
-                cause = Cause.UNKNOWN
+            follows, cause = account.is_first_after(added_ns), Cause.QUEUE_STEP
         else:
-            follows = step.index == passed.index + 1
-            cause = CAUSE_OF_BOUND[passed.bound_by] if follows else Cause.UNKNOWN
+            follows, cause = step.index == passed.index + 1, cause_of(passed)
+        cause, idle = cause if follows else Cause.UNKNOWN, cause_before(step)
+        if idle is not None and follows:
+            kind = _queue_kind(cause, transferred=transferred)
+            spans.up_to(kind, account.before_end_ns, cause)
+            cause = idle
         spans.up_to(_queue_kind(cause, transferred=transferred), step.start_ns, cause)
         passed = step
     if spans.at_ns < end_ns:
-        cause = Cause.QUEUE_STEP if passed is None else CAUSE_OF_BOUND[passed.bound_by]
+        cause = Cause.QUEUE_STEP if passed is None else cause_of(passed)
         if passed is None and not readings.live:
             cause = Cause.UNKNOWN
         spans.up_to(_queue_kind(cause, transferred=transferred), end_ns, cause)
 
 
 def _queue_kind(cause: Cause, *, transferred: bool) -> SpanKind:
-    deferred = cause is CAUSE_OF_BOUND[BoundBy.DEFERRED]
+    if cause is Cause.QUEUE_TRANSFER:
+        return SpanKind.TRANSFER
+    deferred = cause is Cause.QUEUE_DEFERRED
     return SpanKind.TRANSFER if deferred and transferred else SpanKind.QUEUE
 
 
@@ -310,7 +321,7 @@ def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:
     index, nowhere = RequestIndex(), DiscardedResults()
     tracker = RequestTracker(index, nowhere, nowhere)
     _follow(tracker, index, readings, walked)
-    lost = [each for each in readings.losses if each.kind is NoteKind.LOST]
+    lost = [each for each in readings.notes if each.kind is NoteKind.LOST]
     for note in lost:
         if not readings.live and note.t_ns == readings.end_ns:
             tracker.lost(note)
@@ -393,6 +404,7 @@ def _steps(walked: RequestWalk) -> tuple[StoryStep, ...]:
             bound_by=each.step.bound_by,
             running=each.step.running,
             waiting=each.step.waiting,
+            deferred_by=each.step.deferred_by,
         )
         for each in walked.own[-MOST_STEPS:]
     )
@@ -510,7 +522,7 @@ def _missing(readings: RequestReadings, walked: RequestWalk) -> tuple[str, ...]:
         reasons.append("The engine did not tell when it came: its queue is not known.")
     lost = sum(
         each.count or 1
-        for each in readings.losses
+        for each in readings.notes
         if each.kind is NoteKind.DROPPED and each.t_ns <= readings.end_ns
     )
     if lost:

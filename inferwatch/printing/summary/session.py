@@ -338,6 +338,7 @@ def summarise(
             "duration_s": quantiles_row(steps.duration_s),
             "share_by_bound": dict(steps.share_by_bound),
             "steps_by_bound": dict(steps.steps_by_bound),
+            "share_by_deferral": dict(steps.share_by_deferral),
             "gap_share": steps.gap_share,
             "share_by_graph": dict(steps.share_by_graph),
             "padded_share": steps.padded_share,
@@ -498,8 +499,11 @@ def _head(summary: Summary) -> list[str]:
 def _facts(summary: Summary) -> list[str]:
     requests, steps = summary["requests"], summary["steps"]
     bound = {k: v for k, v in steps["share_by_bound"].items() if k != "nothing" and v}
+    reasons = sorted(steps["share_by_deferral"].items(), key=lambda each: -each[1])
+    deferral = ", ".join(reason for reason, _ in reasons) or None
     shares = ", ".join(
-        f"{bound_text(BoundBy(each))} {share:.0%}" for each, share in bound.items()
+        f"{bound_text(BoundBy(each), deferral)} {share:.0%}"
+        for each, share in bound.items()
     )
     nothing = "nothing" if steps["share_by_bound"] else "–"
     usage = summary["kv_peak_usage"]

@@ -95,9 +95,9 @@ PAGES = (
     "SELECT ordinal, t_ns, whole FROM metrics_pages WHERE session = ? AND source = ? "
     "AND ordinal BETWEEN ? AND ? ORDER BY ordinal"
 )
-LOSSES = (
-    "SELECT source, t_ns, kind, text, count FROM notes "
-    "WHERE session = ? AND kind IN ('lost', 'dropped') ORDER BY ordinal"
+NOTES = (
+    "SELECT source, t_ns, kind, text, count, duration_ns FROM notes WHERE session = ? "
+    "AND kind IN ('lost', 'dropped', 'compilation') ORDER BY ordinal"
 )
 _NUMBERED = re.compile(r"\[\d+\]$")
 """Number of a sequence at the end of an id."""
@@ -300,9 +300,9 @@ class RecordLookup:
         page: MetricsPage = next(rows)[1]  # type: ignore[assignment]  # no other kind
         return page
 
-    def losses(self, source: str) -> list[Note]:
-        """Notes about lost readings of an engine, or the loss of the engine itself."""
-        rows = self._connection.execute(LOSSES, (self._session,)).fetchall()
+    def notes(self, source: str) -> list[Note]:
+        """Notes of an engine's loss, lost readings and compilations."""
+        rows = self._connection.execute(NOTES, (self._session,)).fetchall()
         return [
             Note(
                 source=self.sources[number],
@@ -310,8 +310,9 @@ class RecordLookup:
                 kind=NoteKind(kind),
                 text=text,
                 count=count,
+                duration_ns=duration_ns,
             )
-            for number, t_ns, kind, text, count in rows
+            for number, t_ns, kind, text, count, duration_ns in rows
             if self.sources[number] in {"", source}
         ]
 

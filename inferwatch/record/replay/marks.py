@@ -40,6 +40,7 @@ NOTE_KINDS = {
     NoteKind.PROBE: MarkKind.OTHER,
     NoteKind.STOPPED: MarkKind.OTHER,
     NoteKind.CANARY: MarkKind.OTHER,
+    NoteKind.COMPILATION: MarkKind.COMPILATION,
     NoteKind.FINDING: MarkKind.FINDING,
     NoteKind.ALERT: MarkKind.ALERT,
     NoteKind.BOOKMARK: MarkKind.BOOKMARK,

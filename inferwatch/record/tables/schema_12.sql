@@ -1,5 +1,6 @@
--- Schema version 12: how far drafts of speculative decoding were accepted, and all that
--- a server exposes; see schema_1.sql and schema_2.sql.
+-- Schema version 12: how far drafts of speculative decoding were accepted, all that a
+-- server exposes, why requests are deferred, and how long compilations take; see
+-- schema_1.sql and schema_2.sql.
 
 ALTER TABLE steps ADD COLUMN drafts INTEGER; -- requests whose drafts were verified
 ALTER TABLE steps ADD COLUMN accepted_by_position TEXT NOT NULL DEFAULT '[]'; -- JSON
@@ -16,3 +17,11 @@ CREATE TABLE metrics_pages (               -- a server's /metrics, every ten sec
                                            -- from one line number to the next), values
   PRIMARY KEY (session, ordinal)
 ) STRICT;
+
+ALTER TABLE steps ADD COLUMN deferred_by     TEXT;    -- grammar, KV transfer, adapter,
+                                  -- encoder, streaming input, held prefill
+ALTER TABLE steps ADD COLUMN deferred        INTEGER; -- waiting requests passed over
+ALTER TABLE steps ADD COLUMN deferred_before TEXT;    -- why they waited before the step,
+                                                      -- while none ran
+
+ALTER TABLE notes ADD COLUMN duration_ns INTEGER; -- of compilations, where known

@@ -26,6 +26,7 @@ GLYPHS = {
     MarkKind.LIMITS: ("k", "accent"),
     MarkKind.LOAD: ("L", "decode"),
     MarkKind.PREEMPTION: ("P", "waiting"),
+    MarkKind.COMPILATION: ("c", "warn"),
     MarkKind.FINDING: ("f", "warn"),
     MarkKind.OTHER: ("i", "muted"),
 }

@@ -145,7 +145,7 @@ def _step_cell(index: int, step: StoryStep, zero_ns: int) -> TextRun:
         5: f"{step.tokens:,}",
         7: f"{step.prefill_tokens:,}",
         8: f"{step.waiting:,}",
-        9: f"  {bound_text(step.bound_by)}",
+        9: f"  {bound_text(step.bound_by, step.deferred_by)}",
     }
     return cells(texts[index], column.width, right=column.right)
 

@@ -23,16 +23,24 @@ CAUSES = {
     Cause.QUEUE_SEQS: CauseStyle("░", "seqs", "queue: max_num_seqs"),
     Cause.QUEUE_KV: CauseStyle("▒", "kv", "queue: KV blocks"),
     Cause.QUEUE_TOKENS: CauseStyle("▓", "waiting", "queue: max_num_batched_tokens"),
+    Cause.QUEUE_GRAMMAR: CauseStyle("⠛", "mean", "queue: grammar"),
+    Cause.QUEUE_TRANSFER: CauseStyle("⠭", "mean", "queue: KV transfer"),
+    Cause.QUEUE_ADAPTER: CauseStyle("⠇", "mean", "queue: adapter"),
+    Cause.QUEUE_ENCODER: CauseStyle("⠑", "mean", "queue: encoder"),
+    Cause.QUEUE_STREAMING: CauseStyle("⠢", "mean", "queue: streaming input"),
+    Cause.QUEUE_HELD: CauseStyle("⠤", "mean", "queue: held prefill"),
     Cause.QUEUE_DEFERRED: CauseStyle("⠶", "mean", "queue: deferred"),
     Cause.QUEUE_OTHER: CauseStyle("⠒", "other", "queue: other"),
     Cause.PREFILL: CauseStyle("█", "prefill", "prefill"),
     Cause.PREFILL_SHARED: CauseStyle("▚", "worst", "prefill: others"),
     Cause.PREFILL_DELAYED: CauseStyle("⣀", "waiting", "prefill: left out"),
+    Cause.PREFILL_HELD: CauseStyle("⣤", "waiting", "prefill: held"),
     Cause.RECOMPUTE: CauseStyle("▞", "warn", "preempted"),
     Cause.SEND: CauseStyle("»", "muted", "send"),
     Cause.LONG_PREFILL: CauseStyle("P", "prefill", "long prefill"),
     Cause.SLOW_STEP: CauseStyle("S", "worst", "slow step"),
     Cause.CLOCK_DROP: CauseStyle("C", "bad", "clock drop"),
+    Cause.COMPILATION: CauseStyle("J", "bad", "compilation"),
     Cause.HOST_STALL: CauseStyle("H", "bad", "host stall"),
     Cause.MERGED: CauseStyle("M", "muted", "merged"),
     Cause.CLIENT: CauseStyle("·", "muted", "client"),
@@ -71,8 +79,8 @@ HOW_TO_READ = tuple(
         line. The time behind a lane is that of its whole life.""",
         """A token is late when the gap before it is more than three times the median of
         its request and more than 5 ms. Its letter says why: P long prefill beside it,
-        R preempted, S slow step, C clock drop, H host stall, M merged on the way to
-        its client, ? unknown.""",
+        R preempted, S slow step, C clock drop, J compilation (JIT), H host stall, M
+        merged on the way to its client, ? unknown.""",
         """Where there are more gaps than columns, the worst of a column is shown; z
         around the cursor gives each gap a column of its own.""",
     )

@@ -61,6 +61,12 @@ def total_facts(
         )
         for bound in BoundBy
     ]
+    deferred = [
+        (reason, format_share(share), "")
+        for reason, share in sorted(
+            steps.share_by_deferral.items(), key=lambda each: -each[1]
+        )
+    ]
     return [
         [
             (label_of(StepTotals.count), format_count(steps.count), ""),
@@ -89,6 +95,10 @@ def total_facts(
         ],
         [(label_of(StepTotals.share_by_bound), "", "kv"), *bound],
         *([] if speculation is None else [speculation_facts(speculation)]),
+        *(
+            [[(label_of(StepTotals.share_by_deferral), "", "kv"), *deferred]]
+            * bool(deferred)
+        ),
         *_launched(steps),
     ]
 
@@ -116,9 +126,9 @@ def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
         [
             ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
             ("step", f"#{step.index:,}", ""),
-            ("bound by", bound_text(step.bound_by), "kv"),
+            ("bound by", bound_text(step.bound_by, step.deferred_by), "kv"),
             ("running", f"{step.running}", ""),
-            ("waiting", f"{step.waiting}", "waiting"),
+            ("waiting", _waiting(step), "waiting"),
         ],
         [
             ("decode", decode, "decode"),
@@ -142,6 +152,11 @@ def _drafts(step: Step) -> list[Fact]:
         return []
     accepted = f"{step.accepted_tokens or 0} of {counted(step.drafted_tokens, 'token')}"
     return [(label_of(Speculation.accepted_tokens), accepted, "")]
+
+
+def _waiting(step: Step) -> str:
+    """Return how many requests wait, and how many of them are deferred if any are."""
+    return f"{step.waiting}" + (f", {step.deferred} deferred" if step.deferred else "")
 
 
 def _mean(value: float | None) -> str:

@@ -323,6 +323,7 @@ class StepsScreen(WatchScreen):
             StepTotals.batch_max,
             StepTotals.duration_s,
             StepTotals.share_by_bound,
+            StepTotals.share_by_deferral,
             StepTotals.output_tokens,
             StepTotals.prefill_tokens,
             StepTotals.recomputed_tokens,

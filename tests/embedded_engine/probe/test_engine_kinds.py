@@ -1,4 +1,4 @@
-"""Adapters, priorities and a KV connector, as the probe of a real vLLM tells them."""
+"""Adapters, priorities, a KV connector and held prompts, as told by a real probe."""
 
 import asyncio
 from collections import Counter
@@ -13,14 +13,21 @@ from collectors.contract.collector import SourceLostError
 from collectors.contract.readings import (
     BlockMap,
     BoundBy,
+    Deferral,
     EventKind,
+    Note,
+    NoteKind,
     PromptBlocks,
     Step,
 )
 from collectors.probe.stream import ProbeStream
 from embedded_engine.engine.startup import make_tiny_model
 from embedded_engine.probe_settings import ProbeSettings
-from tests.embedded_engine.kinds_engine import ADAPTERS
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
+from tests.embedded_engine.kinds_engine import ADAPTERS, COMPILES_S, EVERY
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 from tests.embedded_engine.probe.test_truth import DONE, Recorded
 
@@ -78,7 +85,9 @@ async def test_adapter_and_priority_are_told_and_who_lacks_a_slot_is_deferred(
     expected = [(name, priority) for name in ADAPTERS for priority in (0, 3)]
     assert told == Counter([*expected, (None, 0)])
     waited = [step for step in recorded.steps if step.waiting]
-    assert {step.bound_by for step in waited} == {BoundBy.DEFERRED}
+    told_of = {(step.bound_by, step.deferred_by) for step in waited}
+    assert told_of == {(BoundBy.DEFERRED, Deferral.ADAPTER)}
+    assert {step.deferred for step in waited} == {step.waiting for step in waited}
     assert len(waited) > 20
     assert {event.external_tokens for event in added} == {None}
 
@@ -96,8 +105,58 @@ async def test_what_a_kv_connector_brought_is_told_apart(home: Path) -> None:
     scheduled = recorded.events(EventKind.SCHEDULED, DONE).values()
     told = [(e.cached_tokens, e.external_tokens) for e in scheduled]
     assert told == [(0, 0), (96, 96)]
+    waited = [step.deferred_before for step in recorded.steps if step.prefill_requests]
+    assert waited == [None, Deferral.TRANSFER]
     # Nothing is kept here for reuse, so nobody tells of content; blocks are held.
     assert not [r for r in recorded.readings if isinstance(r, PromptBlocks)]
     maps = [r for r in recorded.readings if isinstance(r, BlockMap)]
     assert any(told.holders for told in maps)
     assert not any(told.cached for told in maps)
+
+
+async def test_prompts_that_are_held_are_told_though_there_is_room(home: Path) -> None:
+    recorded = await recorded_of("held", home)
+
+    held = [step for step in recorded.steps if step.deferred_by is not None]
+    assert {step.deferred_by for step in held} == {Deferral.HELD}
+    assert not any(step.prefill_tokens for step in held)
+    waited = [step for step in recorded.steps if step.waiting]
+    assert waited
+    assert {(step.bound_by, step.deferred_by) for step in waited} == {
+        (BoundBy.DEFERRED, Deferral.HELD)
+    }
+    # The budget cuts the last prompt, whose rest is held with nobody in the queue.
+    began = [step for step in held if not step.waiting]
+    assert len(began) == EVERY - 1
+    assert {step.bound_by for step in began} == {BoundBy.NOTHING}
+
+    model = Model()
+    for reading in recorded.readings:
+        model.fold(reading)
+    now_ns = recorded.steps[-1].end_ns + 1
+    parts = model.snapshot(now_ns, SnapshotQuery(Window.SESSION)).steps
+    assert set(parts.share_by_deferral) == {Deferral.HELD}
+
+
+async def test_what_is_compiled_while_serving_makes_its_tokens_late(
+    home: Path,
+) -> None:
+    recorded = await recorded_of("compiling", home)
+
+    (note,) = [
+        each
+        for each in recorded.readings
+        if isinstance(each, Note) and each.kind is NoteKind.COMPILATION
+    ]
+    assert note.text.startswith("compiled while serving: torch.compile ")
+    assert note.duration_ns is not None
+    assert note.duration_ns > COMPILES_S * NS_PER_S
+    (slow,) = [each for each in recorded.steps if each.duration_ns > note.duration_ns]
+    assert slow.start_ns < note.t_ns < note.t_ns + note.duration_ns < slow.end_ns
+
+    model = Model()
+    for reading in recorded.readings:
+        model.fold(reading)
+    now_ns = recorded.steps[-1].end_ns + 1
+    shown = model.snapshot(now_ns, SnapshotQuery(Window.SESSION, requests=True))
+    assert {each.itl_cause for each in shown.requests} == {Cause.COMPILATION}

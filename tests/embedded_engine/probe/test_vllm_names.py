@@ -23,7 +23,7 @@ FIELDS = {
     "Scheduler": [
         *("QUEUES", "FREE_QUEUE", "REQUESTS", "BLOCK_TOTAL", "LIMITS", "BLOCKS"),
         *("GATES", "CACHE_KIND", "RANK", "INFO", "BLOCK_MAP", "POLICY"),
-        *("SETTINGS", "MODEL_CONFIG", "RUNNING"),
+        *("SETTINGS", "MODEL_CONFIG", "RUNNING", "CAPACITY_BOUND"),
     ],
     "Executor": ["WORKERS"],
     "KVCacheConfig": ["KV_GROUPS"],
@@ -35,7 +35,7 @@ FIELDS = {
     "FreeKVCacheBlockQueue": ["QUEUE_SIZE"],
     "Request": [
         *("QUEUED", "PROGRESS", "COMPUTED", "SIZE", "STATUS", "ENDED", "CONTENT"),
-        "PREFILL",
+        *("PREFILL", "DEFERRAL"),
     ],
     "EngineCoreRequest": ["ARRIVED"],
     "EngineCoreOutputs": ["OUTPUTS"],
@@ -57,6 +57,9 @@ SINGLE = [
     ("SpeculativeConfig", names.DRAFT_SLOTS),
     ("KVCacheBlock", names.BLOCK_ID),
     ("LoRARequest", names.LORA_NAME),
+    ("LoRARequest", names.LORA_ID),
+    ("Scheduler", names.CONNECTOR),
+    ("Scheduler", names.ENCODER_CONNECTOR),
     ("PrefillStats", names.EXTERNAL_TOKENS),
     ("RequestStateStats", names.SENT_TOKENS),
     ("IterationStats", names.ITERATION_STAMP),
@@ -200,6 +203,7 @@ class Waiting:
         self.status = status
         self.num_tokens = num_tokens
         self.has_encoder_inputs = False
+        self.lora_request = None
 
 
 def binds(of: SimpleNamespace, *, free: int = 100) -> tuple[BoundBy, list[str]]:
@@ -209,7 +213,8 @@ def binds(of: SimpleNamespace, *, free: int = 100) -> tuple[BoundBy, list[str]]:
     queues = AttributeReader("Scheduler", names.QUEUES, missing.append)
     running, waiting, first = queues.read(of)
     state = len(running), waiting, first, free
-    return rule.by(of, state, (len(running), len(running), False)), missing
+    step = len(running), len(running), False, False
+    return rule.by(of, state, step)[0], missing
 
 
 @releases
@@ -225,12 +230,12 @@ def test_a_limit_that_is_moved_binds_from_the_next_step_on(release: str) -> None
     of = scheduler(release)
     rule = QueueHeadRule(of, missing.append)
     state = 2, Queue([Waiting()]), Queue(), 100
-    before = rule.by(of, state, (2, 2, False))
+    before = rule.by(of, state, (2, 2, False, False))[0]
 
     of.max_num_running_reqs = of.max_num_active_reqs = 2
-    seqs = rule.by(of, state, (2, 2, False))
+    seqs = rule.by(of, state, (2, 2, False, False))[0]
     of.max_num_scheduled_tokens = 2
-    tokens = rule.by(of, state, (2, 2, False))
+    tokens = rule.by(of, state, (2, 2, False, False))[0]
 
     assert [before, seqs, tokens] == ["other", "seqs", "tokens"]
     assert missing == []

@@ -47,7 +47,7 @@ FOREIGN_OPTIONS = {
     *("--tensor-parallel-size", "--user", "--model", "--metrics", "--enable-metrics"),
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
     *("--enable-feature", "--cap-add", "--scheduler-cls"),
-    *("--long-prefill-token-threshold",),
+    *("--long-prefill-token-threshold", "--prefill-schedule-interval"),
 }
 WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""

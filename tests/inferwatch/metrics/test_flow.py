@@ -124,6 +124,25 @@ def test_what_binds_is_a_share_of_the_steps_time_and_not_of_their_number(
     assert sum(steps.steps_by_bound.values()) == steps.count == 10
 
 
+@pytest.mark.parametrize("window", [Window.TEN_SECONDS, Window.SESSION])
+def test_reasons_of_deferrals_are_shares_of_the_steps_time(
+    see: See, make_step: Make, window: Window
+) -> None:
+    deferred = {"bound_by": BoundBy.DEFERRED, "duration_ms": 10}
+    told = [
+        make_step(40_000, deferred_by="grammar", **deferred),
+        make_step(40_010, deferred_by="grammar", **deferred),
+        make_step(40_020, deferred_by="adapter", **deferred),
+        make_step(40_030, **deferred),
+        make_step(40_040, deferred_by="held prefill", duration_ms=60),  # chunks alone
+    ]
+
+    steps = see(told, 42_000, window).steps
+
+    assert steps.share_by_deferral == {"grammar": 0.2, "adapter": 0.1}
+    assert steps.share_by_bound[BoundBy.DEFERRED] == 0.4
+
+
 @pytest.mark.parametrize(
     ("later", "share"),
     [
@@ -162,6 +181,8 @@ def test_time_between_steps_counts_while_anything_waits(
 
     assert see(steps).steps.gap_share == 30 / 50
     assert see([]).steps.gap_share is None
+    deferred = make_step(140, {2: 1}, index=1, deferred_before="grammar")
+    assert see([steps[0], deferred]).steps.gap_share == 0
 
 
 @pytest.mark.parametrize("window", [Window.FIVE_MINUTES, Window.SESSION])

@@ -189,6 +189,17 @@ def test_a_lasting_queue_tells_how_much_of_the_time_and_what_binds(
     assert verdict.since_ns == 1_000 * MS
 
 
+def test_a_queue_of_deferred_requests_says_what_they_wait_for(
+    see: See, make_step: Make
+) -> None:
+    deferred = {"bound_by": BoundBy.DEFERRED, "deferred_by": "held prefill"}
+    steps = waiting_steps(make_step, 31, **deferred)
+
+    verdict = see([info(100), *steps], now_ms=4_100).verdict
+
+    assert verdict.sentence == "78% of the last 4 s, mostly deferred (held prefill)"
+
+
 def test_many_that_wait_count_after_a_second(see: See, make_step: Make) -> None:
     steps = waiting_steps(make_step, 11, waiting=5, bound_by=BoundBy.SEQS)
 

@@ -121,6 +121,24 @@ def test_prefills_that_are_as_usual_are_no_stall(engine: Engine) -> None:
     assert found(readings) == ()
 
 
+@pytest.mark.parametrize(
+    ("duration_ns", "told"),
+    [(250 * MS, "; it compiled meanwhile, for 250.0 ms"), (None, "meanwhile")],
+)
+def test_a_compilation_is_evidence_of_a_stall(
+    engine: Engine, duration_ns: int | None, told: str
+) -> None:
+    readings = [*engine.born(1, 2), *engine.steps(100, 1, 2)]
+    kind, text = NoteKind.COMPILATION, "compiled while serving: torch.compile 0/1"
+    at_ns = round((engine.t_ms + 50) * MS)
+    compiled = Note(t_ns=at_ns, kind=kind, text=text, duration_ns=duration_ns)
+    gap = engine.step({1: 1, 2: 1}, gap_ms=312)
+
+    (stall,) = found([*readings, compiled, gap, *engine.steps(50, 1, 2)])
+
+    assert stall.evidence.endswith(told)
+
+
 def test_a_gap_with_work_is_found(engine: Engine) -> None:
     readings = [*engine.born(1, 2), *engine.steps(100, 1, 2)]
     began_ns = round(engine.t_ms * MS)

@@ -12,11 +12,12 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets._footer import FooterKey
 
-from collectors.contract.readings import Step
+from collectors.contract.readings import BoundBy, Step
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchPoint
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.messages import OpenRequest, OpenStep
@@ -27,6 +28,7 @@ from inferwatch.ui.steps.columns import (
     since_ns,
 )
 from inferwatch.ui.steps.curve import CurvePanel, range_of, rows_of
+from inferwatch.ui.steps.facts import step_facts, total_facts
 from inferwatch.ui.steps.members import StepPanel, members_of
 from inferwatch.ui.steps.screen import HeatStrip, StallList, StepsScreen
 from inferwatch.ui.steps.single_steps import StepLine
@@ -627,3 +629,27 @@ async def test_nothing_moves_when_the_engine_is_idle_and_busy_again() -> None:
             seen.append((regions, len(title[0]), title[2]))
 
     assert seen[0] == seen[1] == seen[2]
+
+
+def test_why_requests_are_deferred_stands_beside_what_binds() -> None:
+    deferred = Step(
+        index=1,
+        start_ns=0,
+        end_ns=S,
+        duration_ns=S,
+        waiting=5,
+        bound_by=BoundBy.DEFERRED,
+        deferred_by="grammar",
+        deferred=4,
+    )
+
+    first, *_ = step_facts(deferred)
+    *_, reasons = total_facts(
+        StepTotals(share_by_deferral={"adapter": 0.1, "grammar": 0.4})
+    )
+
+    told = {label: text for label, text, _ in first}
+    assert told["bound by"] == "deferred (grammar)"
+    assert told["waiting"] == "5, 4 deferred"
+    assert [label for label, _, _ in reasons] == ["deferred by", "grammar", "adapter"]
+    assert len(total_facts(StepTotals())) == 3

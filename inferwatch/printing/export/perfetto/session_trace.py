@@ -280,6 +280,7 @@ def _step_facts(step: Step) -> dict[str, object]:
         "prefill_tokens": step.prefill_tokens,
         "output_tokens": step.output_tokens,
         "bound_by": step.bound_by,
+        "deferred_by": step.deferred_by,
         "waiting": step.waiting,
         "preempted": len(step.preempted) or None,
         "recomputed_tokens": step.recomputed_tokens or None,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from collectors.contract.readings import BoundBy, Step
+from collectors.contract.readings import BoundBy, Deferral, Step
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause
 from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent
 from inferwatch.metrics.causes.queue import QueueAccount, largest
@@ -68,6 +68,29 @@ def test_who_is_passed_over_waits_for_what_bound_the_step(
     for each, ns in ((cause, 110), (Cause.QUEUE_KV, 90)):
         expected[each] = expected.get(each, 0) + ns
     assert spent(wait) == expected
+
+
+def test_while_nothing_else_is_to_do_it_waits_for_why_it_is_deferred() -> None:
+    wait = queued(
+        30, step(0, 0, 100), step(1, 500, 600, deferred_before=Deferral.GRAMMAR)
+    )
+
+    assert spent(wait) == {Cause.QUEUE_STEP: 70, Cause.QUEUE_GRAMMAR: 400}
+
+
+def test_after_a_step_passed_it_over_idle_time_has_a_reason_of_its_own() -> None:
+    wait = queued(
+        30,
+        step(0, 0, 100),
+        step(1, 100, 200, bound_by=BoundBy.SEQS),
+        step(2, 900, 950, deferred_before=Deferral.ADAPTER),
+    )
+
+    assert spent(wait) == {
+        Cause.QUEUE_STEP: 70,
+        Cause.QUEUE_SEQS: 100,
+        Cause.QUEUE_ADAPTER: 700,
+    }
 
 
 def test_where_steps_are_missing_nobody_knows_why_it_waited() -> None:

@@ -7,6 +7,7 @@ import pytest
 from collectors.contract.readings import (
     AnyReading,
     BoundBy,
+    Deferral,
     EngineInfo,
     EventKind,
     GpuSample,
@@ -15,7 +16,7 @@ from collectors.contract.readings import (
     Phase,
     RequestRecord,
 )
-from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.cause import CAUSE_OF_DEFERRAL, Cause
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.window import Window
@@ -38,14 +39,25 @@ def row(shown: Snapshot, number: int) -> RequestRow:
     return next(each for each in shown.requests if each.request_id == f"r0-{number}")
 
 
-def queued(bound: BoundBy) -> Script:
+def queued(bound: BoundBy, deferral: str | None = None) -> Script:
     """One waits for 40 ms of steps that were bound so."""
     script = Script().running(1, 2)
     script.arrive(9, script.now_ns + 1_000_000)
     script.decode(1, 2, steps=1)
     for _ in range(8):
-        script.step(USUAL, waiting=1, bound_by=bound)
+        script.step(USUAL, waiting=1, bound_by=bound, deferred_by=deferral)
     script.step({**USUAL, 9: 30}, first=(9,))
+    script.sent(9)
+    return script
+
+
+def held_chunks() -> Script:
+    script = Script().running(1, 2)
+    script.arrive(9, script.now_ns - 1_000)
+    script.step({**USUAL, 9: 30}, first=(9,), produced={9: 0})
+    for _ in range(9):
+        script.step(USUAL, deferred_by=Deferral.HELD)
+    script.step({**USUAL, 9: 30})
     script.sent(9)
     return script
 
@@ -133,12 +145,17 @@ def lost_sight() -> Script:
         (queued(BoundBy.SEQS), Cause.QUEUE_SEQS),
         (queued(BoundBy.KV), Cause.QUEUE_KV),
         (queued(BoundBy.TOKENS), Cause.QUEUE_TOKENS),
-        (queued(BoundBy.DEFERRED), Cause.QUEUE_DEFERRED),
+        *(
+            (queued(BoundBy.DEFERRED, reason), cause)
+            for reason, cause in CAUSE_OF_DEFERRAL.items()
+        ),
+        (queued(BoundBy.DEFERRED, "of tomorrow"), Cause.QUEUE_DEFERRED),
         (queued(BoundBy.OTHER), Cause.QUEUE_OTHER),
         (queued(BoundBy.NOTHING), Cause.UNKNOWN),
         (own_prefill(), Cause.PREFILL),
         (others_prefill(), Cause.PREFILL_SHARED),
         (left_out(), Cause.PREFILL_DELAYED),
+        (held_chunks(), Cause.PREFILL_HELD),
         (preempted(), Cause.RECOMPUTE),
         (sent_late(), Cause.SEND),
         (lost_sight(), Cause.UNKNOWN),
@@ -365,3 +382,31 @@ def test_of_two_servers_each_has_its_slowest() -> None:
         ).slowest
         assert slowest is not None
         assert slowest.groups[0].cause is cause
+
+
+def compilation(t_ns: int, duration_ns: int | None) -> Note:
+    kind, text = NoteKind.COMPILATION, "compiled while serving: torch.compile 3/1"
+    return Note(source=ENGINE, t_ns=t_ns, kind=kind, text=text, duration_ns=duration_ns)
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "duration_ns", "cause"),
+    [
+        (5, 50 * MS, Cause.COMPILATION),
+        (5, None, Cause.COMPILATION),
+        (5, 4 * MS, Cause.SLOW_STEP),
+        (-60, 50 * MS, Cause.SLOW_STEP),
+    ],
+    ids=["most of the step", "of unknown length", "a little of it", "before it"],
+)
+@pytest.mark.parametrize("told_first", [False, True])
+def test_a_compilation_explains_a_slow_step(
+    at_ms: int, duration_ns: int | None, cause: Cause, *, told_first: bool
+) -> None:
+    script = Script().running(1, 2)
+    compiled = compilation(script.now_ns + at_ms * MS, duration_ns)
+    step = script.step(USUAL, 60)
+    told: list[AnyReading] = [*script.told[:-1]]
+    told += [compiled, step] if told_first else [step, compiled]
+
+    assert row(see(told), 1).itl_cause is cause

@@ -8,9 +8,12 @@ import pytest
 from collectors.contract.readings import (
     AnyReading,
     BoundBy,
+    Deferral,
     EngineInfo,
     EventKind,
     GpuSample,
+    Note,
+    NoteKind,
     Phase,
     RequestEvent,
     RequestRecord,
@@ -194,6 +197,43 @@ def test_each_reason_of_a_queue_is_a_stretch_of_its_own(script: Script) -> None:
     ]
 
 
+def test_while_nothing_ran_it_waited_for_a_grammar(script: Script) -> None:
+    script.step({OTHER: (1, 1)})
+    script.comes(MINE, 5)
+    script.tell(MINE, EventKind.SCHEDULED, 100)
+    script.step(
+        {MINE: (4, 1)}, idle_ms=90, prefills=[MINE], deferred_before=Deferral.GRAMMAR
+    )
+    script.tell(MINE, EventKind.FIRST_TOKEN, 111)
+
+    story = script.story()
+
+    told = [
+        (each.kind, each.cause, (each.end_ns - each.start_ns) / MS)
+        for each in story.spans[2:4]
+    ]
+    assert told == [
+        (SpanKind.QUEUE, Cause.QUEUE_STEP, 3),
+        (SpanKind.QUEUE, Cause.QUEUE_GRAMMAR, 90),
+    ]
+    assert dict(story.ttft_parts)[Cause.QUEUE_GRAMMAR] == 0.09
+
+
+def test_steps_that_held_prefills_are_told_between_chunks(script: Script) -> None:
+    script.comes(MINE, 0, prompt=100)
+    script.tell(MINE, EventKind.SCHEDULED, 5)
+    script.step({MINE: (60, 0)}, idle_ms=5, prefills=[MINE])
+    script.step({OTHER: (1, 1)}, deferred_by=Deferral.HELD)
+    script.step({MINE: (40, 1)}, prefills=[MINE])
+    script.tell(MINE, EventKind.FIRST_TOKEN, 36)
+
+    story = script.story()
+
+    left_out = [each for each in story.spans if each.kind is SpanKind.LEFT_OUT]
+    assert [each.cause for each in left_out] == [Cause.PREFILL_HELD]
+    assert dict(story.ttft_parts)[Cause.PREFILL_HELD] == 0.01
+
+
 def test_a_live_request_is_told_up_to_now(script: Script) -> None:
     script.step({OTHER: (1, 1)})
     script.comes(MINE, 5)
@@ -301,6 +341,30 @@ def test_a_long_prefill_in_the_same_step_is_named(script: Script) -> None:
         "prefill of cmpl-other-0, 2,048 tokens, in the same step: 300 ms"
     )
     assert spike.gap_ns == 300 * MS
+
+
+def test_a_compilation_is_why_its_token_was_late(script: Script) -> None:
+    script.begins()
+    script.decode(20, MINE)
+    script.readings.append(
+        Note(
+            source="e",
+            t_ns=round((script.at_ms + 10) * MS),
+            kind=NoteKind.COMPILATION,
+            text="compiled while serving: torch.compile 0/1",
+            duration_ns=250 * MS,
+        )
+    )
+    script.step({MINE: (1, 1)}, ms=300)
+    script.decode(5, MINE)
+
+    (spike,) = script.story().spikes
+
+    assert spike.cause is Cause.COMPILATION
+    assert spike.evidence == (
+        "a step with 1 decode token took 300 ms while the engine compiled, 10.0 ms is "
+        "usual: slow for all in it"
+    )
 
 
 def test_an_engine_that_stood_still_between_steps_stalled(script: Script) -> None:

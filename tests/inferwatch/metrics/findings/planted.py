@@ -10,6 +10,7 @@ from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     ClientSample,
+    Deferral,
     EngineInfo,
     GpuSample,
     HostInfo,
@@ -289,7 +290,7 @@ def refusing(count: int, every_s: int = 1) -> Told:
     return told
 
 
-def deferred(share: float) -> Told:
+def deferred(share: float, reason: str | None = None) -> Told:
     """Steps in which all that wait are passed over."""
 
     def told() -> Iterator[AnyReading]:
@@ -298,9 +299,26 @@ def deferred(share: float) -> Told:
             if isinstance(reading, Step) and reading.bound_by is BoundBy.SEQS:
                 held = reading.index % 100 < 100 * share
                 bound = BoundBy.DEFERRED if held else BoundBy.NOTHING
-                yield structs.replace(reading, bound_by=bound)
+                why = reason if held else None
+                yield structs.replace(reading, bound_by=bound, deferred_by=why)
             else:
                 yield reading
+
+    return told
+
+
+def compiled(*at_s: float, took_s: float) -> Told:
+    """At each of these moments the engine begins to compile while it serves."""
+
+    def told() -> Iterator[AnyReading]:
+        for second in at_s:
+            yield Note(
+                source="engine-1",
+                t_ns=round(second * S),
+                kind=NoteKind.COMPILATION,
+                text="compiled while serving: torch.compile 0/3",
+                duration_ns=round(took_s * S),
+            )
 
     return told
 
@@ -431,6 +449,12 @@ PLANTED = (
         from_s=70,
     ),
     Fault("deferred requests", "deferred", deferred(0.9)),
+    Fault("grammars that are compiled", "deferred", deferred(0.9, Deferral.GRAMMAR)),
+    Fault(
+        "an engine that compiles while it serves",
+        "compiling",
+        together(lambda: replace(HEALTHY).run(30), compiled(18, 21, 24, took_s=1)),
+    ),
     Fault(
         "others on all cores",
         "host_busy",
@@ -571,6 +595,11 @@ NEARLY = (
     ),
     Fault("random prompts of one length", "unstable_prefix", alone(PROMPTS, 120)),
     Fault("a few deferred requests", "deferred", deferred(0.2)),
+    Fault(
+        "a compilation of a second",
+        "compiling",
+        together(lambda: replace(HEALTHY).run(60), compiled(35, took_s=1)),
+    ),
     Fault(
         "a host that the engine keeps busy",
         "host_busy",

@@ -87,6 +87,7 @@ ALWAYS = {
     "random prompts of one length",
     "a few deferred requests",
     "a refusal now and then",
+    "a compilation of a second",
     "a host that the engine keeps busy",
     "a host with some memory left",
     "clocks a little below their best",

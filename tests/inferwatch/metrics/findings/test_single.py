@@ -9,6 +9,7 @@ from msgspec.structs import replace as replace_fields
 
 from collectors.contract.readings import (
     BoundBy,
+    Deferral,
     EngineInfo,
     GpuInfo,
     HostInfo,
@@ -16,7 +17,7 @@ from collectors.contract.readings import (
     LiveLimits,
     Vantage,
 )
-from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.cause import DEFERRAL_CAUSES, Cause
 from inferwatch.metrics.findings.cache import (
     BlocksWasted,
     CacheTooSmall,
@@ -27,7 +28,7 @@ from inferwatch.metrics.findings.diagnosis import Diagnosis
 from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Effort
 from inferwatch.metrics.findings.host import CpuBusy, MemoryFull, Stopped
-from inferwatch.metrics.findings.queue import BatchTooSmall, TokenBudget
+from inferwatch.metrics.findings.queue import BatchTooSmall, Deferred, TokenBudget
 from inferwatch.metrics.findings.speculation import (
     LowAcceptance,
     SpeculationAtFullBatch,
@@ -561,3 +562,49 @@ def test_failures_say_how_many_of_them_are_listed(unlisted: int, said: str) -> N
     facts = replace(BUSY, outcomes=CounterTotals(155, sums, {}))
 
     assert Failures().sentence(facts).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("cause", "waits_for", "flag"),
+    [
+        (Cause.QUEUE_GRAMMAR, "grammars", "--structured-outputs-config.backend"),
+        (Cause.QUEUE_TRANSFER, "KV transfers", "--kv-transfer-config"),
+        (Cause.QUEUE_ADAPTER, "max_loras others", "--max-loras"),
+        (Cause.QUEUE_ENCODER, "the encoder", "--max-num-batched-tokens"),
+        (Cause.QUEUE_STREAMING, "the rest of their input", None),
+        (Cause.QUEUE_HELD, "computes prompts", "--prefill-schedule-interval"),
+        (Cause.QUEUE_DEFERRED, "a grammar, a KV transfer", "--max-loras"),
+    ],
+)
+def test_each_reason_of_a_deferral_has_its_words_and_its_knob(
+    cause: Cause, waits_for: str, flag: str | None
+) -> None:
+    facts = Facts(
+        now_ns=60 * S,
+        covered_s=10,
+        waiting=4,
+        steps=steps(deferred_ns=9 * S),
+        ttft_n=10,
+        ttft_ns=10 * S,
+        spent_ns={cause: 8 * S, Cause.PREFILL: S},
+    )
+    cost = Deferred().judge(facts)
+
+    assert cost is not None
+    finding = Deferred().finding(facts, cost, 50 * S, {})
+    assert waits_for in finding.sentence
+    flags = [each.flag for each in finding.knobs if each.flag]
+    assert [each.split()[0] for each in flags] == ([] if flag is None else [flag])
+    assert {*DEFERRAL_CAUSES} < {*Deferred.EXPLAINS}
+
+
+def test_before_a_first_token_steps_tell_what_is_waited_for() -> None:
+    facts = Facts(
+        now_ns=60 * S,
+        covered_s=10,
+        waiting=4,
+        steps=steps(deferred_ns=9 * S),
+        deferrals={Deferral.GRAMMAR: 2 * S, Deferral.HELD: 7 * S},
+    )
+
+    assert "computes prompts" in Deferred().sentence(facts)

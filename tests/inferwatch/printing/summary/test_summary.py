@@ -135,6 +135,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "duration_s",
         "share_by_bound",
         "steps_by_bound",
+        "share_by_deferral",
         "gap_share",
         "share_by_graph",
         "padded_share",

@@ -63,6 +63,12 @@ def test_loads_and_losses_are_marked_in_order_of_time(looked: Put) -> None:
             Note(t_ns=8 * S, kind=NoteKind.LOST, text="killed"),
             Note(t_ns=9 * S, kind=NoteKind.STAGE, text="weights loaded"),
             Note(t_ns=10 * S, kind=NoteKind.RESTARTED, text="engine restarted"),
+            Note(
+                t_ns=12 * S,
+                kind=NoteKind.COMPILATION,
+                text="compiled while serving: torch.compile 0/1",
+                duration_ns=S,
+            ),
             LoadEvent(t_ns=7 * S, kind=LoadKind.STOPPED),
         ]
     )
@@ -73,6 +79,7 @@ def test_loads_and_losses_are_marked_in_order_of_time(looked: Put) -> None:
         (7, MarkKind.LOAD),
         (8, MarkKind.LOST),
         (10, MarkKind.LOST),
+        (12, MarkKind.COMPILATION),
     ]
     assert scan.marks[0].text == "load started at 3/s: demo"
 
@@ -292,7 +299,7 @@ def test_a_record_that_cannot_be_read_is_said_and_not_waited_for(
     monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)  # as if it were large
     scan = SessionScan(recorded, find(recorded, "last"))
     sound = recorded.read_bytes()
-    schema = 68 * 4096
+    schema = 72 * 4096
     noise = Random(1).randbytes(len(sound) - schema)
     recorded.write_bytes(sound[:schema] + noise)
 
