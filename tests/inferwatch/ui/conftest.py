@@ -806,6 +806,13 @@ def settle() -> Settle:
     return wait
 
 
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until something of another task holds."""
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - it is not ours to signal
+            await asyncio.sleep(0.01)
+
+
 class NothingRecalled:
     """A Recall that finds nothing, for sessions that keep nothing."""
 

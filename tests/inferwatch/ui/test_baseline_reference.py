@@ -1,6 +1,5 @@
 """``a`` finds the baseline of what is watched, and offers it first."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from inferwatch.record.writing.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame.changes_drawer import ChangesDrawer
 from inferwatch.ui.kit.dialogs import PromptScreen
+from tests.inferwatch.ui.conftest import until
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 
@@ -30,12 +30,6 @@ class ShortClock(SessionClock):
 
     def now_ns(self) -> int:
         return LASTED_S * NS_PER_S
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - it is not ours to signal
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """``a`` asks for a reference and shows what differs from it."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame import changes_drawer
 from inferwatch.ui.frame.changes_drawer import ChangesDrawer
 from inferwatch.ui.kit.dialogs import PromptScreen
+from tests.inferwatch.ui.conftest import until
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 
@@ -36,12 +36,6 @@ def one_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(changes_drawer, "reference_place", place)
     monkeypatch.setattr(changes_drawer, "read_reference", read)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - it is not ours to signal
-            await asyncio.sleep(0.01)
 
 
 async def test_a_asks_refuses_reads_shows_and_goes(

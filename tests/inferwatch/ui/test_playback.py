@@ -24,7 +24,7 @@ from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.messages import OpenSample
 from inferwatch.ui.pages import SessionPage
-from tests.inferwatch.ui.conftest import MARKS, ScriptedPlayback
+from tests.inferwatch.ui.conftest import MARKS, ScriptedPlayback, until
 
 SIZE = (120, 40)
 S = 1_000_000_000
@@ -291,7 +291,7 @@ async def test_a_recording_shows_nothing_but_that_it_loads_until_its_moment_is_t
 
         playback.position_ns, playback.opening = HERE, False
         await settle(pilot)
-        await settle(pilot)
+        await until(lambda: playback.told)
         assert "loading" not in text_of(app, "HeaderLine")[0]
         assert playback.told == ["seek 150"]
 
