@@ -87,12 +87,8 @@ LEAST_SHARE = 0.005
 """Share of the minute that would be 0% as text, 0-1."""
 SECOND_SHARE = 0.2
 """Share of the queued time from which a second limit is named, 0-1."""
-STICKS = 1.5
-"""How much more another cause must take than the one named first, to be named first."""
-STICKS_NS = 10 * NS_PER_S
-"""For how long it must take so much more."""
-STAYS_SHARE = 0.15
-"""Share of the queued time below which another is named first at once, 0-1."""
+MOSTLY = 1.5
+"""How much more one limit must take than another, to be what is mostly queued for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +150,6 @@ class TickVerdict(msgspec.Struct, array_like=True):
     """What is named first."""
     over: bool = False
     """Whether only findings are left of a stall or a queue."""
-    outweighed_ns: int | None = None
-    """Since when another limit takes clearly more than what is named first."""
 
 
 class Quiet(msgspec.Struct, array_like=True):
@@ -509,7 +503,7 @@ class HealthTracker:
         before = self._judged if self._was(health) else None
         was = before.first if before is not None else ""
         whole_ns = _covered_ns(minute)
-        first, outweighed_ns = "", None
+        first = ""
         if health is Health.STALLED:
             lengths = self._stall_lengths(now_ns)
             share = sum(lengths) / whole_ns
@@ -517,10 +511,9 @@ class HealthTracker:
             said = f"{of_last(share, whole_ns)}: no step for up to {longest}"
         elif health is Health.QUEUEING:
             share = self._queued_share(now_ns, work, minute)
-            (first, *others), outweighed_ns = self._limits_named(now_ns, minute, before)
-            causes = ", then ".join([first, *others])
+            causes = self._limits_named(minute)
             said = of_last(share, whole_ns)
-            said += f", mostly {causes}" if causes else ""
+            said += f", {causes}" if causes else ""
         else:
             since = (each.since_ns for each in minute.problems)
             goes_on_ns = now_ns - max(min(since, default=now_ns), since_ns)
@@ -532,40 +525,31 @@ class HealthTracker:
             first = was if was in texts or not texts else texts[0]
             said += f", {first}" if first else ""
         sentence = f"{said}{_worst(work, minute)}"
-        return TickVerdict(
-            now_ns, health, since_ns, sentence, first, outweighed_ns=outweighed_ns
-        )
+        return TickVerdict(now_ns, health, since_ns, sentence, first)
 
-    def _limits_named(
-        self, now_ns: int, minute: LastMinute, before: TickVerdict | None
-    ) -> tuple[list[str], int | None]:
-        """Return the limits that requests queued for, as flags; one is mostly so.
+    def _limits_named(self, minute: LastMinute) -> str:
+        """Return the limits that requests queued for, as flags.
 
         By the slowest requests' time where it is known, so that it is what their table
-        of causes says. The one named before stays until another has long outweighed it;
-        since when one does is returned as well.
+        of causes says. Two that took about as much are named in a fixed order.
         """
         spent: dict[BoundBy, float] = {**minute.slow_shares}
         if sum(spent.values()) < QUEUE_SHARE:
             spent = {**minute.bound_ns}
         whole = sum(spent.values())
-        texts = {
-            self._limit_text(each, minute.deferral): n
-            for each, n in spent.items()
-            if n > 0
-        }
-        ranked = sorted(texts, key=lambda text: -texts[text]) or [""]
-        outweighed_ns, was = None, before.first if before is not None else ""
-        if before is not None and texts.get(was, 0.0) >= STAYS_SHARE * whole > 0:
-            if texts[ranked[0]] >= STICKS * texts[was]:
-                outweighed_ns = before.outweighed_ns
-                outweighed_ns = now_ns if outweighed_ns is None else outweighed_ns
-            if outweighed_ns is None or now_ns - outweighed_ns < STICKS_NS:
-                ranked.remove(was)
-                ranked.insert(0, was)
-        first, *others = ranked
-        second = [each for each in others if texts[each] >= SECOND_SHARE * whole]
-        return [first, *second[:1]], outweighed_ns
+        ranked = sorted(
+            (each for each, n in spent.items() if n > 0), key=lambda each: -spent[each]
+        )
+        names = {each: self._limit_text(each, minute.deferral) for each in ranked}
+        first, second = [*ranked, None, None][:2]
+        if first is None:
+            return ""
+        if second is None or spent[second] < SECOND_SHARE * whole:
+            return f"mostly {names[first]}"
+        if spent[first] >= MOSTLY * spent[second]:
+            return f"mostly {names[first]}, then {names[second]}"
+        one, other = (names[each] for each in BoundBy if each in {first, second})
+        return f"by {one} and {other} alike"
 
     def _limit_text(self, bound: BoundBy, deferral: str | None) -> str:
         """Return what binds; a lowered live limit with its values."""

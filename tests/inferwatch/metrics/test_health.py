@@ -222,33 +222,11 @@ def test_what_binds_is_named_by_the_time_it_took(see: See, make_step: Make) -> N
     assert verdict.sentence.endswith(told)
 
 
-def test_what_is_named_first_stays_so_until_another_took_clearly_more(
-    make_step: Make,
-) -> None:
-    model, told = Model(), []
-    model.fold(info())
-    for second in range(40):
-        by = BoundBy.KV if second % 2 else BoundBy.SEQS
-        for n in range(10):
-            end_ms = second * 1_000 + 100 * (n + 1)
-            step = make_step(end_ms, {0: 1}, duration_ms=100, waiting=9, bound_by=by)
-            model.fold(step)
-        model.fold(Tick(t_ns=(second + 1) * 1_000 * MS))
-        query = SnapshotQuery(Window.MINUTE)
-        told.append(model.snapshot((second + 1) * 1_000 * MS, query).verdict.sentence)
-
-    assert {each.partition(", ")[2] for each in told[3:]} == {
-        "mostly max_num_seqs, then KV blocks"
-    }
-
-
-def test_another_cause_takes_over_once_it_has_long_taken_clearly_more(
-    make_step: Make,
-) -> None:
+def test_limits_that_took_about_as_much_are_named_alike(make_step: Make) -> None:
     model, named = Model(), []
     model.fold(info())
     for second in range(1, 61):
-        by = BoundBy.SEQS if second <= 16 else BoundBy.KV
+        by = BoundBy.KV if second <= 16 else BoundBy.SEQS
         for n in range(10):
             end_ms = second * 1_000 - 900 + 100 * n
             step = make_step(end_ms, {0: 1}, duration_ms=100, waiting=9, bound_by=by)
@@ -256,29 +234,14 @@ def test_another_cause_takes_over_once_it_has_long_taken_clearly_more(
         model.fold(Tick(t_ns=second * 1_000 * MS))
         query = SnapshotQuery(Window.MINUTE)
         sentence = model.snapshot(second * 1_000 * MS, query).verdict.sentence
-        named.append(sentence.partition("mostly ")[2].partition(",")[0])
+        named.append(sentence.partition(", ")[2])
 
-    # At 40 s it is 24 s to 16: half as much again, and it stays so for 10 s.
-    assert named[1:49] == ["max_num_seqs"] * 48
-    assert named[50:] == ["KV blocks"] * 10
-
-
-def test_a_cause_of_which_little_is_left_is_not_named_first(make_step: Make) -> None:
-    model, named = Model(), []
-    model.fold(info())
-    for second in range(1, 61):
-        by = BoundBy.SEQS if second <= 4 else BoundBy.KV
-        for n in range(10):
-            end_ms = second * 1_000 - 900 + 100 * n
-            step = make_step(end_ms, {0: 1}, duration_ms=100, waiting=9, bound_by=by)
-            model.fold(step)
-        model.fold(Tick(t_ns=second * 1_000 * MS))
-        query = SnapshotQuery(Window.MINUTE)
-        sentence = model.snapshot(second * 1_000 * MS, query).verdict.sentence
-        named.append(sentence.partition("mostly ")[2].partition(",")[0])
-
-    assert named[10] == "max_num_seqs"
-    assert set(named[28:]) == {"KV blocks"}  # at 29 s it is 4 s of 29, below 15%
+    assert list(dict.fromkeys(named[1:])) == [
+        "mostly KV blocks",
+        "mostly KV blocks, then max_num_seqs",
+        "by max_num_seqs and KV blocks alike",
+        "mostly max_num_seqs, then KV blocks",
+    ]
 
 
 def test_a_queue_is_told_until_none_of_it_is_in_the_minute(make_step: Make) -> None:

@@ -1,5 +1,6 @@
 """Traffic with planted events: verdict, findings and table of causes never disagree."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -34,8 +35,6 @@ MANY = 5
 SLOW_S, LARGE = 1.0, 0.2
 PATIENCE = 25
 """Ticks after which a cause of slow requests must have a finding."""
-STICKS = 10
-"""Ticks for which the limit named first stays though another takes clearly more."""
 BY_NAME = {each.NAME: each for each in DIAGNOSES}
 OF_LIMIT = {
     "max_num_seqs": {Cause.QUEUE_SEQS},
@@ -120,7 +119,6 @@ class Watcher:
     """Looks at each tick, and keeps for how many something has been so."""
 
     waits: int = 0
-    outweighed: int = 0
     unexplained: dict[Cause, int] | None = None
 
     def contradictions(self, shown: Snapshot) -> Iterator[str]:
@@ -163,21 +161,21 @@ class Watcher:
                 yield f"{cause} without a finding that has a knob"
 
     def _another_cause(self, shown: Snapshot) -> Iterator[str]:
-        """Say whether the limit named first is another than the table's first."""
+        """Say whether no limit named first is the table's first."""
         verdict, slow = shown.verdict, shown.slowest
-        before, self.outweighed = self.outweighed, 0
-        if verdict.health is not Health.QUEUEING or "mostly " not in verdict.sentence:
+        told = re.search(r", (?:mostly|by) (.+?)(?:,|;| alike|$)", verdict.sentence)
+        if verdict.health is not Health.QUEUEING or told is None:
             return
-        named = verdict.sentence.split("mostly ")[1].split(", ")[0].split(";")[0]
+        named = told[1].split(" and ")
         shares = {each.cause: each.share for each in (slow.groups if slow else ())}
         spent = {
             limit: sum(shares.get(cause, 0.0) for cause in causes)
             for limit, causes in OF_LIMIT.items()
         }
         largest = max(spent, key=lambda limit: spent[limit])
-        if spent[largest] >= LARGE and spent[largest] > 1.5 * spent.get(named, 0.0):
-            self.outweighed = before + 1
-        if self.outweighed > STICKS:
+        if spent[largest] >= LARGE and spent[largest] > 1.5 * max(
+            spent.get(each, 0.0) for each in named
+        ):
             yield f"{verdict.sentence}, and the table says {largest}"
 
 
