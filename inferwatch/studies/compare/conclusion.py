@@ -127,6 +127,10 @@ def _choice(pair: SessionPair, found: Sequence[_Finding], a: str, b: str) -> str
     better = _is_better(found) if unanswered is None else unanswered.is_better
     if better is None:
         return f"{a} or {other} is a trade: {what}"
+    for_it = [each for each in found if each.is_better is better]
+    what = f"with {other}, {', '.join(_texts(for_it, unanswered))}"
+    if though := ", ".join(_texts([e for e in found if e not in for_it], None)):
+        what += f", though {though}"
     is_sure = unanswered is None and all(each.is_sure for each in found)
     verb, which = ("take", b) if better else ("keep", a)
     verb = verb.capitalize() if is_sure else f"Probably {verb}"

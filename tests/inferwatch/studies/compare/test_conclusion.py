@@ -97,8 +97,8 @@ def test_it_says_which_to_keep_how_much_it_is_and_how_sure(found: Comparison) ->
     pair = pair_of(found, {**TRADE, "e2el_p50_s": (1.7, WORSE)}, BUSY)
 
     assert conclusion(pair) == (
-        "Keep max_num_seqs 32: with 4, TTFT p50 is 17× worse, time per token 62% "
-        "better, E2EL p50 70% worse; one run each, host busy: repeat twice"
+        "Keep max_num_seqs 32: with 4, TTFT p50 is 17× worse, E2EL p50 70% worse, "
+        "though time per token is 62% better; one run each, host busy: repeat twice"
     )
 
 
@@ -124,7 +124,9 @@ def test_what_a_request_takes_in_all_decides_and_without_it_nothing(
     unknown = pair_of(found, TRADE)
     goodput = {**TRADE, "e2el_p50_s": (0.8, BETTER), "goodput_per_s": (0.5, WORSE)}
 
-    assert conclusion(better).startswith("Take max_num_seqs 4: with 4, TTFT p50 is 17×")
+    assert conclusion(better).startswith(
+        "Take max_num_seqs 4: with 4, time per token is 62% better"
+    )
     assert conclusion(unknown).startswith("max_num_seqs 32 or 4 is a trade: with 4, ")
     assert conclusion(pair_of(found, goodput)).startswith(
         "Keep max_num_seqs 32: with 4, goodput is 50% worse, TTFT p50 17× worse"
@@ -232,8 +234,8 @@ def test_who_left_far_more_unanswered_is_not_kept(found: Comparison) -> None:
     )
     assert trade == (
         "Probably keep max_num_seqs 32: with 4, 56% of requests were left unanswered "
-        "instead of 16%, TTFT p50 is 17× worse, time per token 62% better; one run "
-        "each: repeat twice"
+        "instead of 16%, TTFT p50 is 17× worse, though time per token is 62% better; "
+        "one run each: repeat twice"
     )
     assert better.startswith(
         "No choice yet between max_num_seqs 32 and 4: with 4, 56% of requests were left"
