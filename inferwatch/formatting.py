@@ -228,7 +228,7 @@ def format_value(value: float) -> str:
 def format_value_bracket(low: float, high: float | None) -> str:
     """Format two bounds of a number of unknown unit.
 
-    >>> format_value_bracket(0.05, 0.1), format_value_bracket(960, None)
+    >>> format_value_bracket(0.05, 0.1), format_value_bracket(960.0, None)
     ('0.05–0.1', '> 960')
     """
     if high is None:

@@ -69,6 +69,7 @@ def test_each_screen_is_shown_at_every_size(
     ):  # no screen but that one shows it
         demo.press(key)
         demo.shows(title)
+    assert "quit" in demo.screen.display[rows - 1][:columns]
 
 
 def test_a_live_demo_is_held_scrubbed_and_followed_again(

@@ -36,4 +36,5 @@ def test_methods_that_a_vllm_lacks_are_named(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert told["version"] == "9.9"
     assert "Scheduler.schedule: steps" in told["missing"]
-    assert len(told["missing"]) == told["hooks"]
+    of_others = 1  # refused requests are seen in the web framework
+    assert len(told["missing"]) == told["hooks"] - of_others

@@ -20,6 +20,7 @@ from collectors.contract.readings import (
     EventKind,
     LoadPlanned,
     OtherProcesses,
+    Refusals,
     RequestEvent,
     Step,
     Vantage,
@@ -182,7 +183,12 @@ def test_requests_are_read_no_further_than_needed(
 def test_every_kind_of_reading_that_comes_often_has_a_table_of_its_own() -> None:
     own = {table.kind for table in every_table()} - {None}
 
-    rare = {AnswerHashes, LoadPlanned, OtherProcesses}  # among the other readings
+    rare = {
+        AnswerHashes,
+        LoadPlanned,
+        OtherProcesses,
+        Refusals,
+    }  # among the other readings
     assert own == {*KINDS} - rare
 
 
