@@ -55,6 +55,7 @@ def worse(pair: SessionPair) -> set[str]:
 
 
 @pytest.mark.xdist_group("shared engine")
+@pytest.mark.soak
 async def test_two_at_once_are_worse_in_ttft_and_queue(
     engine: Engine, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ async def test_adapter_and_priority_are_told_and_who_lacks_a_slot_is_deferred(
     assert not kinds_of_readings & {BlockMap, PromptBlocks}
 
 
+@pytest.mark.soak
 async def test_what_a_kv_connector_brought_is_told_apart(home: Path) -> None:
     recorded = await recorded_of("connector", home)
 
@@ -114,6 +115,7 @@ async def test_what_a_kv_connector_brought_is_told_apart(home: Path) -> None:
     assert not any(told.cached for told in maps)
 
 
+@pytest.mark.soak
 async def test_prompts_that_are_held_are_told_though_there_is_room(home: Path) -> None:
     recorded = await recorded_of("held", home)
 

@@ -435,6 +435,7 @@ async def test_each_life_is_told_in_its_order(engine: Engine) -> None:
         assert finished[name].output_tokens == sum(count for _, count in tokens) == 5
 
 
+@pytest.mark.soak
 async def test_a_hundred_at_once(engine: Engine) -> None:
     async with measured(engine) as (client, recorded, server):
         asked = await gather(*(complete(client, p, 12) for p in prompts(100, seed=9)))

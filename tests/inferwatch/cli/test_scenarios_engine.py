@@ -102,6 +102,7 @@ async def test_a_long_prompt_holds_up_the_chats_beside_it(engine: Engine) -> Non
     assert "beside it" in found["scenario"]["sentence"]
 
 
+@pytest.mark.soak
 async def test_a_burst_is_over_when_nobody_waits(engine: Engine) -> None:
     found = await run(
         engine,
