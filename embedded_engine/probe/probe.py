@@ -165,7 +165,7 @@ class Probe:
         if story is not None:
             self.fuse.check(story.steps, story.members)
             return [self.totals()]
-        self.fuse.check(front.batches, front.outputs)
+        self.fuse.check(front.batches, front.outputs, self._refusals.looks)
         refused = self._refusals.news()
         told = [] if refused is None else self._standing("refused", refused)
         lag_ns = front.lag.take()

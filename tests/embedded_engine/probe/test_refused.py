@@ -15,9 +15,10 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from collectors.contract.readings import Refusal, RefusalReason
+from collectors.http import guests
 from embedded_engine.probe.hooks import Fuse
 from embedded_engine.probe.tap import refusal_tap
-from embedded_engine.probe.tap.refusal_tap import RefusalTap
+from embedded_engine.probe.tap.refusal_tap import BODIES_PER_S, RefusalTap
 
 COMPLETIONS = "/v1/completions"
 LONG = (
@@ -237,3 +238,28 @@ def test_a_flood_of_paths_that_are_not_there_is_one_kind(
     told = refused(tap)
     assert len(told) == 4
     assert sum(each.count for each in told) == 60
+
+
+def test_of_a_flood_only_some_bodies_are_looked_into(
+    tap: RefusalTap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guests, "monotonic_ns", lambda: 2**62)  # it stands still
+    send(*[{"prompt": "", "error": "VLLMValidationError"}] * (BODIES_PER_S + 7))
+    send({"prompt": "", "error": "QueueOverflowError"})  # its class says enough
+
+    assert [(each.status, each.reason, each.count) for each in refused(tap)] == [
+        (400, RefusalReason.INVALID, BODIES_PER_S),
+        (400, RefusalReason.OTHER, 7),
+        (503, RefusalReason.QUEUE_FULL, 1),
+    ]
+    assert tap.looks == BODIES_PER_S + 8
+
+
+def test_a_body_nested_too_deep_does_not_blow_the_fuse(tap: RefusalTap) -> None:
+    async def answer() -> None:
+        scope = {"type": "http", "method": "POST", "path": COMPLETIONS, "headers": []}
+        await Response(b"[" * 40_000, status_code=400)(scope, never, dropped)
+
+    asyncio.run(answer())
+
+    assert [each.reason for each in refused(tap)] == [RefusalReason.INVALID]
