@@ -137,6 +137,9 @@ class StandingReadings:
 
 
 def _as_of(t_ns: int, reading: AnyReading) -> AnyReading:
+    if isinstance(reading, Refusals):  # none of them is new as of then
+        refused = [msgspec.structs.replace(each, new=0) for each in reading.refused]
+        return msgspec.structs.replace(reading, t_ns=t_ns, refused=refused)
     if isinstance(reading, OF_NOW):
         return msgspec.structs.replace(reading, t_ns=t_ns)
     return reading
