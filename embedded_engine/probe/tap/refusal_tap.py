@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from collectors.contract.clock import monotonic_ns
+from collectors.contract.model_routes import asks_model
 from collectors.contract.readings import ELSEWHERE, Refusal, RefusalReason, Refusals
 from collectors.http.guests import TokenBucket
 from embedded_engine.probe import vllm_names as names
@@ -166,8 +167,7 @@ def _route(scope: dict[str, Any]) -> str | None:
         return ELSEWHERE
     if template in names.NOT_COUNTED:
         return None
-    asks = template.startswith(names.MODEL_ROUTES)
-    return template if asks or template in names.OTHER_MODEL_ROUTES else ELSEWHERE
+    return template if asks_model(template, scope["method"]) else ELSEWHERE
 
 
 def _classes(error: BaseException | None) -> set[str]:

@@ -5,6 +5,7 @@ vLLM's own refusals: ``test_refused_engine``.
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -263,3 +264,25 @@ def test_a_body_nested_too_deep_does_not_blow_the_fuse(tap: RefusalTap) -> None:
     asyncio.run(answer())
 
     assert [each.reason for each in refused(tap)] == [RefusalReason.INVALID]
+
+
+def test_what_is_asked_of_the_server_is_no_request_to_a_model(tap: RefusalTap) -> None:
+    async def answer(path: str, method: str) -> None:
+        scope = {"type": "http", "method": method, "path": path, "headers": []}
+        route = SimpleNamespace(path=path)
+        response = Response(status_code=404)
+        await response(scope | {"route": route}, never, dropped)
+
+    for path, method in (
+        ("/v1/models", "GET"),
+        ("/v1/responses/{response_id}", "GET"),
+        ("/v1/load_lora_adapter", "POST"),
+        ("/generate", "POST"),
+    ):
+        asyncio.run(answer(path, method))
+
+    assert [(each.route, each.count) for each in refused(tap)] == [
+        ("other", 2),
+        ("other", 1),
+        ("/generate", 1),
+    ]
