@@ -108,8 +108,11 @@ REFUSED_FOR = {
     "RequestValidationError": "invalid parameter",
 }
 """Reasons of refusals by the name of an exception's class or base class."""
-HAD_BY_ENGINE = "GenerationError"
+HAD_BY_ENGINE = frozenset({"GenerationError", "EngineGenerateError"})
 """A request that the engine had: it failed, and is counted as such."""
+ENGINE_DEAD = "EngineDeadError"
+"""The same, unless AsyncLLM's ``ADD`` raised it: then the engine was dead before."""
+ADD = "add_request"
 TOO_LONG = (
     re.compile(
         r"maximum context length is (?P<allowed>\d{1,9}) tokens"

@@ -9,6 +9,8 @@ which only names from short lists and two numbers are kept.
 import json
 import os
 import sys
+from itertools import islice
+from traceback import walk_tb
 from typing import Any
 
 from collectors.contract.clock import monotonic_ns
@@ -28,6 +30,9 @@ LONGEST_BODY = 50_000
 BODIES_PER_S = 50
 """Responses that are looked into; further ones have no reason but OTHER."""
 LONGEST_NAME = 40
+MOST_CALLS = 200
+"""Calls of a traceback that are looked at; an error that many requests share gathers
+those of all."""
 METHODS = frozenset({"GET", "POST"})
 BY_STATUS = {
     400: RefusalReason.INVALID,
@@ -112,8 +117,9 @@ class RefusalTap:
 
     def _refused(self, scope: dict[str, Any], status: int, body: Vllm) -> None:
         route = _route(scope)
-        classes = _classes(sys.exc_info()[1])
-        if route is None or names.HAD_BY_ENGINE in classes:
+        error = sys.exc_info()[1]
+        classes = _classes(error)
+        if route is None or _was_had(error, classes):
             return
         method = scope["method"] if scope["method"] in METHODS else ELSEWHERE
         if route == ELSEWHERE:
@@ -127,8 +133,8 @@ class RefusalTap:
             self._count((route, method, status, RefusalReason.OTHER, None))
             return
         self._bodies.take()
-        error = _error(body)
-        message, parameter = error.get("message"), _name(error.get("param"))
+        answer = _error(body)
+        message, parameter = answer.get("message"), _name(answer.get("param"))
         text = message if isinstance(message, str) else ""
         invalid = "RequestValidationError" in classes
         lengths = None if invalid else _lengths(text)
@@ -173,6 +179,15 @@ def _route(scope: dict[str, Any]) -> str | None:
 def _classes(error: BaseException | None) -> set[str]:
     """Names of an exception's class and its base classes."""
     return set() if error is None else {each.__name__ for each in type(error).__mro__}
+
+
+def _was_had(error: BaseException | None, classes: set[str]) -> bool:
+    """Whether the engine had the request, which then failed."""
+    if names.ENGINE_DEAD not in classes:
+        return not names.HAD_BY_ENGINE.isdisjoint(classes)
+    trace = None if error is None else error.__traceback__
+    calls = [each.f_code.co_name for each, _ in islice(walk_tb(trace), MOST_CALLS)]
+    return calls[-1:] != [names.ADD]
 
 
 def _reason(status: int, classes: set[str], parameter: str | None) -> RefusalReason:

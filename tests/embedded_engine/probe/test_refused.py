@@ -56,6 +56,10 @@ class GenerationError(VLLMError):
     status = 500
 
 
+class EngineGenerateError(VLLMError):
+    status = 500
+
+
 RAISED = {each.__name__: each for each in VLLMError.__subclasses__()}
 
 
@@ -64,6 +68,11 @@ class Body(BaseModel):
     error: str = ""
     message: str = "the secret"
     logit_bias: dict[str, float] = {}
+
+
+def add_request(body: Body) -> None:
+    """As in AsyncLLM, whose engine is dead."""
+    raise RAISED[body.error](body.message)
 
 
 def server() -> FastAPI:
@@ -82,6 +91,8 @@ def server() -> FastAPI:
         if body.error == "model":
             told = {"message": body.message, "param": "model", "code": 404}
             return JSONResponse({"error": told}, status_code=404)
+        if body.message == "before":
+            add_request(body)
         if body.error:
             raise RAISED[body.error](body.message)
         return StreamingResponse(iter([b"a", b"b"]))
@@ -129,7 +140,12 @@ def refused(tap: RefusalTap) -> list[Refusal]:
     [
         ({"error": "VLLMValidationError"}, 400, RefusalReason.INVALID, "n"),
         ({"error": "QueueOverflowError"}, 503, RefusalReason.QUEUE_FULL, None),
-        ({"error": "EngineDeadError"}, 500, RefusalReason.ENGINE_DEAD, None),
+        (
+            {"error": "EngineDeadError", "message": "before"},
+            500,
+            RefusalReason.ENGINE_DEAD,
+            None,
+        ),
         ({"error": "model"}, 404, RefusalReason.UNKNOWN_MODEL, None),
         ({"error": "401"}, 401, RefusalReason.UNAUTHORISED, None),
         ({"error": "418"}, 418, RefusalReason.OTHER, None),
@@ -210,7 +226,8 @@ async def dropped(_: Message) -> None:
 
 
 def test_what_the_engine_had_is_no_refusal(tap: RefusalTap) -> None:
-    send({"prompt": "", "error": "GenerationError"}, {"prompt": ""})
+    had = ("GenerationError", "EngineGenerateError", "EngineDeadError")
+    send({"prompt": ""}, *({"prompt": "", "error": each} for each in had))
     send({}, path="/health", method="GET")
 
     assert refused(tap) == []

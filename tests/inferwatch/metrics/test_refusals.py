@@ -223,7 +223,9 @@ def test_what_the_server_cannot_do_is_its_own_trouble() -> None:
 # Scrapes.
 
 
-def scrapes(refused: dict[str, int], seconds: int = 4) -> Iterator[AnyReading]:
+def scrapes(
+    refused: dict[str, int], seconds: int = 4, failed: int = 0
+) -> Iterator[AnyReading]:
     """Of a server that ends ten requests a second, and refuses some from 2 s on."""
     yield ServerInfo(source="s", t_ns=0, name="s", family="vllm")
     for second in range(seconds):
@@ -234,7 +236,7 @@ def scrapes(refused: dict[str, int], seconds: int = 4) -> Iterator[AnyReading]:
             running=1,
             waiting=0,
             output_tokens=1_000 + 100 * second,
-            finished={"stop": 10 * second},
+            finished={"stop": 10 * second, "error": failed if second >= 2 else 0},
             others={"refused{queue full}": 0.0} | (kinds if second >= 2 else {}),
         )
         yield Tick(t_ns=second * S)
@@ -259,6 +261,19 @@ def test_a_scrape_tells_them_by_route_and_status() -> None:
     assert snapshot.verdict.sentence.startswith(
         "21% of the last minute's requests were refused (queue full)"
     )
+
+
+def test_what_failed_in_the_engine_was_not_refused_as_well() -> None:
+    counts = {f"{ROUTE} 4xx": 3, f"{ROUTE} 5xx": 5, "queue full": 1}
+
+    snapshot = see([*scrapes(counts, failed=2)], 3, Window.MINUTE)
+
+    assert snapshot.flow.failed == 2
+    assert [(each.place, each.count) for each in snapshot.refused] == [
+        (f"{ROUTE} 4xx", 3),
+        (f"{ROUTE} 5xx", 2),
+        ("queue full", 1),
+    ]
 
 
 def test_a_server_that_refuses_none_is_well() -> None:
