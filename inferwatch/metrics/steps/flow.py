@@ -14,7 +14,11 @@ from inferwatch.metrics.number import (
     Unit,
     piece,
 )
-from inferwatch.metrics.requests.refusals import RefusedGroup, refused_count
+from inferwatch.metrics.requests.refusals import (
+    RefusedGroup,
+    refused_count,
+    refused_failures,
+)
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -548,7 +552,7 @@ def flow(totals: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
         step_s=totals.durations,
         finished=outcomes["finished"],
         finished_as_sent=outcomes["finished_as_sent"],
-        failed=outcomes["failed"],
+        failed=outcomes["failed"] - refused_failures(outcomes, totals.refused or ()),
         refused=None if totals.refused is None else refused_count(totals.refused),
         aborted=outcomes["aborted"],
         preemptions=steps["preemptions"],

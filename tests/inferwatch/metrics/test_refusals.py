@@ -11,9 +11,11 @@ from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     EngineSample,
+    Phase,
     Refusal,
     RefusalReason,
     Refusals,
+    RequestRecord,
     ServerInfo,
     Tick,
     Vantage,
@@ -149,6 +151,14 @@ def test_a_refused_request_is_not_good_unless_it_is_left_out(
     assert (state.judged, state.good, state.missed) == (judged, 0, missed)
 
 
+def test_an_outlet_that_joins_late_does_not_count_what_was_before() -> None:
+    numbers = ExactNumbers()
+    for each in (told(5, 100, new=1), told(6, 102, new=2)):
+        numbers.fold(each)
+
+    assert numbers.servers["e"].counts["requests_refused"] == {"invalid parameter": 3}
+
+
 def test_an_outlet_counts_them_by_reason() -> None:
     numbers = ExactNumbers()
     for each in (told(1, 2), told(2, 3, pid=2), told(3, 5, new=3), told(3, 5, new=3)):
@@ -212,6 +222,25 @@ def test_what_was_refused_did_not_fail_as_well() -> None:
 
     assert Failures().holds(failed) is not None
     assert Failures().holds(replace(failed, refused=(LONG,))) is None
+
+
+def test_what_our_own_load_was_refused_is_not_in_the_flow_twice() -> None:
+    failed = [
+        RequestRecord(
+            source="load",
+            index=index,
+            external_id=f"x{index}",
+            phase=Phase.STEADY,
+            intended_ns=S,
+            end_ns=S,
+            failure="http",
+        )
+        for index in range(5)
+    ]
+
+    flow = see([*failed, told(2, 3)], 3).flow
+
+    assert (flow.failed, flow.refused) == (2, 3)
 
 
 def test_what_the_server_cannot_do_is_its_own_trouble() -> None:
