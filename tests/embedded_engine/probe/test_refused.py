@@ -6,6 +6,7 @@ vLLM's own refusals: ``test_refused_engine``.
 import asyncio
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -15,9 +16,10 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Message
 
-from collectors.contract.readings import Refusal, RefusalReason
+from collectors.contract.readings import Refusal, RefusalReason, Refusals
 from collectors.http import guests
 from embedded_engine.probe.hooks import Fuse
+from embedded_engine.probe.probe import Probe
 from embedded_engine.probe.tap import refusal_tap
 from embedded_engine.probe.tap.refusal_tap import BODIES_PER_S, RefusalTap
 
@@ -303,3 +305,17 @@ def test_what_is_asked_of_the_server_is_no_request_to_a_model(tap: RefusalTap) -
         ("other", 1),
         ("/generate", 1),
     ]
+
+
+@pytest.mark.parametrize(("has_front", "reports"), [(True, 1), (False, 0)])
+def test_a_process_with_an_api_server_tells_also_beside_a_scheduler(
+    monkeypatch: pytest.MonkeyPatch, *, has_front: bool, reports: int
+) -> None:
+    probe = Probe("e")
+    monkeypatch.setattr(probe, "_story", Mock(steps=0, members=0))
+    monkeypatch.setattr(probe, "totals", Mock())
+    monkeypatch.setattr(probe, "_has_front", has_front)
+
+    told = [each for each in probe.beat() if isinstance(each, Refusals)]
+
+    assert len(told) == reports
