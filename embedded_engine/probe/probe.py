@@ -173,9 +173,16 @@ class Probe:
         return [*told, replace(self.totals(), loop_lag_max_ns=lag_ns)]
 
     def _refused_lately(self) -> list[AnyReading]:
-        """Return what was refused since the last call; only an API server refuses."""
-        refused = self._refusals.news() if self._has_front else None
-        return [] if refused is None else self._standing("refused", refused)
+        """Return the kinds refused since the last call; keep all, for late joiners.
+
+        Only an API server refuses.
+        """
+        every = self._refusals.news() if self._has_front else None
+        if every is None:
+            return []
+        self._keep("refused", every)
+        new = [each for each in every.refused if each.new]
+        return [replace(every, refused=new, whole=len(new) == len(every.refused))]
 
     def failed(self, error: Exception) -> None:
         self.fuse.blow(repr(error))

@@ -111,6 +111,16 @@ class SavedRefusals(msgspec.Struct, array_like=True):
     """Moment, index in ``totals``, count."""
 
 
+def joined(before: Refusals | None, told: Refusals) -> Refusals:
+    """Return a report with what an earlier one of the same process knew of others."""
+    if before is None:
+        return told
+    kinds = {_kind(each): each for each in (*before.refused, *told.refused)}
+    refused = list(kinds.values())[-MOST_KINDS:]
+    whole = told.whole or before.whole
+    return structs.replace(told, refused=refused, whole=whole)
+
+
 class LatestRefusals:
     """What each API server told last, from which follows what is new."""
 
@@ -125,17 +135,15 @@ class LatestRefusals:
         if before is not None and before.t_ns > told.t_ns:
             self.by_process[key] = before
             return []
-        known = {_kind(each): each for each in before.refused} if before else {}
-        more = []
-        for each in told.refused:
-            was = known.get(_kind(each))
-            counted = 0 if was is None else was.count
-            more.append((each, each.new if before is None else each.count - counted))
-        every = known | {_kind(each): each for each in told.refused}
-        refused = list(every.values())[-MOST_KINDS:]
-        self.by_process[key] = structs.replace(told, refused=refused)
+        self.by_process[key] = joined(before, told)
         while len(self.by_process) > MOST_PROCESSES:
             del self.by_process[next(iter(self.by_process))]
+        known = {_kind(each): each.count for each in before.refused} if before else {}
+        more = []
+        for each in told.refused:
+            # Of a kind that is not in a whole report there were none by then.
+            unknown = 0 if before and before.whole else each.count - each.new
+            more.append((each, each.count - known.get(_kind(each), unknown)))
         return [(each, new) for each, new in more if new > 0]
 
 

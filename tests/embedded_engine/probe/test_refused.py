@@ -319,3 +319,24 @@ def test_a_process_with_an_api_server_tells_also_beside_a_scheduler(
     told = [each for each in probe.beat() if isinstance(each, Refusals)]
 
     assert len(told) == reports
+
+
+def test_only_kinds_with_news_are_told_and_all_to_late_joiners(
+    tap: RefusalTap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, kept = Probe("e"), dict[str, Refusals]()
+    monkeypatch.setattr(probe, "_refusals", tap)
+    monkeypatch.setattr(probe, "_has_front", True)
+    monkeypatch.setattr(probe, "_keep", kept.__setitem__)
+    send({"prompt": "", "error": "400"})
+    (first,) = probe.beat()
+    send({"prompt": "", "error": "418"})
+
+    (told,) = probe.beat()
+
+    assert isinstance(first, Refusals)
+    assert first.whole
+    assert isinstance(told, Refusals)
+    assert not told.whole
+    assert [each.status for each in told.refused] == [418]
+    assert [each.status for each in kept["refused"].refused] == [400, 418]

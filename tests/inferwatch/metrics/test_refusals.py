@@ -103,6 +103,16 @@ def test_lost_reports_are_made_up_for_by_the_next() -> None:
     assert see([told(0, 0), told(9, 12, new=1)], 10).flow.refused == 12
 
 
+def test_a_report_of_some_kinds_says_nothing_of_the_others() -> None:
+    other = RefusalReason.TOO_LONG
+    long = [told(t_s, count, new=1, reason=other) for t_s, count in ((2, 50), (4, 51))]
+    some = [told(1, 100, new=1), *long[:1], told(3, 101, new=1), *long[1:]]
+    late = [structs.replace(each, whole=False) for each in some]
+
+    assert see([*late], 5).flow.refused == 4
+    assert see([told(0, 0), *late], 5).flow.refused == 152
+
+
 def test_unknown_is_not_none_and_none_is_not_unknown() -> None:
     assert see([], 1).flow.refused is None
     assert see([told(0, 0)], 1).flow.refused == 0
