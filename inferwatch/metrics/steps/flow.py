@@ -318,29 +318,6 @@ class Flow:
         ended = self.finished + self.failed
         return self.failed / ended if ended else None
 
-    @property
-    def refused_share(
-        self,
-    ) -> Annotated[
-        float | None,
-        Number(
-            "refused",
-            "Share that was refused",
-            "Refused requests of those that were refused or ended.",
-            unit=Unit.SHARE,
-            better=Better.LOWER,
-            vantage=Vantage.FRONTEND,
-        ),
-    ]:
-        """Refused / (refused + ended) requests, 0-1; None without any."""
-        if self.refused is None:
-            return None
-        ended = (
-            self.finished if self.finished_as_sent is None else (self.finished_as_sent)
-        )
-        whole = self.refused + ended + self.failed + self.aborted
-        return self.refused / whole if whole else None
-
 
 @piece("kv", Vantage.ENGINE)
 class KvState:

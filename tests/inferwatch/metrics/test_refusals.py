@@ -116,8 +116,6 @@ def test_a_report_of_some_kinds_says_nothing_of_the_others() -> None:
 def test_unknown_is_not_none_and_none_is_not_unknown() -> None:
     assert see([], 1).flow.refused is None
     assert see([told(0, 0)], 1).flow.refused == 0
-    assert see([told(0, 0)], 1).flow.refused_share is None
-    assert see([told(0, 3)], 1).flow.refused_share == 1.0
 
 
 def test_other_paths_are_listed_and_in_no_share() -> None:
