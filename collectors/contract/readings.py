@@ -410,7 +410,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Refusals(Reading, frozen=True, kw_only=True):
-    """All requests an API server refused: answered with 4xx or 5xx.
+    """Requests an API server refused: answered with 4xx or 5xx.
 
     Reported when it starts, and at most once a second when one more was refused.
     Requests that ended in an error of the engine are not among them: those failed.
@@ -420,6 +420,8 @@ class Refusals(Reading, frozen=True, kw_only=True):
     pid: int
     """Several API servers of an engine count each for itself."""
     refused: list[Refusal] = msgspec.field(default_factory=list)
+    whole: bool = True
+    """All kinds; else those of which there are new ones."""
 
 
 # Reported by a running server: over HTTP, in traces, in KV cache events.

@@ -23,6 +23,8 @@ After = Callable[[Vllm, Given, Any, int, int], None]
 LIMIT_NS, LIMIT_NS_PER_MEMBER = 250_000, 2_000
 """The cost of a step, and of each request in it, that is excessive: ten times the
 budget, which noise on a busy machine does not exceed for long."""
+LIMIT_NS_PER_REFUSAL = 250_000
+"""The cost of a look at a refused request that is excessive, in the same way."""
 PATIENCE = 10
 """Consecutive seconds of excessive cost after which the fuse blows."""
 
@@ -37,7 +39,7 @@ class Fuse:
         self.cost_ns = 0
         """Time spent in hooks."""
         self._report = report
-        self._checked = (0, 0, 0)
+        self._checked = (0, 0, 0, 0)
         self._costly = 0
 
     def blow(self, why: str) -> None:
@@ -46,13 +48,14 @@ class Fuse:
             self.blown = True
             self._report(why)
 
-    def check(self, steps: int, members: int) -> None:
+    def check(self, steps: int, members: int, refusals: int = 0) -> None:
         """Disable the hooks if they cost too much; takes counts, once a second."""
-        before, self._checked = self._checked, (self.cost_ns, steps, members)
-        cost_ns, steps, members = (
+        before, self._checked = self._checked, (self.cost_ns, steps, members, refusals)
+        cost_ns, steps, members, refusals = (
             now - then for now, then in zip(self._checked, before, strict=True)
         )
         allowed_ns = steps * LIMIT_NS + members * LIMIT_NS_PER_MEMBER
+        allowed_ns += refusals * LIMIT_NS_PER_REFUSAL
         self._costly = self._costly + 1 if steps and cost_ns > allowed_ns else 0
         if self._costly >= PATIENCE:
             self.blow(f"it cost {cost_ns / steps / 1000:.0f} µs per step")

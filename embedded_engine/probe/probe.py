@@ -75,6 +75,7 @@ class Probe:
             lambda: self.fuse.blown,
         )
         self._refusals = RefusalTap()
+        self._has_front = False
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
         self.blocks = BlockTap(self.report, self._lacks(Role.CORE))
         self._maps: BlockMapSender | None = None
@@ -161,17 +162,27 @@ class Probe:
 
     def beat(self) -> Iterable[AnyReading]:
         """Check what the probe costs; return totals, with an API server's loop lag."""
-        story, front = self._story, self._front
+        story, front, told = self._story, self._front, self._refused_lately()
         if story is not None:
-            self.fuse.check(story.steps, story.members)
-            return [self.totals()]
-        self.fuse.check(front.batches, front.outputs)
-        refused = self._refusals.news()
-        told = [] if refused is None else self._standing("refused", refused)
+            self.fuse.check(story.steps, story.members, self._refusals.looks)
+            return [*told, self.totals()]
+        self.fuse.check(front.batches, front.outputs, self._refusals.looks)
         lag_ns = front.lag.take()
         if lag_ns is None:
             return told
         return [*told, replace(self.totals(), loop_lag_max_ns=lag_ns)]
+
+    def _refused_lately(self) -> list[AnyReading]:
+        """Return the kinds refused since the last call; keep all, for late joiners.
+
+        Only an API server refuses.
+        """
+        every = self._refusals.news() if self._has_front else None
+        if every is None:
+            return []
+        self._keep("refused", every)
+        new = [each for each in every.refused if each.new]
+        return [replace(every, refused=new, whole=len(new) == len(every.refused))]
 
     def failed(self, error: Exception) -> None:
         self.fuse.blow(repr(error))
@@ -265,6 +276,7 @@ class Probe:
 
     def _front_born(self, *_: Vllm) -> None:
         self.speak(Role.API)
+        self._has_front = True
         if self._refused is not None:
             self.report(f"requests are not grouped by a header: {self._refused}")
             self._refused = None
@@ -334,6 +346,7 @@ class Probe:
         self._tap, self._story, self._scheduler = None, None, None
         self._maps = None
         self._refusals.forget()
+        self._has_front = False
         if self._control is not None:
             self._control.let_go()
             self._control = None

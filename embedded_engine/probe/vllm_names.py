@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from collectors.contract.model_routes import PLAIN_MODEL_ROUTES
 from collectors.contract.readings import Deferral
 
 VERSION = ("vllm", "__version__")
@@ -80,20 +81,6 @@ RESPONSE_METHODS = {
     ),
 }
 """Of a complete response, as every refusal is; streams have a method of their own."""
-MODEL_ROUTES = ("/v1/", "/v2/", "/inference/", "/cohere/")
-"""Beginnings of routes that ask something of a model."""
-OTHER_MODEL_ROUTES = frozenset(
-    {
-        "/classify",
-        "/detokenize",
-        "/generative_scoring",
-        "/invocations",
-        "/pooling",
-        "/rerank",
-        "/score",
-        "/tokenize",
-    }
-)
 WITHOUT_TEMPLATE = frozenset(
     {
         "/v1/audio/transcriptions",
@@ -102,12 +89,11 @@ WITHOUT_TEMPLATE = frozenset(
         "/v1/completions",
         "/v1/embeddings",
         "/v1/messages",
-        "/v1/models",
         "/v1/rerank",
         "/v1/responses",
         "/v1/score",
         "/inference/v1/generate",
-        *OTHER_MODEL_ROUTES,
+        *PLAIN_MODEL_ROUTES,
     }
 )
 """Routes known by their path where a request is refused before it is routed."""
@@ -122,8 +108,11 @@ REFUSED_FOR = {
     "RequestValidationError": "invalid parameter",
 }
 """Reasons of refusals by the name of an exception's class or base class."""
-HAD_BY_ENGINE = "GenerationError"
+HAD_BY_ENGINE = frozenset({"GenerationError", "EngineGenerateError"})
 """A request that the engine had: it failed, and is counted as such."""
+ENGINE_DEAD = "EngineDeadError"
+"""The same, unless AsyncLLM's ``ADD`` raised it: then the engine was dead before."""
+ADD = "add_request"
 TOO_LONG = (
     re.compile(
         r"maximum context length is (?P<allowed>\d{1,9}) tokens"

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from collectors.contract.model_routes import asks_model
+
 Names = tuple[str, ...]
 """Names of one metric across versions, newest first; the first present is used."""
 Answers = Mapping[str, Any]
@@ -109,21 +111,13 @@ class ServerFamily:
         return metric
 
 
-MODEL_ROUTES = (
-    *("/v1/", "/v2/", "/inference/", "/cohere/", "/classify", "/detokenize"),
-    *("/encode", "/generate", "/generative_scoring", "/invocations", "/pooling"),
-    *("/rerank", "/score", "/tokenize"),
-)
-"""Beginnings of routes that ask something of a model."""
-
-
 def refused_by(route: str, status: str) -> Callable[[Labels], str | None]:
     """What counts refusals by these labels, as ``/v1/completions 4xx``."""
 
     def kind(labels: Labels) -> str | None:
         place, told = labels.get(route, ""), labels.get(status, "")
-        is_refusal = told[:1] in {"4", "5"} and place.startswith(MODEL_ROUTES)
-        return f"{place} {told}" if is_refusal else None
+        asks = asks_model(place, labels.get("method", "POST"))
+        return f"{place} {told}" if asks and told[:1] in {"4", "5"} else None
 
     return kind
 

@@ -9,10 +9,14 @@ which only names from short lists and two numbers are kept.
 import json
 import os
 import sys
+from itertools import islice
+from traceback import walk_tb
 from typing import Any
 
 from collectors.contract.clock import monotonic_ns
+from collectors.contract.model_routes import asks_model
 from collectors.contract.readings import ELSEWHERE, Refusal, RefusalReason, Refusals
+from collectors.http.guests import TokenBucket
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.vllm_names import Vllm
@@ -21,9 +25,14 @@ HTTP = "http"
 REFUSED_FROM = 400
 MOST_KINDS = 64
 """Kinds of refusals counted apart; of further ones only the route is kept."""
-LONGEST_BODY = 100_000
+LONGEST_BODY = 50_000
 """A longer response is not looked into."""
+BODIES_PER_S = 50
+"""Responses that are looked into; further ones have no reason but OTHER."""
 LONGEST_NAME = 40
+MOST_CALLS = 200
+"""Calls of a traceback that are looked at; an error that many requests share gathers
+those of all."""
 METHODS = frozenset({"GET", "POST"})
 BY_STATUS = {
     400: RefusalReason.INVALID,
@@ -34,6 +43,16 @@ BY_STATUS = {
     499: RefusalReason.CANCELLED,
 }
 """Reasons of responses that say nothing else."""
+PLAIN = frozenset(
+    {
+        RefusalReason.UNKNOWN_MODEL,
+        RefusalReason.UNAUTHORISED,
+        RefusalReason.QUEUE_FULL,
+        RefusalReason.ENGINE_DEAD,
+        RefusalReason.CANCELLED,
+    }
+)
+"""Reasons that a response's body adds nothing to."""
 Kind = tuple[str, str, int, RefusalReason, str | None]
 
 
@@ -41,6 +60,9 @@ class RefusalTap:
     """Counts the refusals of this process."""
 
     def __init__(self) -> None:
+        self.looks = 0
+        """Refused requests looked at so far."""
+        self._bodies = TokenBucket(most=BODIES_PER_S, per_s=BODIES_PER_S)
         self._counts: dict[Kind, int] = {}
         self._lengths: dict[Kind, tuple[int | None, int | None]] = {}
         """Tokens asked for and allowed, of what was too long."""
@@ -90,19 +112,29 @@ class RefusalTap:
             return
         scope = given[0]
         if scope["type"] == HTTP:
-            self._refused(scope, int(response.status_code), bytes(response.body))
+            self.looks += 1
+            self._refused(scope, int(response.status_code), response.body)
 
-    def _refused(self, scope: dict[str, Any], status: int, body: bytes) -> None:
+    def _refused(self, scope: dict[str, Any], status: int, body: Vllm) -> None:
         route = _route(scope)
-        classes = _classes(sys.exc_info()[1])
-        if route is None or names.HAD_BY_ENGINE in classes:
+        error = sys.exc_info()[1]
+        classes = _classes(error)
+        if route is None or _was_had(error, classes):
             return
         method = scope["method"] if scope["method"] in METHODS else ELSEWHERE
         if route == ELSEWHERE:
             self._count((route, method, status, RefusalReason.OTHER, None))
             return
-        error = _error(body)
-        message, parameter = error.get("message"), _name(error.get("param"))
+        reason = _reason(status, classes, None)
+        if reason in PLAIN:
+            self._count((route, method, status, reason, None))
+            return
+        if self._bodies.refill() < 1:
+            self._count((route, method, status, RefusalReason.OTHER, None))
+            return
+        self._bodies.take()
+        answer = _error(body)
+        message, parameter = answer.get("message"), _name(answer.get("param"))
         text = message if isinstance(message, str) else ""
         invalid = "RequestValidationError" in classes
         lengths = None if invalid else _lengths(text)
@@ -141,13 +173,21 @@ def _route(scope: dict[str, Any]) -> str | None:
         return ELSEWHERE
     if template in names.NOT_COUNTED:
         return None
-    asks = template.startswith(names.MODEL_ROUTES)
-    return template if asks or template in names.OTHER_MODEL_ROUTES else ELSEWHERE
+    return template if asks_model(template, scope["method"]) else ELSEWHERE
 
 
 def _classes(error: BaseException | None) -> set[str]:
     """Names of an exception's class and its base classes."""
     return set() if error is None else {each.__name__ for each in type(error).__mro__}
+
+
+def _was_had(error: BaseException | None, classes: set[str]) -> bool:
+    """Whether the engine had the request, which then failed."""
+    if names.ENGINE_DEAD not in classes:
+        return not names.HAD_BY_ENGINE.isdisjoint(classes)
+    trace = None if error is None else error.__traceback__
+    calls = [each.f_code.co_name for each, _ in islice(walk_tb(trace), MOST_CALLS)]
+    return calls[-1:] != [names.ADD]
 
 
 def _reason(status: int, classes: set[str], parameter: str | None) -> RefusalReason:
@@ -159,13 +199,13 @@ def _reason(status: int, classes: set[str], parameter: str | None) -> RefusalRea
     return BY_STATUS.get(status, RefusalReason.OTHER)
 
 
-def _error(body: bytes) -> dict[str, Any]:
+def _error(body: Vllm) -> dict[str, Any]:
     """The error object of a response, in the form of this vLLM or of older ones."""
     if len(body) > LONGEST_BODY:
         return {}
     try:
-        answer = json.loads(body)
-    except ValueError:
+        answer = json.loads(bytes(body))
+    except (ValueError, RecursionError):
         return {}
     error = answer.get("error", answer) if isinstance(answer, dict) else {}
     return error if isinstance(error, dict) else {}

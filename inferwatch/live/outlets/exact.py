@@ -34,6 +34,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.live.outlets.hardware import HardwareNumbers
 from inferwatch.metrics.requests.latencies import VANTAGES
+from inferwatch.metrics.requests.refusals import LatestRefusals
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
@@ -207,8 +208,7 @@ class ServerNumbers:
         self.loop_lag_ns: int | None = None
         """The longest delay of the API server's event loop in the last report."""
         self._kv_blocks: dict[str, int] = {}
-        self._refused: dict[int, Counts] = {}
-        """Refused requests by reason, of each API server."""
+        self._refused = LatestRefusals()
         self._tracker = RequestTracker(RequestIndex(), self, self)
 
     # Called by the RequestTracker.
@@ -301,16 +301,9 @@ class ServerNumbers:
     def refusals(self, told: Refusals) -> None:
         """Count the requests that an API server refused, by reason."""
         self.has_probe = True
-        before = self._refused.get(told.pid, {})
-        now: Counts = {}
-        for each in told.refused:
+        for each, new in self._refused.take(told):
             if each.route != ELSEWHERE:
-                now[each.reason] = now.get(each.reason, 0) + each.count
-        self._refused[told.pid] = now
-        for reason, count in now.items():
-            self.counts["requests_refused"][reason] += max(
-                count - before.get(reason, 0), 0
-            )
+                self.counts["requests_refused"][each.reason] += new
 
     def span(self, span: RequestSpan) -> None:
         """Count a request of the server's own trace, if the server has no probe."""

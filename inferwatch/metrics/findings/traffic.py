@@ -9,7 +9,7 @@ from inferwatch.metrics.findings.diagnosis import (
 )
 from inferwatch.metrics.findings.facts import Facts, now, read_log
 from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
-from inferwatch.metrics.requests.refusals import refused_count
+from inferwatch.metrics.requests.refusals import refused_failures
 from inferwatch.metrics.steps.health import Health
 
 
@@ -153,9 +153,7 @@ class Failures(Diagnosis):
         return (read_log(facts, "the errors and their reason are found"),)
 
     def _refused(self, facts: Facts) -> int:
-        """Return how many only the load generator saw fail, as they were refused."""
-        unlisted = facts.outcomes.sums.get("failed_unlisted", 0)
-        return min(unlisted, refused_count(facts.refused))
+        return refused_failures(facts.outcomes.sums, facts.refused)
 
 
 class ClientBound(Diagnosis):

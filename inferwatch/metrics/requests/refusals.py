@@ -1,11 +1,12 @@
 """Requests that API servers refused: how many, by route, status and reason."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from collectors.contract.readings import (
     ELSEWHERE,
@@ -75,6 +76,13 @@ def refused_count(groups: Iterable[RefusedGroup]) -> int:
     return sum(each.count for each in of_requests(groups))
 
 
+def refused_failures(
+    outcomes: Mapping[str, int], groups: Iterable[RefusedGroup]
+) -> int:
+    """Return how many counted as failed were refused, as our load generator saw."""
+    return min(outcomes.get("failed_unlisted", 0), refused_count(groups))
+
+
 class RefusalKind(NamedTuple):
     """What refusals are counted by."""
 
@@ -103,36 +111,61 @@ class SavedRefusals(msgspec.Struct, array_like=True):
     """Moment, index in ``totals``, count."""
 
 
+def joined(before: Refusals | None, told: Refusals) -> Refusals:
+    """Return a report with what an earlier one of the same process knew of others."""
+    if before is None:
+        return told
+    kinds = {_kind(each): each for each in (*before.refused, *told.refused)}
+    refused = list(kinds.values())[-MOST_KINDS:]
+    whole = told.whole or before.whole
+    return structs.replace(told, refused=refused, whole=whole)
+
+
+class LatestRefusals:
+    """What each API server told last, from which follows what is new."""
+
+    def __init__(self) -> None:
+        self.by_process: dict[tuple[str, int], Refusals] = {}
+        """The latest count of each kind, by source and process."""
+
+    def take(self, told: Refusals) -> list[tuple[Refusal, int]]:
+        """Return the kinds of which more were refused, and how many more."""
+        key = told.source, told.pid
+        before = self.by_process.pop(key, None)
+        if before is not None and before.t_ns > told.t_ns:
+            self.by_process[key] = before
+            return []
+        self.by_process[key] = joined(before, told)
+        while len(self.by_process) > MOST_PROCESSES:
+            del self.by_process[next(iter(self.by_process))]
+        known = {_kind(each): each.count for each in before.refused} if before else {}
+        more = []
+        for each in told.refused:
+            # Of a kind that is not in a whole report there were none by then.
+            unknown = 0 if before and before.whole else each.count - each.new
+            more.append((each, each.count - known.get(_kind(each), unknown)))
+        return [(each, new) for each, new in more if new > 0]
+
+
 class RefusalLog:
     """Adds up what API servers report of the requests that they refused."""
 
     def __init__(self) -> None:
-        self._latest: dict[tuple[str, int], Refusals] = {}
-        """The latest report of each API server."""
+        self._latest = LatestRefusals()
         self._totals: dict[RefusalKind, RefusalTotal] = {}
         self._recent: deque[tuple[int, RefusalKind, int]] = deque(maxlen=MOST_RECENT)
 
     @property
     def reports(self) -> bool:
         """Whether any API server reports what it refuses."""
-        return bool(self._latest)
+        return bool(self._latest.by_process)
 
     def take(self, told: Refusals) -> int:
         """Add a report; return how many requests to a model were newly refused."""
-        key = told.source, told.pid
-        before = self._latest.pop(key, None)
-        if before is not None and before.t_ns > told.t_ns:
-            self._latest[key] = before
-            return 0
-        self._latest[key] = told
-        while len(self._latest) > MOST_PROCESSES:
-            del self._latest[next(iter(self._latest))]
-        known = None if before is None else {_kind(r): r.count for r in before.refused}
         fresh = 0
-        for each in told.refused:
+        for each, new in self._latest.take(told):
             kind = _kind(each)
-            new = each.new if known is None else each.count - known.get(kind, 0)
-            if new > 0 and (kind in self._totals or len(self._totals) < MOST_KINDS):
+            if kind in self._totals or len(self._totals) < MOST_KINDS:
                 self._add(told.t_ns, kind, new, each)
                 fresh += new if kind.route != ELSEWHERE else 0
         return fresh
@@ -182,13 +215,15 @@ class RefusalLog:
         """Return the state for a checkpoint."""
         places = {kind: place for place, kind in enumerate(self._totals)}
         return SavedRefusals(
-            latest=[*self._latest.values()],
+            latest=[*self._latest.by_process.values()],
             totals=[*self._totals.items()],
             recent=[(t_ns, places[kind], new) for t_ns, kind, new in self._recent],
         )
 
     def restore(self, saved: SavedRefusals) -> None:
-        self._latest = {(each.source, each.pid): each for each in saved.latest}
+        self._latest.by_process = {
+            (each.source, each.pid): each for each in saved.latest
+        }
         self._totals = dict(saved.totals)
         kinds = [kind for kind, _ in saved.totals]
         self._recent.extend(

@@ -316,7 +316,8 @@ class Gained:
     def refused(self) -> tuple[RefusedGroup, ...] | None:
         """Refused requests by route and status; None where no server counts them.
 
-        Those that a full queue turned away are also counted by their status.
+        Those that a full queue turned away, and requests that the engine had and that
+        failed, are also counted by their status.
         """
         told = [each.refused for each in self.increases if each.refused]
         if not told:
@@ -326,7 +327,8 @@ class Gained:
         counts: Counter[str] = Counter()
         for each in told:
             counts.update(each)
-        full = left = counts.pop(RefusalReason.QUEUE_FULL, 0)
+        full = counts.pop(RefusalReason.QUEUE_FULL, 0)
+        left = full + self.ended.get(FAILED, 0)
         groups = []
         for kind, count in counts.most_common():
             route, _, status = kind.rpartition(" ")

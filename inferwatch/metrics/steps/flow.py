@@ -14,7 +14,11 @@ from inferwatch.metrics.number import (
     Unit,
     piece,
 )
-from inferwatch.metrics.requests.refusals import RefusedGroup, refused_count
+from inferwatch.metrics.requests.refusals import (
+    RefusedGroup,
+    refused_count,
+    refused_failures,
+)
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -314,29 +318,6 @@ class Flow:
         ended = self.finished + self.failed
         return self.failed / ended if ended else None
 
-    @property
-    def refused_share(
-        self,
-    ) -> Annotated[
-        float | None,
-        Number(
-            "refused",
-            "Share that was refused",
-            "Refused requests of those that were refused or ended.",
-            unit=Unit.SHARE,
-            better=Better.LOWER,
-            vantage=Vantage.FRONTEND,
-        ),
-    ]:
-        """Refused / (refused + ended) requests, 0-1; None without any."""
-        if self.refused is None:
-            return None
-        ended = (
-            self.finished if self.finished_as_sent is None else (self.finished_as_sent)
-        )
-        whole = self.refused + ended + self.failed + self.aborted
-        return self.refused / whole if whole else None
-
 
 @piece("kv", Vantage.ENGINE)
 class KvState:
@@ -548,7 +529,7 @@ def flow(totals: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
         step_s=totals.durations,
         finished=outcomes["finished"],
         finished_as_sent=outcomes["finished_as_sent"],
-        failed=outcomes["failed"],
+        failed=outcomes["failed"] - refused_failures(outcomes, totals.refused or ()),
         refused=None if totals.refused is None else refused_count(totals.refused),
         aborted=outcomes["aborted"],
         preemptions=steps["preemptions"],

@@ -19,7 +19,11 @@ from inferwatch.formatting import (
 from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
 from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.view import FailureCount
-from inferwatch.metrics.requests.refusals import RefusedGroup
+from inferwatch.metrics.requests.refusals import (
+    RefusedGroup,
+    of_requests,
+    refused_count,
+)
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.story.story import RequestStory, SpanKind, Spike, StorySpan
 from inferwatch.printing.summary.refused import refused_rows, refused_words
@@ -104,10 +108,10 @@ def why_text(why: Why, wall: WallText) -> str:
 
 
 def _nothing(why: Why) -> Iterator[str]:
-    if why.refused:
-        count = counted(sum(each.count for each in why.refused), "request")
+    if groups := of_requests(why.refused):
+        count = counted(refused_count(groups), "request")
         verb = "was" if count.startswith("1 ") else "were"
-        words = refused_words(refused_rows(why.refused))
+        words = refused_words(refused_rows(groups))
         yield from _paragraph(f"{count} {verb} refused: {words}.", "")
     elif why.failed is None:
         yield NOT_YET if why.is_probed else NOT_PROBED

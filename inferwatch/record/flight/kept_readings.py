@@ -39,6 +39,7 @@ from collectors.contract.readings import (
     WorkerMemory,
 )
 from inferwatch.metrics.cache.block_maps import RankBlocks
+from inferwatch.metrics.requests.refusals import joined
 
 OF_NOW = (
     Contact,
@@ -111,6 +112,9 @@ class StandingReadings:
                 yield whole
 
     def _hold(self, key: tuple[object, ...], reading: AnyReading) -> None:
+        _, before = self._facts.get(key, (0, None))
+        if isinstance(reading, Refusals) and isinstance(before, Refusals):
+            reading = joined(before, reading)
         self._facts[key] = self._count, reading
         self._facts.move_to_end(key)
         if len(self._facts) > MOST_FACTS:
@@ -137,6 +141,9 @@ class StandingReadings:
 
 
 def _as_of(t_ns: int, reading: AnyReading) -> AnyReading:
+    if isinstance(reading, Refusals):  # none of them is new as of then
+        refused = [msgspec.structs.replace(each, new=0) for each in reading.refused]
+        return msgspec.structs.replace(reading, t_ns=t_ns, refused=refused)
     if isinstance(reading, OF_NOW):
         return msgspec.structs.replace(reading, t_ns=t_ns)
     return reading

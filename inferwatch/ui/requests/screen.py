@@ -15,7 +15,7 @@ from inferwatch.formatting import (
     format_durations,
 )
 from inferwatch.metrics.number import numbers
-from inferwatch.metrics.requests.refusals import refused_count
+from inferwatch.metrics.requests.refusals import of_requests, refused_count
 from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.servers.server_counts import ServerCounts
@@ -155,6 +155,8 @@ def _plain(value: float | None) -> str:
 
 OF_THE_LIST = {"sort", "reverse", "filter", "scope", "columns", "group"}
 ROUNDED_NS = 1_000
+MOST_REFUSED = 4
+"""Kinds of refused requests that are listed."""
 """More than an end loses as a sum of durations; no step is this short."""
 FIND = (
     "slower than 2s",
@@ -334,15 +336,19 @@ class RequestsScreen(WatchScreen, FilteredList):
 
     def _show_refused(self, snapshot: Snapshot) -> None:
         """Show refused requests by reason; they have no rows, being no requests yet."""
-        groups = snapshot.refused
+        groups = of_requests(snapshot.refused)
         self.set_class(bool(groups), "-refused")
         if groups:
             count = counted(refused_count(groups), "request")
             title = f"{count} refused in {snapshot.window.span}"
             aside = f"seen by {groups[0].vantage.value}"
             totals = self.query_one("#refused", TotalsPanel)
-            totals.show(title, aside, refusal_facts(groups))
-            totals.styles.height = 2 if self.is_short else min(len(groups), 4) + 1
+            most = 1 if self.is_short else MOST_REFUSED
+            *rows, last = refusal_facts(groups[:most])
+            if (more := len(groups) - most) > 0:
+                last = [*last, ("and", f"{more:,} more", "")]
+            totals.show(title, aside, [*rows, last])
+            totals.styles.height = most + 1
 
     def show_list(self) -> None:
         if self._snapshot is None:

@@ -226,11 +226,14 @@ def test_refused_requests_are_those_of_routes_to_a_model() -> None:
         counted("/v1/completions", "4xx", 2, "GET"),
         counted("/v1/chat/completions", "5xx", 1),
         counted("/health", "5xx", 7),
+        counted("/v1/models", "4xx", 4, "GET"),
+        counted("/v1/models", "4xx", 4),
+        counted("/v1/load_lora_adapter", "4xx", 8),
         counted("none", "4xx", 9),
     ).samples
 
     assert sample.others == {
-        "refused{/v1/completions 4xx}": 5,
+        "refused{/v1/completions 4xx}": 3,
         "refused{/v1/chat/completions 5xx}": 1,
     }
     assert "http_requests_total" not in {*chain(*series_names(FAMILY).values())}

@@ -149,6 +149,14 @@ def test_the_fuse_bears_a_bad_moment_but_not_a_bad_time(
     assert "per step" in reports[0]
 
 
+def test_a_flood_of_refused_requests_does_not_blow_the_fuse(fuse: Fuse) -> None:
+    for second in range(1, 2 * PATIENCE):
+        fuse.cost_ns += LIMIT_NS + 1_000 * 50_000
+        fuse.check(second, 0, 1_000 * second)
+
+    assert not fuse.blown
+
+
 def test_an_attribute_that_moved_reads_as_its_default_and_is_said_once() -> None:
     missing: list[str] = []
     reader = AttributeReader("Thing", (("here", 0), ("there.deep", 7)), missing.append)

@@ -5,6 +5,8 @@ vLLM's own refusals: ``test_refused_engine``.
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -14,10 +16,12 @@ from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Message
 
-from collectors.contract.readings import Refusal, RefusalReason
+from collectors.contract.readings import Refusal, RefusalReason, Refusals
+from collectors.http import guests
 from embedded_engine.probe.hooks import Fuse
+from embedded_engine.probe.probe import Probe
 from embedded_engine.probe.tap import refusal_tap
-from embedded_engine.probe.tap.refusal_tap import RefusalTap
+from embedded_engine.probe.tap.refusal_tap import BODIES_PER_S, RefusalTap
 
 COMPLETIONS = "/v1/completions"
 LONG = (
@@ -54,6 +58,10 @@ class GenerationError(VLLMError):
     status = 500
 
 
+class EngineGenerateError(VLLMError):
+    status = 500
+
+
 RAISED = {each.__name__: each for each in VLLMError.__subclasses__()}
 
 
@@ -62,6 +70,11 @@ class Body(BaseModel):
     error: str = ""
     message: str = "the secret"
     logit_bias: dict[str, float] = {}
+
+
+def add_request(body: Body) -> None:
+    """As in AsyncLLM, whose engine is dead."""
+    raise RAISED[body.error](body.message)
 
 
 def server() -> FastAPI:
@@ -80,6 +93,8 @@ def server() -> FastAPI:
         if body.error == "model":
             told = {"message": body.message, "param": "model", "code": 404}
             return JSONResponse({"error": told}, status_code=404)
+        if body.message == "before":
+            add_request(body)
         if body.error:
             raise RAISED[body.error](body.message)
         return StreamingResponse(iter([b"a", b"b"]))
@@ -127,7 +142,12 @@ def refused(tap: RefusalTap) -> list[Refusal]:
     [
         ({"error": "VLLMValidationError"}, 400, RefusalReason.INVALID, "n"),
         ({"error": "QueueOverflowError"}, 503, RefusalReason.QUEUE_FULL, None),
-        ({"error": "EngineDeadError"}, 500, RefusalReason.ENGINE_DEAD, None),
+        (
+            {"error": "EngineDeadError", "message": "before"},
+            500,
+            RefusalReason.ENGINE_DEAD,
+            None,
+        ),
         ({"error": "model"}, 404, RefusalReason.UNKNOWN_MODEL, None),
         ({"error": "401"}, 401, RefusalReason.UNAUTHORISED, None),
         ({"error": "418"}, 418, RefusalReason.OTHER, None),
@@ -208,7 +228,8 @@ async def dropped(_: Message) -> None:
 
 
 def test_what_the_engine_had_is_no_refusal(tap: RefusalTap) -> None:
-    send({"prompt": "", "error": "GenerationError"}, {"prompt": ""})
+    had = ("GenerationError", "EngineGenerateError", "EngineDeadError")
+    send({"prompt": ""}, *({"prompt": "", "error": each} for each in had))
     send({}, path="/health", method="GET")
 
     assert refused(tap) == []
@@ -237,3 +258,85 @@ def test_a_flood_of_paths_that_are_not_there_is_one_kind(
     told = refused(tap)
     assert len(told) == 4
     assert sum(each.count for each in told) == 60
+
+
+def test_of_a_flood_only_some_bodies_are_looked_into(
+    tap: RefusalTap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guests, "monotonic_ns", lambda: 2**62)  # it stands still
+    send(*[{"prompt": "", "error": "VLLMValidationError"}] * (BODIES_PER_S + 7))
+    send({"prompt": "", "error": "QueueOverflowError"})  # its class says enough
+
+    assert [(each.status, each.reason, each.count) for each in refused(tap)] == [
+        (400, RefusalReason.INVALID, BODIES_PER_S),
+        (400, RefusalReason.OTHER, 7),
+        (503, RefusalReason.QUEUE_FULL, 1),
+    ]
+    assert tap.looks == BODIES_PER_S + 8
+
+
+def test_a_body_nested_too_deep_does_not_blow_the_fuse(tap: RefusalTap) -> None:
+    async def answer() -> None:
+        scope = {"type": "http", "method": "POST", "path": COMPLETIONS, "headers": []}
+        await Response(b"[" * 40_000, status_code=400)(scope, never, dropped)
+
+    asyncio.run(answer())
+
+    assert [each.reason for each in refused(tap)] == [RefusalReason.INVALID]
+
+
+def test_what_is_asked_of_the_server_is_no_request_to_a_model(tap: RefusalTap) -> None:
+    async def answer(path: str, method: str) -> None:
+        scope = {"type": "http", "method": method, "path": path, "headers": []}
+        route = SimpleNamespace(path=path)
+        response = Response(status_code=404)
+        await response(scope | {"route": route}, never, dropped)
+
+    for path, method in (
+        ("/v1/models", "GET"),
+        ("/v1/responses/{response_id}", "GET"),
+        ("/v1/load_lora_adapter", "POST"),
+        ("/generate", "POST"),
+    ):
+        asyncio.run(answer(path, method))
+
+    assert [(each.route, each.count) for each in refused(tap)] == [
+        ("other", 2),
+        ("other", 1),
+        ("/generate", 1),
+    ]
+
+
+@pytest.mark.parametrize(("has_front", "reports"), [(True, 1), (False, 0)])
+def test_a_process_with_an_api_server_tells_also_beside_a_scheduler(
+    monkeypatch: pytest.MonkeyPatch, *, has_front: bool, reports: int
+) -> None:
+    probe = Probe("e")
+    monkeypatch.setattr(probe, "_story", Mock(steps=0, members=0))
+    monkeypatch.setattr(probe, "totals", Mock())
+    monkeypatch.setattr(probe, "_has_front", has_front)
+
+    told = [each for each in probe.beat() if isinstance(each, Refusals)]
+
+    assert len(told) == reports
+
+
+def test_only_kinds_with_news_are_told_and_all_to_late_joiners(
+    tap: RefusalTap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, kept = Probe("e"), dict[str, Refusals]()
+    monkeypatch.setattr(probe, "_refusals", tap)
+    monkeypatch.setattr(probe, "_has_front", True)
+    monkeypatch.setattr(probe, "_keep", kept.__setitem__)
+    send({"prompt": "", "error": "400"})
+    (first,) = probe.beat()
+    send({"prompt": "", "error": "418"})
+
+    (told,) = probe.beat()
+
+    assert isinstance(first, Refusals)
+    assert first.whole
+    assert isinstance(told, Refusals)
+    assert not told.whole
+    assert [each.status for each in told.refused] == [418]
+    assert [each.status for each in kept["refused"].refused] == [400, 418]

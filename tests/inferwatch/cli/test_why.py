@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import structs
 from rich.cells import cell_len
 
 from collectors.contract.readings import (
+    ELSEWHERE,
     AnyReading,
     EngineInfo,
     Refusal,
@@ -242,7 +244,8 @@ def test_of_a_session_whose_requests_the_server_refused_it_is_said_why(
         )
     )
     recorder = Recorder.open(tmp_path / "refused.db", name="refused", floor_bytes=0)
-    told = Refusals(source="e", t_ns=2, pid=1, refused=[long, n])
+    other = structs.replace(n, route=ELSEWHERE, count=4, new=4)
+    told = Refusals(source="e", t_ns=2, pid=1, refused=[long, n, other])
     engine = EngineInfo(source="e", t_ns=1, pid=7, model="m", vllm_version="0.32.0")
     readings: tuple[AnyReading, ...] = (engine, told, Tick(t_ns=3))
     for ordinal, reading in enumerate(readings):

@@ -11,9 +11,11 @@ from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     EngineSample,
+    Phase,
     Refusal,
     RefusalReason,
     Refusals,
+    RequestRecord,
     ServerInfo,
     Tick,
     Vantage,
@@ -101,11 +103,19 @@ def test_lost_reports_are_made_up_for_by_the_next() -> None:
     assert see([told(0, 0), told(9, 12, new=1)], 10).flow.refused == 12
 
 
+def test_a_report_of_some_kinds_says_nothing_of_the_others() -> None:
+    other = RefusalReason.TOO_LONG
+    long = [told(t_s, count, new=1, reason=other) for t_s, count in ((2, 50), (4, 51))]
+    some = [told(1, 100, new=1), *long[:1], told(3, 101, new=1), *long[1:]]
+    late = [structs.replace(each, whole=False) for each in some]
+
+    assert see([*late], 5).flow.refused == 4
+    assert see([told(0, 0), *late], 5).flow.refused == 152
+
+
 def test_unknown_is_not_none_and_none_is_not_unknown() -> None:
     assert see([], 1).flow.refused is None
     assert see([told(0, 0)], 1).flow.refused == 0
-    assert see([told(0, 0)], 1).flow.refused_share is None
-    assert see([told(0, 3)], 1).flow.refused_share == 1.0
 
 
 def test_other_paths_are_listed_and_in_no_share() -> None:
@@ -147,6 +157,14 @@ def test_a_refused_request_is_not_good_unless_it_is_left_out(
 
     assert state is not None
     assert (state.judged, state.good, state.missed) == (judged, 0, missed)
+
+
+def test_an_outlet_that_joins_late_does_not_count_what_was_before() -> None:
+    numbers = ExactNumbers()
+    for each in (told(5, 100, new=1), told(6, 102, new=2)):
+        numbers.fold(each)
+
+    assert numbers.servers["e"].counts["requests_refused"] == {"invalid parameter": 3}
 
 
 def test_an_outlet_counts_them_by_reason() -> None:
@@ -214,6 +232,25 @@ def test_what_was_refused_did_not_fail_as_well() -> None:
     assert Failures().holds(replace(failed, refused=(LONG,))) is None
 
 
+def test_what_our_own_load_was_refused_is_not_in_the_flow_twice() -> None:
+    failed = [
+        RequestRecord(
+            source="load",
+            index=index,
+            external_id=f"x{index}",
+            phase=Phase.STEADY,
+            intended_ns=S,
+            end_ns=S,
+            failure="http",
+        )
+        for index in range(5)
+    ]
+
+    flow = see([*failed, told(2, 3)], 3).flow
+
+    assert (flow.failed, flow.refused) == (2, 3)
+
+
 def test_what_the_server_cannot_do_is_its_own_trouble() -> None:
     full = replace(LONG, status="503", reason=RefusalReason.QUEUE_FULL)
 
@@ -223,7 +260,9 @@ def test_what_the_server_cannot_do_is_its_own_trouble() -> None:
 # Scrapes.
 
 
-def scrapes(refused: dict[str, int], seconds: int = 4) -> Iterator[AnyReading]:
+def scrapes(
+    refused: dict[str, int], seconds: int = 4, failed: int = 0
+) -> Iterator[AnyReading]:
     """Of a server that ends ten requests a second, and refuses some from 2 s on."""
     yield ServerInfo(source="s", t_ns=0, name="s", family="vllm")
     for second in range(seconds):
@@ -234,7 +273,7 @@ def scrapes(refused: dict[str, int], seconds: int = 4) -> Iterator[AnyReading]:
             running=1,
             waiting=0,
             output_tokens=1_000 + 100 * second,
-            finished={"stop": 10 * second},
+            finished={"stop": 10 * second, "error": failed if second >= 2 else 0},
             others={"refused{queue full}": 0.0} | (kinds if second >= 2 else {}),
         )
         yield Tick(t_ns=second * S)
@@ -259,6 +298,19 @@ def test_a_scrape_tells_them_by_route_and_status() -> None:
     assert snapshot.verdict.sentence.startswith(
         "21% of the last minute's requests were refused (queue full)"
     )
+
+
+def test_what_failed_in_the_engine_was_not_refused_as_well() -> None:
+    counts = {f"{ROUTE} 4xx": 3, f"{ROUTE} 5xx": 5, "queue full": 1}
+
+    snapshot = see([*scrapes(counts, failed=2)], 3, Window.MINUTE)
+
+    assert snapshot.flow.failed == 2
+    assert [(each.place, each.count) for each in snapshot.refused] == [
+        (f"{ROUTE} 4xx", 3),
+        (f"{ROUTE} 5xx", 2),
+        ("queue full", 1),
+    ]
 
 
 def test_a_server_that_refuses_none_is_well() -> None:

@@ -19,6 +19,8 @@ from collectors.contract.readings import (
     LoadKind,
     Note,
     NoteKind,
+    Refusal,
+    Refusals,
     RequestEvent,
     Step,
     Tick,
@@ -337,3 +339,17 @@ def test_what_could_never_be_written_is_counted(path: Path, traffic: Any) -> Non
 
     assert recorder.health.unrecorded == len(readings)
     assert recorder.health.message is not None
+
+
+def test_what_was_refused_long_ago_is_not_new() -> None:
+    kept = KeptReadings(NS_PER_S, 100 * MB)
+    for route in ("/v1/completions", "/v1/responses"):
+        refusal = Refusal(route=route, method="POST", status=400, count=9, new=2)
+        kept.add(Refusals(t_ns=0, pid=1, refused=[refusal], whole=False))
+    for second in range(4):
+        kept.add(Tick(t_ns=second * NS_PER_S))
+
+    _, (told, *_) = kept.contents(3 * NS_PER_S)
+
+    assert isinstance(told, Refusals)
+    assert [(each.count, each.new) for each in told.refused] == [(9, 0), (9, 0)]

@@ -1,6 +1,7 @@
 """Refused requests on the screens: beside those that failed, and listed by reason."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -72,3 +73,30 @@ async def test_they_are_listed_by_reason_under_the_requests(
         "too long 9 at POST /v1/completions 400 asked for 3,100 tokens of 2,048"
     )
     assert listed[2].startswith("unknown model 3 at POST /v1/completions 404")
+
+
+async def test_other_paths_are_not_listed_and_the_rest_is_counted(
+    feed: ScriptedFeed, text_of: Any, settle: Any
+) -> None:
+    other = replace(LONG, route="other", count=7)
+    kinds = [replace(LONG, parameter=None, count=9 - at) for at in range(6)]
+
+    def change(made: Snapshot, groups: tuple[RefusedGroup, ...]) -> Snapshot:
+        return replace(made, refused=groups)
+
+    app = InferwatchApp(SessionPage(feed))
+    async with app.run_test(size=(120, 40)) as pilot:
+        feed.change = partial(change, groups=(other,))
+        await pilot.press("2")
+        await settle(pilot)
+        assert not app.screen.query_one("#refused").display
+        listed = []
+        for groups in ((LONG,), (other, *kinds)):
+            feed.change = partial(change, groups=groups)
+            await settle(pilot)
+            await pilot.pause(0.6)
+            listed.append(text_of(app, "#refused"))
+
+    assert [len(lines) for lines in listed] == [5, 5]
+    assert listed[1][0].startswith("─ 39 requests refused")
+    assert "and 2 more" in " ".join(listed[1][-1].split())

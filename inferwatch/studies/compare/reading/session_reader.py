@@ -247,8 +247,7 @@ class _SessionReader:
             found["goodput_per_s"] = server_goodput(
                 self._requests, tokens, classes, objectives, span
             )
-        if len(self._requests):
-            found["refused_share"] = self._refused(span)
+        found["refused_share"] = self._refused(span)
         return {name: sums for name, sums in found.items() if sums is not None}
 
     def _refused(self, span: ComparedSpan) -> RatioSums | None:
@@ -262,6 +261,8 @@ class _SessionReader:
             return None
         place = span.bin_of(self._requests.came_ns)
         came = refused + np.bincount(place[place >= 0], minlength=BINS)
+        if not came.any():
+            return None
         return RatioSums(above=refused, below=came, n=int(came.sum()))
 
     def _client_tokens(self, span: ComparedSpan) -> RatioSums | None:
