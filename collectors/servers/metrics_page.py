@@ -220,11 +220,15 @@ def _add(
 
 
 def numbers_of(lines: Sequence[str]) -> list[float | None]:
-    """The value in each line; None in comments, and where it is no number."""
+    """The value in each line; None in comments, and where it is no finite number."""
     return [
-        None if line[:1] in {"#", ""} else number_of(split_line(line)[1])
+        None if line[:1] in {"#", ""} else _finite(number_of(split_line(line)[1]))
         for line in lines
     ]
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or math.isinf(number) else number
 
 
 def number_of(text: str) -> float | None:

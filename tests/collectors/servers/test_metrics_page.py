@@ -127,3 +127,11 @@ def test_a_value_that_is_no_number_is_unknown() -> None:
         -1,
         1000,
     ]
+
+
+def test_an_infinite_value_is_unknown_and_a_bucket_without_end_is_not() -> None:
+    lines = ["# TYPE t histogram", 't_bucket{le="+Inf"} 1', "t_sum -Inf", "g +Inf"]
+
+    assert numbers_of(lines) == [None, 1, None, None]
+    (series,) = read_layout(lines).metrics["t"].series.values()
+    assert series.buckets == {float("inf"): 1}
