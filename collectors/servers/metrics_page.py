@@ -85,6 +85,7 @@ class PageKeeper:
             left_out=whole.left_out,
             places=places,
             values=values,
+            whole_ns=whole.t_ns,
         )
 
 
@@ -97,12 +98,15 @@ def evenly(pages: Sequence[Each], most: int) -> Sequence[Each]:
 
 
 def filled(whole: MetricsPage, page: MetricsPage) -> MetricsPage:
-    """Return a page with all its lines, those that did not change from ``whole``."""
+    """Return a page with all its lines, those that did not change from ``whole``.
+
+    ``whole`` must be the one it builds on: see ``MetricsPage.whole_ns``.
+    """
     lines = [*whole.lines]
     for place, value in zip(page.places, page.values, strict=False):
         if 0 <= place < len(lines):  # or the record is damaged
             lines[place] = f"{lines[place].rpartition(' ')[0]} {value}"
-    return replace(page, whole=True, lines=lines, places=[], values=[])
+    return replace(page, whole=True, lines=lines, places=[], values=[], whole_ns=None)
 
 
 @dataclass(slots=True)

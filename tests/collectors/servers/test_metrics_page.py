@@ -34,6 +34,7 @@ def test_a_page_is_kept_every_ten_seconds_and_then_by_what_changed() -> None:
     assert soon is None
     assert later is not None
     assert (later.places, later.values, later.lines) == ([1], ["7"], [])
+    assert (whole.whole_ns, later.whole_ns) == (None, 0)
     assert filled(whole, later).lines == grown.splitlines()
 
 
