@@ -520,6 +520,8 @@ class EngineSample(Reading, frozen=True, kw_only=True):
 class MetricsPage(Reading, frozen=True, kw_only=True):
     """All that a server's ``/metrics`` exposes, every ten seconds."""
 
+    INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "whole_ns")
+
     t_ns: int
     """The middle of the exchange."""
     whole: bool = False
@@ -532,6 +534,8 @@ class MetricsPage(Reading, frozen=True, kw_only=True):
     """Numbers of the lines with another value than in the whole one, rising."""
     values: list[str] = msgspec.field(default_factory=list)
     """These values, as written; parallel to ``places``."""
+    whole_ns: int | None = None
+    """``t_ns`` of that whole one; None for a whole one."""
 
 
 class RequestSpan(Reading, frozen=True, kw_only=True):

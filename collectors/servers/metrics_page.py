@@ -85,6 +85,7 @@ class PageKeeper:
             left_out=whole.left_out,
             places=places,
             values=values,
+            whole_ns=whole.t_ns,
         )
 
 
@@ -97,12 +98,15 @@ def evenly(pages: Sequence[Each], most: int) -> Sequence[Each]:
 
 
 def filled(whole: MetricsPage, page: MetricsPage) -> MetricsPage:
-    """Return a page with all its lines, those that did not change from ``whole``."""
+    """Return a page with all its lines, those that did not change from ``whole``.
+
+    ``whole`` must be the one it builds on: see ``MetricsPage.whole_ns``.
+    """
     lines = [*whole.lines]
     for place, value in zip(page.places, page.values, strict=False):
         if 0 <= place < len(lines):  # or the record is damaged
             lines[place] = f"{lines[place].rpartition(' ')[0]} {value}"
-    return replace(page, whole=True, lines=lines, places=[], values=[])
+    return replace(page, whole=True, lines=lines, places=[], values=[], whole_ns=None)
 
 
 @dataclass(slots=True)
@@ -220,11 +224,15 @@ def _add(
 
 
 def numbers_of(lines: Sequence[str]) -> list[float | None]:
-    """The value in each line; None in comments, and where it is no number."""
+    """The value in each line; None in comments, and where it is no finite number."""
     return [
-        None if line[:1] in {"#", ""} else number_of(split_line(line)[1])
+        None if line[:1] in {"#", ""} else _finite(number_of(split_line(line)[1]))
         for line in lines
     ]
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or math.isinf(number) else number
 
 
 def number_of(text: str) -> float | None:

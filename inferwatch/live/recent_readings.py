@@ -1,6 +1,6 @@
 """The latest readings of a live session, unchanged, in bounded memory."""
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection
 from operator import attrgetter
 
@@ -136,26 +136,44 @@ class RecentPages:
         self._pages: deque[tuple[MetricsPage, MetricsPage]] = deque()
         """Each page, and the whole one that it builds on."""
         self._whole: dict[str, MetricsPage] = {}
+        """The latest whole page of each server."""
+        self._built_on: Counter[int] = Counter()
+        """How many pages, itself included, need a whole one, by its ``id``."""
         self._since_ns: dict[str, int] = {}
-        """The first page kept of each server of which some were dropped."""
+        """From when on all pages of a server are kept, where some were dropped."""
         self._bytes = 0
 
     def add(self, page: MetricsPage) -> None:
         """Add a page, and drop the oldest where a limit is exceeded."""
-        if page.whole:
-            self._whole[page.source] = page
-        whole = self._whole.get(page.source)
+        whole = page if page.whole else self._whole.get(page.source)
         if whole is None:
+            self._since_ns[page.source] = page.t_ns + 1
             return
+        if whole is not page and page.whole_ns != whole.t_ns:
+            return
+        self._whole[page.source] = whole
         self._pages.append((page, whole))
+        self._built_on[id(whole)] += 1
         self._bytes += _size_of(page)
         before_ns = page.t_ns - self._kept_ns
         while self._pages[0][0].t_ns < before_ns or self._bytes > self._most_bytes:
-            oldest, _ = self._pages.popleft()
-            self._bytes -= _size_of(oldest)
+            oldest, whole = self._pages.popleft()
+            self._let_go(oldest, whole)
             self._since_ns[oldest.source] = oldest.t_ns + 1
             if not self._pages:
                 break
+
+    def _let_go(self, page: MetricsPage, whole: MetricsPage) -> None:
+        """Uncount a page, and the whole one once no page that is kept needs it."""
+        if not page.whole:
+            self._bytes -= _size_of(page)
+        key = id(whole)
+        self._built_on[key] -= 1
+        if not self._built_on[key]:
+            del self._built_on[key]
+            self._bytes -= _size_of(whole)
+            if self._whole.get(whole.source) is whole:
+                del self._whole[whole.source]
 
     def since_ns(self, source: str) -> int | None:
         """Return from when on all pages of a server are kept; None for all of them."""

@@ -12,12 +12,11 @@ import msgspec
 
 from collectors.contract.readings import Step
 from inferwatch.metrics.causes.cause import SPIKE_FACTOR, SPIKE_LEAST_NS, Cause
+from inferwatch.metrics.series.union import Span, union_ns
 
 LEAST_USUAL = 4
 """Fewest steps or gaps for the usual to be known."""
 LEAST_ALIKE = 3
-Span = tuple[int, int]
-"""Start and end, in nanoseconds."""
 ALIKE = 2
 """Largest ratio of prefill tokens between steps that count as alike."""
 
@@ -147,7 +146,7 @@ def why_late(
 def is_compiling(spans: Iterable[Span], last_ns: int, t_ns: int) -> bool:
     """Return whether compilations took half of a gap, or one in it has no known end."""
     inside = [span for span in spans if span[0] <= t_ns and last_ns <= span[1]]
-    took_ns = sum(min(end, t_ns) - max(start, last_ns) for start, end in inside)
+    took_ns = union_ns(inside, last_ns, t_ns)
     unknown = any(start == end for start, end in inside)
     return bool(inside) and (unknown or 2 * took_ns >= t_ns - last_ns)
 

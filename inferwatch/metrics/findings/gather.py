@@ -146,7 +146,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         drafts=drafts,
         speculates=bool(drafts.rows)
         or engines.first_settings.get(METHOD) is not None
-        or (bool(engines.ranks) and sources.scraped.speculate),
+        or sources.scraped.speculate(engines.sources),
         deferrals=sources.steps.deferrals.over(now_ns, Window.TEN_SECONDS).sums,
         outcomes=sources.outcomes.over(now_ns, LONGER),
         refused=sources.refusals.over(now_ns, LONGER) or (),

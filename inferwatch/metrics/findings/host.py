@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Note
 from inferwatch.formatting import (
     counted,
     format_bytes,
@@ -24,6 +25,7 @@ from inferwatch.metrics.findings.finding import (
     Knob,
     Subject,
 )
+from inferwatch.metrics.series.union import Span, union_ns, united
 from inferwatch.metrics.steps.efficiency import StallKind
 from inferwatch.metrics.steps.health import Health
 from inferwatch.visible import visible
@@ -559,12 +561,14 @@ class Compiling(Diagnosis):
         return FindingCost(share, f"{share:.0%} of the last minute")
 
     def sentence(self, facts: Facts) -> str:
-        n = counted(len(facts.compilations), "compilation")
+        n = counted(len(united(map(_span, facts.compilations))), "compilation")
         spent = format_duration(self._spent_s(facts)).strip()
         return f"{n} while it served took {spent} of the last minute, and all waited"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        ranked = sorted(facts.compilations, key=lambda each: -(each.duration_ns or 0))
+        firsts = {start for start, _ in united(map(_span, facts.compilations))}
+        once = [each for each in facts.compilations if each.t_ns in firsts]
+        ranked = sorted(once, key=lambda each: -(each.duration_ns or 0))
         return tuple(
             Evidence(
                 text=f"{each.text}, {format_duration(took_ns / NS_PER_S).strip()}",
@@ -594,7 +598,14 @@ class Compiling(Diagnosis):
         )
 
     def _spent_s(self, facts: Facts) -> float:
-        return sum(each.duration_ns or 0 for each in facts.compilations) / NS_PER_S
+        """Seconds in which at least one worker compiled: several tell of the same."""
+        spans = map(_span, facts.compilations)
+        return union_ns(spans, 0, facts.now_ns) / NS_PER_S
+
+
+def _span(compilation: Note) -> Span:
+    start_ns = compilation.t_ns
+    return start_ns, start_ns + (compilation.duration_ns or 0)
 
 
 def host_use(facts: Facts) -> str:

@@ -13,7 +13,6 @@ import msgspec
 from collectors.contract.readings import Step, rank_of
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.late_token import (
-    Span,
     StepFact,
     is_compiling,
     spike_from_ns,
@@ -22,6 +21,7 @@ from inferwatch.metrics.causes.late_token import (
 )
 from inferwatch.metrics.causes.queue import QueueAccount, largest
 from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.series.union import Span
 
 Key = tuple[str, int]
 """Source and data-parallel rank."""

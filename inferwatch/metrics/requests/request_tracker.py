@@ -20,7 +20,6 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.first_token import Wait
-from inferwatch.metrics.causes.late_token import Span
 from inferwatch.metrics.requests.attribution import Attribution, Key, RankTimes
 from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import outcome_of
@@ -31,6 +30,7 @@ from inferwatch.metrics.requests.slo import Limit
 from inferwatch.metrics.requests.slowest import SlowLog
 from inferwatch.metrics.series.history import Bins, History, trend
 from inferwatch.metrics.series.samples import Samples
+from inferwatch.metrics.series.union import Span
 from inferwatch.metrics.series.window import Latency, Window
 
 

@@ -223,6 +223,8 @@ class Counted:
         self._names: dict[str, int] = {}
         self.refusals: dict[str, int] = {}
         """Columns of refused requests, by name."""
+        self._no_progress: list[int] = []
+        """Columns that grow though a server stands still."""
         self._groups: dict[str, Group] = {}
         """The latest bounds of each histogram."""
         self._all_groups: list[Group] = []
@@ -239,7 +241,7 @@ class Counted:
         """
         self._missed = False
         self.added: Floats = np.empty(0)
-        """Increases of the latest sample, refused requests left out."""
+        """Increases of the latest sample, of counters that tell progress."""
         self._sealed: deque[Sealed] = deque()
         self._open: list[Floats] = []
         self._unpacked: tuple[bytes, Floats] | None = None
@@ -271,8 +273,7 @@ class Counted:
         self._seen = np.where(known, now, seen)
         self._total = _widened(self._total, len(now), 0.0) + self.added
         self._moment(sample, before_ns, began=began)
-        for column in self.refusals.values():
-            self.added[column] = 0.0  # to refuse is no progress
+        self.added[self._no_progress] = 0.0
         restarted = began and not self._fresh
         self._fresh = self._missed = False
         return restarted
@@ -367,9 +368,15 @@ class Counted:
         column = self._names.get(name)
         if column is None and self._width < MOST_COLUMNS:
             column = self._names[name] = self._width
-            if name.startswith(KIND):
-                self.refusals[name] = column
+            self._sort(name, column)
         return column
+
+    def _sort(self, name: str, column: int) -> None:
+        """Say of a column what it counts: refused requests, or progress, or neither."""
+        if name.startswith(KIND):
+            self.refusals[name] = column
+        if name in self.refusals or _is_counted(name):
+            self._no_progress.append(column)
 
     def _grouped(self, key: str, histogram: Histogram) -> Group | None:
         group = self._groups.get(key)
@@ -533,9 +540,8 @@ class Counted:
 
     def restore(self, saved: SavedCounted, parts: WrittenParts) -> None:
         self._names = saved.names
-        self.refusals = {
-            name: at for name, at in saved.names.items() if name.startswith(KIND)
-        }
+        for name, column in saved.names.items():
+            self._sort(name, column)
         self._all_groups = saved.groups
         self._groups = {group.key: group for group in saved.groups}
         self._seen = np.frombuffer(zlib.decompress(saved.seen))

@@ -12,6 +12,7 @@ from collectors.servers.metrics_page import (
     Labels,
     PageLayout,
     PageSeries,
+    evenly,
     numbers_of,
     read_layout,
 )
@@ -21,6 +22,8 @@ from inferwatch.visible import visible
 
 LONGEST = 300
 """Characters of a name, labels or help that are kept."""
+MOST_READ = 20
+"""Pages of a span that are parsed, evenly spread; more would hold up the dashboard."""
 Trend = tuple[float | None, ...]
 
 
@@ -108,7 +111,7 @@ def every_metric(pages: Sequence[MetricsPage]) -> EveryMetrics | None:
     """Return the metrics of pages in order of time; None without any."""
     if not pages:
         return None
-    read = _read(pages)
+    read = _read(evenly(pages, MOST_READ))
     last = read[-1]
     metrics = [
         _metric(read, name)

@@ -1,6 +1,6 @@
 """Scraped servers: what each is, whether it answers, and its latest gauges."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -357,11 +357,10 @@ class ScrapedServers:
         del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
         times_ns.append(t_ns)
 
-    @property
-    def speculate(self) -> bool:
-        """Whether one of the servers decodes speculatively."""
-        ranks = (r for each in self.servers.values() for r in each.ranks.values())
-        return any(rank.speculates for rank in ranks)
+    def speculate(self, sources: Iterable[str]) -> bool:
+        """Return whether one of these servers decodes speculatively."""
+        servers = (each for name in sources if (each := self.servers.get(name)))
+        return any(rank.speculates for each in servers for rank in each.ranks.values())
 
     @property
     def limits(self) -> Mapping[str, Limit]:

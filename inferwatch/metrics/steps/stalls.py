@@ -8,7 +8,7 @@ to the engine's own pace.
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, starmap
 from statistics import median
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EventKind, Note, RequestEvent, Step, Vantage
 from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.series.union import Span, union_ns
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
 
@@ -66,7 +67,9 @@ class StarvedRank(msgspec.Struct, array_like=True):
 class Starved:
     """Finds starved requests, and reports each when it ends or while it lasts."""
 
-    def __init__(self, requests: RequestIndex, report: Callable[[Stall], None]) -> None:
+    def __init__(
+        self, requests: RequestIndex, report: Callable[[str, Stall], None]
+    ) -> None:
         self._requests = requests
         self._report = report
 
@@ -88,7 +91,8 @@ class Starved:
                 passed.latest_ns = event.t_ns
         gone = waiting.pop(ordinal, None)
         if gone is not None and _starves(gone):
-            self._report(self._queued(event.source, ordinal, gone, event.t_ns))
+            stall = self._queued(event.source, ordinal, gone, event.t_ns)
+            self._report(event.source, stall)
 
     def step(self, rank: StarvedRank, step: Step, before: Step | None) -> None:
         """Track decoding requests that steps leave out; report each once it is back."""
@@ -98,7 +102,8 @@ class Starved:
             if ordinal in now or not self._decodes(step, ordinal):
                 del absent[ordinal]
                 if _stands_still(absence):
-                    self._report(self._left_out(step.source, ordinal, absence))
+                    stall = self._left_out(step.source, ordinal, absence)
+                    self._report(step.source, stall)
                 continue
             _count(absence, step)
         if before is None or step.running <= len(step.members):
@@ -241,24 +246,26 @@ class Pace(msgspec.Struct, array_like=True):
 class SavedStalls(msgspec.Struct, array_like=True):
     """A StallFinder as checkpoints keep it."""
 
-    found: list[Stall]
+    found: list[tuple[str, Stall]]
+    """Each with its engine."""
     ranks: list[tuple[str, int, Pace]]
-    compiled: list[tuple[int, int]] = []
+    compiled: list[tuple[str, Span]] = []
 
 
 class StallFinder:
     """Finds stalls in steps and events; keeps the latest 200."""
 
     def __init__(self, requests: RequestIndex) -> None:
-        self._found: deque[Stall] = deque(maxlen=MOST_KEPT)
+        self._found: deque[tuple[str, Stall]] = deque(maxlen=MOST_KEPT)
         self._ranks: dict[tuple[str, int], Pace] = {}
-        self._starved = Starved(requests, self._found.append)
-        self._compiled: deque[tuple[int, int]] = deque(maxlen=MOST_COMPILED)
-        """Start and end of compilations while engines served."""
+        self._starved = Starved(requests, self._report)
+        self._compiled: deque[tuple[str, Span]] = deque(maxlen=MOST_COMPILED)
+        """When engines compiled while they served."""
 
     def compiled(self, note: Note) -> None:
         """Record a compilation, which explains stalls."""
-        self._compiled.append((note.t_ns, note.t_ns + (note.duration_ns or 0)))
+        span = note.t_ns, note.t_ns + (note.duration_ns or 0)
+        self._compiled.append((note.source, span))
 
     def step(self, step: Step, before: Step | None, gap_ns: int) -> None:
         """Add a step, given the one before it and the time without a step between."""
@@ -268,7 +275,7 @@ class StallFinder:
         end_ns, duration_ns = step.end_ns, step.duration_ns
         now = pace.now
         if end_ns // SLICE_NS != now.number:
-            self._close(pace)
+            self._close(step.source, pace)
             began_ns = end_ns - duration_ns - gap_ns
             now = pace.now = Slice(number=end_ns // SLICE_NS, start_ns=began_ns)
         if gap_ns > LEAST_GAP_NS and before is not None:
@@ -305,7 +312,7 @@ class StallFinder:
         """Forget waiting requests and slow decode because readings were lost."""
         for key, pace in self._ranks.items():
             if source in {"", key[0]}:
-                self._end(pace)
+                self._end(key[0], pace)
                 pace.now, pace.decoding = Slice(), 0
                 pace.starved = StarvedRank()
 
@@ -318,9 +325,9 @@ class StallFinder:
     def over(self, now_ns: int, window: Window) -> tuple[Stall, ...]:
         """Return stalls that ended in a window or go on; newest first."""
         since_ns = -1 if window.value is None else now_ns - window.value
-        stalls = [each for each in self._all() if each.end_ns > since_ns]
-        stalls.sort(key=lambda each: (each.end_ns, each.start_ns), reverse=True)
-        return tuple(map(self._explained, stalls[:MOST_SHOWN]))
+        stalls = [each for each in self._all() if each[1].end_ns > since_ns]
+        stalls.sort(key=lambda each: (each[1].end_ns, each[1].start_ns), reverse=True)
+        return tuple(starmap(self._explained, stalls[:MOST_SHOWN]))
 
     def saved(self) -> SavedStalls:
         ranks = [(*key, pace) for key, pace in self._ranks.items()]
@@ -331,26 +338,32 @@ class StallFinder:
         self._compiled.extend(saved.compiled)
         self._ranks = {(source, rank): pace for source, rank, pace in saved.ranks}
 
-    def _explained(self, stall: Stall) -> Stall:
-        """Return a stall with the compilations during it as evidence."""
+    def _explained(self, source: str, stall: Stall) -> Stall:
+        """Return a stall with the compilations of its engine during it as evidence."""
         during = [
-            max(0, min(end, stall.end_ns) - max(start, stall.start_ns))
-            for start, end in self._compiled
-            if start <= stall.end_ns and stall.start_ns <= end
+            (start, end)
+            for compiler, (start, end) in self._compiled
+            if compiler == source and start <= stall.end_ns and stall.start_ns <= end
         ]
         if not during:
             return stall
-        took = f", for {short(sum(during))}" if sum(during) else ""
+        took_ns = union_ns(during, stall.start_ns, stall.end_ns)
+        took = f", for {short(took_ns)}" if took_ns else ""
         return replace(stall, evidence=f"{stall.evidence}; it compiled meanwhile{took}")
 
-    def _all(self) -> Iterator[Stall]:
+    def _report(self, source: str, stall: Stall) -> None:
+        self._found.append((source, stall))
+
+    def _all(self) -> Iterator[tuple[str, Stall]]:
+        """Yield every stall with its engine."""
         yield from self._found
         for (source, _), pace in self._ranks.items():
             if pace.slow is not None:
-                yield _slowed(pace.slow)
-            yield from self._starved.going_on(pace.starved, source)
+                yield source, _slowed(pace.slow)
+            for stall in self._starved.going_on(pace.starved, source):
+                yield source, stall
 
-    def _close(self, pace: Pace) -> None:
+    def _close(self, source: str, pace: Pace) -> None:
         """End a slice of time, and check whether decode was slower in it than usual."""
         now = pace.now
         if not now.steps:
@@ -359,7 +372,7 @@ class StallFinder:
         del pace.step_ns[:-USUAL_SLICES]
         pace.usual_step_ns = median(pace.step_ns)
         if not now.awaited_ns:
-            self._end(pace)
+            self._end(source, pace)
             return
         usual_ns = median(pace.apart_ns) if len(pace.apart_ns) >= LEAST_SLICES else None
         apart_ns = now.awaited_ns / max(now.passes, 1)
@@ -367,9 +380,9 @@ class StallFinder:
         del pace.apart_ns[:-USUAL_SLICES]
         slow = pace.slow
         if slow is not None and now.start_ns > slow.end_ns + APART_NS:
-            self._end(pace)
+            self._end(source, pace)
         if usual_ns is None or apart_ns <= SLOWER * usual_ns or not now.prefill_tokens:
-            self._end(pace)
+            self._end(source, pace)
             return
         self._slow(pace, round(usual_ns))
 
@@ -384,9 +397,9 @@ class StallFinder:
         if now.worst_ns > slow.worst_ns:
             slow.worst_ns, slow.worst_index = now.worst_ns, now.worst_index
 
-    def _end(self, pace: Pace) -> None:
+    def _end(self, source: str, pace: Pace) -> None:
         if pace.slow is not None:
-            self._found.append(_slowed(pace.slow))
+            self._report(source, _slowed(pace.slow))
             pace.slow = None
 
     def _gap(self, pace: Pace, step: Step, before: Step, gap_ns: int) -> None:
@@ -396,14 +409,15 @@ class StallFinder:
             return
         had = f"{before.running:,} running, {before.waiting:,} waiting"
         usual = "" if usual_ns is None else f"; a step usually takes {short(usual_ns)}"
-        self._found.append(
+        self._report(
+            step.source,
             Stall(
                 kind=StallKind.GAP,
                 start_ns=before.end_ns,
                 end_ns=step.start_ns,
                 evidence=f"no step for {short(gap_ns)} with {had}{usual}",
                 step=step.index,
-            )
+            ),
         )
 
 

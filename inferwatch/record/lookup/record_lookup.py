@@ -92,8 +92,8 @@ MEANT_IN_PART = (
     "ORDER BY ordinal DESC LIMIT :most"
 )
 PAGES = (
-    "SELECT ordinal, t_ns, whole FROM metrics_pages WHERE session = ? AND source = ? "
-    "AND ordinal BETWEEN ? AND ? ORDER BY ordinal"
+    "SELECT ordinal, t_ns, whole, whole_ns FROM metrics_pages "
+    "WHERE session = ? AND source = ? AND ordinal BETWEEN ? AND ? ORDER BY ordinal"
 )
 NOTES = (
     "SELECT source, t_ns, kind, text, count, duration_ns FROM notes WHERE session = ? "
@@ -278,9 +278,13 @@ class RecordLookup:
         parameters = (self._session, self._numbers.get(source), first, last)
         found: list[tuple[int, int]] = []
         """Ordinals of pages, and of the whole one that each builds on."""
-        base = None
-        for ordinal, t_ns, whole in self._connection.execute(PAGES, parameters):
-            base = ordinal if whole else base
+        wholes: dict[int, int] = {}
+        """Ordinals of whole pages by time; one may be missing."""
+        rows = self._connection.execute(PAGES, parameters)
+        for ordinal, t_ns, whole, whole_ns in rows:
+            if whole:
+                wholes[t_ns] = ordinal
+            base = wholes.get(t_ns if whole else whole_ns)
             if base is not None and start_ns < t_ns <= end_ns:
                 found.append((base, ordinal))
         pages: list[MetricsPage] = []

@@ -12,6 +12,7 @@ CREATE TABLE metrics_pages (               -- a server's /metrics, every ten sec
   t_ns               INTEGER NOT NULL,
   whole              INTEGER NOT NULL,     -- 1: all lines, else values that changed
                                            -- since the source's latest whole one
+  whole_ns           INTEGER,              -- t_ns of that one
   left_out           INTEGER NOT NULL,     -- lines beyond the longest page kept
   content            BLOB NOT NULL,        -- zlib(JSON): lines; or places (the steps
                                            -- from one line number to the next), values

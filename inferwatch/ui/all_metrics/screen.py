@@ -131,7 +131,9 @@ class AllMetricsScreen(WatchScreen, FilteredList):
             self._show(None, SEVERAL if self.view.servers else NO_PAGE)
         elif self._is_due(source, snapshot):
             self._reading = True
-            self.run_worker(self._read(source, snapshot), group="metrics")
+            self.run_worker(
+                self._read(source, snapshot), group="metrics", exit_on_error=False
+            )
 
     def _is_due(self, source: str, snapshot: Snapshot) -> bool:
         if self._reading:
@@ -159,6 +161,8 @@ class AllMetricsScreen(WatchScreen, FilteredList):
             told = await asyncio.to_thread(every_metric, pages)
         except InferwatchError as error:
             remark = str(error)
+        except Exception as error:  # noqa: BLE001  whatever a server may expose
+            remark = f"these metrics cannot be shown: {error!r}"
         finally:
             self._reading = False
         if self.is_mounted:

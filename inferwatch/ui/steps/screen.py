@@ -304,8 +304,6 @@ def _ago(seconds: float) -> str:
 
 VIEWS = ("over time", "single steps", "efficiency")
 OVER_TIME, SINGLE, EFFICIENCY = range(len(VIEWS))
-PLAIN_ROWS = 3
-"""Rows of the totals without CUDA graphs."""
 
 
 class StepsScreen(WatchScreen):
@@ -418,8 +416,6 @@ class StepsScreen(WatchScreen):
     DEFAULT_CSS = """
     StepsScreen {
         #totals { height: 4; margin-top: 1; }
-        &.-launched #totals, &.-speculating #totals { height: 5; }
-        &.-launched.-speculating #totals { height: 6; }
         #slowest { height: 4; }
         &.-traffic #slowest { height: 5; }
         &.-short #totals { margin: 0; }
@@ -445,6 +441,8 @@ class StepsScreen(WatchScreen):
     _in_view = OVER_TIME
     _shown_step: Step | None = None
     """The step told below the charts."""
+    _most_rows = 0
+    """The most rows of totals so far: once shown, a row stays."""
 
     def compose_panels(self) -> Iterable[Widget]:
         yield TotalsPanel(id="totals")
@@ -492,6 +490,7 @@ class StepsScreen(WatchScreen):
         self.set_class(snapshot.speculation is not None, "-speculating")
         totals = self.query_one("#totals", TotalsPanel)
         if snapshot.without_steps:
+            totals.styles.height = None
             note = "counted by the server, none told singly"
             totals.show(window, note, counted_facts(snapshot))
             return
@@ -500,9 +499,8 @@ class StepsScreen(WatchScreen):
         if sought is not None:
             self.query_one(SingleSteps).seek(sought, snapshot)
             self._change_view(SINGLE)
-        launched = len(facts) - (snapshot.speculation is not None) > PLAIN_ROWS
-        if launched:  # once shown, the row stays
-            self.add_class("-launched")
+        self._most_rows = max(self._most_rows, len(facts))
+        totals.styles.height = 1 + self._most_rows
         totals.show(window, self._others(len(snapshot.stalls)), facts)
         if self._in_view == OVER_TIME:
             self._show_one_step(snapshot)

@@ -34,6 +34,7 @@ def test_a_page_is_kept_every_ten_seconds_and_then_by_what_changed() -> None:
     assert soon is None
     assert later is not None
     assert (later.places, later.values, later.lines) == ([1], ["7"], [])
+    assert (whole.whole_ns, later.whole_ns) == (None, 0)
     assert filled(whole, later).lines == grown.splitlines()
 
 
@@ -127,3 +128,11 @@ def test_a_value_that_is_no_number_is_unknown() -> None:
         -1,
         1000,
     ]
+
+
+def test_an_infinite_value_is_unknown_and_a_bucket_without_end_is_not() -> None:
+    lines = ["# TYPE t histogram", 't_bucket{le="+Inf"} 1', "t_sum -Inf", "g +Inf"]
+
+    assert numbers_of(lines) == [None, 1, None, None]
+    (series,) = read_layout(lines).metrics["t"].series.values()
+    assert series.buckets == {float("inf"): 1}

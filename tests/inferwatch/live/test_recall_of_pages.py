@@ -113,6 +113,58 @@ async def test_of_a_server_nobody_knows_there_is_none(recorder: Recorder) -> Non
     assert not await live(recorder, 0).metrics_pages(-1, END_S * S, "three:8000")
 
 
+def without_second_whole() -> list[MetricsPage]:
+    """Whose labels are others from 30 s on; that page is missing."""
+    keeper = PageKeeper("one:8000")
+    texts = ["a 1\nb 2\n"] * 2 + ["b 3\na 4\n"] + ["b 5\na 4\n"] * 2
+    taken = [keeper.take(text, (1 + at) * 10 * S) for at, text in enumerate(texts)]
+    return [each for at, each in enumerate(taken) if each is not None and at != 2]
+
+
+def test_values_never_land_in_lines_of_another_page() -> None:
+    recent = RecentPages(kept_ns=10**18)
+
+    for each in without_second_whole():
+        recent.add(each)
+
+    assert [each.t_ns // S for each in recent.between(-1, 10**18, "one:8000")] == [
+        10,
+        20,
+    ]
+
+
+async def test_nor_do_they_in_the_record(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    clock: Any = type("Clock", (), {"start_ns": 0, "now_ns": lambda _: 60 * S})()
+    recorder = Recorder.open(path, clock=clock, floor_bytes=0)
+    for numbered in enumerate(without_second_whole(), 1):
+        recorder.put(*numbered)
+    recorder.close()
+    recall = RecordedRecall(path, recorder.session_id, lambda: 60 * S)
+
+    found = await recall.metrics_pages(-1, 60 * S, "one:8000")
+
+    assert [each.t_ns // S for each in found] == [10, 20]
+
+
+def test_a_whole_page_counts_as_long_as_another_builds_on_it() -> None:
+    recent = RecentPages(kept_ns=10**18, most_bytes=100_000)
+    keepers = [PageKeeper(f"{at}:8000") for at in range(20)]
+    lines = "".join(f"name_of_a_metric_{at} 1\n" for at in range(100))
+
+    for t_s in range(0, 100, 10):
+        for keeper in keepers:
+            page = keeper.take(lines, t_s * S)
+            assert page is not None
+            recent.add(page)
+
+    pages = [
+        each for at in range(20) for each in recent.between(-1, 10**18, f"{at}:8000")
+    ]
+    assert 5 < len({each.source for each in pages}) < 20
+    assert recent.since_ns("0:8000") == 90 * S + 1
+
+
 def test_memory_stays_bounded_whatever_comes() -> None:
     recent = RecentPages(kept_ns=10**18, most_bytes=100_000)
 

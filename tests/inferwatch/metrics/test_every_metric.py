@@ -5,6 +5,7 @@ import pytest
 from collectors.contract.readings import MetricsPage
 from inferwatch.metrics.series.window import Bracket
 from inferwatch.metrics.servers.every_metric import (
+    MOST_READ,
     EveryMetric,
     EveryMetrics,
     every_metric,
@@ -97,6 +98,16 @@ def test_a_series_that_came_late_counts_from_its_first_page() -> None:
 @pytest.mark.parametrize("texts", [("c_total 1",), ("c_total NaN", "c_total NaN")])
 def test_what_one_page_cannot_tell_is_unknown(texts: tuple[str, ...]) -> None:
     assert metric("c", *texts).now.per_s is None
+
+
+def test_of_many_pages_a_few_are_parsed_and_the_span_stays() -> None:
+    found = told(*(f"c_total {20 * at}" for at in range(60)))
+
+    assert found.pages == MOST_READ
+    assert (found.since_ns, found.t_ns) == (10 * S, 600 * S)
+    (counter,) = (each.now for each in found.metrics if each.name == "c")
+    assert (counter.value, counter.per_s) == (1_180, 2.0)
+    assert counter.trend == (2.0,) * (MOST_READ - 1)
 
 
 def test_without_a_page_there_is_nothing() -> None:

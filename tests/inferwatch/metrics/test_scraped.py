@@ -381,6 +381,27 @@ def test_work_and_no_token_is_a_stall() -> None:
     assert "no token for 7.0 s" in verdict.sentence
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scheduler_stage_seconds{idle}",
+        "mm_cache_queries",
+        "per_stage_req_latency_seconds_sum{tokenize}",
+    ],
+)
+def test_what_grows_without_a_token_hides_no_stall(name: str) -> None:
+    server = Served()
+    readings: list[AnyReading] = []
+    for second in range(12):
+        if second < 5:
+            server.request(tokens=10)
+        sample = server.at(second, running=4, waiting=2)
+        others = {name: float(second)}
+        readings.append(msgspec.structs.replace(sample, others=others))
+
+    assert see(readings, 11).verdict.health is Health.STALLED
+
+
 def test_a_queue_that_lasts_is_told_with_what_kv_holds() -> None:
     server = Served()
     readings: list[AnyReading] = []

@@ -299,9 +299,20 @@ def test_scraped_servers_with_and_without_speculation_differ_in_their_tag() -> N
         ([settings(**OFF)], False),
         ([settings(**ON)], True),
         ([Served().at(0), Served().at(1)], False),
-        ([Drafting().drafting_at(0), Drafting().drafting_at(1)], True),
+        (
+            [replace(Drafting().drafting_at(at), source="engine-1") for at in (0, 1)],
+            True,
+        ),
+        ([Drafting().drafting_at(0), Drafting().drafting_at(1)], False),
     ],
-    ids=["nothing told", "off", "on", "counters of others", "counters of drafts"],
+    ids=[
+        "nothing told",
+        "off",
+        "on",
+        "counters of others",
+        "counters of drafts",
+        "drafts of another server",
+    ],
 )
 def test_findings_know_whether_it_is_on_by_settings_or_counters(
     what: list[AnyReading], speculates: bool, make_step: Make

@@ -131,12 +131,31 @@ def test_a_compilation_is_evidence_of_a_stall(
     readings = [*engine.born(1, 2), *engine.steps(100, 1, 2)]
     kind, text = NoteKind.COMPILATION, "compiled while serving: torch.compile 0/1"
     at_ns = round((engine.t_ms + 50) * MS)
-    compiled = Note(t_ns=at_ns, kind=kind, text=text, duration_ns=duration_ns)
+    gap = engine.step({1: 1, 2: 1}, gap_ms=312)
+    compiled = Note(
+        source=gap.source, t_ns=at_ns, kind=kind, text=text, duration_ns=duration_ns
+    )
+    workers = [compiled, compiled]  # each tells of it
+
+    (stall,) = found([*readings, *workers, gap, *engine.steps(50, 1, 2)])
+
+    assert stall.evidence.endswith(told)
+
+
+def test_a_compilation_of_another_engine_is_none(engine: Engine) -> None:
+    readings = [*engine.born(1, 2), *engine.steps(100, 1, 2)]
+    compiled = Note(
+        source="another",
+        t_ns=round((engine.t_ms + 50) * MS),
+        kind=NoteKind.COMPILATION,
+        text="compiled while serving",
+        duration_ns=250 * MS,
+    )
     gap = engine.step({1: 1, 2: 1}, gap_ms=312)
 
     (stall,) = found([*readings, compiled, gap, *engine.steps(50, 1, 2)])
 
-    assert stall.evidence.endswith(told)
+    assert "compiled" not in stall.evidence
 
 
 def test_a_gap_with_work_is_found(engine: Engine) -> None:

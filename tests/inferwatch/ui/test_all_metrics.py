@@ -4,6 +4,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+import pytest
+
 from collectors.contract.readings import MetricsPage
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
@@ -99,6 +102,51 @@ async def test_of_several_servers_one_is_to_be_opened_first(
         await pilot.press("right_parenthesis")
         await settle(pilot)
         assert "98 metrics" in " ".join(text_of(app, "FilterBar FilterLine"))
+
+
+@pytest.mark.parametrize("value", ["+Inf", "-Inf", "1e308", "-5"])
+async def test_no_value_of_a_server_ends_the_dashboard(
+    value: str, settle: Any, text_of: Any
+) -> None:
+    feed = scraped_pages()
+    odd = (
+        f"a_gauge {value}",
+        "# TYPE b histogram",
+        f'b_bucket{{le="+Inf"}} {value}',
+        f"b_sum {value}",
+        f"b_count {value}",
+        "# TYPE c counter",
+        f'c_total{{x="1"}} {value}',
+        f'c_total{{x="2"}} {value}',
+    )
+    first, *others = feed.recall.pages
+    zero = [line.replace(value, "0") for line in odd]
+    feed.recall.pages = [msgspec.structs.replace(first, lines=[*first.lines, *zero])]
+    feed.recall.pages += [
+        msgspec.structs.replace(each, lines=[*each.lines, *odd]) for each in others
+    ]
+    app = watching(feed)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("A")
+        await settle(pilot)
+
+        assert "a_gauge" in " ".join(text_of(app, "MetricTable"))
+
+
+async def test_a_mistake_of_ours_is_told_instead_of_the_metrics(
+    monkeypatch: pytest.MonkeyPatch, settle: Any, text_of: Any
+) -> None:
+    def fail(_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("inferwatch.ui.all_metrics.screen.every_metric", fail)
+    app = watching(scraped_pages(), "all_metrics")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+
+        told = " ".join(text_of(app, "MetricTable"))
+        assert "cannot be shown: OverflowError('too large')" in told
 
 
 async def test_a_server_without_pages_says_why(settle: Any, text_of: Any) -> None:

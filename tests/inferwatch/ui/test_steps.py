@@ -19,6 +19,7 @@ from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchPoint
+from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.messages import OpenRequest, OpenStep
 from inferwatch.ui.steps.columns import (
@@ -49,6 +50,7 @@ from tests.inferwatch.ui.scripted_steps import (
     steps,
     with_steps,
 )
+from tests.inferwatch.ui.test_speculation import AT_WORK
 
 SERVER = ServerState(source="a", answers=True, last_ns=NOW_NS, running=3)
 STEPS = steps(count=2_503)
@@ -215,6 +217,39 @@ async def test_totals_tell_of_graphs_and_padding_where_an_engine_does() -> None:
     async with opened(ScriptedFeed()) as (app, _):
         assert "padding" not in text_of_totals(app)
         assert app.screen.query_one("#totals").size.height == 4
+
+
+@pytest.mark.parametrize("graphs", [{}, {"FULL": 1.0}], ids=["no graphs", "graphs"])
+@pytest.mark.parametrize("told", [None, AT_WORK], ids=["no drafts", "drafts"])
+async def test_no_row_of_the_totals_is_cut_and_one_once_shown_stays(
+    graphs: dict[str, float], told: Speculation | None
+) -> None:
+    feed = feed_with_steps()
+
+    def change(made: Snapshot, deferrals: dict[str, float]) -> Snapshot:
+        made = with_steps(made)
+        totals = replace(
+            made.steps,
+            share_by_graph=graphs,
+            padded_share=None,
+            share_by_deferral=deferrals,
+        )
+        return replace(made, steps=totals, speculation=told)
+
+    feed.change = lambda made: change(made, {})
+    async with opened(feed) as (app, pilot):
+        panel = app.screen.query_one("#totals")
+        rows = 4 + bool(graphs) + bool(told)
+        assert panel.size.height == rows
+        feed.change = lambda made: change(made, {"grammar": 0.4})
+        await settle(pilot)
+        assert panel.size.height == rows + 1
+        shown = text_of_totals(app)
+        assert "grammar" in shown
+        assert ("FULL" in shown) == bool(graphs)
+        feed.change = lambda made: change(made, {})
+        await settle(pilot)
+        assert panel.size.height == rows + 1
 
 
 async def test_a_server_that_only_counts_has_one_view() -> None:

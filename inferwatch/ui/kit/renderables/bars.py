@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from math import isfinite
 
 from inferwatch.ui.kit.renderables.text import Line, TextRun
 
@@ -10,24 +11,27 @@ BARS = "▁▂▃▄▅▆▇"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """Return values as bars, scaled to their peak; a gap is a space.
+    """Return values as bars, scaled to their peak; a gap, or infinity, is a space.
 
-    >>> sparkline([0, 1, None, 4, 8], 5)
-    '▁▁ ▄▇'
+    >>> sparkline([0, 1, None, 4, 8], 5), sparkline([1, float("inf")], 2)
+    ('▁▁ ▄▇', '▇ ')
+    >>> sparkline([-2, -1], 2)
+    '▁▁'
     >>> sparkline([1, 9, 2, 8], 2)
     '▇▆'
     """
     if not values or width <= 0:
         return " " * width
     folded = _peaks(values, width)
-    peak = max((value for value in folded if value is not None), default=0) or 1
+    peak = max((value for value in folded if value is not None), default=0)
+    peak = peak if peak > 0 else 1
     return "".join(_bar(value, peak) for value in folded)
 
 
 def _bar(value: float | None, peak: float) -> str:
     if value is None:
         return " "
-    return BARS[max(round(value / peak * len(BARS)) - 1, 0)]
+    return BARS[max(round(max(value, 0) / peak * len(BARS)) - 1, 0)]
 
 
 def _peaks(values: Sequence[float | None], width: int) -> list[float | None]:
@@ -37,7 +41,8 @@ def _peaks(values: Sequence[float | None], width: int) -> list[float | None]:
 
 
 def _peak(group: Sequence[float | None]) -> float | None:
-    return max((value for value in group if value is not None), default=None)
+    known = (value for value in group if value is not None and isfinite(value))
+    return max(known, default=None)
 
 
 PARTS = "▏▎▍▌▋▊▉"

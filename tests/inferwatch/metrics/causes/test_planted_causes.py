@@ -395,9 +395,16 @@ def compilation(t_ns: int, duration_ns: int | None) -> Note:
         (5, 50 * MS, Cause.COMPILATION),
         (5, None, Cause.COMPILATION),
         (5, 4 * MS, Cause.SLOW_STEP),
+        (5, 20 * MS, Cause.SLOW_STEP),
         (-60, 50 * MS, Cause.SLOW_STEP),
     ],
-    ids=["most of the step", "of unknown length", "a little of it", "before it"],
+    ids=[
+        "most of the step",
+        "of unknown length",
+        "a little of it",
+        "a third of it",
+        "before it",
+    ],
 )
 @pytest.mark.parametrize("told_first", [False, True])
 def test_a_compilation_explains_a_slow_step(
@@ -407,6 +414,7 @@ def test_a_compilation_explains_a_slow_step(
     compiled = compilation(script.now_ns + at_ms * MS, duration_ns)
     step = script.step(USUAL, 60)
     told: list[AnyReading] = [*script.told[:-1]]
-    told += [compiled, step] if told_first else [step, compiled]
+    both = [compiled, compiled]  # two workers tell of it
+    told += [*both, step] if told_first else [step, *both]
 
     assert row(see(told), 1).itl_cause is cause

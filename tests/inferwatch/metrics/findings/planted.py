@@ -601,6 +601,14 @@ NEARLY = (
         together(lambda: replace(HEALTHY).run(60), compiled(35, took_s=1)),
     ),
     Fault(
+        "a compilation that four workers tell of",
+        "compiling",
+        together(
+            lambda: replace(HEALTHY).run(60),
+            compiled(35, 35.01, 35.02, 35.03, took_s=1),
+        ),
+    ),
+    Fault(
         "a host that the engine keeps busy",
         "host_busy",
         together(

@@ -88,6 +88,7 @@ ALWAYS = {
     "a few deferred requests",
     "a refusal now and then",
     "a compilation of a second",
+    "a compilation that four workers tell of",
     "a host that the engine keeps busy",
     "a host with some memory left",
     "clocks a little below their best",
