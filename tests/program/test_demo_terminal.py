@@ -84,7 +84,7 @@ def test_a_live_demo_is_held_scrubbed_and_followed_again(
     demo.press("b")
     demo.shows("Bookmark at")
     demo.press("held\r")
-    demo.shows("◆ held")
+    demo.shows("bookmarked: held")
     assert behind_s(demo) > 2
     demo.press("\x1b[F")  # end
     demo.shows("space pause")
