@@ -70,8 +70,6 @@ class Home:
             "COLORTERM": "truecolor",
             "LANG": "C.UTF-8",
         }
-        for name in ("COLUMNS", "LINES"):  # of a runner: its size would be kept
-            self.environment.pop(name, None)
 
     def stand_in(self) -> None:
         """Engines are not vLLM from now on, but up within a second."""

@@ -29,6 +29,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 @pytest.fixture(scope="module")
 def demo(home: Home) -> Iterator[Terminal]:
     """A demo that is up."""
+    for name in ("COLUMNS", "LINES"):  # of a runner: its size would be kept
+        home.environment.pop(name, None)
     demo = Terminal(home, ["demo"], 80, 24)
     demo.shows("Overview")
     demo.shows("tok/s")
