@@ -220,7 +220,8 @@ def test_what_is_turned_away_before_it_is_routed_has_its_route(tap: RefusalTap) 
 
 
 async def never() -> Message:
-    raise NotImplementedError
+    """Fail: nobody reads a request that is turned away."""
+    raise AssertionError("the request was read")
 
 
 async def dropped(_: Message) -> None:
