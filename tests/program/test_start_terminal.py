@@ -66,7 +66,7 @@ def test_a_demo_begun_there_ends_with_its_engine_and_leads_back(
 ) -> None:
     if not real:
         home.stand_in()
-    shown = terminal(columns=80, rows=24)
+    shown = terminal(columns=100, rows=30)
     shown.shows("nothing is recorded yet")
 
     shown.press("D")

@@ -187,11 +187,12 @@ class SessionBrowser(Vertical, FilteredList):
     def _share_height(self) -> None:
         """Give the table the rows it needs, up to half, above a preview.
 
+        An empty one has a sentence below its heads.
         Rows hidden by the filter count too, so nothing moves while it is typed.
         """
         height = self.size.height
         most = height // 2 - 2 if height >= TIGHT else height // 3
-        rows = self._table.count_unfiltered + 1
+        rows = self._table.count_unfiltered + 1 if self._table.count_unfiltered else 3
         below = self.has_class("-below")
         self._table.styles.height = min(max(rows, 2), most) if below else "1fr"
 
