@@ -103,6 +103,7 @@ def test_a_forked_child_writes_down_its_own() -> None:
         child = int(said(process))
         said(process)
         of_child, of_parent = taken(child), taken(process.pid)
+        assert dump_path("engine", child, signal.SIGRTMIN + 9).exists()
         os.kill(child, signal.SIGKILL)
 
     assert of_child.threads[0].frames[0].startswith("stand_still")

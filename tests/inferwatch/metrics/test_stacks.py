@@ -46,6 +46,8 @@ def stacks(process: str, *frames: str, **fields: Any) -> Stacks:
     )
 
 
+INFO = EngineInfo(source="engine-1", t_ns=0, pid=1, model="tiny", vllm_version="0.32.0")
+HALTED = "is stopped by a signal or a debugger"
 API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
 
 
@@ -86,13 +88,13 @@ API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
         ),
         (
             [API, stacks("EngineCore", stopped=True, why="no tool")],
-            "API server waits on EngineCore, which is stopped by a signal or a debugger",
+            f"API server waits on EngineCore, which {HALTED}",
         ),
         (
             [API, IDLE],
             (
-                f"all wait, and nothing is executed: EngineCore in {QUEUE[0]}, called by "
-                f"{BUSY}; API server in {LOOP[0]}"
+                f"all wait, and nothing is executed: EngineCore in {QUEUE[0]}, "
+                f"called by {BUSY}; API server in {LOOP[0]}"
             ),
         ),
         ([stacks("EngineCore", UPDATE)], f"EngineCore is in {UPDATE}"),
@@ -124,8 +126,7 @@ def stalled(make_life: Make, *taken: Stacks, ticks: int = 5) -> Model:
     """An engine whose last step ended at 130 ms, with work left."""
     _, engine = make_life(100, ordinal=0, tokens=3)
     model = Model()
-    facts = {"pid": 1, "model": "tiny", "vllm_version": "0.32.0"}
-    model.fold(EngineInfo(source="engine-1", t_ns=0, **facts))
+    model.fold(INFO)
     for each in engine[:-1]:
         model.fold(each)
     for second in range(1, ticks + 1):
@@ -186,8 +187,7 @@ def test_a_wait_for_a_grammar_is_no_stall(
     make_event: Make, make_step: Make, deferral: str | None
 ) -> None:
     model = Model()
-    facts = {"pid": 1, "model": "tiny", "vllm_version": "0.32.0"}
-    model.fold(EngineInfo(source="engine-1", t_ns=0, **facts))
+    model.fold(INFO)
     model.fold(make_event(1_000, EventKind.ADDED, ordinal=0))
     for second in range(1, 5):
         model.fold(Tick(t_ns=second * S))
