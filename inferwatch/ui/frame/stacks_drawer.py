@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from collectors.contract.readings import Stacks, ThreadStack
 from inferwatch.formatting import counted, format_duration
-from inferwatch.metrics.steps.stacks import StalledStacks, waits, where
+from inferwatch.metrics.steps.stacks import StalledStacks, waits
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled
 
@@ -84,7 +84,7 @@ class StacksDrawer(Panel, can_focus=True):
 
     def _process(self, stacks: Stacks) -> Iterator[Line]:
         mark = "▸ " if stacks.pid == self._stacks.holder else "  "
-        facts = [f"pid {stacks.pid}", str(stacks.taken_by or "not read")]
+        facts = [f"pid {stacks.pid}", *([stacks.taken_by] if stacks.taken_by else ())]
         if stacks.stopped:
             facts.append("stopped by a signal or a debugger")
         if stacks.paused_ns:
@@ -108,8 +108,9 @@ def _why(stacks: Stacks, width: int) -> list[str]:
 
 
 def _thread(thread: ThreadStack) -> Iterator[Line]:
-    """Draw a thread: where it is, then the frames that led there."""
+    """Draw a thread: its innermost frame, then those that led there."""
     ink = "muted" if waits(thread) else "warn"
-    yield (TextRun(f"{INDENT}{thread.name}  "), TextRun(where(thread), ink))
+    first = thread.frames[0] if thread.frames else "no frame of Python"
+    yield (TextRun(f"{INDENT}{thread.name}  "), TextRun(first, ink))
     for frame in thread.frames[1:]:
         yield (TextRun(f"{INDENT}  {frame}", "muted"),)

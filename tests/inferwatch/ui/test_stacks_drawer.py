@@ -72,10 +72,7 @@ async def test_the_drawer_names_first_what_holds_all(
         assert lines[1] == f" {HELD.sentence}"
         assert lines[3:7] == [
             "▸ EngineCore  pid 812, py-spy",
-            (
-                "   MainThread  hold (plugin.py:4), called by EngineCore.step "
-                "(vllm/v1/engine/core.py:681)"
-            ),
+            "   MainThread  hold (plugin.py:4)",
             "     EngineCore.step (vllm/v1/engine/core.py:681)",
             "   1 other thread waits",
         ]
