@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.contract.readings import (
     EngineInfo,
+    EngineSample,
     EventKind,
     Stacks,
     ThreadStack,
@@ -197,3 +199,24 @@ def test_a_wait_for_a_grammar_is_no_stall(
     verdict = model.snapshot(5 * S, SnapshotQuery(Window.MINUTE)).verdict
 
     assert (verdict.health is Health.STALLED) is (deferral is None)
+
+
+def test_of_several_engines_the_one_that_stalls_is_told(make_life: Make) -> None:
+    _, engine = make_life(100, ordinal=0, tokens=3)
+    model = Model()
+    for each in (INFO, replace(INFO, source="engine-2"), *engine[:-1]):
+        model.fold(each)
+    for second in range(1, 5):
+        model.fold(Tick(t_ns=second * S))
+
+    assert model.stalls_now(4 * S) == {"engine-1": 130_000_000}
+
+
+@pytest.mark.parametrize("made", [0, 10], ids=["no token", "tokens"])
+def test_a_server_without_a_probe_stalls_too(made: int) -> None:
+    model = Model()
+    for second in range(10):
+        sample = EngineSample(source="here", t_ns=second * S, running=5, waiting=0)
+        model.fold(replace(sample, output_tokens=100 + made * second))
+
+    assert set(model.stalls_now(9 * S)) == (set() if made else {"here"})
