@@ -13,6 +13,8 @@ CONTROL = "INFERWATCH_CONTROL"
 """At 1, the engine's limits can be changed while it runs."""
 GROUP_HEADER = "INFERWATCH_GROUP_HEADER"
 """The only request header whose values are reported; unset: none."""
+STACKS = "INFERWATCH_STACKS"
+"""At 0, no stacks are read when an engine stalls, nor is a signal registered."""
 LONGEST_VALUE = 64
 """Characters kept of a value."""
 SECRETS = frozenset(

@@ -108,6 +108,8 @@ class NoteKind(StrEnum):
     """A rule of ``--record-on`` held, so what preceded it was recorded."""
     COMPILATION = "compilation"
     """The engine compiled a kernel or captured a CUDA graph while it served."""
+    STACKS = "stacks"
+    """What holds a stalled engine, by the stacks of its processes."""
 
 
 class LoadKind(StrEnum):
@@ -932,6 +934,50 @@ class GpuProcesses(Reading, frozen=True, kw_only=True):
     """By PID on the host, which may be unknown in a container."""
 
 
+class StackSource(StrEnum):
+    """What read the stacks of a process."""
+
+    PY_SPY = "py-spy"
+    """From outside: it also reads a process that is stopped."""
+    FAULTHANDLER = "faulthandler"
+    """The process itself, asked by a signal that its probe has registered."""
+    WATCHDOG = "vLLM's watchdog"
+    """vLLM itself, in its log (``--watchdog-config``)."""
+
+
+class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one thread was executing; no values, ever."""
+
+    name: str
+    frames: list[str] = []
+    """As ``function (file:line)``, the innermost first."""
+
+
+class Stacks(Reading, frozen=True, kw_only=True):
+    """What each thread of one process of an engine was executing as it stalled.
+
+    Taken once in a stall, of all processes of the engine on this host.
+    """
+
+    INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "stalled_ns")
+
+    t_ns: int
+    pid: int
+    process: str
+    """API server, EngineCore or worker; numbered where there are several."""
+    stalled_ns: int
+    """When the stall began: the end of the step before it."""
+    taken_by: StackSource | None = None
+    threads: list[ThreadStack] = []
+    """The main thread first; empty where none could be read."""
+    why: str | None = None
+    """Why no thread could be read, or not by py-spy, as text for users."""
+    stopped: bool = False
+    """Whether a signal or a debugger had stopped the process: none of it ran."""
+    paused_ns: int | None = None
+    """How long the process was paused at most while it was read; 0: not at all."""
+
+
 # Reported by inferwatch itself: notes, settings, and when snapshots were taken.
 
 
@@ -1121,5 +1167,6 @@ AnyReading = (
     | Note
     | Totals
     | Refusals
+    | Stacks
     | Tick
 )

@@ -32,6 +32,7 @@ from embedded_engine.probe.control.control_desk import ControlDesk
 from embedded_engine.probe.control.control_socket import ControlSocket
 from embedded_engine.probe.control.live_limits import SchedulerLimits
 from embedded_engine.probe.hooks import Fuse, Hook
+from embedded_engine.probe.stack_dumps import StackDump
 from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.probe.tap.engine_tap import EngineTap, engine_hooks
 from embedded_engine.probe.tap.front_tap import (
@@ -412,6 +413,7 @@ def start() -> Probe:
     os.register_at_fork(after_in_child=watch_parent)
     engine_id = os.environ.setdefault("INFERWATCH_ENGINE_ID", secrets.token_hex(4))
     first_pid = os.environ.setdefault("INFERWATCH_FIRST_PID", str(os.getpid()))
+    StackDump(engine_id).register()
     probe = Probe(engine_id)
     probe.install()
     address = os.environ.get("INFERWATCH_PROBE", "")

@@ -350,6 +350,8 @@ class WatchOptions:
     """The objectives of requests, with the target; None if not given."""
     prices: Prices | None = None
     """What time or energy costs; None if not given."""
+    stacks: bool = True
+    """Whether the stacks of an engine that stands still are read."""
 
 
 _OPTIONS: list[Callable[..., Any]] = [
@@ -375,6 +377,12 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     database_option("Record into this SQLite file."),
     click.option("--no-record", is_flag=True, help="Record nothing."),
+    click.option(
+        "--no-stacks",
+        is_flag=True,
+        help="Do not read the stacks of an engine that stands still.  "
+        "[env: INFERWATCH_STACKS=0]",
+    ),
 ]
 _OPTIONS += ALARM_OPTIONS
 _GPU_OPTIONS = [
@@ -511,6 +519,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         name: str | None,
         database: Path | None,
         no_record: bool,
+        no_stacks: bool,
         gpus: GpuOptions,
         slo: str | None,
         prices: Prices | None,
@@ -532,6 +541,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
             alarms=alarms,
             slo=slo,
             prices=prices,
+            stacks=not no_stacks,
         )
         return command(options=options, **others)
 
@@ -586,7 +596,10 @@ class HeadedCommand(SectionedCommand):
 
 
 WATCH_HEADINGS = {
-    "Watch": ("headless", "duration", "as_json", "name", "database", "no_record"),
+    "Watch": (
+        *("headless", "duration", "as_json", "name", "database", "no_record"),
+        "no_stacks",
+    ),
     "Objectives and cost": ("slo", "slo_target", "gpu_hour", "kwh", "currency"),
     "Recording on events, alerts": ("record_on", "alert", *NEEDS),
     "GPUs": ("gpus", "peak_gbps", "peak_tflops", "gpm", "gpu_rate", "dcgm"),

@@ -131,6 +131,10 @@ class Pipeline:
         """Return how many requests hold their objectives; cheaper than a snapshot."""
         return self._model.slo(now_ns, window, window.value or now_ns, None)
 
+    def stalls(self, now_ns: int) -> dict[str, int]:
+        """Return since when engines stand still, by source; cheap, too."""
+        return self._model.stalls_now(now_ns)
+
     @property
     def notes(self) -> tuple[Note, ...]:
         """The latest notes, oldest first; cheaper than a snapshot of a fleet."""

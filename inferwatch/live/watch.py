@@ -20,6 +20,7 @@ from inferwatch.live.load.load_desk import LoadTarget
 from inferwatch.live.past.live_playback import LivePlayback
 from inferwatch.live.past.live_recall import LiveRecall
 from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.stall_stacks import StallStacks
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.flight.flight_recorder import FlightRecorder
@@ -42,6 +43,9 @@ class Watch(ABC):
         """Evaluates the alarm rules; None when there are none."""
         self.canary = Canaries(self._session, self._canary_targets)
         """Sends canary requests to what is watched, when turned on."""
+        self.stacks = StallStacks(
+            self._session, self._engine_processes, self._engine_log
+        )
 
     # The state of what is watched.
 
@@ -124,6 +128,16 @@ class Watch(ABC):
     @abstractmethod
     def _processes(self) -> list[tuple[int, str]]:
         """Return the processes to sample on this host besides our own."""
+
+    def _engine_processes(self, source: str) -> list[tuple[int, str]]:
+        """Return the processes of one engine on this host."""
+        del source
+        return self._processes()
+
+    def _engine_log(self, source: str, lines: int) -> list[str]:
+        """Return the last log lines of one engine."""
+        del source
+        return self.log_tail(lines)
 
     def _every_process(self) -> list[tuple[int, str]]:
         senders = [(pid, "load") for pid in self.canary.pids]
@@ -240,7 +254,7 @@ class Watch(ABC):
         async with self._session.recorded():
             try:
                 rules = [self.alarms.run()] if self.alarms else []
-                await self._session.collect(*self._work(), *rules)
+                await self._session.collect(*self._work(), *rules, self.stacks.run())
             finally:
                 if self.alarms:
                     await self.alarms.close()

@@ -32,6 +32,7 @@ from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
 from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.speculation import Speculation
+from inferwatch.metrics.steps.stacks import StalledStacks
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -118,6 +119,8 @@ class Snapshot:
     """None without steps."""
     stalls: tuple[Stall, ...] = ()
     """In the window, newest first, at most 50."""
+    stacks: StalledStacks | None = None
+    """Of the latest stall in which stacks were taken; None before the first."""
     limits: Limits | None = None
     """None where no engine reports its steps."""
     findings: tuple[Finding, ...] = ()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,8 @@ import psutil
 from collectors.contract.collector import CollectorError
 from collectors.probe.discover import probe_at
 from collectors.servers.discover import listening
+from collectors.stacks.frames import StacksError
+from collectors.stacks.py_spy import read_by_py_spy, tool
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,
@@ -30,6 +33,7 @@ AREA = "Engine"
 IMPORT_S = 90.0
 """vLLM imports torch, which takes long from a cold disk."""
 MEET = "INFERWATCH_RUNTIME_DIR"
+SLEEPS = "import time; print(end='.', flush=True); time.sleep(60)"
 SWITCH, PLUGINS = "INFERWATCH_PROBE", "VLLM_PLUGINS"
 GROUP, NAME = "vllm.general_plugins", "inferwatch"
 
@@ -89,6 +93,28 @@ def _entry_point() -> Sequence[CheckResult]:
     return [
         works("probe", f"every vLLM started with {SWITCH}=1 loads it", switch=SWITCH)
     ]
+
+
+def _stacks() -> Sequence[CheckResult]:
+    """Check whether a process that is no child of py-spy's can be read by it."""
+    command = tool()
+    if command is None:
+        says = "no py-spy: engines that are stopped, or have no probe, cannot be read"
+        return [absent("stacks", says, "pip install 'inferwatch[stacks]'")]
+    with subprocess.Popen(
+        (sys.executable, "-c", SLEEPS), stdout=subprocess.PIPE
+    ) as one:
+        try:
+            if one.stdout is not None:
+                one.stdout.read(1)  # it has begun
+            read_by_py_spy(command, one.pid)
+        except StacksError as error:
+            says = f"{error}; engines with our probe write their stacks down themselves"
+            return [limited("stacks", says, command=str(command))]
+        finally:
+            one.kill()
+    says = f"{command} may read what an engine executes when it stands still"
+    return [works("stacks", says, command=str(command))]
 
 
 def _engines() -> Sequence[CheckResult]:
@@ -165,6 +191,7 @@ def _environment(engine: NearbyEngine) -> Mapping[str, str]:
 CHECKS = (
     Check(area=AREA, name="engines", find=_engines, limit_s=15),
     Check(area=AREA, name="probe", find=_entry_point),
+    Check(area=AREA, name="stacks", find=_stacks, limit_s=12),
     Check(
         area=AREA,
         name="vLLM",

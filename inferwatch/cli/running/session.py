@@ -253,6 +253,7 @@ def run_watch(
         )
     watch = make(clock, Pipeline(Model(), flight or recorder, listener))
     watch.read_gpus(options.gpus)
+    watch.stacks.is_on &= options.stacks
     if options.slo is not None:
         watch.hold_to(options.slo)
     if options.prices is not None:

@@ -88,6 +88,7 @@ def _slowest_requests(
         now_ns=now_ns,
         slowest=shown.slowest,
         refused=shown.refused,
+        stacks=shown.stacks,
         stories=tuple(each for each in stories if each is not None),
         is_probed=is_probed,
         failed=FailureCount(kind=failed[0], count=failed[1], first=failed[2])

@@ -230,11 +230,21 @@ class AttachedSession(Watch):
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._desk.pid
         load = [(load_pid, "load")] if load_pid is not None else []
-        engines = [
-            *(each for local in self._local.values() for each in local.processes()),
-            *(each for probe in self._probes for each in probe.processes()),
-        ]
+        engines = [each for s in self._local for each in self._engine_processes(s)]
         return [*dict(engines).items(), *load]
+
+    def _engine_processes(self, source: str) -> list[tuple[int, str]]:
+        """Return the processes of one server on this host."""
+        probes = (each for each in self._probes if each.server.source == source)
+        local = self._local.get(source)
+        found = dict(local.processes() if local else ())
+        found |= {pid: role for probe in probes for pid, role in probe.processes()}
+        return [*found.items()]
+
+    def _engine_log(self, source: str, lines: int) -> list[str]:
+        """Return the last log lines of one server."""
+        local = self._local.get(source)
+        return local.log_tail(lines) if local else []
 
     async def _look_at_this_host(self) -> None:
         while True:

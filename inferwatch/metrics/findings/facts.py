@@ -18,6 +18,7 @@ from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.live_limits import LIMITS
+from inferwatch.metrics.steps.stacks import StalledStacks
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})
@@ -148,6 +149,8 @@ class Facts:
     """What engines compiled while they served in the last minute, newest last."""
     stalls: Sequence[Stall] = ()
     """Stalls in the last minute, newest first."""
+    stacks: StalledStacks | None = None
+    """Of the stall that goes on; None where none were taken."""
     waste_share: float | None = None
     """Empty room in last blocks / room in used blocks, 0-1; only of a nearly full
     cache.

@@ -32,8 +32,9 @@ from inferwatch.metrics.steps.counter import (
 )
 from inferwatch.metrics.steps.engines import Engines, known_sum
 from inferwatch.metrics.steps.flow import scheduler_state
-from inferwatch.metrics.steps.health import HealthTracker
+from inferwatch.metrics.steps.health import Health, HealthTracker, Verdict
 from inferwatch.metrics.steps.speculation import METHOD, SpeculationCounter
+from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.stalls import StallFinder
 
 MOST_LOOKED_AT = 2_000
@@ -106,6 +107,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
     now_ns, began_ns = moment.now_ns, moment.began_ns
     engines = sources.engines
     work = scheduler_state(now_ns, engines, sources.requests)
+    state = sources.health.state(now_ns, work)
     used = engines.kv[0] if engines.ranks else None
     blocks = known_sum(rank.total_blocks for rank in engines.ranks.values())
     kv_usage = used / blocks if used is not None and blocks else None
@@ -131,7 +133,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         infos=infos,
         settings=engines.first_settings,
         live_limits=engines.live_limits,
-        verdict=sources.health.state(now_ns, work),
+        verdict=state,
         running=work.running,
         waiting=work.waiting,
         oldest_wait_s=work.oldest_wait_s,
@@ -160,6 +162,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         behind=_waiting_prompts(sources.requests),
         compilations=moment.compilations,
         stalls=sources.stalls.over(now_ns, LONGER),
+        stacks=_stacks_of(sources.stalls, state),
         waste_share=sources.memory.waste_share(block_tokens) if full else None,
         hit_rate=hit_rate,
         hit_rate_ever=_hit_rate_ever(sources.steps, moment),
@@ -173,6 +176,13 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         decode_steps=partial(_decode_steps, steps),
         held_batch=partial(_held_batch, steps, now_ns),
     )
+
+
+def _stacks_of(stalls: StallFinder, state: Verdict) -> StalledStacks | None:
+    """Return the stacks of the stall that goes on; None without them."""
+    latest = stalls.stacks.latest
+    goes_on = latest is not None and latest.stalled_ns == state.since_ns
+    return latest if goes_on and state.health is Health.STALLED else None
 
 
 def _hit_rate_ever(steps: StepCounter, moment: JudgedMoment) -> float | None:

@@ -28,6 +28,7 @@ from inferwatch.metrics.findings.finding import (
 from inferwatch.metrics.series.union import Span, union_ns, united
 from inferwatch.metrics.steps.efficiency import StallKind
 from inferwatch.metrics.steps.health import Health
+from inferwatch.metrics.steps.stacks import STACKS
 from inferwatch.visible import visible
 
 EVERY = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -67,6 +68,9 @@ class Stopped(Diagnosis):
         evidence = [
             Evidence(text="the last step ended then", page="steps", t_ns=since_ns)
         ]
+        if (held := facts.stacks) is not None:
+            text = held.sentence
+            evidence.insert(0, Evidence(text=text, page=STACKS, t_ns=held.t_ns))
         for process in facts.host.processes if facts.host else ():
             if process.role in {"core", "worker"} and process.cpu_share is not None:
                 text = (

@@ -41,6 +41,7 @@ from collectors.contract.readings import (
     RequestRecord,
     RequestSpan,
     ServerInfo,
+    Stacks,
     Step,
     Tick,
     TokenTimes,
@@ -113,6 +114,7 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Window
 from inferwatch.metrics.servers.imbalance import Steady
 from inferwatch.metrics.servers.scraped import SavedScraped, ScrapedServers
+from inferwatch.metrics.servers.scraped_health import stuck_since_ns
 from inferwatch.metrics.servers.scraped_window import ScrapedWindow
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.servers.traced import SavedTraces, Traces
@@ -282,6 +284,7 @@ class Model:
             Endpoint: self._endpoint,
             Totals: self._totals,
             Refusals: self._refused,
+            Stacks: self._stalls.stacks.take,
             Note: self._note,
             RequestRecord: self._record,
             TokenTimes: self._client.tokens,
@@ -331,6 +334,16 @@ class Model:
     def notes(self) -> tuple[Note, ...]:
         """The latest 200 notes, oldest first."""
         return tuple(self._notes)
+
+    def stalls_now(self, now_ns: int) -> dict[str, int]:
+        """Return since when each engine that stands still at this tick has done so."""
+        stuck = stuck_since_ns(self._scraped.named(None), self._engines.sources)
+        for model in self._models.by_source.values():
+            stuck |= model.stalls_now(now_ns)
+        since_ns = self._health.stalled_since_ns(now_ns)
+        if since_ns is not None and not self._models.by_source:
+            stuck[self._models.only or ""] = since_ns
+        return stuck
 
     @property
     def objectives(self) -> tuple[WatchedSlo, ...]:
@@ -608,6 +621,7 @@ class Model:
             speculation=self._speculated(end_ns, window),
             batch_curve=curve_of(table, self._batch_now(now_ns)),
             stalls=self._stalls.over(end_ns, window),
+            stacks=self._stalls.stacks.latest,
             limits=self._limits(end_ns, window, totals),
             kv=kv,
             prefix_cache=self._prefix_caches.shown(end_ns, window),

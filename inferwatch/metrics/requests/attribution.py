@@ -216,9 +216,12 @@ class Attribution:
 
     def compiled(self, source: str, span: Span) -> Iterable[tuple[str, int, int]]:
         """Yield the tokens that were late because an engine compiled, likewise."""
+        before = [each for other, each in self._compiled if other == source]
         self._compiled.append((source, span))
         for each, ordinal, gap in self._slow:
-            if each == source and is_compiling([span], *gap):
+            if each != source or is_compiling(before, *gap):
+                continue  # another engine's, or explained by those before
+            if is_compiling([*before, span], *gap):
                 yield source, ordinal, gap[1] - gap[0]
 
     def refresh(self, live: Iterable[Request]) -> None:

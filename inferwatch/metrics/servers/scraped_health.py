@@ -4,7 +4,7 @@ They are lost only if none answers: while one of them does, the others go on.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from collectors.contract.clock import NS_PER_S
@@ -82,6 +82,19 @@ def verdict_of(
         sentence=f"{most} had {label} within {within}; {verdict.sentence}",
         now=verdict.health,
     )
+
+
+def stuck_since_ns(
+    servers: Sequence[ScrapedServer], probed: Collection[str]
+) -> dict[str, int]:
+    """Return since when servers without a probe make no progress, by source."""
+    found: dict[str, int] = {}
+    for each in servers:
+        if each.answers and each.source not in probed:
+            stalled = _stalled([one for one in each.gauges if one.work], None, None)
+            if stalled is not None and stalled.since_ns is not None:
+                found[each.source] = stalled.since_ns
+    return found
 
 
 def _verdict_on_all(

@@ -238,6 +238,13 @@ class HealthTracker:
         """When the engine was lost; None while it is not."""
         return None if self._lost is None else self._lost.t_ns
 
+    def stalled_since_ns(self, now_ns: int) -> int | None:
+        """Return since when it stands still, as of a tick a moment ago; else None."""
+        quiet = self._quiet
+        if quiet is None or not quiet.told or now_ns - quiet.until_ns > FRESH_NS:
+            return None
+        return quiet.since_ns
+
     def saved(self) -> SavedHealth:
         """Return the state for a checkpoint, without engines and requests."""
         return SavedHealth(
@@ -621,7 +628,8 @@ class HealthTracker:
         if quiet is None or step.end_ns <= quiet.since_ns:
             return False
         since_ns, quiet.since_ns = quiet.since_ns, step.end_ns
-        stalled = step.end_ns - since_ns > _stall_ns(self._usual_ns())
+        long = step.end_ns - since_ns > _stall_ns(self._usual_ns())
+        stalled = long and step.deferred_before is None
         if stalled:
             self._stalled_in.take(since_ns, step.end_ns)
         untrue = quiet.told and not stalled

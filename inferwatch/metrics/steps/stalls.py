@@ -14,11 +14,19 @@ from statistics import median
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import EventKind, Note, RequestEvent, Step, Vantage
+from collectors.contract.readings import (
+    EventKind,
+    Note,
+    RequestEvent,
+    Stacks,
+    Step,
+    Vantage,
+)
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.union import Span, union_ns
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
+from inferwatch.metrics.steps.stacks import StackLog
 
 # Starved requests. In the queue, later ones are scheduled again and again. In
 # decode, a running request is left out of many steps: their token budget went to
@@ -250,6 +258,7 @@ class SavedStalls(msgspec.Struct, array_like=True):
     """Each with its engine."""
     ranks: list[tuple[str, int, Pace]]
     compiled: list[tuple[str, Span]] = []
+    stacks: list[Stacks] = []
 
 
 class StallFinder:
@@ -261,6 +270,7 @@ class StallFinder:
         self._starved = Starved(requests, self._report)
         self._compiled: deque[tuple[str, Span]] = deque(maxlen=MOST_COMPILED)
         """When engines compiled while they served."""
+        self.stacks = StackLog()
 
     def compiled(self, note: Note) -> None:
         """Record a compilation, which explains stalls."""
@@ -331,15 +341,22 @@ class StallFinder:
 
     def saved(self) -> SavedStalls:
         ranks = [(*key, pace) for key, pace in self._ranks.items()]
-        return SavedStalls(list(self._found), ranks, list(self._compiled))
+        return SavedStalls(
+            list(self._found), ranks, list(self._compiled), self.stacks.saved()
+        )
 
     def restore(self, saved: SavedStalls) -> None:
         self._found.extend(saved.found)
         self._compiled.extend(saved.compiled)
+        self.stacks.restore(saved.stacks)
         self._ranks = {(source, rank): pace for source, rank, pace in saved.ranks}
 
     def _explained(self, source: str, stall: Stall) -> Stall:
-        """Return a stall with the compilations of its engine during it as evidence."""
+        """Return a stall with more evidence: what held its engine, or was compiled."""
+        if stall.kind is StallKind.GAP:
+            held = self.stacks.of(source, stall.start_ns)
+            if held is not None:
+                stall = replace(stall, evidence=f"{stall.evidence}; {held.sentence}")
         during = [
             (start, end)
             for compiler, (start, end) in self._compiled

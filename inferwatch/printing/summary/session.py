@@ -47,6 +47,7 @@ from inferwatch.printing.summary.load import doubts
 from inferwatch.printing.summary.refused import refused_lines, refused_rows
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
 from inferwatch.printing.summary.speculation import speculation_lines, speculation_row
+from inferwatch.printing.summary.stacks import stacks_row
 from inferwatch.printing.text import named_line
 from inferwatch.visible import visible
 
@@ -272,6 +273,8 @@ def finding_lines(summary: Summary) -> list[str]:
     for each in over[:MOST_PAST]:
         lasted = format_duration(each["until_s"] - each["since_s"]).strip()
         lines.append(f"· for {lasted}, {each['title']}: {each['sentence']}")
+    if (stacks := summary.get("stacks")) is not None:
+        lines.append(f"· when it stood still: {stacks['sentence']}")
     if len(over) > MOST_PAST:
         lines.append(f"· and {len(over) - MOST_PAST} more that are over")
     return [visible(line) for line in lines]
@@ -369,6 +372,7 @@ def summarise(
         **limits_rows(snapshot),
         **hardware_rows(snapshot),
         **finding_rows(snapshot),
+        "stacks": stacks_row(snapshot.stacks),
     }
 
 

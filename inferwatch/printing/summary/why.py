@@ -25,8 +25,10 @@ from inferwatch.metrics.requests.refusals import (
     refused_count,
 )
 from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.story.story import RequestStory, SpanKind, Spike, StorySpan
 from inferwatch.printing.summary.refused import refused_rows, refused_words
+from inferwatch.printing.summary.stacks import stacks_row
 from inferwatch.printing.text import WIDTH, shortened
 from inferwatch.visible import visible
 
@@ -58,6 +60,8 @@ class Why:
     """Whether the engine has a probe."""
     refused: tuple[RefusedGroup, ...] = ()
     """Requests that the API server refused."""
+    stacks: StalledStacks | None = None
+    """Of the latest stall; None without any."""
     failed: FailureCount | None = None
     """The most frequent failure of a load's requests, if none was answered."""
 
@@ -72,7 +76,9 @@ def why_json(why: Why) -> dict[str, Any]:
     if why.slowest is not None:
         slowest["sentence"] = why.slowest.sentence
     refused = refused_rows(why.refused)
-    return head | {"slowest": slowest, "worst": stories, "refused": refused}
+    stacks = stacks_row(why.stacks)
+    rest = {"worst": stories, "refused": refused, "stacks": stacks}
+    return head | {"slowest": slowest, **rest}
 
 
 def story_json(story: RequestStory) -> dict[str, Any]:
@@ -97,6 +103,9 @@ def why_text(why: Why, wall: WallText) -> str:
         return "\n".join(story_lines(why.stories[0], wall))
     lines = [f"{why.session_id}, as of {wall(why.now_ns)}"]
     slow = why.slowest
+    if why.stacks is not None:
+        at = f"The engine stood still at {wall(why.stacks.stalled_ns)}"
+        lines += _paragraph(f"{at}: {visible(why.stacks.sentence)}.", "")
     if not why.stories:
         return "\n".join([*lines, *_nothing(why)])
     if slow is not None and slow.sentence:

@@ -41,6 +41,7 @@ NOTE_KINDS = {
     NoteKind.STOPPED: MarkKind.OTHER,
     NoteKind.CANARY: MarkKind.OTHER,
     NoteKind.COMPILATION: MarkKind.COMPILATION,
+    NoteKind.STACKS: MarkKind.STALL,
     NoteKind.FINDING: MarkKind.FINDING,
     NoteKind.ALERT: MarkKind.ALERT,
     NoteKind.BOOKMARK: MarkKind.BOOKMARK,

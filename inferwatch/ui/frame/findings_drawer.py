@@ -18,7 +18,9 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.metrics.findings.finding import Evidence, Finding, Knob
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.ui.frame.session_screen import SessionScreen
+from inferwatch.ui.frame.stacks_drawer import StacksDrawer
 from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
@@ -247,6 +249,21 @@ class FindingsControl:
     def show(self, snapshot: Snapshot) -> None:
         for drawer in widgets_of(self._screen, FindingsDrawer):
             drawer.show(snapshot, self._screen.feed.wall_text)
+        for stacks in widgets_of(self._screen, StacksDrawer):
+            if snapshot.stacks is not None:
+                stacks.show(snapshot.stacks)
+
+    def toggle_stacks(self, stacks: StalledStacks | None) -> None:
+        """Open the drawer of the latest stall's stacks, or close it."""
+        screen = self._screen
+        if screen.query(StacksDrawer):
+            screen.query(StacksDrawer).remove()
+            screen.set_focus(self._focused_before)
+        elif stacks is not None:
+            drawer = StacksDrawer(stacks, screen.feed.wall_text)
+            self._focused_before = screen.focused
+            screen.mount(drawer)
+            drawer.focus()
 
     def toggle(self, *, trust: bool = False) -> None:
         """Open the drawer, or close it; one on the other subject is replaced."""

@@ -145,5 +145,12 @@ FINDINGS_BINDINGS: list[BindingType] = [
         tooltip="How far the numbers can be trusted: client, host, lost readings",
     ),
     Binding("F", "no_trust", "trust", show=False, tooltip="How far to trust it all"),
+    Binding(
+        "T",
+        "stacks",
+        "stacks",
+        show=False,
+        tooltip="What each thread executed when the engine last stood still",
+    ),
 ]
 """After those of time, to leave a full footer first."""

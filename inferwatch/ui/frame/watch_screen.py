@@ -15,6 +15,7 @@ from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
+from inferwatch.metrics.steps.stacks import STACKS
 from inferwatch.ui.frame.changes_drawer import ReferenceControl, compare_with_before
 from inferwatch.ui.frame.findings_drawer import FindingsControl, FindingsDrawer
 from inferwatch.ui.frame.header import Tab, TabLine
@@ -119,6 +120,7 @@ class WatchScreen(SessionScreen):
     _slow: SlowRequests | None = None
     _any_findings = False
     _any_trust = False
+    _any_stacks = False
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__(feed, view, tabs)
@@ -140,6 +142,7 @@ class WatchScreen(SessionScreen):
             "canary": self.feed.canary is not None,
             "findings": self._any_findings,
             "trust": self._any_trust,
+            "stacks": self._any_stacks,
             "worst": self._slow is not None and bool(self._slow.groups),
             "copy_curl": self.TELLS_HOW and self.has_class("-untouched"),
             "copy_advice": self.ADVISES and TELLS_MORE in self._explanations,
@@ -211,9 +214,9 @@ class WatchScreen(SessionScreen):
     def _show_findings(self, snapshot: Snapshot) -> None:
         """Show findings; the footer has their keys only if there are any."""
         self.findings.show(snapshot)
-        there = bool(snapshot.findings), bool(snapshot.trust)
-        if (self._any_findings, self._any_trust) != there:
-            self._any_findings, self._any_trust = there
+        there = bool(snapshot.findings), bool(snapshot.trust), bool(snapshot.stacks)
+        if (self._any_findings, self._any_trust, self._any_stacks) != there:
+            self._any_findings, self._any_trust, self._any_stacks = there
             self.refresh_bindings()
 
     def action_findings(self) -> None:
@@ -228,9 +231,20 @@ class WatchScreen(SessionScreen):
     action_no_trust = action_trust
     """For a key that the footer does not show."""
 
+    def action_stacks(self) -> None:
+        """Open the stacks drawer, or close it."""
+        self.findings.toggle_stacks(self._now_shown.stacks)
+
+    action_no_stacks = action_stacks
+    """For a key that the footer does not show."""
+
     @on(FindingsDrawer.EvidenceChosen)
     def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:
-        self.findings.look_at(message.evidence)
+        if message.evidence.page == STACKS:
+            self.findings.close()
+            self.findings.toggle_stacks(self._now_shown.stacks)
+        else:
+            self.findings.look_at(message.evidence)
 
     def _show_verdict(self, snapshot: Snapshot) -> None:
         """Show the verdict, on a short screen followed by the slowest requests."""

@@ -48,6 +48,7 @@ FOREIGN_OPTIONS = {
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
     *("--enable-feature", "--cap-add", "--scheduler-cls"),
     *("--long-prefill-token-threshold", "--prefill-schedule-interval"),
+    "--watchdog-config",
 }
 WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""

@@ -259,4 +259,6 @@ def example(annotation: Any, types: dict[type, Any]) -> Any:
     for option in get_args(annotation) or (annotation,):
         if option in types:
             return types[option]
+        if issubclass(option, Enum):
+            return next(iter(option))
     return next(iter(annotation))

@@ -34,6 +34,7 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.speculation import Speculation
+from inferwatch.metrics.steps.stacks import StalledStacks, main_thread
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.document import (
     Block,
@@ -76,6 +77,7 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     yield from headed_charts("Over the session", time_charts(data))
     yield from headed_charts("Distributions", cdfs(data))
     yield from _findings(summary["findings"])
+    yield from _stacks(snapshot.stacks)
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
     yield from _causes(snapshot)
@@ -416,6 +418,18 @@ def _findings(findings: Sequence[Summary]) -> Iterator[Block]:
         span = f"{begun} to {'the end' if until_s is None else clock(until_s)}"
         facts.append((span, f"{each['title']}: {each['sentence']}"))
     yield from _facts("Findings", facts)
+
+
+def _stacks(stacks: StalledStacks | None) -> Iterator[Block]:
+    """What held the engine in its latest stall, and where its processes were."""
+    if stacks is None:
+        return
+    facts: list[tuple[str, str | Cell | None]] = [("held by", stacks.sentence)]
+    for each in stacks.processes:
+        main = main_thread(each)
+        at = (each.why or UNKNOWN) if main is None else " ← ".join(main.frames)
+        facts.append((f"{each.process} {each.pid}", at))
+    yield from _facts(f"Stood still at {clock(stacks.stalled_ns / NS_PER_S)}", facts)
 
 
 def _notes(data: PageData) -> Iterator[Block]:

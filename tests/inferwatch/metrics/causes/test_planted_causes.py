@@ -269,6 +269,17 @@ def test_clocks_that_fell_explain_a_slow_step(
     assert row(see(told), 1).itl_cause is cause
 
 
+@pytest.mark.parametrize("told_first", [False, True])
+def test_two_compilations_in_a_row_explain_it_together(*, told_first: bool) -> None:
+    script = Script().running(1, 2)
+    pair = [compilation(script.now_ns + at_ms * MS, 20 * MS) for at_ms in (0, 25)]
+    step = script.step(USUAL, 60)
+    told: list[AnyReading] = [*script.told[:-1]]
+    told += [*pair, step] if told_first else [step, *pair]
+
+    assert row(see(told), 1).itl_cause is Cause.COMPILATION
+
+
 def test_nothing_is_late_where_nothing_happened() -> None:
     shown = see(Script().running(1, 2))
 

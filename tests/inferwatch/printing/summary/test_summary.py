@@ -103,6 +103,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "advice",
         "prefix_cache",
         "speculation",
+        "stacks",
         "slowest",
         "slow_requests",
         "request_groups",
