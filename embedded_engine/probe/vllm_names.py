@@ -98,8 +98,12 @@ WITHOUT_TEMPLATE = frozenset(
 )
 """Routes known by their path where a request is refused before it is routed."""
 NOT_COUNTED = frozenset(
-    {"/health", "/load", "/metrics", "/ping", "/server_info", "/version"}
+    {
+        *("/health", "/load", "/metrics", "/ping", "/server_info", "/version"),
+        *("/v1/models", "/kv_event_sources"),
+    }
 )
+"""Routes that whoever watches a server asks for: inferwatch, Prometheus, a proxy."""
 REFUSED_FOR = {
     "EngineDeadError": "engine dead",
     "QueueOverflowError": "queue full",
