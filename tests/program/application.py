@@ -25,7 +25,7 @@ def main(model: str, port: int) -> None:
     def answer(prompt: str, tokens: int) -> str:
         sampling = SamplingParams(max_tokens=tokens, ignore_eos=True)
         (output,) = llm.generate([prompt], sampling, use_tqdm=False)
-        return output.outputs[0].text
+        return str(output.outputs[0].text)
 
     uvicorn.run(app, port=port, log_level="warning")
 

@@ -48,7 +48,7 @@ def application(model: Path, port: int, multiprocessing: str) -> Iterator[str]:
         return False
 
     try:
-        wait_for(is_ready, "the application answers")
+        wait_for(is_ready, "the application answers", 200)
         yield url
     finally:
         with suppress(ProcessLookupError):
@@ -75,7 +75,7 @@ def test_an_application_with_vllm_inside_is_found_and_watched(
         application(loud_model, free_port, multiprocessing) as url,
     ):
         for _ in range(REQUESTS):
-            asked = {"prompt": "Once upon a time", "tokens": TOKENS}
+            asked = {"prompt": "Once upon a time", "tokens": f"{TOKENS}"}
             httpx.post(f"{url}/answer", params=asked, timeout=60).raise_for_status()
         for _ in range(REFUSALS):
             assert httpx.post(f"{url}/answer").status_code == 422
@@ -96,6 +96,9 @@ def test_an_application_with_vllm_inside_is_found_and_watched(
         assert told["steps"]["count"] == REQUESTS * TOKENS
         assert sum(each["count"] for each in told["refused"]) == REFUSALS
         assert told["engine"]["model"] == str(loud_model)
+        assert told["engine"]["attention_backend"] == "CPU_ATTN"
+        assert told["engine"]["cudagraph_mode"] == "NONE"
+        assert told["engine"]["compilation_mode"] == "NONE"
 
 
 @pytest.fixture

@@ -286,6 +286,14 @@ def _knob(knob: Summary) -> str:
 
 RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
 ENGINE_FIELDS = ("model", "vllm_version", "device", "num_kv_blocks", *OF_ENGINE)
+ENGINE_SETTINGS = (
+    "kv_cache_dtype",
+    "attention_backend",
+    "cudagraph_mode",
+    "compilation_mode",
+    "kv_connector",
+)
+"""By vLLM's flags, as in use; only a probe tells them."""
 LIVE_FIELDS = (
     "rank",
     "version",
@@ -413,6 +421,7 @@ def _engine(snapshot: Snapshot) -> Summary | None:
         "engine_id": info.source,
         "ranks": len(snapshot.engines),
         **{name: getattr(info, name) for name in ENGINE_FIELDS},
+        **{name: snapshot.settings.get(name) for name in ENGINE_SETTINGS},
         "model": _served_name(snapshot) or info.model,
     }
 
