@@ -23,6 +23,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.configuration import OF_ENGINE
 from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject, is_told
+from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
@@ -143,6 +144,9 @@ def _name(metric: str) -> str:
     return metric if metric in UNANSWERED else LATENCIES[metric].label
 
 
+MEASURE_AGAIN = (
+    "measure the peak again while little else runs: inferwatch doctor --measure-peak"
+)
 IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
 
 
@@ -170,7 +174,9 @@ def limits_lines(summary: Summary) -> list[str]:
     if impossible is not None:
         steps, worst = counted(impossible["steps"], "step"), impossible["worst_ratio"]
         verdict = f"{steps} faster than possible, {worst:.2f}x at worst:"
-        lines += [named_line("impossible", verdict), named_line("", IMPOSSIBLE)]
+        measured = limits["peak"]["read_from"] == BY_MEASURE
+        why = MEASURE_AGAIN if measured else IMPOSSIBLE
+        lines += [named_line("impossible", verdict), named_line("", why)]
     return lines
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import Bound, Limits, TimeSplit
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
@@ -420,6 +421,24 @@ async def test_of_several_devices_one_is_told_and_others_fold(
 
 
 # What cannot be, and what is not known.
+
+
+async def test_a_peak_that_was_measured_here_is_suspected_before_the_steps(
+    text_of: Any, settle: Any
+) -> None:
+    feed = limits_sessions.impossible()
+    limits = feed.snapshot(SnapshotQuery()).limits
+    assert limits is not None
+    peak = replace(limits.peak, read_from=BY_MEASURE)
+    app = app_of(limits_sessions.of(replace(limits, peak=peak)))
+
+    async with app.run_test(size=SMALL) as pilot:
+        await shown(pilot, settle)
+        told = " ".join(" ".join(text_of(app, "ImpossibleBanner")).split())
+
+    assert told.startswith("▲ above the peak: 12 steps faster than their floor")
+    assert "doctor --measure-peak" in told
+    assert "impossible" not in told
 
 
 async def test_the_impossible_is_told_in_full_and_leads_to_its_moment(
