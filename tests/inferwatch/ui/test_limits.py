@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inferwatch.metrics.floor.peaks import BY_MEASURE
-from inferwatch.metrics.floor.view import Bound, Limits, TimeSplit
+from inferwatch.metrics.floor.view import Bound, Impossible, Limits, TimeSplit
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
@@ -426,11 +426,9 @@ async def test_of_several_devices_one_is_told_and_others_fold(
 async def test_a_peak_that_was_measured_here_is_suspected_before_the_steps(
     text_of: Any, settle: Any
 ) -> None:
-    feed = limits_sessions.impossible()
-    limits = feed.snapshot(SnapshotQuery()).limits
-    assert limits is not None
-    peak = replace(limits.peak, read_from=BY_MEASURE)
-    app = app_of(limits_sessions.of(replace(limits, peak=peak)))
+    found = Impossible(steps=12, worst_ratio=1.43, t_ns=NOW_NS - S, step=7)
+    peak = replace(LIMITS.peak, read_from=BY_MEASURE)
+    app = app_of(of(replace(LIMITS, peak=peak, impossible=found)))
 
     async with app.run_test(size=SMALL) as pilot:
         await shown(pilot, settle)
