@@ -98,12 +98,10 @@ WITHOUT_TEMPLATE = frozenset(
 )
 """Routes known by their path where a request is refused before it is routed."""
 NOT_COUNTED = frozenset(
-    {
-        *("/health", "/load", "/metrics", "/ping", "/server_info", "/version"),
-        *("/v1/models", "/kv_event_sources"),
-    }
+    {"/health", "/load", "/metrics", "/ping", "/server_info", "/version"}
 )
-"""Routes that whoever watches a server asks for: inferwatch, Prometheus, a proxy."""
+NOT_SERVED = NOT_COUNTED | {"/v1/models", "/kv_event_sources"}
+"""What inferwatch asks a server for, where there is no such route."""
 REFUSED_FOR = {
     "EngineDeadError": "engine dead",
     "QueueOverflowError": "queue full",
