@@ -83,8 +83,9 @@ def test_an_application_with_vllm_inside_is_found_and_watched(
         alone = watched("attach", "--once", "--json")
         by_port = watched("attach", f"127.0.0.1:{free_port}", "--once", "--json")
         by_id = watched("attach", "probe:app", "--once", "--json")
+        recorded = watched("record", "--duration", "2", "--json")
 
-    for told in map(json.loads, (alone, by_port, by_id)):
+    for told in map(json.loads, (alone, by_port, by_id, recorded)):
         (server,) = told["servers"]
         assert (server["via"], server["answers"], server["why"]) == (
             "probe",
