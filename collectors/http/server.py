@@ -12,6 +12,9 @@ import httpx
 from collectors.contract.wire import TCP, has_host_and_port
 from collectors.http.http_client import goes_direct, http_client
 
+PROBE = "probe:"
+"""Prefix of an engine id that is typed as the address of a server."""
+
 
 class ServerError(ValueError):
     """A server's address or certificates are unusable; the message is for users."""
@@ -46,6 +49,8 @@ class Server:
     ssh: str = ""
     """The ``ssh://`` address it is reached through; ``uds`` is then our end of the
     tunnel."""
+    only_probe: bool = False
+    """It has no address: an application that uses vLLM without serving HTTP."""
     probe_key: Path | None = None
     """A viewer's key file, for a probe reached over the network."""
 
@@ -101,6 +106,8 @@ class Server:
             return self.name
         if self.uds:
             return self.uds
+        if self.only_probe:
+            return f"{PROBE}{self.probe}"
         return self.shown_url.partition("://")[2]
 
     def client(self, *, timeout_s: float | None) -> httpx.AsyncClient:

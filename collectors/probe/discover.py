@@ -8,8 +8,9 @@ import ipaddress
 import secrets
 import socket
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -58,8 +59,7 @@ def listening(
     there = {
         each.engine_id: each
         for each, hello in greetings(found)
-        if hello.role is Role.API
-        and any(_is_at(address, port, hosts, uds) for address in hello.listens)
+        if any(_is_at(address, port, hosts, uds) for address in hello.listens)
     }
     if len(there) > 1:
         raise AmbiguousProbeError(
@@ -67,6 +67,44 @@ def listening(
             f"choose one with --probe {' or --probe '.join(sorted(there))}"
         )
     return next(iter(there.values()), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedEngine:
+    """An engine with a probe, whoever started it."""
+
+    engine_id: str
+    model: str
+    addresses: Sequence[str]
+    """What the process that takes requests listens on: ``host:port``."""
+
+
+def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
+    """The engines of these probes, by engine id; waits up to a second for replies.
+
+    The process that takes requests holds the engine itself where an application set
+    ``VLLM_ENABLE_V1_MULTIPROCESSING=0``.
+    """
+    hellos: dict[str, list[Hello]] = {}
+    for each, hello in greetings(found):
+        hellos.setdefault(each.engine_id, []).append(hello)
+    return [
+        ProbedEngine(
+            engine_id=engine_id,
+            model=next(each.engine.model for each in told if each.engine),
+            addresses=sorted(
+                {
+                    address
+                    for each in told
+                    if each.role is Role.API or len(told) == 1
+                    for address in each.listens
+                    if "/" not in address
+                }
+            ),
+        )
+        for engine_id, told in sorted(hellos.items())
+        if any(each.engine for each in told)
+    ]
 
 
 _lock = threading.Lock()

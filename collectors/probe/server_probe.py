@@ -20,6 +20,7 @@ from collectors.contract.collector import (
 )
 from collectors.contract.readings import (
     AnyReading,
+    Contact,
     Endpoint,
     EngineInfo,
     Note,
@@ -62,6 +63,8 @@ class ServerProbe:
         """When the probe fell silent, if its process may still be alive."""
         self._marked = False
         self._told = ""
+        self._why: str | None = ""
+        """Why the probe does not answer; None while it does, empty at first."""
         self._ended = asyncio.Event()
         self.is_awaited = True
         """True until the probe's backlog has been read or no probe was found."""
@@ -106,11 +109,13 @@ class ServerProbe:
                     yield batch
             except SourceLostError as error:
                 yield [self._note(NoteKind.LOST, str(error))]
+                yield self._contact(str(error))
             except SourceSilentError as error:
                 self._silent_ns = monotonic_ns()
                 yield self._say(str(error))
             except (CollectorError, OSError) as error:
                 yield self._say(str(error))
+                yield self._contact(str(error) or "no probe of that id answers here")
             finally:
                 self.is_awaited = False
                 await self._let_go()
@@ -184,6 +189,7 @@ class ServerProbe:
         came_ns = self._clock.now_ns()
         async for batch in stream.batches():
             self.is_awaited = False
+            yield self._contact(None)
             yield self._new_life(stream, known)
             yield [*self._endpoint(batch), *batch]
             yield self._backlog_note(batch, came_ns)
@@ -224,8 +230,22 @@ class ServerProbe:
                 uds=server.uds,
             )
             for each in batch
-            if isinstance(each, EngineInfo)
+            if isinstance(each, EngineInfo) and not server.only_probe
         ][:1]
+
+    def _contact(self, why: str | None) -> list[AnyReading]:
+        """Whether the probe answers, where it is all that can; if that has changed."""
+        if not self.server.only_probe or why == self._why:
+            return []
+        self._why = why
+        return [
+            Contact(
+                t_ns=self._clock.now_ns(),
+                source=self.server.source,
+                answers=why is None,
+                why=why,
+            )
+        ]
 
     def _say(self, text: str) -> list[AnyReading]:
         """A note, unless it repeats the last one."""

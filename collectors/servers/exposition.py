@@ -614,14 +614,22 @@ def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
 def series_names(family: ServerFamily) -> dict[str, list[str]]:
     """Series names by histogram field; the rest under "others" and "plain".
 
-    Histograms that few servers export are among the others.
+    Histograms that few servers export are among the others. What tells of speculative
+    decoding, and has a series a rank, is read of the largest fleet, too.
     """
+    drafts = {
+        family.short(name)
+        for name in family.speculation.values()
+        if family.others[name] is None
+    }
     names: dict[str, list[str]] = defaultdict(list)
     for name, place in _places(family):
         if place.field == REFUSED and not name.startswith(family.prefixes):
             continue  # every program's that has a web server
         if place.part == "histograms" and place.field not in SELDOM_EXPORTED:
             names[place.field].append(name)
+        elif place.part == "others" and place.field in drafts:
+            names["drafts"].append(name)
         else:
             others = place.part in {"histograms", "others"}
             names["others" if others else "plain"].append(name)

@@ -199,6 +199,8 @@ class Fleet:
         del queries["plain"]
         if len(self.engines) > SMALL_FLEET:
             queries.pop("others", None)
+        elif drafts := queries.pop("drafts", []):
+            queries.setdefault("others", []).extend(drafts)
         yield from queries.values()
 
     def take_first(self, results: Sequence[ScrapedSeries], now_s: float) -> None:

@@ -271,7 +271,8 @@ class Probe:
         yield from (replace(each, rank=rank) for each in self._size.workers)
         try:
             yield model_config(scheduler, rank, model, lacks)
-            yield engine_settings(scheduler, rank, lacks)
+            in_use = {"attention_backend": self._size.attention_backend}
+            yield engine_settings(scheduler, rank, lacks, in_use)
         except Exception as error:
             lacks(f"configuration that can be read: {error!r}")
 

@@ -100,6 +100,8 @@ WITHOUT_TEMPLATE = frozenset(
 NOT_COUNTED = frozenset(
     {"/health", "/load", "/metrics", "/ping", "/server_info", "/version"}
 )
+NOT_SERVED = NOT_COUNTED | {"/v1/models", "/kv_event_sources"}
+"""What inferwatch asks a server for, where there is no such route."""
 REFUSED_FOR = {
     "EngineDeadError": "engine dead",
     "QueueOverflowError": "queue full",
@@ -352,6 +354,9 @@ SOMETIMES_SET = {
     "prefill_schedule_interval": "scheduler_config.prefill_schedule_interval",
     "watermark": "scheduler_config.watermark",
     "cudagraph_mode": "compilation_config.cudagraph_mode",
+    "compilation_mode": "compilation_config.mode",
+    "optimization_level": "optimization_level",
+    "attention_backend": "attention_config.backend",
     "max_cudagraph_capture_size": "compilation_config.max_cudagraph_capture_size",
     "speculative_method": "speculative_config.method",
     "num_speculative_tokens": "speculative_config.num_speculative_tokens",
@@ -401,6 +406,7 @@ WORKER_MEMORY = {
 }
 """Attributes of a worker; on the CPU, where there is no profile, many are missing."""
 WORKER_CACHES = "model_runner.kv_caches"
+WORKER_ATTENTION = "model_runner.attn_groups"
 GRAPHS_IN_PEAK = ("vllm.envs", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS")
 """Whether the activation peak includes CUDA graphs."""
 LOGGER = "vllm"

@@ -334,7 +334,8 @@ class Channel:
             accounted=accounted,
             role=self._owner.role,
             pid=os.getpid(),
-            listens=listened_to() if self._owner.role is Role.API else [],
+            # an engine may be in the process of an application that serves HTTP
+            listens=[] if self._owner.role is Role.WORKER else listened_to(),
             engine=self._owner.engine,
             anchor=anchor(),
             totals=self._owner.totals(),

@@ -20,6 +20,8 @@ from embedded_engine.engine.logs import new_log_path
 from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.errors import SourceError, UsageError
 
+GRAPH_METRICS = ("--cudagraph-metrics", "--no-cudagraph-metrics")
+"""vLLM then tells of each step in which CUDA graph it ran, and how much was padded."""
 OnStage = Callable[[Note], None]
 
 
@@ -163,6 +165,8 @@ def serve_source(  # noqa: PLR0913 - as the command line has them
         UsageError: the options cannot work: no such model, or the port is taken.
     """
     require_vllm()
+    if not {each.partition("=")[0] for each in flags} & {*GRAPH_METRICS}:
+        flags = (GRAPH_METRICS[0], *flags)
 
     def configure() -> EngineConfig:
         engine_id = new_engine_id()

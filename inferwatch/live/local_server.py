@@ -79,7 +79,8 @@ class LocalServer:
         if self._is_here is None:
             server, host = self._server, urlsplit(self._server.url).hostname or ""
             local = bool(server.uds or addresses_here(host))
-            self._is_here = local and not server.ssh  # its socket is ours
+            # a tunnel's socket is ours; what has no address is found by no port
+            self._is_here = local and not (server.ssh or server.only_probe)
         is_known = self._processes is not None and self._processes.root.alive
         return self._is_here and not is_known
 

@@ -27,6 +27,8 @@ OF_SETTINGS = (
     "quantization",
     "enforce_eager",
     "cudagraph_mode",
+    "compilation_mode",
+    "attention_backend",
     "speculative_method",
     "num_speculative_tokens",
 )

@@ -5,7 +5,7 @@ paths, tokens or people.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -45,8 +45,13 @@ def model_config(scheduler: Vllm, rank: int, model: str, lacks: Missing) -> Mode
     )
 
 
-def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSettings:
-    """Settings by the names of vLLM's flags; those this vLLM lacks are left out."""
+def engine_settings(
+    scheduler: Vllm, rank: int, lacks: Missing, in_use: Mapping[str, Plain]
+) -> EngineSettings:
+    """Settings by the names of vLLM's flags; those this vLLM lacks are left out.
+
+    ``in_use`` are those that vLLM chose in its workers.
+    """
     values = AttributeReader("Scheduler", names.SETTINGS, lacks).read(scheduler)
     settings = dict(zip(names.SETTING_PATHS, values, strict=True))
     for flag, paths in names.SOMETIMES_SET.items():
@@ -54,6 +59,7 @@ def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSetting
             value = _value_at(scheduler, f"vllm_config.{path}")
             if value is not names.UNTOLD and settings.get(flag) is None:
                 settings[flag] = value
+    settings |= {flag: value for flag, value in in_use.items() if value is not None}
     return EngineSettings(
         t_ns=monotonic_ns(),
         rank=rank,
@@ -67,7 +73,7 @@ def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSetting
 
 def plain(value: object) -> Plain:
     """A value that fits into a reading: enumerations and types become their names."""
-    if value is None or isinstance(value, bool | int):
+    if value is None or (isinstance(value, bool | int) and not isinstance(value, Enum)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None

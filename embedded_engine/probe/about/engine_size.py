@@ -66,6 +66,7 @@ def all_questions() -> Question:
         of_caches(names.WORKER_CACHES),
         of_graphs(*names.GRAPHS_IN_PEAK),
         of_loading(LOAD_TIME),
+        of_attention(names.WORKER_ATTENTION),
     )
 
 
@@ -227,6 +228,19 @@ def of_loading(module: str) -> Question:
     return ask
 
 
+def of_attention(path: str) -> Question:
+    """A question about the names of the attention backends that the worker chose."""
+
+    def ask(worker: Vllm) -> Answers:
+        from operator import attrgetter  # noqa: PLC0415
+
+        groups = [each for some in attrgetter(path)(worker) for each in some]
+        chosen = dict.fromkeys(each.backend.get_name() for each in groups)
+        return {"attention_backend": ", ".join(chosen) or None}
+
+    return ask
+
+
 class EngineSize:
     """Weights and KV cache held by the workers of an engine together."""
 
@@ -234,6 +248,8 @@ class EngineSize:
         self.weight_bytes: int | None = None
         self.kv_bytes_per_token: int | None = None
         self.gpus: list[str] = []
+        self.attention_backend: str | None = None
+        """The one in use, which vLLM chooses unless it is told."""
         self.workers: list[WorkerMemory] = []
         """Memory use of each worker, in order of rank."""
         self._missing = missing
@@ -261,6 +277,8 @@ class EngineSize:
             self.weight_bytes = sum(weights)
         else:
             self._missing(f"Worker.{names.WORKER_MODEL} in all of {workers} workers")
+        told = dict.fromkeys(each.get("attention_backend") for each in parts)
+        self.attention_backend = next(filter(None, told), None)
         self.gpus = list(dict.fromkeys(each["gpu"] for each in parts if "gpu" in each))
 
     def _bytes_per_token(self, config: Vllm) -> float:

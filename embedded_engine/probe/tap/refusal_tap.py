@@ -167,7 +167,7 @@ def _route(scope: dict[str, Any]) -> str | None:
     if template is None:
         path = scope["path"]
         template = path if path in names.WITHOUT_TEMPLATE else None
-        if path in names.NOT_COUNTED:
+        if path in names.NOT_SERVED:
             return None
     if not isinstance(template, str):
         return ELSEWHERE

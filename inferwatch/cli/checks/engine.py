@@ -138,13 +138,15 @@ def _engine(engine: NearbyEngine) -> CheckResult:
     """Check whether everything in an engine can be seen, through its probe."""
     models = ", ".join(engine.models) or "no model told"
     what = f"{engine.family}, {models}"
+    if engine.in_application:
+        what += ", in an application"
     facts = {"address": engine.address, "family": engine.family}
     if engine.family != "vllm":
         says = f"{what}: can be watched from outside (the probe is for vLLM)"
         return works(engine.place, says, **facts, probe=False)
     uds = engine.address if engine.address.startswith("/") else None
     try:
-        probe = probe_at(engine.address, uds)
+        probe = engine.in_application or probe_at(engine.address, uds)
     except CollectorError as error:
         return limited(engine.place, f"{what}: {error}", **facts)
     if probe or engine.engine_id:

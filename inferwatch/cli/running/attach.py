@@ -171,8 +171,7 @@ def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
     if not engines:
         raise SourceError(NOTHING_RUNS)
     for each in engines:
-        models = ", ".join(each.models) or each.family
-        say(visible(f"{command('attach', each.attach_to)}    {models}"))
+        say(visible(f"{command('attach', each.attach_to)}    {each.what}"))
     return 0
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.collector import Collector
-from collectors.servers.discover import found_servers
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.running.attach import session_maker, with_exporters
 from inferwatch.cli.running.session import run_watch
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.errors import SourceError, StorageError
+from inferwatch.live.attached.nearby import nearby_engines
 from inferwatch.live.outlets.endpoint import listen_address
 from inferwatch.live.outlets.exact import ExactNumbers
 from inferwatch.live.outlets.outlets import Outlets
@@ -55,7 +55,7 @@ def run_record(
 
     exports = listen is not None or otlp is not None
     try:
-        make = session_maker(_with_found_servers(server_options), others)
+        make = session_maker(_with_engines_here(server_options), others)
         every = with_exporters(server_options, options)
         return run_watch(COMMAND, every, make, numbers.fold if exports else None)
     except SourceError as error:
@@ -65,11 +65,12 @@ def run_record(
         return 0  # a service that is stopped has not failed
 
 
-def _with_found_servers(server_options: ServerOptions) -> ServerOptions:
-    """Add the servers on this node, if none is named."""
+def _with_engines_here(server_options: ServerOptions) -> ServerOptions:
+    """Add the engines on this node, if no server is named."""
     if server_options.name_any:
         return server_options
-    urls = [each.url for each in asyncio.run(found_servers())]
+    engines = asyncio.run(nearby_engines(hostages=True))
+    urls = [each.attach_to for each in engines]
     if not urls:
         raise SourceError("no server runs on this node: give a URL")
     return replace(server_options, urls=tuple(urls))

@@ -36,7 +36,8 @@ async def target_of(
 
 async def _only_engine(typed: str) -> str:
     """Return the address of the engine that runs here, and say which it is."""
-    engines = await nearby_engines(hostages=True)
+    nearby = await nearby_engines(hostages=True)
+    engines = [each for each in nearby if not each.in_application]
     if not engines:
         raise UsageError(
             f"which server? None runs on this node: {command(typed)} http://HOST:PORT"
@@ -52,4 +53,4 @@ async def _only_engine(typed: str) -> str:
 def _line(typed: str, engine: NearbyEngine) -> str:
     address = engine.address
     at = ("--uds", address) if address.startswith("/") else (address,)
-    return f"{command(typed, *at)}    {', '.join(engine.models) or engine.family}"
+    return f"{command(typed, *at)}    {engine.what}"

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from collectors.contract.readings import Prices
+from collectors.contract.wire import TCP
 from collectors.hardware.dcgm import dcgm_server
 from collectors.http.http_client import ProxyError
-from collectors.http.server import Server, ServerError
+from collectors.http.server import PROBE, Server, ServerError
 from collectors.probe.discover import addresses_here
 from collectors.probe.keys import KeyFileError, ViewerKeys
 from collectors.remote.agent_stream import AgentError, RemoteAgent
@@ -268,6 +269,8 @@ def _entry(text: str, file: FleetFile) -> NamedServer:
             f"no server is called {text!r}; there is: {names}. For a host of that "
             f"name write http://{text}"
         )
+    if text.startswith(PROBE):
+        return NamedServer(probe=text.removeprefix(PROBE), name=text)
     if text.startswith(SOCKET):
         return NamedServer(uds=text.removeprefix(SOCKET).removeprefix("//"))
     return NamedServer(url=text)
@@ -363,12 +366,19 @@ def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str
         if entry.uds or probe["probe"]:
             raise UsageError("ssh:// finds the probe itself: leave out probe and uds")
         return SshAddress.of(url).fields(entry.name)
+    only_probe = not (url or entry.uds) and has_engine_id(probe["probe"])
     return {
-        "url": url or ("http://localhost" if entry.uds else ""),
+        "url": url or ("http://localhost" if entry.uds or only_probe else ""),
+        "only_probe": only_probe,
         "uds": entry.uds and str(_beside(path.parent, entry.uds)),
         "name": entry.name,
         **probe,
     }
+
+
+def has_engine_id(probe: str) -> bool:
+    """Return whether a probe's address is an engine id, so that it is on this host."""
+    return bool(probe) and not probe.startswith(TCP)
 
 
 def _probe(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def collectors_of(
     clock: SessionClock, server: Server, *, kv_events: bool = True
 ) -> list[Collector]:
     """Return the collectors of one server, the most reliable first."""
+    if server.only_probe:
+        return [ServerProbe(clock, server)]
     if server.ssh:
         tunnel = SshTunnel(clock, server)
         probed, scraped = ServerProbe(clock, server), ServerScraper(clock, server)

@@ -7,6 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from collectors.contract.runtime_dir import RuntimeDirError, probe_sockets
+from collectors.http.server import PROBE
+from collectors.probe.discover import WILD, ProbedEngine, probed_engines
 from collectors.servers.discover import FoundServer, found_servers
 from embedded_engine.engine.engine_file import (
     EngineFile,
@@ -27,13 +30,21 @@ class NearbyEngine:
     """An engine that runs on this node."""
 
     address: str
-    """Its URL, or the path of its Unix socket."""
+    """Its URL, the path of its Unix socket, or ``probe:`` and its engine id."""
     family: str = "vllm"
     models: Sequence[str] = ()
     engine_id: str | None = None
     """The engine id, if inferwatch serves it."""
     answered: bool = True
     """False if it listens but was too busy to answer."""
+    in_application: bool = False
+    """It runs in an application that answers no path of an inference server."""
+
+    @property
+    def what(self) -> str:
+        """Its models, else its family; fit to show."""
+        models = ", ".join(self.models) or self.family
+        return f"{models}, in an application" if self.in_application else models
 
     @property
     def attach_to(self) -> str:
@@ -50,16 +61,29 @@ LookAround = Callable[[], Awaitable[Sequence[NearbyEngine]]]
 
 
 async def nearby_engines(*, hostages: bool = False) -> list[NearbyEngine]:
-    """Return the engines of this node, our own ones last; takes half a second.
+    """Return the engines of this node, our own ones last; takes about half a second.
+
+    An application that uses vLLM in its own process answers no path that a server has:
+    it is found by its probe, which may take a second to reply.
 
     With ``hostages`` those of ours, too, that end with whoever watches them.
     """
     our_files = running_engines if hostages else served_engines
-    files, servers = await asyncio.gather(asyncio.to_thread(our_files), found_servers())
+    files, servers, probed = await asyncio.gather(
+        asyncio.to_thread(our_files),
+        found_servers(),
+        asyncio.to_thread(_probed_elsewhere),
+    )
     ours = [_ours(each) for each in files]
     ports = {_port(each.url) for each in files if each.url}
     others = [_other(each) for each in servers if each.port not in ports]
-    return [*others, *ours]
+    ports |= {each.port for each in servers}
+    applications = [
+        _application(each)
+        for each in probed
+        if ports.isdisjoint(int(at.rpartition(":")[2]) for at in each.addresses)
+    ]
+    return [*others, *applications, *ours]
 
 
 async def nobody() -> Sequence[NearbyEngine]:
@@ -91,6 +115,26 @@ def _ours(file: EngineFile) -> NearbyEngine:
         models=(file.model,),
         engine_id=file.engine_id,
     )
+
+
+def _probed_elsewhere() -> list[ProbedEngine]:
+    """Return the engines with a probe that inferwatch did not start."""
+    ours = {each.engine_id for each in running_engines()}
+    try:
+        sockets = [each for each in probe_sockets() if each.engine_id not in ours]
+    except RuntimeDirError:
+        return []
+    return probed_engines(sockets) if sockets else []
+
+
+def _application(engine: ProbedEngine) -> NearbyEngine:
+    """Return an engine by its only port, which outlives a restart, else by its id."""
+    address = f"{PROBE}{engine.engine_id}"
+    if len(engine.addresses) == 1:
+        host, _, port = engine.addresses[0].rpartition(":")
+        everywhere = host.strip("[]") in {*WILD, "127.0.0.1"}
+        address = f"http://{'localhost' if everywhere else host}:{port}"
+    return NearbyEngine(address=address, models=(engine.model,), in_application=True)
 
 
 def _other(server: FoundServer) -> NearbyEngine:

@@ -32,6 +32,7 @@ from collectors.contract.readings import (
     Totals,
     Vantage,
 )
+from collectors.servers.families import speculation_in
 from inferwatch.live.outlets.hardware import HardwareNumbers
 from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.refusals import LatestRefusals
@@ -43,6 +44,9 @@ from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.samples import RecentRows
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.steps.speculation import MOST_POSITIONS
+
+DRAFTS = ("drafts", "drafted_tokens", "accepted_tokens", "accepted_by_position")
+"""Counters of speculative decoding, by probe or by scrape."""
 
 # Histograms of durations, in exponential buckets and in buckets with round bounds.
 #
@@ -209,6 +213,8 @@ class ServerNumbers:
         """The longest delay of the API server's event loop in the last report."""
         self._kv_blocks: dict[str, int] = {}
         self._refused = LatestRefusals()
+        self._drafts: dict[tuple[str, str | None], dict[str, float]] = {}
+        """What each rank's latest scrape told of speculative decoding."""
         self._tracker = RequestTracker(RequestIndex(), self, self)
 
     # Called by the RequestTracker.
@@ -325,14 +331,27 @@ class ServerNumbers:
         self.counts["output_tokens"]["0"] += span.output_tokens or 0
 
     def sample(self, sample: EngineSample) -> None:
-        """Take the state from a scrape, unless the server has a probe."""
+        """Take state and drafts from a scrape, unless the server has a probe."""
         self.model = self.model or sample.model
         if not self.has_probe:
+            self._scraped_drafts(sample)
             self.ranks[sample.rank] = RankState(
                 running=sample.running,
                 waiting=sample.waiting,
                 kv_usage=sample.kv_usage,
             )
+
+    def _scraped_drafts(self, sample: EngineSample) -> None:
+        """Count drafts since the first scrape, or the server's restart."""
+        key = sample.rank, sample.model
+        told = speculation_in(sample.others)
+        before, self._drafts[key] = self._drafts.get(key, told), told
+        for name, value in told.items():
+            gained = round(value - before.get(name, 0.0))
+            field, _, place = name.partition("{")
+            if field in DRAFTS:
+                label = place.rstrip("}") or sample.rank
+                self.counts[field][label] += gained if gained >= 0 else round(value)
 
     def server(self, info: ServerInfo) -> None:
         self.model = self.model or next(iter(info.models), None)

@@ -273,6 +273,8 @@ def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
     """Return the state without rates if the server is lost, and without old advice."""
     if state.answers is False:
         state = replace(state, arrivals_per_s=None, output_tokens_per_s=None)
+    elif via is Via.PROBE and state.info is None:
+        state = replace(state, why=None)  # an application has paths of its own
     if via is None or state.info is None:
         return state
     left = advice_left(state.info.advice, via)

@@ -23,6 +23,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.configuration import OF_ENGINE
 from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject, is_told
+from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import Bound
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
@@ -144,6 +145,9 @@ def _name(metric: str) -> str:
     return metric if metric in UNANSWERED else LATENCIES[metric].label
 
 
+MEASURE_AGAIN = (
+    "measure the peak again while little else runs: inferwatch doctor --measure-peak"
+)
 IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
 
 
@@ -171,7 +175,9 @@ def limits_lines(summary: Summary) -> list[str]:
     if impossible is not None:
         steps, worst = counted(impossible["steps"], "step"), impossible["worst_ratio"]
         verdict = f"{steps} faster than possible, {worst:.2f}x at worst:"
-        lines += [named_line("impossible", verdict), named_line("", IMPOSSIBLE)]
+        measured = limits["peak"]["read_from"] == BY_MEASURE
+        why = MEASURE_AGAIN if measured else IMPOSSIBLE
+        lines += [named_line("impossible", verdict), named_line("", why)]
     return lines
 
 
@@ -289,6 +295,14 @@ def _knob(knob: Summary) -> str:
 
 RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
 ENGINE_FIELDS = ("model", "vllm_version", "device", "num_kv_blocks", *OF_ENGINE)
+ENGINE_SETTINGS = (
+    "kv_cache_dtype",
+    "attention_backend",
+    "cudagraph_mode",
+    "compilation_mode",
+    "kv_connector",
+)
+"""By vLLM's flags, as in use; only a probe tells them."""
 LIVE_FIELDS = (
     "rank",
     "version",
@@ -417,6 +431,7 @@ def _engine(snapshot: Snapshot) -> Summary | None:
         "engine_id": info.source,
         "ranks": len(snapshot.engines),
         **{name: getattr(info, name) for name in ENGINE_FIELDS},
+        **{name: snapshot.settings.get(name) for name in ENGINE_SETTINGS},
         "model": _served_name(snapshot) or info.model,
     }
 

@@ -12,7 +12,7 @@ from inferwatch.metrics.servers.every_metric import EveryMetric, MetricValue
 from inferwatch.ui.kit.renderables.bars import sparkline
 from inferwatch.ui.kit.renderables.text import TextRun
 from inferwatch.ui.kit.row_filter import FieldKind, FilterField
-from inferwatch.ui.kit.table import CursorTable, TableColumn
+from inferwatch.ui.kit.table import CursorTable, TableColumn, number_column
 
 KINDS = ("counter", "gauge", "histogram", "summary")
 MOST_UNFOLDED = 200
@@ -102,23 +102,13 @@ def _number(
     *,
     from_width: int = 0,
 ) -> TableColumn[MetricRow]:
-    def value(row: MetricRow) -> float | None:
-        return number(row.now)
-
-    def write(row: MetricRow, _: int) -> TextRun:
-        known = value(row)
-        return TextRun("" if known is None else format_value(known))
-
-    return TableColumn(
-        key,
-        title,
-        width,
-        write,
-        value=value,
-        right=True,
-        from_width=from_width,
-        filter=FilterField(key, value, FieldKind.NUMBER),
+    return number_column(
+        key, title, width, lambda row: number(row.now), _write, from_width=from_width
     )
+
+
+def _write(_: MetricRow, known: float | None) -> TextRun:
+    return TextRun("" if known is None else format_value(known))
 
 
 def _bracket(

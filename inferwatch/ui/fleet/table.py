@@ -44,7 +44,7 @@ from inferwatch.ui.kit.renderables.text import (
     width_of,
 )
 from inferwatch.ui.kit.row_filter import FieldKind, FilterField
-from inferwatch.ui.kit.table import CursorTable, TableColumn, share_width
+from inferwatch.ui.kit.table import CursorTable, TableColumn, number_column, share_width
 from inferwatch.ui.widgets.limit_texts import of_server
 from inferwatch.ui.widgets.status_lines import VerdictLine
 
@@ -254,20 +254,12 @@ def _count(
     alarm: str = "",
     from_width: int = 0,
 ) -> TableColumn[FleetRow]:
-    def write(row: FleetRow, _: int) -> TextRun:
-        count = value(row)
+    def write(row: FleetRow, count: float | None) -> TextRun:
         ink = alarm if count else ""
         return _run(row, format_count(count).strip(), ink, known=count is not None)
 
-    return TableColumn(
-        key,
-        title,
-        width,
-        write,
-        value=value,
-        right=True,
-        from_width=from_width,
-        filter=FilterField(key, value, FieldKind.COUNT),
+    return number_column(
+        key, title, width, value, write, kind=FieldKind.COUNT, from_width=from_width
     )
 
 
@@ -278,19 +270,11 @@ def _rate(
     *,
     from_width: int = 0,
 ) -> TableColumn[FleetRow]:
-    def write(row: FleetRow, _: int) -> TextRun:
-        rate = value(row)
+    def write(row: FleetRow, rate: float | None) -> TextRun:
         return _run(row, format_rate(rate).strip(), known=rate is not None)
 
-    return TableColumn(
-        key,
-        title,
-        8,
-        write,
-        value=value,
-        right=True,
-        from_width=from_width,
-        filter=FilterField(key.partition("/")[0], value, FieldKind.COUNT),
+    return number_column(
+        key, title, 8, value, write, kind=FieldKind.COUNT, from_width=from_width
     )
 
 
@@ -304,19 +288,11 @@ def _mean(
         means = (each.quantiles.mean for each in latencies if each is not None)
         return next((each for each in means if each is not None), None)
 
-    def write(row: FleetRow, _: int) -> TextRun:
-        mean = value(row)
+    def write(row: FleetRow, mean: float | None) -> TextRun:
         return _run(row, format_in(MILLISECONDS, mean), known=mean is not None)
 
-    return TableColumn(
-        key,
-        title,
-        width,
-        write,
-        value=value,
-        right=True,
-        from_width=from_width,
-        filter=FilterField(key, value, FieldKind.DURATION),
+    return number_column(
+        key, title, width, value, write, kind=FieldKind.DURATION, from_width=from_width
     )
 
 

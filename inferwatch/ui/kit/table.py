@@ -15,7 +15,13 @@ from textual.strip import Strip
 
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit
-from inferwatch.ui.kit.row_filter import FilterField, FilterGrammar, Phrases, RowFilter
+from inferwatch.ui.kit.row_filter import (
+    FieldKind,
+    FilterField,
+    FilterGrammar,
+    Phrases,
+    RowFilter,
+)
 
 Row = TypeVar("Row")
 SortValue = float | str | None
@@ -70,6 +76,29 @@ class TableColumn(Generic[Row]):
     def name(self) -> str:
         """The column's title without its unit."""
         return self.title.strip().removesuffix(" ms")
+
+
+def number_column(  # noqa: PLR0913 - what differs among columns of numbers
+    key: str,
+    title: str,
+    width: int,
+    value: Callable[[Row], float | None],
+    write: Callable[[Row, float | None], TextRun],
+    *,
+    kind: FieldKind = FieldKind.NUMBER,
+    from_width: int = 0,
+) -> TableColumn[Row]:
+    """Return a column of one number a row, to sort and to filter by."""
+    return TableColumn(
+        key,
+        title,
+        width,
+        lambda row, _: write(row, value(row)),
+        value=value,
+        right=True,
+        from_width=from_width,
+        filter=FilterField(key.partition("/")[0], value, kind),
+    )
 
 
 Sized = tuple[TableColumn[Row], int]

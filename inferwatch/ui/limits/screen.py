@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.formatting import format_share
+from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import (
     DeviceMemory,
     Impossible,
@@ -122,6 +123,7 @@ def _legend(parts: Sequence[SplitPart], width: int) -> Line:
 
 OPENS = "screen.impossible"
 MARK = " ✖ impossible: "
+ABOVE_MEASURED = " ▲ above the peak: "
 KEY = "enter "
 NOT_KNOWN = "how far it is from the limit is not known"
 
@@ -161,8 +163,14 @@ class ImpossibleBanner(Panel):
     """The latest there was."""
     _over = True
 
-    def show(self, impossible: Impossible | None) -> None:
+    _measured = False
+    """Whether the peak was measured here."""
+
+    def show(self, limits: Limits | None) -> None:
         """Show steps that are faster than possible; its rows stay without them."""
+        impossible = limits.impossible if limits is not None else None
+        if limits is not None and limits.peak is not None:
+            self._measured = limits.peak.read_from == BY_MEASURE
         self._over = impossible is None
         self.set_class(self._over, "-over")
         self._impossible = impossible or self._impossible
@@ -185,10 +193,17 @@ class ImpossibleBanner(Panel):
         if self._over:
             return [(TextRun(" ✓ no impossible step in this window", "muted"),)]
         first, *rest = self._folded(width)
-        left = (TextRun(MARK, "bad bold", OPENS), TextRun(first, "bad", OPENS))
+        left = (
+            TextRun(self._mark, "bad bold", OPENS),
+            TextRun(first, "bad", OPENS),
+        )
         keys = (TextRun(KEY, "accent", OPENS), TextRun(self._step, "muted", OPENS))
         below = [(TextRun(f"   {each}", "bad", OPENS),) for each in rest]
         return [spread(left, keys, width), *below]
+
+    @property
+    def _mark(self) -> str:
+        return ABOVE_MEASURED if self._measured else MARK
 
     @property
     def _step(self) -> str:
@@ -200,9 +215,9 @@ class ImpossibleBanner(Panel):
         """Return the warning, wrapped beside the mark and the key."""
         if self._impossible is None:
             return [""]
-        beside = " " * (len(MARK) + len(KEY) + len(self._step) - 2)
+        beside = " " * (len(self._mark) + len(KEY) + len(self._step) - 2)
         room = max(width - 4, len(beside) + 16)
-        text = impossible_text(self._impossible)
+        text = impossible_text(self._impossible, measured=self._measured)
         rows = wrap(text, room, initial_indent=beside, break_on_hyphens=False)
         return [each.strip() for each in rows[: self.MOST_ROWS]]
 
@@ -355,14 +370,13 @@ class LimitsScreen(WatchScreen):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         before, self._limits = self._limits, snapshot.limits
-        impossible = snapshot.limits.impossible if snapshot.limits else None
         is_other, self._source = (
             snapshot.shown_source != self._source,
             snapshot.shown_source,
         )
         if is_other:
             self.query_one(ImpossibleBanner).forget()
-        self.query_one(ImpossibleBanner).show(impossible)
+        self.query_one(ImpossibleBanner).show(snapshot.limits)
         self.query_one(AnswerLine).show(snapshot, self._views)
         self.query_one(RooflinePanel).show(snapshot)
         self.query_one(SplitPanel).show(snapshot)

@@ -12,6 +12,10 @@ from inferwatch.visible import visible
 DECODE, PREFILL = ("◆", "decode"), ("▲", "prefill")
 """Glyph and ink of decode-only steps, and of steps with prefill."""
 CHECK = "check clocks, dtype, speculative decoding or the measurement"
+MEASURE_AGAIN = (
+    "the peak was measured too low, on a busy host maybe: measure again while little "
+    "else runs, inferwatch doctor --measure-peak"
+)
 OF_NO_STEPS = (
     (
         "The server tells no single steps, so what each of them read and computed is "
@@ -103,8 +107,12 @@ def _in_full(name: str, glyph: str, ink: str, point: OperatingPoint) -> Line:
     return (*_briefly(name, glyph, ink, point), TextRun(took, "muted"))
 
 
-def impossible_text(impossible: Impossible) -> str:
-    """Return the warning about steps faster than the hardware allows."""
+def impossible_text(impossible: Impossible, *, measured: bool) -> str:
+    """Return the warning about steps faster than the hardware allows.
+
+    A ``measured`` peak is suspected first: a busy host measures too little.
+    """
     than = "than its floor" if impossible.steps == 1 else "than their floor"
     steps = counted(impossible.steps, "step")
-    return f"{steps} faster {than}, the worst {impossible.worst_ratio:.2f}×: {CHECK}"
+    why = MEASURE_AGAIN if measured else CHECK
+    return f"{steps} faster {than}, the worst {impossible.worst_ratio:.2f}×: {why}"

@@ -302,9 +302,10 @@ def _engine(engine: NearbyEngine) -> StartPlace:
         if engine.engine_id
         else OpenServers(urls=(engine.attach_to,))
     )
-    return StartPlace(
-        TITLES.get(engine.family, engine.family), model, engine.place, wish
-    )
+    title = TITLES.get(engine.family, engine.family)
+    if engine.in_application:
+        title += " app"
+    return StartPlace(title, model, engine.place, wish)
 
 
 def _recently(address: str) -> StartPlace:

@@ -23,7 +23,15 @@ from msgspec.msgpack import encode as msgpack
 
 from collectors.contract import runtime_dir
 from collectors.contract.clock import SessionClock, monotonic_ns
-from collectors.contract.readings import AnyReading, ClockAnchor, Note, NoteKind, Step
+from collectors.contract.readings import (
+    AnyReading,
+    ClockAnchor,
+    Contact,
+    Endpoint,
+    Note,
+    NoteKind,
+    Step,
+)
 from collectors.contract.runtime_dir import socket_path
 from collectors.http.server import Server
 from collectors.probe import discover, server_probe
@@ -184,6 +192,22 @@ async def test_the_probe_is_that_of_the_server_that_listens_there(port: Port) ->
             assert await until_found(Port(other_port).url) == "two"
             assert await asyncio.to_thread(probe_at, "http://127.0.0.1:9") is None
             assert await asyncio.to_thread(probe_at, "http://192.0.2.1:80") is None
+
+
+async def test_what_has_no_address_is_watched_by_the_id_of_its_probe(
+    port: Port,
+) -> None:
+    def answered(watcher: Watcher) -> list[bool]:
+        return [each.answers for each in watcher.readings if isinstance(each, Contact)]
+
+    nowhere = {"probe": "app", "only_probe": True}
+    async with watching("http://localhost", **nowhere) as watcher:
+        await watcher.until(lambda: answered(watcher) == [False])
+        with port.serving("app", range(0)):
+            await watcher.until(lambda: answered(watcher) == [False, True])
+        await watcher.until(lambda: answered(watcher) == [False, True, False])
+
+    assert not [each for each in watcher.readings if isinstance(each, Endpoint)]
 
 
 async def test_probes_of_two_servers_at_one_address_are_not_guessed_between(

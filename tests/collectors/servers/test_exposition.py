@@ -295,3 +295,13 @@ def test_a_start_time_that_is_none_is_unknown_and_told(began: str) -> None:
     assert scraped.started_s is None
     assert any("cannot be" in each for each in scraped.wrong)
     assert scraped.samples[0].running == 1
+
+
+def test_acceptance_takes_one_query_of_a_fleet_of_any_size() -> None:
+    drafts = series_names(FAMILY)["drafts"]
+
+    assert {each.removesuffix("_total") for each in drafts} == {
+        "vllm:spec_decode_num_drafts",
+        "vllm:spec_decode_num_draft_tokens",
+        "vllm:spec_decode_num_accepted_tokens",
+    }

@@ -1,6 +1,7 @@
 """What is told of an engine's configuration, and what never is."""
 
 import json
+from enum import IntEnum
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,7 +124,7 @@ def test_settings_are_told_by_flag_and_what_is_missing_is_left_out() -> None:
     del of.vllm_config.scheduler_config.max_num_seqs
     missing: list[str] = []
 
-    reading = engine_settings(of, 1, missing.append)
+    reading = engine_settings(of, 1, missing.append, {})
 
     assert missing == ["Scheduler.vllm_config.scheduler_config.max_num_seqs"]
     assert "max_num_seqs" not in reading.settings
@@ -138,11 +139,28 @@ def test_what_an_engine_does_without_is_told_as_not_set() -> None:
     of = scheduler(Config())
     of.vllm_config.speculative_config = None
 
-    settings = engine_settings(of, 1, print).settings
+    settings = engine_settings(of, 1, print, {"attention_backend": None}).settings
 
     assert settings["speculative_method"] is None
     assert settings["num_speculative_tokens"] is None
     assert "kv_connector" not in settings
+    assert "attention_backend" not in settings
+
+
+class Level(IntEnum):
+    O2 = 2
+
+
+def test_what_workers_chose_stands_for_what_was_left_to_vllm() -> None:
+    of = scheduler(Config())
+    of.vllm_config.attention_config = SimpleNamespace(backend=None)
+    of.vllm_config.optimization_level = Level.O2
+
+    chosen = {"attention_backend": "FLASH_ATTN"}
+    settings = engine_settings(of, 1, print, chosen).settings
+
+    assert settings["attention_backend"] == "FLASH_ATTN"
+    assert settings["optimization_level"] == "O2"
 
 
 def test_values_that_are_none_of_the_plain_kinds_become_their_names() -> None:

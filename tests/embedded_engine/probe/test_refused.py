@@ -286,6 +286,20 @@ def test_a_body_nested_too_deep_does_not_blow_the_fuse(tap: RefusalTap) -> None:
     assert [each.reason for each in refused(tap)] == [RefusalReason.INVALID]
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/kv_event_sources"])
+def test_what_inferwatch_asks_an_application_for_is_not_counted(
+    tap: RefusalTap, path: str
+) -> None:
+    async def answer() -> None:
+        scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+        await Response(status_code=404)(scope, never, dropped)
+
+    asyncio.run(answer())
+
+    assert tap.looks == 1
+    assert refused(tap) == []
+
+
 def test_what_is_asked_of_the_server_is_no_request_to_a_model(tap: RefusalTap) -> None:
     async def answer(path: str, method: str) -> None:
         scope = {"type": "http", "method": method, "path": path, "headers": []}

@@ -141,6 +141,7 @@ def test_of_several_engines_people_choose(
         return [
             NearbyEngine(address="http://localhost:8000", models=("chat",)),
             NearbyEngine(address="/run/engine.sock", family="sglang"),
+            NearbyEngine(address="probe:nightly", models=("m",), in_application=True),
         ]
 
     monkeypatch.setattr("inferwatch.cli.running.attach.nearby_engines", two)
@@ -150,6 +151,7 @@ def test_of_several_engines_people_choose(
     assert out.splitlines() == [
         "inferwatch attach http://localhost:8000    chat",
         "inferwatch attach unix:/run/engine.sock    sglang",
+        "inferwatch attach probe:nightly    m, in an application",
     ]
 
 

@@ -135,6 +135,14 @@ def test_of_several_engines_one_is_to_be_named(
         found(monkeypatch, [])
 
 
+def test_no_load_goes_to_an_application_that_speaks_no_api_of_a_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = NearbyEngine(address="http://localhost:9000", in_application=True)
+
+    assert found(monkeypatch, [own, HERE]).url == HERE.address
+
+
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "require_vllm", lambda: None)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from inferwatch.metrics.floor.view import Bound, Limits, TimeSplit
+from inferwatch.metrics.floor.peaks import BY_MEASURE
+from inferwatch.metrics.floor.view import Bound, Impossible, Limits, TimeSplit
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
@@ -420,6 +421,22 @@ async def test_of_several_devices_one_is_told_and_others_fold(
 
 
 # What cannot be, and what is not known.
+
+
+async def test_a_peak_that_was_measured_here_is_suspected_before_the_steps(
+    text_of: Any, settle: Any
+) -> None:
+    found = Impossible(steps=12, worst_ratio=1.43, t_ns=NOW_NS - S, step=7)
+    peak = replace(LIMITS.peak, read_from=BY_MEASURE)
+    app = app_of(of(replace(LIMITS, peak=peak, impossible=found)))
+
+    async with app.run_test(size=SMALL) as pilot:
+        await shown(pilot, settle)
+        told = " ".join(" ".join(text_of(app, "ImpossibleBanner")).split())
+
+    assert told.startswith("▲ above the peak: 12 steps faster than their floor")
+    assert "doctor --measure-peak" in told
+    assert "impossible" not in told
 
 
 async def test_the_impossible_is_told_in_full_and_leads_to_its_moment(

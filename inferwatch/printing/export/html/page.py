@@ -80,6 +80,7 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     yield from _stacks(snapshot.stacks)
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
+    yield from _refused(summary["refused"])
     yield from _causes(snapshot)
     yield from _speculation(snapshot.speculation)
     yield from _hardware(snapshot)
@@ -284,6 +285,24 @@ def _server(server: Summary) -> Iterator[str]:
     yield format_share(server["kv_usage"])
     yield format_rate(server["output_tokens_per_s"])
     yield format_duration(server.get("ttft_s", {}).get("mean"))
+
+
+def _refused(rows: Sequence[Summary]) -> Iterator[Block]:
+    if rows:
+        yield from headed_table(
+            "Refused requests",
+            ("route", "status", "reason", "requests", "told by"),
+            (
+                (
+                    each["route"] or UNKNOWN,
+                    each["status"] or UNKNOWN,
+                    each["why"],
+                    f"{each['count']:,}",
+                    each["vantage"],
+                )
+                for each in rows
+            ),
+        )
 
 
 # Why requests were slow, and stalls of the scheduler.

@@ -258,3 +258,22 @@ def test_drafts_are_counted_by_rank_and_accepted_tokens_by_position(
     each = [value_of(numbers, by_position, position=str(n)) for n in range(3)]
     assert each == [3, 2, 1]
     assert "drafts" not in folded(steps[1:2]).servers[ENGINE].counts
+
+
+def test_drafts_of_a_scraped_server_are_counted_since_the_first_scrape() -> None:
+    drafts, position = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
+
+    def scraped(t_s: int, total: float, rank: str = "0") -> EngineSample:
+        others = {drafts: total, f"{position}_per_pos{{0}}": total / 2}
+        return EngineSample(source=ENGINE, t_ns=t_s * S, rank=rank, others=others)
+
+    numbers = folded([scraped(0, 100), scraped(1, 110), scraped(1, 7, "1")])
+    restarted = folded([scraped(0, 100), scraped(1, 110), scraped(2, 4)])
+
+    counted, by_position = (
+        COUNTERS[each][0] for each in ("drafts", "accepted_by_position")
+    )
+    assert value_of(numbers, counted, engine="0") == 10
+    assert value_of(numbers, counted, engine="1") == 0
+    assert value_of(numbers, by_position, position="0") == 5
+    assert value_of(restarted, counted, engine="0") == 14
