@@ -27,6 +27,11 @@ from embedded_engine.probe.about.engine_config import (
     text_of,
 )
 from embedded_engine.probe.about.engine_size import EngineSize
+from embedded_engine.probe.about.startup_stages import (
+    StageTimer,
+    of_stages,
+    stages_of,
+)
 from embedded_engine.probe.blocks.block_maps import BlockMapSender, MapAssembler
 from embedded_engine.probe.control.control_desk import ControlDesk
 from embedded_engine.probe.control.control_socket import ControlSocket
@@ -48,6 +53,8 @@ from embedded_engine.probe_settings import BLOCK_MAP, CONTROL, GROUP_HEADER, ref
 from embedded_engine.publishing.channel import Channel
 
 RING_MB = 64
+STAGES = "embedded_engine.probe.about.startup_stages"
+"""Module in which a worker with the probe remembers the stages of its start."""
 MB = 1_000_000
 
 
@@ -97,6 +104,8 @@ class Probe:
         born = {"born": Hook(self._scheduler_born), **self._engine_hooks}
         born["sized"] = Hook(self._size.learn)
         hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
+        stages = StageTimer(self.fuse).hooks()
+        hooks.install(names.WORKER_METHODS, stages, self.fuse, lambda _: None)
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
         if os.environ.get(BLOCK_MAP) != "0":
@@ -268,6 +277,10 @@ class Probe:
         """Yield the worker memory, model and settings, as far as they can be read."""
         model = self.engine.model if self.engine is not None else "?"
         yield from (replace(each, rank=rank) for each in self._size.workers)
+        try:
+            yield from stages_of(self._size.answers(of_stages(STAGES)), rank)
+        except Exception as error:
+            lacks(f"stages of the start: {error!r}")
         try:
             yield model_config(scheduler, rank, model, lacks)
             yield engine_settings(scheduler, rank, lacks)

@@ -35,6 +35,7 @@ from inferwatch.metrics.steps.flow import scheduler_state
 from inferwatch.metrics.steps.health import HealthTracker
 from inferwatch.metrics.steps.speculation import METHOD, SpeculationCounter
 from inferwatch.metrics.steps.stalls import StallFinder
+from inferwatch.metrics.steps.startup import startup_of
 
 MOST_LOOKED_AT = 2_000
 """Largest number of waiting or running requests whose prompts are compared."""
@@ -130,6 +131,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         ranks=max(len(engines.ranks), 1),
         infos=infos,
         settings=engines.first_settings,
+        startup=startup_of(engines.stages.values()) if engines.stages else None,
         live_limits=engines.live_limits,
         verdict=sources.health.state(now_ns, work),
         running=work.running,

@@ -41,6 +41,7 @@ from collectors.contract.readings import (
     RequestRecord,
     RequestSpan,
     ServerInfo,
+    StartupStage,
     Step,
     Tick,
     TokenTimes,
@@ -145,6 +146,7 @@ from inferwatch.metrics.steps.health import (
 from inferwatch.metrics.steps.lateness import CatchUp
 from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
+from inferwatch.metrics.steps.startup import startup_of
 
 MOST_NOTES = 200
 SLOW_FROM_S = 0.5
@@ -306,6 +308,7 @@ class Model:
             EngineSettings: self._engines.take_settings,
             LiveLimits: self._engines.take_limits,
             WorkerMemory: self._engines.take_memory,
+            StartupStage: self._engines.take_stage,
             MeasuredPeak: self._peak,
             WatchedSlo: self._watched_slo,
             Tick: self._tick,
@@ -589,6 +592,7 @@ class Model:
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             settings=self._engines.first_settings,
+            startup=startup_of(self._engines.stages.values()),
             live_limits=self._engines.live_limits,
             limit_changes=self._engines.limit_changes,
             last_token_ns=self._last_token_ns,

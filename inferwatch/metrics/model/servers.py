@@ -22,6 +22,7 @@ from collectors.contract.readings import (
     Refusals,
     RequestEvent,
     RequestSpan,
+    StartupStage,
     Step,
     Totals,
     WatchedSlo,
@@ -65,6 +66,7 @@ TOLD_APART = frozenset(
         EngineSettings,
         LiveLimits,
         WorkerMemory,
+        StartupStage,
     }
 )
 """Readings that a Model pools; scraped samples are kept apart anyway."""

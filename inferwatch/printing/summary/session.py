@@ -47,6 +47,7 @@ from inferwatch.printing.summary.load import doubts
 from inferwatch.printing.summary.refused import refused_lines, refused_rows
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
 from inferwatch.printing.summary.speculation import speculation_lines, speculation_row
+from inferwatch.printing.summary.startup import startup_lines, startup_row
 from inferwatch.printing.text import named_line
 from inferwatch.visible import visible
 
@@ -362,6 +363,7 @@ def summarise(
         "advice": list(snapshot.advice),
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
         "speculation": speculation_row(snapshot.speculation),
+        "startup": startup_row(snapshot.startup),
         **_server_counts(snapshot.server_counts),
         **cause_rows(snapshot),
         **slo_rows(snapshot),
@@ -526,6 +528,7 @@ def _facts(summary: Summary) -> list[str]:
         + _counted(summary["preemptions"], "preemption"),
         *_cached(summary["prefix_cache"]),
         *speculation_lines(summary),
+        *startup_lines(summary),
         *cause_lines(summary),
         *slo_lines(summary),
         *spending_lines(summary),

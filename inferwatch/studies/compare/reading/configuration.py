@@ -9,6 +9,7 @@ from functools import cache
 
 import msgspec
 
+from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LoadKind
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.printing.summary.session import ENGINE_FIELDS
@@ -187,6 +188,16 @@ def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]
         or None,
         "gpu power limit": _power_limits(connection, session, ours),
     }
+
+
+def startup_stages(connection: sqlite3.Connection, session: int) -> dict[str, float]:
+    """Seconds that each stage of the engine's start took its slowest worker."""
+    rows = connection.execute(
+        "SELECT stage, max(duration_ns) FROM startup_stages WHERE session = ? "
+        "GROUP BY stage ORDER BY min(t_ns)",
+        (session,),
+    )
+    return {stage: duration_ns / NS_PER_S for stage, duration_ns in rows}
 
 
 def _power_limits(
