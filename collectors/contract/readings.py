@@ -106,6 +106,11 @@ class NoteKind(StrEnum):
     """Objectives began to be missed, or are met again."""
     ALERT = "alert"
     """A rule of ``--record-on`` held, so what preceded it was recorded."""
+    ASLEEP = "asleep"
+    """The engine was put to sleep (``/sleep``)."""
+    AWAKE = "awake"
+    WEIGHTS = "weights"
+    """The weights of a running engine were replaced."""
     COMPILATION = "compilation"
     """The engine compiled a kernel or captured a CUDA graph while it served."""
 

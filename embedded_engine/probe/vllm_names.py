@@ -24,6 +24,7 @@ BLOCK_POOL = "vllm.v1.core.block_pool:BlockPool"
 FREE_BLOCKS = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
 OUTPUT_PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
 EXECUTOR = "vllm.v1.executor.abstract:Executor"
+CORE = "vllm.v1.engine.core:EngineCore"
 WORKER = "vllm.v1.worker.worker_base:WorkerWrapperBase"
 LOADER = "vllm.model_executor.model_loader.base_loader:BaseModelLoader"
 
@@ -70,6 +71,12 @@ FRONT_METHODS = {
     ),
     "abort": VllmMethod(OUTPUT_PROCESSOR, "abort_requests", "aborts by clients"),
 }
+STATE_METHODS = {
+    "slept": VllmMethod(CORE, "sleep", "when the engine is asleep"),
+    "woke": VllmMethod(CORE, "wake_up", "when the engine is awake again"),
+    "called": VllmMethod(CORE, "collective_rpc", "updates of the weights"),
+}
+"""Methods of EngineCore that few servers ever call."""
 WORKER_METHODS = {
     "device": VllmMethod(WORKER, "init_device", "stages of the start"),
 }
@@ -425,6 +432,10 @@ EXECUTE = frozenset({"execute_model", "sample_tokens"})
 WARM_UP = frozenset(
     {"compile_or_warm_up_model", "determine_available_memory", "profile_run"}
 )
+UPDATES = frozenset(
+    {"update_weights", "finish_weight_update", "reload_weights", "load_weights"}
+)
+"""Functions of a worker, as called by name, that replace its weights."""
 WRAPPED_WORKER = "worker"
 """Attribute of WorkerWrapperBase: the worker of the platform in use."""
 INIT_DEVICE = "init_device"

@@ -984,13 +984,8 @@ class Model:
         self.watch.note(note)
         if note.kind is not NoteKind.LOST:
             self._health.note(note)
-        if note.kind is NoteKind.DROPPED:
-            self._cost.dropped(note)
-            self._tracker.dropped(note)
-            self._memory.dropped(note.source)
-            for rank in self._engines.ranks_of(note.source):
-                rank.forget()
-            self._stalls.forget(note.source)
+        if note.kind in {NoteKind.DROPPED, NoteKind.AWAKE}:
+            self._interrupted(note)
         elif note.kind is NoteKind.COMPILATION:
             self._tracker.compiled(note)
             self._stalls.compiled(note)
@@ -1007,6 +1002,16 @@ class Model:
                 self._health.catch_up = CatchUp(tick_ns=self._health.catch_up.tick_ns)
                 self._cost.lost()
                 self._last_token_ns = None
+
+    def _interrupted(self, note: Note) -> None:
+        """Forget what was under way: readings were lost, or the engine stood still."""
+        if note.kind is NoteKind.DROPPED:
+            self._cost.dropped(note)
+            self._tracker.dropped(note)
+            self._memory.dropped(note.source)
+        for rank in self._engines.ranks_of(note.source):
+            rank.forget()
+        self._stalls.forget(note.source)
 
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)

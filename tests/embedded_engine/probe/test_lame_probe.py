@@ -109,6 +109,17 @@ async def test_a_broken_hook_ends_the_probe_and_no_request(story: Story) -> None
     )
 
 
+async def test_sleep_and_new_weights_are_told(story: Story) -> None:
+    states = (NoteKind.ASLEEP, NoteKind.AWAKE, NoteKind.WEIGHTS)
+    told = [r for r in story.readings if isinstance(r, Note) and r.kind in states]
+
+    assert [each.text for each in told] == [
+        *("asleep, level 0", "awake again", "asleep, level 1"),
+        *("weights updated (reload_weights)", "awake again"),
+    ]
+    assert told[3].duration_ns
+
+
 async def test_idle_cached_blocks_are_counted_exactly(story: Story) -> None:
     assert story.first["compared"] > 30
     assert story.first["wrong_counts"] == 0
