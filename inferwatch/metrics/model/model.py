@@ -128,6 +128,7 @@ from inferwatch.metrics.steps.counter import (
 )
 from inferwatch.metrics.steps.engines import Engines, SavedEngines, known_sum
 from inferwatch.metrics.steps.flow import (
+    ADAPTERS,
     LEAST_NS,
     KvState,
     SchedulerState,
@@ -135,6 +136,7 @@ from inferwatch.metrics.steps.flow import (
     flow,
     kv_state,
     scheduler_state,
+    with_adapters,
 )
 from inferwatch.metrics.steps.health import (
     CATCHING_UP,
@@ -573,6 +575,8 @@ class Model:
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
+        if self._engines.first_settings.get(ADAPTERS) is not None:
+            flow_now = with_adapters(flow_now, self._requests)
         table, found = self._steps.table(end_ns, window), self.findings
         shown = Snapshot(
             now_ns=now_ns,

@@ -32,6 +32,7 @@ from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import UNANSWERED
 from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.live_limits import LIMITS
 from inferwatch.printing.summary.causes import cause_lines, cause_rows
@@ -329,6 +330,7 @@ def summarise(
             "aborted": flow.aborted,
             "running": flow.running,
             "waiting": flow.waiting,
+            **_adapters(flow),
         },
         "refused": refused_rows(snapshot.refused),
         **latency_rows(snapshot.latencies),
@@ -372,6 +374,13 @@ def summarise(
         **hardware_rows(snapshot),
         **finding_rows(snapshot),
     }
+
+
+def _adapters(flow: Flow) -> Summary:
+    """The LoRA adapters in use and waited for; nothing where LoRA is off."""
+    if flow.adapters is None:
+        return {}
+    return {"adapters": flow.adapters, "adapters_waiting": flow.adapters_waiting}
 
 
 def _prefix_cache(cache: PrefixCache | None) -> Summary | None:
