@@ -91,6 +91,13 @@ async def test_adapter_and_priority_are_told_and_who_lacks_a_slot_is_deferred(
     assert len(waited) > 20
     assert {event.external_tokens for event in added} == {None}
 
+    at_ns, model = waited[5].end_ns, Model()
+    for reading in recorded.readings:
+        if getattr(reading, "t_ns", getattr(reading, "end_ns", 0)) <= at_ns:
+            model.fold(reading)
+    flow = model.snapshot(at_ns, SnapshotQuery(Window.SESSION)).flow
+    assert (flow.adapters, flow.adapters_waiting) == (1, 1)
+
     # Nobody asked for block maps, so the pool is left alone.
     span_ns = recorded.steps[-1].end_ns - recorded.steps[0].start_ns
     assert span_ns > NS_PER_S / 4  # many maps would have come

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from collectors.contract.readings import (
+    AnyReading,
     EngineInfo,
     Note,
     NoteKind,
@@ -91,7 +92,8 @@ def test_what_no_worker_tells_is_not_nothing() -> None:
 
 def test_another_start_replaces_the_stages_of_the_one_before() -> None:
     model = Model()
-    for reading in (engine("e"), *STAGES, lost("e"), engine("other")):
+    readings: list[AnyReading] = [engine("e"), *STAGES, lost("e"), engine("other")]
+    for reading in readings:
         model.fold(reading)
 
     assert model.snapshot(S, SnapshotQuery(Window.SESSION)).startup is None

@@ -191,10 +191,11 @@ def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]
 
 
 def startup_stages(connection: sqlite3.Connection, session: int) -> dict[str, float]:
-    """Seconds that each stage of the engine's start took its slowest worker."""
+    """Seconds that each stage of the last engine's start took its slowest worker."""
     rows = connection.execute(
-        "SELECT stage, max(duration_ns) FROM startup_stages WHERE session = ? "
-        "GROUP BY stage ORDER BY min(t_ns)",
+        "SELECT stage, max(duration_ns) FROM startup_stages WHERE session = ?1 "
+        "AND source = (SELECT source FROM startup_stages WHERE session = ?1 "
+        "ORDER BY ordinal DESC LIMIT 1) GROUP BY stage ORDER BY min(ordinal)",
         (session,),
     )
     return {stage: duration_ns / NS_PER_S for stage, duration_ns in rows}
