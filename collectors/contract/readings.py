@@ -290,6 +290,9 @@ class RequestEvent(Reading, frozen=True, kw_only=True):
     """Value of the request header chosen for grouping (arrived)."""
     external_tokens: int | None = None
     """Cached tokens loaded by a KV connector (scheduled)."""
+    thinking_tokens: int | None = None
+    """Output tokens before the answer, with the token that ends the thinking; None
+    where there is no reasoning parser, or nothing ended it (finished, engine)."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "tokenised_ns")
 

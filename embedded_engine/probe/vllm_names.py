@@ -519,6 +519,13 @@ ENDED: Fields = (
     ("num_preemptions", None),
     ("get_finished_reason", lambda: None),
 )
+OUTPUT_IDS = "_output_token_ids"
+"""Attribute of Request."""
+THINKING_END = (
+    "vllm_config.reasoning_config.natural_reasoning_end_token_ids",
+    "vllm_config.reasoning_config.reasoning_end_token_ids",
+)
+"""Paths from Scheduler, the better first: the tokens that end the thinking."""
 OUTPUTS: Fields = (("outputs", ()), ("scheduler_stats", None))
 """Attributes of EngineCoreOutputs."""
 OUTPUT_ID: Fields = (("request_id", ""),)

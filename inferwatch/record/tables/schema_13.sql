@@ -6,6 +6,9 @@
 
 -- Start-up and phases of requests.
 
+ALTER TABLE requests ADD COLUMN thinking_tokens INTEGER; -- of a reasoning model: output
+                                                  -- tokens before the answer
+
 CREATE TABLE startup_stages (              -- what an engine's start consisted of
   session            INTEGER NOT NULL REFERENCES sessions,
   ordinal            INTEGER NOT NULL,

@@ -1,6 +1,7 @@
 """Adapters, priorities, a KV connector and held prompts, as told by a real probe."""
 
 import asyncio
+import json
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
@@ -145,6 +146,19 @@ async def test_prompts_that_are_held_are_told_though_there_is_room(home: Path) -
     now_ns = recorded.steps[-1].end_ns + 1
     parts = model.snapshot(now_ns, SnapshotQuery(Window.SESSION)).steps
     assert set(parts.share_by_deferral) == {Deferral.HELD}
+
+
+async def test_thinking_is_counted_where_a_request_ends(home: Path) -> None:
+    recorded = await recorded_of("thinking", home)
+
+    outputs = json.loads((home / "outputs").read_text("utf-8"))
+    ended = outputs["thinks"].index(True) + 1
+    told = recorded.events(EventKind.FINISHED, DONE).values()
+    thinking = {
+        each.request_id.rpartition("-")[0]: each.thinking_tokens for each in told
+    }
+    assert thinking == {"thinks": ended, "ends not": None}
+    assert 0 < ended < 30
 
 
 async def test_what_is_compiled_while_serving_makes_its_tokens_late(
