@@ -106,6 +106,11 @@ class NoteKind(StrEnum):
     """Objectives began to be missed, or are met again."""
     ALERT = "alert"
     """A rule of ``--record-on`` held, so what preceded it was recorded."""
+    ASLEEP = "asleep"
+    """The engine was put to sleep (``/sleep``)."""
+    AWAKE = "awake"
+    WEIGHTS = "weights"
+    """The weights of a running engine were replaced."""
     COMPILATION = "compilation"
     """The engine compiled a kernel or captured a CUDA graph while it served."""
     STACKS = "stacks"
@@ -287,6 +292,9 @@ class RequestEvent(Reading, frozen=True, kw_only=True):
     """Value of the request header chosen for grouping (arrived)."""
     external_tokens: int | None = None
     """Cached tokens loaded by a KV connector (scheduled)."""
+    thinking_tokens: int | None = None
+    """Output tokens before the answer, with the token that ends the thinking; None
+    where there is no reasoning parser, or nothing ended it (finished, engine)."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "tokenised_ns")
 
@@ -1082,6 +1090,57 @@ class WorkerMemory(Reading, frozen=True, kw_only=True):
     """Time to load the weights."""
 
 
+class Stage(StrEnum):
+    """A part of an engine's start; the parts of one worker do not overlap."""
+
+    IMPORTS = "imports"
+    """From the server's first process until its first worker has all its modules."""
+    DEVICE = "device"
+    """The device is initialised, and processes find each other."""
+    BUILD = "build model"
+    """The model's modules are created, without their weights."""
+    LOAD_WEIGHTS = "load weights"
+    """Weights are read and copied to the device; where files are mapped into memory,
+    one cannot be told from the other."""
+    READ = "read"
+    """Weights are read, where the loader does it apart from copying."""
+    TRANSFER = "transfer"
+    """Weights that were read are copied to the device."""
+    PROCESS = "process weights"
+    """Weights are quantised, or brought into the formats of their kernels."""
+    PROFILE = "profile run"
+    """A step of dummies, which tells how much memory is left for the KV cache."""
+    COMPILE = "compile"
+    """torch.compile, or loading what it compiled before."""
+    KV = "KV allocation"
+    CAPTURE = "graph capture"
+    WARM_UP = "warm-up"
+
+
+class StartupStage(Reading, frozen=True, kw_only=True):
+    """A stage of an engine's start, as one of its workers went through it."""
+
+    t_ns: int
+    """When it began; of compilations, when what compiled began."""
+    duration_ns: int
+    stage: Stage
+    rank: int = 0
+    worker: int | None = None
+    """Index among the tensor- and pipeline-parallel workers of the rank; None: before
+    there were workers."""
+    n_bytes: int | None = None
+    """Bytes of weights, KV cache or graphs, as they were read or allocated."""
+    storage_bytes: int | None = None
+    """Of weights, what storage had to fetch: the rest was cached in memory. Some
+    network file systems do not count it."""
+    waited_ns: int | None = None
+    """Time in which the loading thread waited instead of running."""
+    cached: bool | None = None
+    """Whether what was compiled came from vLLM's cache."""
+    read_from: str = "hook"
+    """hook (the probe) or trace."""
+
+
 class MeasuredPeak(Reading, frozen=True, kw_only=True):
     """Peaks of a host or GPU measured by ``doctor --measure-peak``."""
 
@@ -1162,6 +1221,7 @@ AnyReading = (
     | EngineSettings
     | LiveLimits
     | WorkerMemory
+    | StartupStage
     | MeasuredPeak
     | Prices
     | Note

@@ -11,7 +11,9 @@ from embedded_engine.probe.vllm_names import (
     ENGINE_METHODS,
     FRONT_METHODS,
     RESPONSE_METHODS,
+    STATE_METHODS,
     VERSION,
+    WORKER_METHODS,
 )
 
 
@@ -23,6 +25,8 @@ def main() -> None:
         *ENGINE_METHODS.values(),
         *FRONT_METHODS.values(),
         *RESPONSE_METHODS.values(),
+        *STATE_METHODS.values(),
+        *WORKER_METHODS.values(),
     ]
     missing = [
         f"{method.owner.partition(':')[2]}.{method.name}: {method.loses}"

@@ -27,11 +27,16 @@ from embedded_engine.probe.about.engine_config import (
     text_of,
 )
 from embedded_engine.probe.about.engine_size import EngineSize
+from embedded_engine.probe.about.startup_stages import (
+    StageTimer,
+    of_stages,
+    stages_of,
+)
 from embedded_engine.probe.blocks.block_maps import BlockMapSender, MapAssembler
 from embedded_engine.probe.control.control_desk import ControlDesk
 from embedded_engine.probe.control.control_socket import ControlSocket
 from embedded_engine.probe.control.live_limits import SchedulerLimits
-from embedded_engine.probe.hooks import Fuse, Hook
+from embedded_engine.probe.hooks import Fuse, Given, Hook
 from embedded_engine.probe.stack_dumps import StackDump
 from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.probe.tap.engine_tap import EngineTap, engine_hooks
@@ -49,6 +54,8 @@ from embedded_engine.probe_settings import BLOCK_MAP, CONTROL, GROUP_HEADER, ref
 from embedded_engine.publishing.channel import Channel
 
 RING_MB = 64
+STAGES = "embedded_engine.probe.about.startup_stages"
+"""Module in which a worker with the probe remembers the stages of its start."""
 MB = 1_000_000
 
 
@@ -98,6 +105,14 @@ class Probe:
         born = {"born": Hook(self._scheduler_born), **self._engine_hooks}
         born["sized"] = Hook(self._size.learn)
         hooks.install(names.ENGINE_METHODS, born, self.fuse, core)
+        states = {
+            "slept": Hook(self._slept),
+            "woke": Hook(self._woke),
+            "called": Hook(self._called),
+        }
+        hooks.install(names.STATE_METHODS, states, self.fuse, core)
+        stages = StageTimer(self.fuse).hooks()
+        hooks.install(names.WORKER_METHODS, stages, self.fuse, lambda _: None)
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
         if os.environ.get(BLOCK_MAP) != "0":
@@ -235,6 +250,34 @@ class Probe:
         )
         self._put(lambda: [note])
 
+    def _slept(self, _: Vllm, given: Given, *__: Vllm) -> None:
+        """After ``EngineCore.sleep()``; at level 0 its scheduler is paused alone."""
+        level = given[0] if given else 1
+        self._state(NoteKind.ASLEEP, f"asleep, level {level}")
+
+    def _woke(self, _: Vllm, __: Given, fully: bool | None, *___: Vllm) -> None:  # noqa: FBT001 - vLLM's result
+        """After ``wake_up()``, which may leave a part of the memory asleep."""
+        if fully is not False:
+            self._state(NoteKind.AWAKE, "awake again")
+
+    def _called(
+        self, _: Vllm, given: Given, __: Vllm, entered: int, returned: int
+    ) -> None:
+        """After ``collective_rpc()``, by which weights are updated."""
+        name = given[0] if given else None
+        if isinstance(name, str) and name in names.UPDATES:
+            note = Note(
+                t_ns=entered,
+                kind=NoteKind.WEIGHTS,
+                text=f"weights updated ({name})",
+                duration_ns=returned - entered,
+            )
+            self._put(lambda: [note])
+
+    def _state(self, kind: NoteKind, text: str) -> None:
+        note = Note(t_ns=monotonic_ns(), kind=kind, text=text)
+        self._put(self._standing, "asleep", note)
+
     def _let_control(
         self,
         scheduler: Vllm,
@@ -269,6 +312,10 @@ class Probe:
         """Yield the worker memory, model and settings, as far as they can be read."""
         model = self.engine.model if self.engine is not None else "?"
         yield from (replace(each, rank=rank) for each in self._size.workers)
+        try:
+            yield from stages_of(self._size.answers(of_stages(STAGES)), rank)
+        except Exception as error:
+            lacks(f"stages of the start: {error!r}")
         try:
             yield model_config(scheduler, rank, model, lacks)
             in_use = {"attention_backend": self._size.attention_backend}

@@ -24,6 +24,9 @@ BLOCK_POOL = "vllm.v1.core.block_pool:BlockPool"
 FREE_BLOCKS = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
 OUTPUT_PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
 EXECUTOR = "vllm.v1.executor.abstract:Executor"
+CORE = "vllm.v1.engine.core:EngineCore"
+WORKER = "vllm.v1.worker.worker_base:WorkerWrapperBase"
+LOADER = "vllm.model_executor.model_loader.base_loader:BaseModelLoader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,15 @@ FRONT_METHODS = {
         OUTPUT_PROCESSOR, "process_outputs", "first tokens, finishes"
     ),
     "abort": VllmMethod(OUTPUT_PROCESSOR, "abort_requests", "aborts by clients"),
+}
+STATE_METHODS = {
+    "slept": VllmMethod(CORE, "sleep", "when the engine is asleep"),
+    "woke": VllmMethod(CORE, "wake_up", "when the engine is awake again"),
+    "called": VllmMethod(CORE, "collective_rpc", "updates of the weights"),
+}
+"""Methods of EngineCore that few servers ever call."""
+WORKER_METHODS = {
+    "device": VllmMethod(WORKER, "init_device", "stages of the start"),
 }
 
 HEADER_METHODS = {
@@ -426,6 +438,47 @@ EXECUTE = frozenset({"execute_model", "sample_tokens"})
 WARM_UP = frozenset(
     {"compile_or_warm_up_model", "determine_available_memory", "profile_run"}
 )
+UPDATES = frozenset(
+    {"update_weights", "finish_weight_update", "reload_weights", "load_weights"}
+)
+"""Functions of a worker, as called by name, that replace its weights."""
+WRAPPED_WORKER = "worker"
+"""Attribute of WorkerWrapperBase: the worker of the platform in use."""
+INIT_DEVICE = "init_device"
+"""Method of such a worker, like the following: each is a stage of the start."""
+LOAD_MODEL = "load_model"
+PROFILE = "determine_available_memory"
+ALLOCATE_KV = "initialize_from_config"
+WARM_UP_MODEL = "compile_or_warm_up_model"
+MODEL_RUNNER = "model_runner"
+CAPTURE = "capture_model"
+"""Method of a model runner."""
+CREATE_MODEL = "create_model"
+"""Method of a model loader, like the following."""
+LOAD_WEIGHTS = "load_weights"
+ALL_WEIGHTS = "get_all_weights"
+LOAD_CONFIG = "load_config"
+LOAD_STRATEGY = "safetensors_load_strategy"
+MAPPED = frozenset({None, "lazy"})
+"""Strategies by which a file is mapped into memory."""
+KV_TENSORS = "kv_cache_tensors"
+"""Attribute of KVCacheConfig."""
+KV_TENSOR_BYTES = "size"
+COMPILE_TIMES = (
+    "vllm_config.compilation_config.compilation_time",
+    "vllm_config.compilation_config.encoder_compilation_time",
+)
+"""Attributes of a worker: seconds so far."""
+COMPILE_MONITOR = ("vllm.compilation.decorators", "monitor_torch_compile")
+"""Context in which vLLM compiles or loads what it compiled before, where it is used."""
+COMPILE_COUNTER = ("vllm.compilation.counter", "compilation_counter")
+COMPILED_ANEW = ("num_inductor_compiles", "num_eager_compiles")
+LOADED_COMPILED = ("num_compiled_artifacts_loaded", "num_aot_artifacts_loaded")
+TORCH_COUNTER = (
+    *("torch._dynamo.utils", "counters", "inductor"),
+    *("fxgraph_cache_miss", "fxgraph_cache_hit"),
+)
+"""PyTorch's own: module, name, part, and what was not and what was in its cache."""
 KV_GROUPS: Fields = (("kv_cache_groups", ()),)
 """Attributes of KVCacheConfig, of which each worker has its own."""
 KV_GROUP: Fields = (("layer_names", ()), ("kv_cache_spec", None))
@@ -472,6 +525,13 @@ ENDED: Fields = (
     ("num_preemptions", None),
     ("get_finished_reason", lambda: None),
 )
+OUTPUT_IDS = "_output_token_ids"
+"""Attribute of Request."""
+THINKING_END = (
+    "vllm_config.reasoning_config.natural_reasoning_end_token_ids",
+    "vllm_config.reasoning_config.reasoning_end_token_ids",
+)
+"""Paths from Scheduler, the better first: the tokens that end the thinking."""
 OUTPUTS: Fields = (("outputs", ()), ("scheduler_stats", None))
 """Attributes of EngineCoreOutputs."""
 OUTPUT_ID: Fields = (("request_id", ""),)

@@ -33,6 +33,7 @@ from inferwatch.metrics.steps.flow import Flow, KvState
 from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.metrics.steps.stacks import StalledStacks
+from inferwatch.metrics.steps.startup import Startup
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -135,6 +136,8 @@ class Snapshot:
     """None where neither a price nor energy is known."""
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     """The engine's settings by vLLM's flags; of the first rank."""
+    startup: Startup | None = None
+    """How the engine's start went; None where no probe tells."""
     live_limits: tuple[LiveLimits, ...] = ()
     """Live limits of each rank that allows changing them.
 

@@ -28,6 +28,7 @@ def main(model: Path, kind: str, directory: Path) -> None:
         "adapters": with_adapters,
         "held": with_held_prefills,
         "compiling": with_compilation,
+        "thinking": with_thinking,
     }
     _engine = kinds.get(kind, with_connector)(
         model, directory
@@ -75,6 +76,32 @@ def with_held_prefills(model: Path, _: Path) -> Any:
         add(engine, f"held {number}", tokens=10)
     add(engine, "held twice", tokens=10, prompt=list(range(1000, 1400)))
     finish(engine)
+    return engine
+
+
+def with_thinking(model: Path, directory: Path) -> Any:
+    """The thinking of one request is ended by its budget, that of another never."""
+    from vllm import SamplingParams  # noqa: PLC0415 - patched for above
+    from vllm.config import ReasoningConfig  # noqa: PLC0415
+
+    config = ReasoningConfig(reasoning_start_str="a", reasoning_end_str="b")
+    engine = boot(model, reasoning_config=config)
+    tokens = engine.vllm_config.reasoning_config
+    (start,), (end,) = tokens.reasoning_start_token_ids, tokens.reasoning_end_token_ids
+    outputs = {}
+    for name, budget in (("thinks", 12), ("ends not", None)):
+        sampled = SamplingParams(
+            max_tokens=30,
+            ignore_eos=True,
+            logit_bias={end: -100.0},
+            thinking_token_budget=budget,
+        )
+        engine.add_request(name, {"prompt_token_ids": [*PROMPT, start]}, sampled)
+    while engine.has_unfinished_requests():
+        for each in engine.step():
+            outputs[each.request_id] = list(each.outputs[0].token_ids)
+    told = {name: [each == end for each in ids] for name, ids in outputs.items()}
+    (directory / "outputs").write_text(json.dumps(told), "utf-8")
     return engine
 
 

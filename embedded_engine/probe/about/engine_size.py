@@ -252,6 +252,7 @@ class EngineSize:
         """The one in use, which vLLM chooses unless it is told."""
         self.workers: list[WorkerMemory] = []
         """Memory use of each worker, in order of rank."""
+        self._ask: Callable[[Question], list[Answers]] | None = None
         self._missing = missing
         self._workers = AttributeReader("Executor", names.WORKERS, missing)
         self._groups = AttributeReader("KVCacheConfig", names.KV_GROUPS, missing)
@@ -264,12 +265,9 @@ class EngineSize:
         if len(given[0]) == workers:
             in_caches = sum(self._bytes_per_token(config) for config in given[0])
             self.kv_bytes_per_token = round(in_caches / (shards or 1)) or None
-        if ask is None:
-            return
-        try:
-            parts: list[Answers] = ask(all_questions())
-        except Exception as error:
-            self._missing(f"workers that tell of their models: {error!r}")
+        self._ask = ask
+        parts = self.answers(all_questions())
+        if not parts:
             return
         self.workers = [memory_of(place, part) for place, part in enumerate(parts)]
         weights = [each["weight_bytes"] for each in parts if "weight_bytes" in each]
@@ -280,6 +278,16 @@ class EngineSize:
         told = dict.fromkeys(each.get("attention_backend") for each in parts)
         self.attention_backend = next(filter(None, told), None)
         self.gpus = list(dict.fromkeys(each["gpu"] for each in parts if "gpu" in each))
+
+    def answers(self, question: Question) -> list[Answers]:
+        """What each worker answers, in order of rank; empty if they cannot be asked."""
+        if self._ask is None:
+            return []
+        try:
+            return self._ask(question)
+        except Exception as error:
+            self._missing(f"workers that tell of their models: {error!r}")
+            return []
 
     def _bytes_per_token(self, config: Vllm) -> float:
         """KV cache bytes per token in one worker."""

@@ -11,8 +11,10 @@ attribute costs an access to main memory: hence there are few.
 import functools
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from operator import attrgetter
 from time import monotonic_ns
 from typing import Any
 
@@ -336,6 +338,29 @@ def length_of(queues: Collection[Vllm]) -> Callable[[Vllm], int]:
     return deque.__len__ if plain else len
 
 
+def thinking_end(scheduler: Vllm) -> list[int]:
+    """The tokens that end a model's thinking; empty without a reasoning parser."""
+    for path in names.THINKING_END:
+        with suppress(AttributeError):
+            if tokens := attrgetter(path)(scheduler):
+                return list(tokens)
+    return []
+
+
+def thinking_tokens(output: Sequence[int], end: Sequence[int]) -> int | None:
+    """How many tokens of an output are thinking, its end included; None if it has none.
+
+    One search for each request that ends, over numbers.
+    """
+    at = -1
+    with suppress(ValueError):
+        while True:
+            at = output.index(end[0], at + 1)
+            if list(output[at : at + len(end)]) == [*end]:
+                return at + len(end)
+    return None
+
+
 def engine_hooks() -> dict[str, Hook]:
     """The hooks of an EngineTap by the key of the vLLM method they are for."""
     return {
@@ -389,6 +414,7 @@ class EngineTap:
         )
         self._by_priority = getattr(policy, "value", None) == names.BY_PRIORITY
         self._has_connector = connector is not None
+        self._thinking_end = thinking_end(scheduler)
         self.preempted: list[str] = []
         self._out_of_blocks = False
         self._capacity = AttributeReader("Scheduler", names.CAPACITY_BOUND, missing)
@@ -509,6 +535,11 @@ class EngineTap:
         self._prefills.ended(request_id)
         self._deferred_before, self._unscheduled_due_ns = None, 0
         why = str(reason())
-        self._put(self._story.freed, returned, request_id, why, tokens, preemptions)
+        thinking = None
+        if self._thinking_end:
+            output = getattr(given[0], names.OUTPUT_IDS, ())
+            thinking = thinking_tokens(output, self._thinking_end)
+        counts = tokens, preemptions, thinking
+        self._put(self._story.freed, returned, request_id, why, counts)
         if self.blocks.hears_ends:
             self.blocks.ended.append((returned, given[0]))

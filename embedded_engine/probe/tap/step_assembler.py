@@ -278,11 +278,13 @@ class StepAssembler:
         t_ns: int,
         request_id: str,
         reason: str,
-        output_tokens: int | None,
-        preemptions: int | None,
+        counts: tuple[int | None, int | None, int | None],
     ) -> list[AnyReading]:
-        """A request ended; reported after a step in progress that may contain it."""
-        ended = request_id, reason, output_tokens, preemptions
+        """A request ended; reported after a step in progress that may contain it.
+
+        ``counts`` are its output tokens, preemptions and tokens of thinking.
+        """
+        ended = request_id, reason, counts
         if self.under_way:
             self._freed.append((t_ns, ended))
             return []
@@ -293,9 +295,9 @@ class StepAssembler:
         t_ns: int,
         request_id: str,
         reason: str,
-        output_tokens: int | None,
-        preemptions: int | None,
+        counts: tuple[int | None, int | None, int | None],
     ) -> RequestEvent:
+        output_tokens, preemptions, thinking_tokens = counts
         self.requests_finished += 1
         for kind in (EventKind.ADDED, EventKind.SCHEDULED):
             self._let_go(f"{kind} {request_id}")
@@ -309,6 +311,7 @@ class StepAssembler:
             output_tokens=output_tokens,
             preemptions=preemptions,
             reason=reason,
+            thinking_tokens=thinking_tokens,
         )
 
     def _begun(self, output: Vllm) -> Begun | None:

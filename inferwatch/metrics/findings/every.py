@@ -7,6 +7,7 @@ from inferwatch.metrics.findings import (
     refused,
     slow,
     speculation,
+    startup,
     traffic,
     work,
 )
@@ -51,6 +52,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     traffic.Aborts(),
     traffic.Failures(),
     refused.RefusedRequests(),
+    startup.SlowStorage(),
+    startup.CompileCacheMissed(),
     traffic.EngineWarmUp(),
     traffic.SloMissed(),
     *slow.SLOW_BY,

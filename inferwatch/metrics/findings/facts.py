@@ -19,6 +19,7 @@ from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.live_limits import LIMITS
 from inferwatch.metrics.steps.stacks import StalledStacks
+from inferwatch.metrics.steps.startup import Startup
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})
@@ -107,6 +108,8 @@ class Facts:
     ranks: int = 1
     infos: tuple[EngineInfo, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    startup: Startup | None = None
+    """How the latest start went, where a probe tells."""
     live_limits: tuple[LiveLimits, ...] = ()
     """Live limits of the engines whose limits can be changed while they run."""
     verdict: Verdict | None = None

@@ -36,6 +36,7 @@ from inferwatch.metrics.steps.health import Health, HealthTracker, Verdict
 from inferwatch.metrics.steps.speculation import METHOD, SpeculationCounter
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.stalls import StallFinder
+from inferwatch.metrics.steps.startup import startup_of
 
 MOST_LOOKED_AT = 2_000
 """Largest number of waiting or running requests whose prompts are compared."""
@@ -132,6 +133,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         ranks=max(len(engines.ranks), 1),
         infos=infos,
         settings=engines.first_settings,
+        startup=startup_of(engines.stages.values()) if engines.stages else None,
         live_limits=engines.live_limits,
         verdict=state,
         running=work.running,

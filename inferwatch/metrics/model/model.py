@@ -42,6 +42,7 @@ from collectors.contract.readings import (
     RequestSpan,
     ServerInfo,
     Stacks,
+    StartupStage,
     Step,
     Tick,
     TokenTimes,
@@ -129,6 +130,7 @@ from inferwatch.metrics.steps.counter import (
 )
 from inferwatch.metrics.steps.engines import Engines, SavedEngines, known_sum
 from inferwatch.metrics.steps.flow import (
+    ADAPTERS,
     LEAST_NS,
     KvState,
     SchedulerState,
@@ -136,6 +138,7 @@ from inferwatch.metrics.steps.flow import (
     flow,
     kv_state,
     scheduler_state,
+    with_adapters,
 )
 from inferwatch.metrics.steps.health import (
     CATCHING_UP,
@@ -147,6 +150,7 @@ from inferwatch.metrics.steps.health import (
 from inferwatch.metrics.steps.lateness import CatchUp
 from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
+from inferwatch.metrics.steps.startup import startup_of
 
 MOST_NOTES = 200
 SLOW_FROM_S = 0.5
@@ -309,6 +313,7 @@ class Model:
             EngineSettings: self._engines.take_settings,
             LiveLimits: self._engines.take_limits,
             WorkerMemory: self._engines.take_memory,
+            StartupStage: self._engines.take_stage,
             MeasuredPeak: self._peak,
             WatchedSlo: self._watched_slo,
             Tick: self._tick,
@@ -583,6 +588,8 @@ class Model:
         work, loaded_ns = self._work_now(now_ns), self._client.began_ns
         kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
         flow_now = flow(totals, work, kv)
+        if self._engines.first_settings.get(ADAPTERS) is not None:
+            flow_now = with_adapters(flow_now, self._requests)
         table, found = self._steps.table(end_ns, window), self.findings
         shown = Snapshot(
             now_ns=now_ns,
@@ -602,6 +609,7 @@ class Model:
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             settings=self._engines.first_settings,
+            startup=startup_of(self._engines.stages.values()),
             live_limits=self._engines.live_limits,
             limit_changes=self._engines.limit_changes,
             last_token_ns=self._last_token_ns,
@@ -994,13 +1002,8 @@ class Model:
         self.watch.note(note)
         if note.kind is not NoteKind.LOST:
             self._health.note(note)
-        if note.kind is NoteKind.DROPPED:
-            self._cost.dropped(note)
-            self._tracker.dropped(note)
-            self._memory.dropped(note.source)
-            for rank in self._engines.ranks_of(note.source):
-                rank.forget()
-            self._stalls.forget(note.source)
+        if note.kind in {NoteKind.DROPPED, NoteKind.AWAKE}:
+            self._interrupted(note)
         elif note.kind is NoteKind.COMPILATION:
             self._tracker.compiled(note)
             self._stalls.compiled(note)
@@ -1017,6 +1020,16 @@ class Model:
                 self._health.catch_up = CatchUp(tick_ns=self._health.catch_up.tick_ns)
                 self._cost.lost()
                 self._last_token_ns = None
+
+    def _interrupted(self, note: Note) -> None:
+        """Forget what was under way: readings were lost, or the engine stood still."""
+        if note.kind is NoteKind.DROPPED:
+            self._cost.dropped(note)
+            self._tracker.dropped(note)
+            self._memory.dropped(note.source)
+        for rank in self._engines.ranks_of(note.source):
+            rank.forget()
+        self._stalls.forget(note.source)
 
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)

@@ -23,6 +23,7 @@ from collectors.contract.readings import (
     RequestEvent,
     RequestSpan,
     Stacks,
+    StartupStage,
     Step,
     Totals,
     WatchedSlo,
@@ -67,6 +68,7 @@ TOLD_APART = frozenset(
         EngineSettings,
         LiveLimits,
         WorkerMemory,
+        StartupStage,
     }
 )
 """Readings that a Model pools; scraped samples are kept apart anyway."""

@@ -150,6 +150,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     preemptions: int = 0
     preempted_ns: int | None = None
     """End of the step that last preempted it."""
+    thinking_tokens: int | None = None
     lora: str | None = None
     priority: int | None = None
     header: str | None = None
@@ -223,6 +224,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
                 self.reported_tokens = max(self.reported_tokens or 0, tokens)
             self.preemptions = max(self.preemptions, event.preemptions or 0)
             self.reason = event.reason or self.reason
+            self.thinking_tokens = event.thinking_tokens or self.thinking_tokens
 
     def _learn_asked(self, event: RequestEvent) -> None:
         """Take over what the client asked for."""
@@ -454,6 +456,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             cause=cause if by_engine else None,
             ttft_parts=parts,
             itl_cause=self.itl_cause,
+            thinking_tokens=self.thinking_tokens,
             lora=self.lora,
             priority=self.priority,
             header=self.header,

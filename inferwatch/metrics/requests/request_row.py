@@ -294,6 +294,17 @@ class RequestRow:
         ),
     ] = None
     """None if its longest gap was not a spike."""
+    thinking_tokens: Annotated[
+        int | None,
+        Number(
+            "thinking",
+            "Thinking tokens",
+            "Output tokens of a reasoning model before its answer, as its reasoning "
+            "parser tells them apart.",
+            unit=Unit.TOKENS,
+        ),
+    ] = None
+    """None without a reasoning parser, before the end, and where it did not think."""
     lora: Annotated[
         str | None,
         Number(

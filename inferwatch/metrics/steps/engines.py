@@ -12,6 +12,8 @@ from collectors.contract.readings import (
     LiveLimits,
     MeasuredPeak,
     ModelConfig,
+    Stage,
+    StartupStage,
     Step,
     Totals,
     WorkerMemory,
@@ -21,7 +23,8 @@ from inferwatch.metrics.steps.live_limits import in_place, limits_at, under
 
 Key = tuple[str, int]
 """Source and data-parallel rank."""
-AnyKey = TypeVar("AnyKey", Key, tuple[str, int, int])
+StageKey = tuple[str, int, int | None, Stage]
+AnyKey = TypeVar("AnyKey", Key, tuple[str, int, int], StageKey)
 MOST_CHANGES = 64
 """Largest number of limit changes kept for a rank."""
 Setting = str | int | float | bool | None
@@ -150,6 +153,7 @@ class SavedEngines(msgspec.Struct, array_like=True):
     settings: list[EngineSettings] = []
     worker_memory: list[WorkerMemory] = []
     measured_peaks: list[MeasuredPeak] = []
+    stages: list[StartupStage] = []
 
 
 class Engines:
@@ -164,6 +168,8 @@ class Engines:
         """The latest settings, also of servers without a probe."""
         self.worker_memory: dict[tuple[str, int, int], WorkerMemory] = {}
         """By source, rank and worker."""
+        self.stages: dict[StageKey, StartupStage] = {}
+        """Of the latest start, by source, rank, worker and stage."""
         self.measured_peaks: dict[str, MeasuredPeak] = {}
         """By source, which is empty for the host of inferwatch."""
 
@@ -192,6 +198,9 @@ class Engines:
     def take_memory(self, memory: WorkerMemory) -> None:
         key = (memory.source, memory.rank, memory.worker)
         self.worker_memory[key] = memory
+
+    def take_stage(self, stage: StartupStage) -> None:
+        self.stages[stage.source, stage.rank, stage.worker, stage.stage] = stage
 
     def take_peak(self, peak: MeasuredPeak) -> None:
         self.measured_peaks[peak.source] = peak
@@ -245,6 +254,7 @@ class Engines:
             settings=[*self.settings.values()],
             worker_memory=[*self.worker_memory.values()],
             measured_peaks=[*self.measured_peaks.values()],
+            stages=[*self.stages.values()],
         )
 
     def restore(self, saved: SavedEngines) -> None:
@@ -259,6 +269,8 @@ class Engines:
             self.take_memory(memory)
         for peak in saved.measured_peaks:
             self.take_peak(peak)
+        for stage in saved.stages:
+            self.take_stage(stage)
 
     def ranks_of(self, source: str) -> list[Rank]:
         """Return the ranks of a source; all if it is empty."""
@@ -317,6 +329,7 @@ class Engines:
         _without(self.configs, source)
         _without(self.settings, source)
         _without(self.worker_memory, source)
+        _without(self.stages, source)
 
     def _kv_changed(self) -> KvBlocks:
         kv = self.kv

@@ -1,6 +1,6 @@
 """A request's way through the engine: rates, queue, KV cache."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from collectors.contract.clock import NS_PER_S
@@ -73,6 +73,19 @@ class Flow:
             place=FlowFact(FlowColumn.QUEUE, text="{:,}", alarm="warn"),
         ),
     ] = None
+    adapters_waiting: Annotated[
+        int | None,
+        Number(
+            "adapters",
+            "Adapters waiting",
+            "LoRA adapters that only waiting requests use: of those that run, no more "
+            "than max_loras may be in a batch.",
+            better=Better.LOWER,
+            span=NOW,
+            place=FlowFact(FlowColumn.QUEUE, text="{:,}", beside=True),
+        ),
+    ] = None
+    """None where LoRA is off, like the adapters that run."""
     oldest_wait_s: Annotated[
         float | None,
         Number(
@@ -105,6 +118,16 @@ class Flow:
             unit=Unit.REQUESTS,
             span=NOW,
             place=FlowFact(FlowColumn.DECODE, text="{:,}", limit="max_num_seqs"),
+        ),
+    ] = None
+    adapters: Annotated[
+        int | None,
+        Number(
+            "adapters",
+            "Adapters in use",
+            "LoRA adapters of the running requests; the base model is none.",
+            span=NOW,
+            place=FlowFact(FlowColumn.DECODE, text="{:,}", beside=True),
         ),
     ] = None
     batch_mean: Annotated[
@@ -534,6 +557,17 @@ def flow(totals: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
         aborted=outcomes["aborted"],
         preemptions=steps["preemptions"],
     )
+
+
+def with_adapters(flow: Flow, requests: RequestIndex) -> Flow:
+    """Add the LoRA adapters that requests use, where LoRA is on."""
+    runs = {each.lora for each in requests.running} - {None}
+    waits = {each.lora for each in requests.waiting} - {None}
+    return replace(flow, adapters=len(runs), adapters_waiting=len(waits - runs))
+
+
+ADAPTERS = "max_loras"
+"""The setting that tells that LoRA is on."""
 
 
 def kv_state(engines: Engines, steps: CounterTotals) -> KvState:

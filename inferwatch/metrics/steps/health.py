@@ -179,6 +179,7 @@ class SavedHealth(msgspec.Struct, array_like=True):
     tick_ns: int | None
     worse_ns: int | None = None
     quiet: Quiet | None = None
+    asleep: dict[str, Note] = {}
 
 
 class HealthTracker:
@@ -189,6 +190,8 @@ class HealthTracker:
         self._requests = requests
         self._stage: Note | None = None
         self._lost: Note | None = None
+        self._asleep: dict[str, Note] = {}
+        """Notes of engines that sleep, by source."""
         self._up_ns: int | None = None
         self._last_work_ns: int | None = None
         self._durations_ns: deque[int] = deque(maxlen=128)
@@ -228,10 +231,17 @@ class HealthTracker:
             self._queued, self._stalled_in = MinuteSpans(), MinuteSpans()
             self._degraded = MinuteSpans()
             self._judged = self._worse_ns = self._quiet = None
+            self._asleep.clear()
         elif note.kind is NoteKind.DROPPED:
             self._quiet = None  # steps of that time may be among what was lost
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
+        elif note.kind in {NoteKind.ASLEEP, NoteKind.AWAKE}:
+            self._quiet = None
+            if note.kind is NoteKind.ASLEEP:
+                self._asleep[note.source] = note
+            else:
+                self._asleep.pop(note.source, None)
 
     @property
     def lost_ns(self) -> int | None:
@@ -244,6 +254,13 @@ class HealthTracker:
         if quiet is None or not quiet.told or now_ns - quiet.until_ns > FRESH_NS:
             return None
         return quiet.since_ns
+
+    @property
+    def asleep(self) -> Note | None:
+        """When and how the engines were put to sleep; None while one is awake."""
+        if not self._asleep or self._engines.alive - self._asleep.keys():
+            return None
+        return max(self._asleep.values(), key=lambda each: each.t_ns)
 
     def saved(self) -> SavedHealth:
         """Return the state for a checkpoint, without engines and requests."""
@@ -260,6 +277,7 @@ class HealthTracker:
             tick_ns=self._tick_ns,
             worse_ns=self._worse_ns,
             quiet=self._quiet,
+            asleep=dict(self._asleep),
         )
 
     def restore(self, saved: SavedHealth) -> None:
@@ -272,6 +290,7 @@ class HealthTracker:
         self._degraded = saved.degraded
         self._judged, self._tick_ns = saved.judged, saved.tick_ns
         self._worse_ns, self._quiet = saved.worse_ns, saved.quiet
+        self._asleep = dict(saved.asleep)
 
     def tick(self, now_ns: int, work: SchedulerState, minute: LastMinute) -> None:
         """Judge the last minute as of a tick."""
@@ -279,6 +298,9 @@ class HealthTracker:
         if before_ns is not None and now_ns <= before_ns:
             return
         self._tick_ns = now_ns
+        if self.asleep is not None:
+            self._judged = None
+            return
         from_ns = max(now_ns - LONGEST_TICK_NS, before_ns or 0)
         state = self.state(now_ns, work)
         if self._up_ns is not None:
@@ -317,6 +339,9 @@ class HealthTracker:
             return _verdict(Health.LOST, self._lost.text, self._lost.t_ns)
         if self._up_ns is None:
             return self._starting(loaded_ns, seen_ns)
+        if (asleep := self.asleep) is not None:
+            waits = f"; {work.waiting:,} waiting" if work.waiting else ""
+            return _verdict(Health.IDLE, f"{asleep.text}{waits}", asleep.t_ns)
         if not work.any:
             since_ns = self._last_work_ns or self._up_ns
             return _verdict(Health.IDLE, "nothing running, nothing waiting", since_ns)
@@ -335,7 +360,7 @@ class HealthTracker:
         ``minute`` is asked only where there was no tick lately.
         """
         state = self.state(now_ns, work, loaded_ns, seen_ns)
-        if self._up_ns is None or self._lost is not None:
+        if self._up_ns is None or self._lost is not None or self.asleep is not None:
             return state
         judged = self._judged
         if judged is None or now_ns - judged.tick_ns > FRESH_NS:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy
 from inferwatch.metrics.causes.cause import Cause, Parts
 from inferwatch.metrics.requests.request_row import RequestRow
@@ -139,3 +140,16 @@ class RequestStory:
     """
     missing: tuple[str, ...] = field(default=())
     """What is not known and why, one sentence each."""
+
+    @property
+    def answer_after_s(self) -> float | None:
+        """Arrival to the first token of a reasoning model's answer; None if unknown.
+
+        Where steps gave several tokens, it is not known which gave that one.
+        """
+        thinking, times = self.row.thinking_tokens, self.token_ns
+        if thinking is None or len(times) != self.row.output_tokens:
+            return None
+        if thinking >= len(times):
+            return None
+        return (times[thinking] - self.row.arrived_ns) / NS_PER_S

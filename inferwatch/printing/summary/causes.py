@@ -72,6 +72,7 @@ def request_row(row: RequestRow) -> Summary:
         "prompt_tokens": row.prompt_tokens,
         "cached_tokens": row.cached_tokens,
         "output_tokens": row.output_tokens,
+        "thinking_tokens": row.thinking_tokens,
         "preemptions": row.preemptions,
         "cause": row.cause,
         "ttft_parts_s": by_cause(row.ttft_parts),

@@ -33,6 +33,7 @@ from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import UNANSWERED
 from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.live_limits import LIMITS
 from inferwatch.printing.summary.causes import cause_lines, cause_rows
@@ -49,6 +50,7 @@ from inferwatch.printing.summary.refused import refused_lines, refused_rows
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
 from inferwatch.printing.summary.speculation import speculation_lines, speculation_row
 from inferwatch.printing.summary.stacks import stacks_row
+from inferwatch.printing.summary.startup import startup_lines, startup_row
 from inferwatch.printing.text import named_line
 from inferwatch.visible import visible
 
@@ -345,6 +347,7 @@ def summarise(
             "aborted": flow.aborted,
             "running": flow.running,
             "waiting": flow.waiting,
+            **_adapters(flow),
         },
         "refused": refused_rows(snapshot.refused),
         **latency_rows(snapshot.latencies),
@@ -379,6 +382,7 @@ def summarise(
         "advice": list(snapshot.advice),
         "prefix_cache": _prefix_cache(snapshot.prefix_cache),
         "speculation": speculation_row(snapshot.speculation),
+        "startup": startup_row(snapshot.startup),
         **_server_counts(snapshot.server_counts),
         **cause_rows(snapshot),
         **slo_rows(snapshot),
@@ -388,6 +392,13 @@ def summarise(
         **finding_rows(snapshot),
         "stacks": stacks_row(snapshot.stacks),
     }
+
+
+def _adapters(flow: Flow) -> Summary:
+    """The LoRA adapters in use and waited for; nothing where LoRA is off."""
+    if flow.adapters is None:
+        return {}
+    return {"adapters": flow.adapters, "adapters_waiting": flow.adapters_waiting}
 
 
 def _prefix_cache(cache: PrefixCache | None) -> Summary | None:
@@ -545,6 +556,7 @@ def _facts(summary: Summary) -> list[str]:
         + _counted(summary["preemptions"], "preemption"),
         *_cached(summary["prefix_cache"]),
         *speculation_lines(summary),
+        *startup_lines(summary),
         *cause_lines(summary),
         *slo_lines(summary),
         *spending_lines(summary),

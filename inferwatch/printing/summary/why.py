@@ -164,6 +164,8 @@ def _sizes(row: RequestRow) -> list[str]:
     if row.cached_tokens:
         sizes.append(f"{row.cached_tokens:,} cached")
     sizes.append(f"{counted(row.output_tokens, 'output token')}")
+    if row.thinking_tokens is not None:
+        sizes.append(f"{row.thinking_tokens:,} of them thinking")
     if row.preemptions:
         sizes.append(counted(row.preemptions, "preemption"))
     return sizes

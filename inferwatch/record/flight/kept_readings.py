@@ -34,6 +34,7 @@ from collectors.contract.readings import (
     Refusals,
     RequestEvent,
     ServerInfo,
+    StartupStage,
     Tick,
     WatchedSlo,
     WorkerMemory,
@@ -55,6 +56,7 @@ OF_NOW = (
     Prices,
     Refusals,
     ServerInfo,
+    StartupStage,
     WatchedSlo,
     WorkerMemory,
 )
@@ -62,7 +64,7 @@ OF_NOW = (
 OF_THEN = (ClockAnchor, LoadPlanned)
 """The same, except that their own time matters."""
 LIVES = {NoteKind.STARTED, NoteKind.LOST, NoteKind.RESTARTED, NoteKind.STOPPED}
-PARTS = ("rank", "worker", "device", "pid")
+PARTS = ("rank", "worker", "device", "pid", "stage")
 """Fields besides the source that identify what a reading is about."""
 MOST_FACTS = 5_000
 MOST_REQUESTS = 20_000

@@ -21,6 +21,28 @@ CREATE TABLE stacks (                      -- what the processes of a stalled en
 
 -- Start-up and phases of requests.
 
+ALTER TABLE requests ADD COLUMN thinking_tokens INTEGER; -- of a reasoning model: output
+                                                  -- tokens before the answer
+
+CREATE TABLE startup_stages (              -- what an engine's start consisted of
+  session            INTEGER NOT NULL REFERENCES sessions,
+  ordinal            INTEGER NOT NULL,
+  source             INTEGER NOT NULL,
+  t_ns               INTEGER NOT NULL,     -- when it began
+  duration_ns        INTEGER NOT NULL,
+  stage              TEXT NOT NULL,        -- imports, device, build model, load weights,
+                                           -- read, transfer, process weights, profile run,
+                                           -- compile, KV allocation, graph capture, warm-up
+  rank               INTEGER NOT NULL,
+  worker             INTEGER,              -- NULL: before there were workers
+  n_bytes            INTEGER,              -- of weights, KV cache or graphs
+  storage_bytes      INTEGER,              -- of weights, what storage had to fetch
+  waited_ns          INTEGER,              -- in which the loading thread did not run
+  cached             INTEGER,              -- 1: compiled before
+  read_from          TEXT NOT NULL,        -- hook, trace
+  PRIMARY KEY (session, ordinal)
+) STRICT, WITHOUT ROWID;
+
 
 -- Steps and KV events that servers tell.
 

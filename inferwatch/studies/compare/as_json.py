@@ -67,6 +67,7 @@ def _session(numbers: SessionNumbers) -> Object:
         },
         "kv_peak": numbers.kv_peak,
         "configuration": dict(numbers.configuration),
+        "startup_s": dict(numbers.startup_s),
     }
 
 

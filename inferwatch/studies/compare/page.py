@@ -55,6 +55,7 @@ from inferwatch.studies.compare.report import (
     not_compared,
     pairing_sentence,
     span_text,
+    startup_rows,
     title,
     values_text,
     verdict_text,
@@ -202,6 +203,7 @@ def _page(comparison: Comparison) -> Iterator[Block]:
             tag="section", kind="pair", blocks=[*head, *_pair(pair, comparison)]
         )
     yield from _page_settings(comparison)
+    yield from _page_startup(comparison)
     names = (
         *("id", "recorded", "model", "compared", "warm-up cut", "requests"),
         *("requests/s", "prompt tokens", "output tokens", "KV peak"),
@@ -347,6 +349,12 @@ def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Pri
         ],
         notes=[*places, *open_reason(result, pair, "in each")],
     )
+
+
+def _page_startup(comparison: Comparison) -> Iterator[Block]:
+    if rows := startup_rows(comparison):
+        names = [each.name for each in comparison.sessions]
+        yield from headed_table("Start-up, the slowest worker", names, rows)
 
 
 def _page_settings(comparison: Comparison) -> Iterator[Block]:

@@ -43,6 +43,7 @@ from inferwatch.studies.compare.report import (
     pairing_sentence,
     peak_text,
     span_text,
+    startup_rows,
     title,
     too_small,
     values_text,
@@ -296,6 +297,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     for pair in comparison.pairs:
         blocks += _shown(comparison, pair)
     blocks += _settings_table(comparison)
+    blocks += _startup_table(comparison)
     blocks += (_rest(comparison, pair) for pair in comparison.pairs)
     return document_markdown([*blocks, _method(comparison)])
 
@@ -403,6 +405,20 @@ def _settings_table(comparison: Comparison) -> Iterator[Block]:
     )
     if more := len(comparison.settings) - len(settings):
         yield Sentence(text=f"… and {more} more.")
+
+
+def _startup_table(comparison: Comparison) -> Iterator[Block]:
+    rows = startup_rows(comparison)
+    if not rows:
+        return
+    names = ["start-up", *(each.name for each in comparison.sessions)]
+    yield Table(
+        columns=[
+            PrintedColumn(head=name, is_left=not at) for at, name in enumerate(names)
+        ],
+        groups=[RowGroup(rows=[PrintedRow(cells=row) for row in rows])],
+        has_names=True,
+    )
 
 
 def _method(comparison: Comparison) -> Folded:

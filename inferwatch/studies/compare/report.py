@@ -263,6 +263,16 @@ def engine_settings(pair: SessionPair) -> list[tuple[str, tuple[str, str]]]:
     return found
 
 
+def startup_rows(comparison: Comparison) -> list[list[str]]:
+    """Each stage of the engines' starts, with what it took in each session."""
+    sessions = comparison.sessions
+    stages = dict.fromkeys(stage for each in sessions for stage in each.startup_s)
+    return [
+        [stage, *format_durations([each.startup_s.get(stage) for each in sessions])]
+        for stage in stages
+    ]
+
+
 def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
     """The setting's value on each side; all values if runs of a side differ."""
     return _by_side(comparison.sides, setting)

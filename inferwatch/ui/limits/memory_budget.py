@@ -21,6 +21,8 @@ from inferwatch.metrics.floor.view import (
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.startup import Startup
+from inferwatch.printing.summary.startup import LEAST_SHARE, stage_text
 from inferwatch.ui.hardware.gpu_panel import called, numbers_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import EMPTY
@@ -274,7 +276,23 @@ def _below(snapshot: Snapshot, width: int) -> list[Line]:
     lines = [(TextRun("  "), *b_max(snapshot, limits, width - 2))]
     if limits.savings:
         lines += [_saving(each, limits, width) for each in limits.savings]
+    if snapshot.startup is not None:
+        lines.append(fit((TextRun("  "), *_started(snapshot.startup)), width))
     return lines
+
+
+def _started(startup: Startup) -> Line:
+    """Return what the start took, its longest stages first."""
+    whole_s = startup.duration_s
+    longest = sorted(startup.stages, key=lambda each: -each.duration_s)
+    told = ", ".join(
+        stage_text(each) for each in longest if each.duration_s >= LEAST_SHARE * whole_s
+    )
+    return (
+        TextRun(f"{label_of(Startup.duration_s)} ", "accent"),
+        TextRun(format_durations([whole_s])[0].strip(), "strong"),
+        TextRun(f"  {told}", "muted"),
+    )
 
 
 def b_max(snapshot: Snapshot, limits: Limits, width: int) -> Line:

@@ -20,6 +20,7 @@ from inferwatch.metrics.floor.view import (
 from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.startup import StageTime, Startup
 from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
@@ -286,6 +287,7 @@ class LimitsScreen(WatchScreen):
         *numbers(Timeline.step_mean_s, Timeline.floor_mean_s, Timeline.gap_mean_s),
         *numbers(Timeline.batch_decode, Timeline.batch_prefill, Timeline.waiting_max),
         *numbers(DeviceMemory.allowed_bytes, DeviceMemory.parts),
+        *numbers(Startup.duration_s, StageTime.bytes_per_s),
         *numbers(Limits.max_requests, Limits.tokens_per_request),
         *numbers(
             Saving.name,

@@ -61,6 +61,7 @@ def _facts(story: RequestStory) -> list[Line]:
         labelled("ITL max", longest),
         labelled("E2EL", format_duration(row.e2el_s).strip()),
         *([labelled("preempted", f"{row.preemptions}×")] if row.preemptions else []),
+        *_thinking(story),
         *_speculated(story),
         labelled("queue", queue),
         labelled("prefill", prefill),
@@ -78,6 +79,17 @@ def _cached(cached: int | None, prompt: int | None) -> str:
 
 def _out(output: int | None, most: int | None) -> str:
     return f"{_count(output)} of {_count(most)}" if most else _count(output)
+
+
+def _thinking(story: RequestStory) -> list[Line]:
+    """Return the tokens of thinking and when the answer began; empty without."""
+    tokens, answer_s = story.row.thinking_tokens, story.answer_after_s
+    if tokens is None:
+        return []
+    began = ""
+    if answer_s is not None:
+        began = f", answer after {format_duration(answer_s).strip()}"
+    return [labelled("thinking", f"{_count(tokens)}{began}")]
 
 
 def _speculated(story: RequestStory) -> list[Line]:

@@ -1,6 +1,7 @@
 """Adapters, priorities, a KV connector and held prompts, as told by a real probe."""
 
 import asyncio
+import json
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
@@ -91,6 +92,13 @@ async def test_adapter_and_priority_are_told_and_who_lacks_a_slot_is_deferred(
     assert len(waited) > 20
     assert {event.external_tokens for event in added} == {None}
 
+    at_ns, model = waited[5].end_ns, Model()
+    for reading in recorded.readings:
+        if getattr(reading, "t_ns", getattr(reading, "end_ns", 0)) <= at_ns:
+            model.fold(reading)
+    flow = model.snapshot(at_ns, SnapshotQuery(Window.SESSION)).flow
+    assert (flow.adapters, flow.adapters_waiting) == (1, 1)
+
     # Nobody asked for block maps, so the pool is left alone.
     span_ns = recorded.steps[-1].end_ns - recorded.steps[0].start_ns
     assert span_ns > NS_PER_S / 4  # many maps would have come
@@ -138,6 +146,19 @@ async def test_prompts_that_are_held_are_told_though_there_is_room(home: Path) -
     now_ns = recorded.steps[-1].end_ns + 1
     parts = model.snapshot(now_ns, SnapshotQuery(Window.SESSION)).steps
     assert set(parts.share_by_deferral) == {Deferral.HELD}
+
+
+async def test_thinking_is_counted_where_a_request_ends(home: Path) -> None:
+    recorded = await recorded_of("thinking", home)
+
+    outputs = json.loads((home / "outputs").read_text("utf-8"))
+    ended = outputs["thinks"].index(True) + 1
+    told = recorded.events(EventKind.FINISHED, DONE).values()
+    thinking = {
+        each.request_id.rpartition("-")[0]: each.thinking_tokens for each in told
+    }
+    assert thinking == {"thinks": ended, "ends not": None}
+    assert 0 < ended < 30
 
 
 async def test_what_is_compiled_while_serving_makes_its_tokens_late(

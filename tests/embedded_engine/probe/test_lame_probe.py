@@ -21,6 +21,8 @@ from collectors.contract.readings import (
     Note,
     NoteKind,
     RequestEvent,
+    Stage,
+    StartupStage,
     Step,
     WorkerMemory,
 )
@@ -107,6 +109,17 @@ async def test_a_broken_hook_ends_the_probe_and_no_request(story: Story) -> None
     )
 
 
+async def test_sleep_and_new_weights_are_told(story: Story) -> None:
+    states = (NoteKind.ASLEEP, NoteKind.AWAKE, NoteKind.WEIGHTS)
+    told = [r for r in story.readings if isinstance(r, Note) and r.kind in states]
+
+    assert [each.text for each in told] == [
+        *("asleep, level 0", "awake again", "asleep, level 1"),
+        *("weights updated (reload_weights)", "awake again"),
+    ]
+    assert told[3].duration_ns
+
+
 async def test_idle_cached_blocks_are_counted_exactly(story: Story) -> None:
     assert story.first["compared"] > 30
     assert story.first["wrong_counts"] == 0
@@ -132,12 +145,26 @@ async def test_an_engine_tells_what_its_model_is_and_what_it_is_set_to(
     assert (config.dtype, config.kv_dtype) == ("bfloat16", "bfloat16")
     assert "_name_or_path" not in shape
 
-    told = next(r for r in story.readings if isinstance(r, EngineSettings)).settings
-    assert told["max_num_seqs"] == 16
-    assert told["max_num_batched_tokens"] == 256
-    assert told["num_gpu_blocks_override"] == 48
-    assert told["enforce_eager"] is True
-    assert told["scheduling_policy"] == "fcfs"
+    settings = next(r for r in story.readings if isinstance(r, EngineSettings)).settings
+    assert settings["max_num_seqs"] == 16
+    assert settings["max_num_batched_tokens"] == 256
+    assert settings["num_gpu_blocks_override"] == 48
+    assert settings["enforce_eager"] is True
+    assert settings["scheduling_policy"] == "fcfs"
+
+    told = [r for r in story.readings if isinstance(r, StartupStage)]
+    assert [each.stage for each in told] == [
+        *(Stage.IMPORTS, Stage.DEVICE, Stage.BUILD, Stage.LOAD_WEIGHTS, Stage.PROCESS),
+        *(Stage.PROFILE, Stage.KV, Stage.WARM_UP),
+    ]
+    assert {each.worker for each in told} == {None, 0}
+    assert all(each.duration_ns >= 0 for each in told)
+    ends = [each.t_ns + each.duration_ns for each in told]
+    assert all(a <= b.t_ns + 1_000_000 for a, b in zip(ends, told[1:], strict=False))
+    by_stage = {each.stage: each for each in told}
+    # the checkpoint is float32, and read whole
+    assert by_stage[Stage.LOAD_WEIGHTS].n_bytes == story.first["weights"] * 2
+    assert by_stage[Stage.KV].n_bytes == story.first["caches"]
 
     [memory] = [r for r in story.readings if isinstance(r, WorkerMemory)]
     assert memory.weight_bytes == story.first["weights"]

@@ -88,8 +88,8 @@ def test_an_end_without_a_beginning_is_no_step(story: StepAssembler) -> None:
 
 def test_who_finished_under_way_is_told_after_the_step(story: StepAssembler) -> None:
     output = begin(story, {"a": 1, "b": 1}, 100)
-    story.freed(150, "b", "abort", 3, 0)
-    story.freed(199, "a", "length", 7, 1)
+    story.freed(150, "b", "abort", (3, 0, None))
+    story.freed(199, "a", "length", (7, 1, 5))
 
     step, gone, done = end(story, output, 200, {"a": 1})
 
@@ -147,7 +147,7 @@ def test_what_lives_stands_for_newcomers(
     kinds = [r.kind for r in standing.values() if isinstance(r, RequestEvent)]
     assert kinds == [EventKind.ADDED, EventKind.SCHEDULED]
 
-    story.freed(4, "a", "stop", 1, 0)
+    story.freed(4, "a", "stop", (1, 0, None))
     assert standing == {}
 
 

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.contract.readings import (
     BoundBy,
     ClockAnchor,
     Endpoint,
     EngineInfo,
+    EngineSettings,
     EventKind,
     GpuInfo,
     Note,
@@ -44,6 +46,25 @@ def info(**fields: Any) -> EngineInfo:
         "max_num_batched_tokens": 100,
     }
     return EngineInfo(**{**facts, **fields})
+
+
+def test_adapters_are_counted_where_lora_is_on(see: See, make_life: Make) -> None:
+    readings: list[Any] = []
+    for n, (lora, scheduled) in enumerate(
+        [("sql", True), ("sql", True), (None, True), ("sql", False), ("law", False)]
+    ):
+        _, engine = make_life(1_000, ordinal=n, tokens=9)
+        added, begun, *_ = engine
+        readings.append(replace(added, lora=lora))
+        readings += [begun] if scheduled else []
+    lora_on = EngineSettings(source=ENGINE, t_ns=0, settings={"max_loras": 1})
+
+    flow = see([info(), lora_on, *readings], now_ms=1_500).flow
+    off = see([info(), *readings], now_ms=1_500).flow
+
+    assert (flow.running, flow.waiting) == (3, 2)
+    assert (flow.adapters, flow.adapters_waiting) == (1, 1)
+    assert (off.adapters, off.adapters_waiting) == (None, None)
 
 
 def test_rates_are_over_what_was_watched_of_the_window(

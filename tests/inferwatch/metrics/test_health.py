@@ -415,6 +415,37 @@ def test_work_without_steps_is_stalled(see: See, make_life: Make) -> None:
     assert verdict.since_ns == 130 * MS
 
 
+def test_an_engine_asleep_says_so_and_is_not_stalled(see: See, make_life: Make) -> None:
+    slept = note(5_000, NoteKind.ASLEEP, "asleep, level 0")
+    _, engine = make_life(100, ordinal=0, tokens=3)
+    life = [*engine[:-1], slept]
+    stalled = see([info(), *engine[:-1]], now_ms=60_000).verdict
+
+    asleep = see([info(), *life], now_ms=60_000).verdict
+    ticked = see([info(), *life, Tick(t_ns=59_900 * MS)], now_ms=60_000).verdict
+    woken = see(
+        [info(), *life, note(60_500, NoteKind.AWAKE, "awake again")], now_ms=90_000
+    ).verdict
+
+    assert stalled.health is Health.STALLED
+    assert (asleep.health, asleep.since_ns) == (Health.IDLE, 5_000 * MS)
+    assert asleep.sentence == "asleep, level 0"
+    assert ticked == asleep
+    assert woken.health is Health.STALLED
+
+
+def test_one_of_two_engines_asleep_does_not_hide_the_other(
+    see: See, make_life: Make
+) -> None:
+    other = info(source="engine-2")
+    slept = note(5_000, NoteKind.ASLEEP, "asleep, level 1", source="engine-2")
+
+    _, engine = make_life(100, ordinal=0, tokens=3)
+    verdict = see([info(), other, *engine[:-1], slept], now_ms=60_000).verdict
+
+    assert verdict.health is Health.STALLED
+
+
 def test_a_queue_no_step_ever_served_is_stalled(see: See, make_event: Make) -> None:
     queued = make_event(1_000, EventKind.ADDED, ordinal=0)
 

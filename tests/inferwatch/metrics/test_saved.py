@@ -25,6 +25,8 @@ from collectors.contract.readings import (
     NoteKind,
     RequestEvent,
     RequestSpan,
+    Stage,
+    StartupStage,
     Step,
     Tick,
     Totals,
@@ -153,6 +155,8 @@ def told_of(source: str, seqs: int = 8) -> list[AnyReading]:
         EngineSettings(t_ns=0, rank=1, settings={"max_num_seqs": seqs + 1}),
         WorkerMemory(t_ns=0, weight_bytes=7, read_from={"weight_bytes": "parameters"}),
         WorkerMemory(t_ns=0, rank=1, worker=1, kv_bytes=9),
+        StartupStage(t_ns=0, duration_ns=S, stage=Stage.IMPORTS),
+        StartupStage(t_ns=S, duration_ns=S, stage=Stage.KV, worker=0, n_bytes=9),
     ]
     peak = MeasuredPeak(t_ns=0, device="CPU", cached_bytes_per_s={4096: 1e11})
     return [*(replace(each, source=source) for each in readings), peak]

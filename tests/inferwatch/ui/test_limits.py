@@ -5,13 +5,21 @@ from typing import Any
 
 import pytest
 
+from collectors.contract.readings import Stage
 from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, TimeSplit
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.metrics.steps.startup import StageTime, Startup
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.renderables.plot import MARGIN
-from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, _saving, b_max
+from inferwatch.ui.limits.memory_budget import (
+    LOOKS,
+    MemoryPanel,
+    _saving,
+    _started,
+    b_max,
+)
 from inferwatch.ui.limits.roofline import (
     LABEL,
     NUMBERS,
@@ -664,3 +672,22 @@ def test_beside_overhead_a_format_eases_blocks_at_most(bound: Bound, said: str) 
     line = _saving(LIMITS.savings[0], limits, 120)
 
     assert "".join(run.text for run in line).endswith(said)
+
+
+def test_the_start_is_told_by_its_longest_stages() -> None:
+    startup = Startup(
+        duration_s=60.0,
+        stages=(
+            StageTime(stage=Stage.IMPORTS, duration_s=17.0),
+            StageTime(stage=Stage.LOAD_WEIGHTS, duration_s=20.0, bytes_per_s=8e8),
+            StageTime(stage=Stage.COMPILE, duration_s=19.0, cached=False),
+            StageTime(stage=Stage.KV, duration_s=0.1),
+        ),
+    )
+
+    line = "".join(run.text for run in _started(startup))
+
+    assert line == (
+        "started in 60.0 s  load weights 20.0 s (0.80 GB/s), "
+        "compile 19.0 s (not cached), imports 17.0 s"
+    )

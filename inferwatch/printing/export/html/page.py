@@ -35,6 +35,7 @@ from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.metrics.steps.stacks import StalledStacks, main_thread
+from inferwatch.metrics.steps.startup import StageTime, Startup
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.document import (
     Block,
@@ -83,6 +84,7 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     yield from _refused(summary["refused"])
     yield from _causes(snapshot)
     yield from _speculation(snapshot.speculation)
+    yield from _startup(snapshot.startup)
     yield from _hardware(snapshot)
     if (engine := summary["engine"]) is not None:
         facts = [(k, None if v is None else str(v)) for k, v in engine.items()]
@@ -369,6 +371,24 @@ def _speculation(speculation: Speculation | None) -> Iterator[Block]:
     )
     facts = [(label_of(field), text.strip()) for field, text in numbers]
     yield from _facts(f"Speculative decoding, {speculation.vantage}", facts)
+
+
+def _startup(startup: Startup | None) -> Iterator[Block]:
+    if startup is None:
+        return
+    heads = ("took", "bytes", "GB/s", "compiled before")
+    whole = format_duration(startup.duration_s).strip()
+    yield from headed_table(f"Start-up, {whole}", heads, map(_stage, startup.stages))
+
+
+def _stage(stage: StageTime) -> Iterator[str]:
+    rate, cached = stage.bytes_per_s, stage.cached
+    slowest = "" if stage.worker is None else f" (worker {stage.worker})"
+    yield f"{stage.stage}{slowest}"
+    yield format_duration(stage.duration_s)
+    yield format_bytes(stage.n_bytes)
+    yield UNKNOWN if rate is None else f"{rate / GIGA:.2f}"
+    yield "" if cached is None else ("yes" if cached else "no")
 
 
 # A row for each GPU and each host, over the whole session.

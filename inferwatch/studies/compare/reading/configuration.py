@@ -9,6 +9,7 @@ from functools import cache
 
 import msgspec
 
+from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LoadKind
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.printing.summary.session import ENGINE_FIELDS
@@ -187,6 +188,17 @@ def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]
         or None,
         "gpu power limit": _power_limits(connection, session, ours),
     }
+
+
+def startup_stages(connection: sqlite3.Connection, session: int) -> dict[str, float]:
+    """Seconds that each stage of the last engine's start took its slowest worker."""
+    rows = connection.execute(
+        "SELECT stage, max(duration_ns) FROM startup_stages WHERE session = ?1 "
+        "AND source = (SELECT source FROM startup_stages WHERE session = ?1 "
+        "ORDER BY ordinal DESC LIMIT 1) GROUP BY stage ORDER BY min(ordinal)",
+        (session,),
+    )
+    return {stage: duration_ns / NS_PER_S for stage, duration_ns in rows}
 
 
 def _power_limits(

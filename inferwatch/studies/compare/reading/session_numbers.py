@@ -113,6 +113,9 @@ class SessionNumbers:
     """The file that it was read from."""
     conditions: Conditions = field(default_factory=Conditions)
     """The conditions during the measurement."""
+    startup_s: Mapping[str, float] = field(default_factory=dict)
+    """What each stage of the engine's start took, where a probe told; a fact beside
+    the comparison, not judged."""
     priced: bool = False
     """Whether prices of time or energy are recorded."""
 

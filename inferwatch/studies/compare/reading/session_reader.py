@@ -29,7 +29,10 @@ from inferwatch.record.tables.load_plans import load_plans
 from inferwatch.record.tables.table import PlainTable, SourceNames, readable
 from inferwatch.studies.compare.metrics import STEP
 from inferwatch.studies.compare.reading.conditions import conditions
-from inferwatch.studies.compare.reading.configuration import configuration
+from inferwatch.studies.compare.reading.configuration import (
+    configuration,
+    startup_stages,
+)
 from inferwatch.studies.compare.reading.goodput import (
     Objectives,
     client_goodput,
@@ -183,6 +186,7 @@ class _SessionReader:
             client=client_verdict(connection, session, self._client, span),
             pairing=paired.pairing if paired else None,
             conditions=conditions(connection, session, span),
+            startup_s=startup_stages(connection, session),
             priced=_is_priced(connection, session),
         )
 

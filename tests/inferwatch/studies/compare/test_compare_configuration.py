@@ -14,6 +14,8 @@ from collectors.contract.readings import (
     LoadEvent,
     LoadKind,
     LoadPlanned,
+    Stage,
+    StartupStage,
 )
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
@@ -24,6 +26,7 @@ from inferwatch.studies.compare.reading.configuration import (
     DifferingSetting,
     configuration,
     differing,
+    startup_stages,
 )
 
 PLAN = LoadPlan(run_id="r", model="m", rate_per_s=2.0)
@@ -133,3 +136,31 @@ def test_flags_differ_where_both_are_known(
         DifferingSetting(name="flag quantization", values=("none", "fp8"))
     ]
     assert differing([known[0], known[2]]) == []
+
+
+def test_a_start_is_told_by_its_slowest_worker_and_is_no_setting(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    """The engine was started twice: the last start counts."""
+    for seconds in (3, 5):
+        recorder = record()
+        for place, (source, worker, took) in enumerate(
+            [("old", 0, 60), ("new", 0, seconds), ("new", 1, seconds + 1)], 1
+        ):
+            stage = StartupStage(
+                source=source,
+                t_ns=place,
+                stage=Stage.COMPILE,
+                worker=worker,
+                duration_ns=took * 1_000_000_000,
+            )
+            recorder.put(place, stage)
+        recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        rows = list_sessions(path)[::-1]
+        told = [startup_stages(connection, each.session) for each in rows]
+        settings = differing([configuration(connection, each) for each in rows])
+
+    assert told == [{"compile": 4.0}, {"compile": 6.0}]
+    assert settings == []
