@@ -48,6 +48,8 @@ class Server:
     tunnel."""
     probe_key: Path | None = None
     """A viewer's key file, for a probe reached over the network."""
+    steps: tuple[str, ...] = ()
+    """Where its ranks publish steps, if it does not say so: ``ipc:`` or ``tcp:``."""
 
     @property
     def is_here(self) -> bool:
