@@ -1,7 +1,7 @@
 """Every name of vLLM the probe depends on, in one table, and how attributes are read.
 
 Written for vLLM 0.32.0, with scheduler names back to 0.26 where they differ, and read
-against 0.33.0, which has no CPU build to run: all names are there. When vLLM
+against 0.33.0, where all names are there; it has no CPU build. When vLLM
 renames something, this file changes. A missing method is not wrapped and a missing
 attribute reads as its default; each is reported once by name, and everything else keeps
 working.

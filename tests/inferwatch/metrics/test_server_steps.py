@@ -65,8 +65,13 @@ def test_nothing_is_made_up_of_steps_without_members() -> None:
 
 def test_a_server_beside_others_has_its_own_steps() -> None:
     other = Served("far:1")
-    more = [contact(0, "far:1"), other.at(1), other.at(9), step(1, 5, "far:1")]
-    readings = sorted([*told(), *more], key=lambda each: getattr(each, "t_ns", 0))
+    more: list[AnyReading] = [
+        contact(0, "far:1"),
+        other.at(1),
+        other.at(9),
+        step(1, 5, "far:1"),
+    ]
+    readings = [*told(), *more]
     assert see(readings, 10).steps.count == 20
     assert see(readings, 10, source="far:1").steps.count == 1
     assert see(readings, 10, source=NAME).steps.count == 19
