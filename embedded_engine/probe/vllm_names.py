@@ -1,10 +1,9 @@
 """Every name of vLLM the probe depends on, in one table, and how attributes are read.
 
 Written for vLLM 0.32.0, with scheduler names back to 0.26 where they differ, and read
-against 0.33.0, where all names are there; it has no CPU build. When vLLM
-renames something, this file changes. A missing method is not wrapped and a missing
-attribute reads as its default; each is reported once by name, and everything else keeps
-working.
+against 0.33.0, where all names are there; it has no CPU build. When vLLM renames
+something, this file changes. A missing method is not wrapped and a missing attribute
+reads as its default; each is reported once by name, and everything else keeps working.
 """
 
 import re

@@ -1,19 +1,27 @@
 """Steps that a server publishes itself, beside what its scrapes count."""
 
+from typing import Any
+
 import pytest
 
 from collectors.contract.readings import AnyReading, BoundBy, EngineInfo, Step
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.scraped_servers import NAME, S, Served, contact, see
+from tests.inferwatch.metrics.test_saved import Keeps
 
 MS = 1_000_000
 
 
-def step(index: int, end_s: float, source: str = NAME, **more: int) -> Step:
+def step(index: int, end_s: float, source: str = NAME, **more: Any) -> Step:
     """A step of 50 ms with three requests that decode, and one that waits."""
     end_ns = round(end_s * S)
-    fields = {"decode_requests": 3, "waiting": 1, "duration_ns": 50 * MS} | more
+    fields: dict[str, Any] = {
+        "decode_requests": 3,
+        "waiting": 1,
+        "duration_ns": 50 * MS,
+    } | more
     return Step(
         source=source,
         index=index,
@@ -85,11 +93,14 @@ def test_the_steps_of_a_probe_are_better() -> None:
 
 
 def test_they_are_kept_by_checkpoints() -> None:
-    model = Model()
+    model, keeps = Model(), Keeps()
     for reading in told():
         model.fold(reading)
-    before = model._server_steps.shown(10 * S, Window.MINUTE)
     saved = model.saved()
-    rows = {name: blocks.latest for name, blocks in saved.blocks.items()}
-    assert before is not None
-    assert {"server_steps", "server_step_s"} <= rows.keys()
+    keeps.keep(saved)
+    again = keeps.restored(saved)
+    for window in (Window.MINUTE, Window.SESSION):
+        query = SnapshotQuery(window)
+        seen = again.snapshot(10 * S, query)
+        assert seen.steps.count == 19
+        assert seen == model.snapshot(10 * S, query)
