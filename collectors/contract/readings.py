@@ -252,6 +252,13 @@ class Step(Reading, frozen=True, kw_only=True):
     deferred_before: str | None = None
     """Why requests waited between the step before and this one, while the engine had
     nothing else to do."""
+    memberless: bool = False
+    """The server itself published the step, which says how many requests were in it but
+    not which: ``members``, output tokens and use of the KV cache are not known, nor
+    what bound it (``bound_by`` is then ``nothing`` or ``other``: whether any waited).
+    ``end_ns`` is when its message came, ``running`` counts its requests alone."""
+    context_tokens: int | None = None
+    """Tokens of its requests that the KV cache held already, where published."""
 
     @property
     def output_tokens(self) -> int:
@@ -588,6 +595,10 @@ class KvCacheEvents(Reading, frozen=True, kw_only=True):
     cleared: bool = False
     """The cache was emptied before anything in ``stored``."""
     block_tokens: int | None = None
+    # Recordings address fields by position, so new ones are appended.
+    medium: str | None = None
+    """The tier these blocks are in, as the server names it, such as CPU or DISK; None:
+    the GPU's cache."""
 
 
 class WatchedSlo(Reading, frozen=True, kw_only=True):

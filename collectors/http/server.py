@@ -53,6 +53,8 @@ class Server:
     """It has no address: an application that uses vLLM without serving HTTP."""
     probe_key: Path | None = None
     """A viewer's key file, for a probe reached over the network."""
+    steps: tuple[str, ...] = ()
+    """Where its ranks publish steps, if it does not say so: ``ipc:`` or ``tcp:``."""
 
     @property
     def is_here(self) -> bool:

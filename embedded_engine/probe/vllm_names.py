@@ -1,9 +1,9 @@
 """Every name of vLLM the probe depends on, in one table, and how attributes are read.
 
-Written for vLLM 0.32.0, with scheduler names back to 0.26 where they differ. When vLLM
-renames something, this file changes. A missing method is not wrapped and a missing
-attribute reads as its default; each is reported once by name, and everything else keeps
-working.
+Written for vLLM 0.32.0, with scheduler names back to 0.26 where they differ, and read
+against 0.33.0, where all names are there; it has no CPU build. When vLLM renames
+something, this file changes. A missing method is not wrapped and a missing attribute
+reads as its default; each is reported once by name, and everything else keeps working.
 """
 
 import re
@@ -266,6 +266,8 @@ CONNECTOR = "connector"
 ENCODER_CONNECTOR = "ec_connector"
 CAPACITY_BOUND: Fields = (("prefill_capacity_bound", False),)
 """Whether prefills are computed though the step was asked to hold them."""
+CADENCE = ("local_prefill_interval", "num_executed_steps", "last_prefill_step")
+"""Since 0.33 a single engine holds prefills itself, and counts steps for that."""
 CACHE_KIND: Fields = (
     ("kv_cache_manager.block_pool.free_block_queue", None),
     ("cache_config.enable_prefix_caching", None),

@@ -27,6 +27,7 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Window
 from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.servers.server_steps import PublishedSteps
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
@@ -103,6 +104,8 @@ class Snapshot:
     latest_step: Step | None = None
     """The step that ended last, without its members; None after a loss."""
     steps: StepTotals = field(default_factory=StepTotals)
+    server_steps: PublishedSteps | None = None
+    """None where no server publishes its steps; those of probes are not among them."""
     speculation: Speculation | None = None
     """None where speculative decoding is off."""
     kv: KvState = field(default_factory=KvState)
@@ -180,6 +183,11 @@ class Snapshot:
     def without_steps(self) -> bool:
         """Whether no engine reports its steps, so that numbers come from scrapes."""
         return bool(self.servers) and not self.engines
+
+    @property
+    def tells_steps(self) -> bool:
+        """Whether single steps are told: by a probe, or published by a server."""
+        return not self.without_steps or self.server_steps is not None
 
     @property
     def charts_end_ns(self) -> int:

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from collectors.contract.model_routes import asks_model
 
 Names = tuple[str, ...]
@@ -17,6 +19,28 @@ LONGEST = 256
 """Longest name or setting that is kept."""
 Flag = str | int | float | bool | None
 Live = tuple[str, Callable[[Any], Mapping[str, Any]]]
+
+
+MOST_RANKS = 256
+
+
+class Publisher(msgspec.Struct, frozen=True):
+    """Endpoints at which one data-parallel rank publishes."""
+
+    endpoint: str
+    publisher: str = "zmq"
+    replay_endpoint: str | None = None
+    unheard: str = ""
+    """Why nobody can listen, as text for users."""
+
+
+Publishers = dict[int, Publisher]
+"""By rank."""
+FindPublishers = tuple[str, Callable[[Any], Publishers]]
+"""Path that lists them, and what reads the JSON response.
+
+It raises ``msgspec.ValidationError`` where it lists none.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +124,10 @@ class ServerFamily:
     and a response is filed under the newest."""
     live: Live | None = None
     """Path that reports current state when metrics are off, and its parser."""
+    kv_events: FindPublishers | None = None
+    """Where it says at which endpoints it publishes KV cache events."""
+    steps: FindPublishers | None = None
+    """The same of its steps."""
     describe: Callable[[Answers, Labels | None], ServerFacts]
     """Builds the facts from the JSON responses and the info labels; None: no
     metrics."""

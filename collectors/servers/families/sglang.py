@@ -9,10 +9,16 @@ nor TPOT and are ignored.
 """
 
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
 
 from collectors.servers.families.family import (
+    MOST_RANKS,
     Answers,
     Labels,
+    Publisher,
+    Publishers,
     ServerFacts,
     ServerFamily,
     count_of,
@@ -48,6 +54,61 @@ SETTINGS = (
 """Server arguments that are kept; others may hold keys."""
 
 METRICS = "Its metrics are off: start it with --enable-metrics."
+
+
+WITHOUT_NAME = (
+    "it publishes its steps at a place it does not tell: start it with "
+    "--forward-pass-metrics-ipc-name ipc:///tmp/NAME too, or give that with --steps"
+)
+
+
+class PublishedEvents(msgspec.Struct):
+    """What ``/server_info`` says of the publisher of KV events."""
+
+    endpoint_host: str
+    endpoint_port_base: int
+    publisher: str = "zmq"
+    dp_size: Annotated[int, msgspec.Meta(ge=1)] = 1
+    replay_endpoint_port_base: int | None = None
+
+    def of_ranks(self) -> Publishers:
+        """Each rank has ports of its own, counting up."""
+        host = "*" if self.endpoint_host == "0.0.0.0" else self.endpoint_host  # noqa: S104 - compared
+        replays = self.replay_endpoint_port_base
+        return {
+            rank: Publisher(
+                endpoint=f"tcp://{host}:{self.endpoint_port_base + rank}",
+                publisher=self.publisher,
+                replay_endpoint=f"tcp://{host}:{replays + rank}" if replays else None,
+            )
+            for rank in range(min(self.dp_size, MOST_RANKS))
+        }
+
+
+class PublisherInfo(msgspec.Struct):
+    """The part of ``/server_info`` on what the server publishes."""
+
+    kv_events: PublishedEvents | None = None
+    enable_forward_pass_metrics: bool = False
+    forward_pass_metrics_ipc_name: str | None = None
+    dp_size: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
+def _kv_publishers(answer: object) -> Publishers:
+    info = msgspec.convert(answer, PublisherInfo)
+    return info.kv_events.of_ranks() if info.kv_events else {}
+
+
+def _step_publishers(answer: object) -> Publishers:
+    """Endpoints of forward pass metrics: the name given, with the rank behind it."""
+    info = msgspec.convert(answer, PublisherInfo)
+    if not info.enable_forward_pass_metrics:
+        return {}
+    name = info.forward_pass_metrics_ipc_name
+    if name is None:
+        return {0: Publisher(endpoint="", unheard=WITHOUT_NAME)}
+    ranks = range(min(info.dp_size, MOST_RANKS))
+    return {rank: Publisher(endpoint=f"{name}.{rank}") for rank in ranks}
 
 
 def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
@@ -197,5 +258,7 @@ SGLANG = ServerFamily(
     },
     refused={"sglang:http_responses": refused_by("endpoint", "status_code")},
     asks=(("/v1/models",), ("/server_info", "/get_server_info")),
+    kv_events=("/server_info", _kv_publishers),
+    steps=("/server_info", _step_publishers),
     describe=_describe,
 )

@@ -7,11 +7,15 @@ same.
 import json
 import re
 from collections.abc import Sequence
+from functools import partial
+
+import msgspec
 
 from collectors.servers.families.family import (
     Answers,
     Flag,
     Labels,
+    Publishers,
     ServerFacts,
     ServerFamily,
     count_of,
@@ -244,5 +248,9 @@ VLLM = ServerFamily(
     },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),
+    kv_events=(
+        "/kv_event_sources",
+        partial(msgspec.convert, type=Publishers, strict=False),
+    ),
     describe=_describe,
 )

@@ -373,6 +373,12 @@ def engine_hooks() -> dict[str, Hook]:
     }
 
 
+def keeps_cadence(scheduler: Vllm) -> bool:
+    """Whether too few steps ran since the last one that computed a prompt."""
+    interval, executed, last = (getattr(scheduler, name) for name in names.CADENCE)
+    return bool(executed - last < interval)
+
+
 class EngineTap:
     """Hooks on one scheduler, from its creation on."""
 
@@ -418,6 +424,7 @@ class EngineTap:
         self.preempted: list[str] = []
         self._out_of_blocks = False
         self._capacity = AttributeReader("Scheduler", names.CAPACITY_BOUND, missing)
+        self._has_cadence = getattr(scheduler, names.CADENCE[0], 0) > 1
         self._unscheduled_due_ns = 0
         """When to look again why nothing is scheduled."""
         self._deferred_before: str | None = None
@@ -468,8 +475,8 @@ class EngineTap:
         if starting or self.prefilling:
             work = self._prefills.of_step(scheduler, members, starting)
         # One that holds prefills computes no more of a prompt than its last token.
-        holds = True in given and work[1] <= work[0]
-        holds = holds and not self._capacity.read(scheduler)
+        holds = True in given or (self._has_cadence and keeps_cadence(scheduler))
+        holds = holds and work[1] <= work[0] and not self._capacity.read(scheduler)
         bound, deferral, deferred = NOTHING, None, None
         if waits:
             state = len(running), waiting, holding, self.free_blocks

@@ -247,6 +247,8 @@ def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     uds = str(options.uds) if options.uds else None
     if options.probe and len(options.urls) > 1:
         raise UsageError("--probe is one server's: give no more than one URL with it")
+    if options.steps and len(options.urls) > 1:
+        raise UsageError("--steps is one server's: give no more than one URL with it")
     if uds and len(options.urls) > 1:
         raise UsageError("--uds is one server: give no more than one URL with it")
     if uds:
@@ -360,7 +362,7 @@ def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
 
 
 def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
-    """Return a server's address, name and probe: on this host, or through a tunnel."""
+    """Return a server's address, name, steps and probe: here, or by a tunnel."""
     url, probe = entry.url or "", _probe(options, entry, path)
     if url.startswith(SSH):
         if entry.uds or probe["probe"]:
@@ -372,6 +374,7 @@ def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str
         "only_probe": only_probe,
         "uds": entry.uds and str(_beside(path.parent, entry.uds)),
         "name": entry.name,
+        "steps": tuple(map(_published, options.steps or entry.steps)),
         **probe,
     }
 
@@ -379,6 +382,19 @@ def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str
 def has_engine_id(probe: str) -> bool:
     """Return whether a probe's address is an engine id, so that it is on this host."""
     return bool(probe) and not probe.startswith(TCP)
+
+
+def _published(endpoint: str) -> str:
+    """Return an endpoint of ZeroMQ that can be connected to."""
+    kind, _, place = endpoint.partition("://")
+    _, _, port = place.rpartition(":")
+    usable = kind == "tcp" and port.isdecimal() and "*" not in place
+    if usable or (kind == "ipc" and place.startswith("/")):
+        return endpoint
+    raise UsageError(
+        f"{endpoint!r} is not where steps are published: write it as ipc:///path or "
+        "tcp://host:port"
+    )
 
 
 def _probe(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:

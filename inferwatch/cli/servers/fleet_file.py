@@ -61,6 +61,8 @@ class NamedServer(ServerEntry, kw_only=True, forbid_unknown_fields=True):
     uds: str | None = None
     probe: str | None = None
     probe_key: str | None = None
+    steps: list[str] = []
+    """Where its ranks publish steps."""
     name: str = ""
 
 

@@ -31,6 +31,7 @@ class ServerOptions:
     agent_key: Path | None = None
     otlp_listen: str | None = None
     no_kv_events: bool = False
+    steps: Sequence[str] = ()
     prometheus: str | None = None
     select: str | None = None
 
@@ -126,6 +127,14 @@ _OPTIONS = [
         metavar="HOST:PORT",
         help="Take servers' traces there, a span a request: 0.0.0.0:4318 for servers "
         "of other hosts, off for none.  [default: 127.0.0.1:4318]",
+    ),
+    click.option(
+        "--steps",
+        multiple=True,
+        metavar="ipc:///PATH|tcp://HOST:PORT",
+        help="Where the server publishes its steps (SGLang's "
+        "--enable-forward-pass-metrics, Dynamo's workers), if it does not say so: once "
+        "for each data-parallel rank.",
     ),
     click.option(
         "--no-kv-events",

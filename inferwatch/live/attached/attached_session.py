@@ -26,6 +26,7 @@ from collectors.remote.ssh import SshTunnel
 from collectors.servers.kv_events import KvEventStream
 from collectors.servers.otlp import SpanReceiver
 from collectors.servers.scrape import ServerScraper
+from collectors.servers.server_steps import StepStream
 from inferwatch.feed import FeedState
 from inferwatch.formatting import counted
 from inferwatch.live.limit_desk import (
@@ -64,7 +65,8 @@ def collectors_of(
         return [tunnel, tunnel.through(probed), tunnel.through(scraped)]
     here = partial(runs_here, server)
     blocks = [KvEventStream(clock, server, here)] if kv_events else []
-    return [ServerProbe(clock, server), ServerScraper(clock, server), *blocks]
+    steps = StepStream(clock, server, here, given=server.steps)
+    return [ServerProbe(clock, server), ServerScraper(clock, server), *blocks, steps]
 
 
 def receivers_of(clock: SessionClock, servers: Sequence[Server]) -> list[Collector]:

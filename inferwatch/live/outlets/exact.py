@@ -247,6 +247,8 @@ class ServerNumbers:
     # Readings.
 
     def step(self, step: Step) -> None:
+        if step.memberless:
+            return  # its server counts all that it could tell
         self.has_probe = True
         self._tracker.step(step)
         self.add("step_s", step.end_ns, step.duration_ns)

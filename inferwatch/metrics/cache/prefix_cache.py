@@ -7,6 +7,7 @@ because it had been evicted.
 
 from collections import Counter, OrderedDict
 from dataclasses import field
+from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -167,6 +168,18 @@ class PrefixCache:
             span=NOW,
         ),
     ] = False
+    tiers: Annotated[
+        dict[str, int],
+        Number(
+            "tiers",
+            "Blocks in other tiers",
+            "Blocks that lie in other tiers than the GPU's cache, such as the host's "
+            "memory or a disk, as the events of a connector name them. They are in no "
+            "other number.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = field(default_factory=dict)
 
 
 MOST_RANKS = 512
@@ -203,12 +216,22 @@ class SavedCache(msgspec.Struct, array_like=True):
     depths: bytes
 
 
+class SavedTier(msgspec.Struct, array_like=True):
+    """The blocks of one tier other than the GPU's cache, as checkpoints keep them."""
+
+    source: str
+    rank: int
+    tier: str
+    blocks: list[int]
+
+
 class SavedCaches(msgspec.Struct, array_like=True):
     """PrefixCaches as checkpoints keep them."""
 
     ranks: list[int]
     evicted: int
     """Number of the part with the evicted blocks."""
+    tiers: list[int] = []
 
 
 class RankCache:
@@ -274,6 +297,8 @@ class PrefixCaches:
         self._evicted: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         """Source, rank and hash of the latest evicted blocks."""
         self._blocks = 0
+        self._tiers: dict[tuple[str, int, str], set[int]] = {}
+        """Blocks of other tiers by source, rank and tier."""
 
     def take(self, events: KvCacheEvents) -> None:
         """Apply the events of one step: cleared, then evicted, then stored."""
@@ -283,6 +308,11 @@ class PrefixCaches:
             if len(self._ranks) >= MOST_RANKS:
                 return
             cache = self._ranks[key] = RankCache(events.t_ns)
+        if events.medium is not None:
+            self._take_tier(cache, events, events.medium)
+            return
+        if events.sequence < cache.sequence:
+            self._forget_tiers(key)
         if events.cleared:
             self._blocks -= len(cache.blocks)
             cache.clear()
@@ -295,6 +325,27 @@ class PrefixCaches:
         stored, again = self._store(cache, events)
         if evicted or stored:
             self.counters.add(events.t_ns, stored, evicted, again)
+
+    def _forget_tiers(self, key: tuple[str, int]) -> None:
+        """Forget the tiers of a rank that was restarted, which tells of them anew."""
+        for tier in [each for each in self._tiers if each[:2] == key]:
+            self._blocks -= len(self._tiers.pop(tier))
+
+    def _take_tier(self, cache: RankCache, events: KvCacheEvents, tier: str) -> None:
+        """Apply events of another tier, whose blocks are counted alone."""
+        key = events.source, events.rank, tier
+        blocks = self._tiers.get(key)
+        if blocks is None:
+            if len(self._tiers) >= MOST_RANKS:
+                return
+            blocks = self._tiers[key] = set()
+        before = len(blocks)
+        blocks.difference_update(events.removed)
+        room = max(MOST_BLOCKS - self._blocks + before - len(blocks), 0)
+        new = set(events.stored) - blocks
+        cache.partial |= len(new) > room
+        blocks.update(islice(new, room))
+        self._blocks += len(blocks) - before
 
     def _evict(self, cache: RankCache, events: KvCacheEvents) -> int:
         for block in events.removed:
@@ -338,7 +389,7 @@ class PrefixCaches:
         tokens = {cache.block_tokens for cache in caches} - {None}
         return PrefixCache(
             ranks=len(caches),
-            blocks=self._blocks,
+            blocks=sum(len(cache.blocks) for cache in caches),
             block_tokens=tokens.pop() if len(tokens) == 1 else None,
             stored=counted["stored"],
             evicted=counted["evicted"],
@@ -351,7 +402,14 @@ class PrefixCaches:
             deepest=max(max(cache.depths, default=0) for cache in caches),
             missed=sum(cache.missed for cache in caches),
             partial=any(cache.partial for cache in caches),
+            tiers=self._by_tier(),
         )
+
+    def _by_tier(self) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for (_, _, tier), blocks in sorted(self._tiers.items()):
+            counts[tier] += len(blocks)
+        return dict(counts)
 
     def saved(self, parts: Parts) -> SavedCaches:
         """Return the state for a checkpoint, without counters and samples."""
@@ -360,13 +418,21 @@ class PrefixCaches:
             for (source, rank), cache in self._ranks.items()
         ]
         evicted = parts.add(list(self._evicted), lasts=False)
-        return SavedCaches(ranks=ranks, evicted=evicted)
+        tiers = [
+            parts.add(SavedTier(*key, sorted(blocks)), lasts=False)
+            for key, blocks in self._tiers.items()
+        ]
+        return SavedCaches(ranks=ranks, evicted=evicted, tiers=tiers)
 
     def restore(self, saved: SavedCaches, parts: WrittenParts) -> None:
         for number in saved.ranks:
             state = parts.get(number, SavedCache)
             self._ranks[state.source, state.rank] = cache = _restored(state)
             self._blocks += len(cache.blocks)
+        for number in saved.tiers:
+            tier = parts.get(number, SavedTier)
+            self._tiers[tier.source, tier.rank, tier.tier] = set(tier.blocks)
+            self._blocks += len(tier.blocks)
         evicted = parts.get(saved.evicted, list[tuple[str, int, int]])
         self._evicted = OrderedDict.fromkeys(evicted)
 

@@ -118,6 +118,7 @@ from inferwatch.metrics.servers.scraped import SavedScraped, ScrapedServers
 from inferwatch.metrics.servers.scraped_health import stuck_since_ns
 from inferwatch.metrics.servers.scraped_window import ScrapedWindow
 from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.servers.server_steps import SavedServerSteps, ServerSteps
 from inferwatch.metrics.servers.traced import SavedTraces, Traces
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.batches import curve_of
@@ -206,6 +207,7 @@ class SavedState(msgspec.Struct, array_like=True):
     priced: bool
     """Whether prices were set by the viewer."""
     findings: SavedWatch
+    server_steps: SavedServerSteps
     models: dict[str, "SavedState"]
     """The Models of single servers by source; their rows are named after it, too."""
 
@@ -261,6 +263,7 @@ class Model:
         self._canaries = CanaryTracker()
         self._scraped = ScrapedServers()
         self._models: ServerModels[Model] = ServerModels()
+        self._server_steps = ServerSteps()
         self._servers = Servers(self._scraped, self._traces, self._engines)
         self._clocks = ClockDrops()
         self.watch = FindingWatch(
@@ -431,6 +434,7 @@ class Model:
             prices=self._prices,
             priced=self._priced,
             findings=self.watch.saved(),
+            server_steps=self._server_steps.saved(parts),
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
 
@@ -497,6 +501,7 @@ class Model:
         model._traffic.restore(saved.traffic, written)
         model._floors.restore(saved.floors)
         model.watch.restore(saved.findings)
+        model._server_steps.restore(saved.server_steps, written)
         model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
         models = (
             (
@@ -626,6 +631,7 @@ class Model:
                 self._steps.graphs,
                 self._steps.deferrals.over(end_ns, window),
             ),
+            server_steps=self._server_steps.shown(end_ns, window),
             speculation=self._speculated(end_ns, window),
             batch_curve=curve_of(table, self._batch_now(now_ns)),
             stalls=self._stalls.over(end_ns, window),
@@ -796,6 +802,7 @@ class Model:
         """Return all samples, by the names under which their rows are saved."""
         return {
             "step_s": self._steps.step_durations,
+            "server_step_s": self._server_steps.counter.step_durations,
             "prompt_tokens": self._outcomes.prompts,
             "request_tokens": self._outcomes.sizes,
             "found_tokens": self._outcomes.found,
@@ -808,6 +815,7 @@ class Model:
     def _counters(self) -> dict[str, Counters]:
         return {
             "steps": self._steps.counters,
+            "server_steps": self._server_steps.counter.counters,
             "speculation": self._speculation.counters,
             "deferrals": self._steps.deferrals,
             "outcomes": self._outcomes.counters,
@@ -928,6 +936,10 @@ class Model:
     # One method for each kind of reading.
 
     def _step(self, step: Step) -> None:
+        if step.memberless:
+            if step.source not in self._engines.alive:  # its probe tells more
+                self._server_steps.take(step)
+            return
         if self._began_ns is None or step.start_ns < self._began_ns:
             self._began_ns = step.start_ns
         rank = self._engines.rank(step.source, step.rank)

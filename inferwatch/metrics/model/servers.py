@@ -295,6 +295,13 @@ def _as_counted(
     Servers in ``probed`` have a probe and need no advice.
     """
     flow, charts = scraped.flow(), scraped.charts(grid)
+    line, published = (
+        charts.timeline(scraped.lost_ns, scraped.restarts_ns),
+        base.server_steps,
+    )
+    totals = scraped.step_totals()
+    if published is not None:
+        line, totals = published.added_to(line), published.added_to_totals(totals)
     return replace(
         base,
         via=scraped.via,
@@ -309,10 +316,10 @@ def _as_counted(
         refused=scraped.refused,
         latencies=scraped.latencies(charts),
         lengths=scraped.lengths(),
-        timeline=charts.timeline(scraped.lost_ns, scraped.restarts_ns),
+        timeline=line,
         latest=scraped.latest(),
-        latest_step=None,
-        steps=scraped.step_totals(),
+        latest_step=None if published is None else published.latest,
+        steps=totals,
         kv=scraped.kv(),
         speculation=scraped.speculation(),
         server_counts=scraped.server_counts(),

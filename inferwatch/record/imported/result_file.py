@@ -19,11 +19,16 @@ from inferwatch.record.imported.imported_run import (
     ImportedRun,
     UnreadableResultError,
 )
+from inferwatch.record.imported.sglang_bench import (
+    is_sglang_bench,
+    read_sglang_bench,
+)
 from inferwatch.record.imported.vllm_bench import is_vllm_bench, read_vllm_bench
 
 EXPECTED = (
     "expected a result of `vllm bench serve --save-result --save-detailed` (JSON), of "
-    "`inferwatch load --format vllm-bench`, a report of guidellm (JSON), or aiperf's "
+    "`inferwatch load --format vllm-bench`, of `sglang.bench_serving "
+    "--output-details` (JSON lines), a report of guidellm (JSON), or aiperf's "
     "profile_export.jsonl"
 )
 DIGEST_DIGITS = 12
@@ -70,6 +75,8 @@ def _runs(path: Path, text: str, documents: list[Any]) -> list[ImportedRun]:
         return read_aiperf(path, text.splitlines())
     if is_guidellm(first):
         return read_guidellm(first)
+    if is_sglang_bench(first):
+        return read_sglang_bench(text.splitlines())
     if is_vllm_bench(first):
         return read_vllm_bench(first)
     if is_load_summary(first):

@@ -93,7 +93,7 @@ SELECT end_ns / :bin, count(*), sum(output_tokens), sum(prefill_tokens),
        avg(duration_ns) / 1e9, max(duration_ns) / 1e9,
        1.0 * sum(prefill_requests) / count(*), 1.0 * sum(decode_requests) / count(*),
        max(prefill_requests + decode_requests), max(waiting), sum(preemptions)
-FROM steps WHERE session = :session AND end_ns >= 0 GROUP BY 1
+FROM steps WHERE session = :session AND end_ns >= 0 AND NOT memberless GROUP BY 1
 """
 STEP_COLUMNS = (
     "steps",

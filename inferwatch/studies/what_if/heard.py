@@ -83,7 +83,7 @@ class RunReadings:
     load: list[LoadEvent] = field(default_factory=list)
 
     def take(self, reading: AnyReading) -> None:
-        if isinstance(reading, Step):
+        if isinstance(reading, Step) and not reading.memberless:
             self.steps[reading.source, reading.rank].append(reading)
         elif isinstance(reading, RequestEvent):
             self._event(reading)

@@ -42,6 +42,7 @@ from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.time_chart import CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.totals import ROOMY, Fact, TotalsPanel
+from inferwatch.visible import visible
 
 PREFIX_NUMBERS = numbers(
     PrefixCache.blocks,
@@ -112,6 +113,10 @@ def _now(cache: PrefixCache, total: int | None) -> Sequence[Fact]:
         (label_of(PrefixCache.beginnings), f"{cache.beginnings:,}", ""),
         (label_of(PrefixCache.branches), f"{cache.branches:,}", ""),
         (label_of(PrefixCache.deepest), counted(cache.deepest, "block"), ""),
+        *(
+            (f"{visible(tier)} tier", counted(blocks, "block").strip(), "")
+            for tier, blocks in cache.tiers.items()
+        ),
     ]
 
 

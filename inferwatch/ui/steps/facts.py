@@ -25,6 +25,8 @@ from inferwatch.ui.widgets.hardware_charts import (
 from inferwatch.ui.widgets.speculation_facts import speculation_facts
 from inferwatch.ui.widgets.totals import Fact
 
+NOT_TOLD = "not told by the server"
+
 
 def traffic_facts(snapshot: Snapshot, index: int | None) -> Sequence[Fact]:
     """Return a bin's memory traffic per step, as samples last longer than steps."""
@@ -82,18 +84,16 @@ def total_facts(
                 format_count(steps.prefill_tokens),
                 "prefill",
             ),
-            (
-                label_of(StepTotals.recomputed_tokens),
-                format_count(steps.recomputed_tokens),
-                "",
-            ),
+            *_recomputed(steps),
         ],
         [
             (f"{label_of(StepTotals.duration_s)} time", "", "mean"),
             *times,
             (label_of(StepTotals.gap_share), format_share(steps.gap_share), ""),
         ],
-        [(label_of(StepTotals.share_by_bound), "", "kv"), *bound],
+        [(label_of(StepTotals.share_by_bound), "", "kv"), *bound]
+        if steps.share_by_bound or not steps.count
+        else [(label_of(StepTotals.share_by_bound), NOT_TOLD, "faint")],
         *([] if speculation is None else [speculation_facts(speculation)]),
         *(
             [[(label_of(StepTotals.share_by_deferral), "", "kv"), *deferred]]
@@ -101,6 +101,14 @@ def total_facts(
         ),
         *_launched(steps),
     ]
+
+
+def _recomputed(steps: StepTotals) -> list[Fact]:
+    """Return how many tokens were computed again, where steps tell it."""
+    if steps.count and not steps.share_by_bound:
+        return []
+    count = format_count(steps.recomputed_tokens)
+    return [(label_of(StepTotals.recomputed_tokens), count, "")]
 
 
 def _launched(steps: StepTotals) -> Sequence[Sequence[Fact]]:
@@ -120,6 +128,8 @@ def _mode(name: str) -> str:
 def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
     if step is None:
         return [[("no step in this time", "", "faint")]]
+    if step.memberless:
+        return _published_facts(step)
     decode = _work(step.decode_requests, step.decode_tokens)
     prefill = _work(step.prefill_requests, step.prefill_tokens)
     return [
@@ -143,6 +153,24 @@ def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
             ("preempted", f"{len(step.preempted)}", ""),
             ("recomputed", counted(step.recomputed_tokens, "token"), ""),
         ],
+    ]
+
+
+def _published_facts(step: Step) -> Sequence[Sequence[Fact]]:
+    """Return what a server tells of a step that it published itself."""
+    prefill = _work(step.prefill_requests, step.prefill_tokens)
+    return [
+        [
+            ("took", format_duration(step.duration_ns / NS_PER_S), "worst"),
+            ("step", f"#{step.index:,}", ""),
+            ("waiting", f"{step.waiting}", "waiting"),
+        ],
+        [
+            ("decode", counted(step.decode_requests, "request"), "decode"),
+            ("prefill", prefill, "prefill"),
+            ("context", counted(step.context_tokens, "token"), "kv"),
+        ],
+        [("who was in it, what bound it, KV blocks", NOT_TOLD, "faint")],
     ]
 
 

@@ -466,15 +466,16 @@ class StepsScreen(WatchScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable keys of other views; servers without steps have one view."""
         tells = not self.has_class("-counted")
+        of_probe = tells and not self.has_class("-published")
         singly = tells and self._in_view == SINGLE
         can = {
             "zoom": singly,
             "pick": singly,
             "engine_step": False if singly else None,
-            "choose": tells and self._in_view != OVER_TIME,
-            "open": tells and self._in_view != OVER_TIME,
+            "choose": of_probe and self._in_view != OVER_TIME,
+            "open": of_probe and self._in_view != OVER_TIME,
             "chart": self._in_view == OVER_TIME or not tells,
-            "open_step": tells and self._in_view == OVER_TIME,
+            "open_step": of_probe and self._in_view == OVER_TIME,
             "view": tells,
             "singly": tells and not singly,
         }.get(action)
@@ -482,14 +483,18 @@ class StepsScreen(WatchScreen):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         window = f"steps of {snapshot.window.span}"
-        if snapshot.without_steps:
+        counts = not snapshot.tells_steps
+        self.set_class(snapshot.without_steps and not counts, "-published")
+        if counts:
             self.view.sought_step = None
-        if snapshot.without_steps != self.has_class("-counted"):
-            self.set_class(snapshot.without_steps, "-counted")
-            self._change_view(OVER_TIME if snapshot.without_steps else self._in_view)
+        if counts != self.has_class("-counted"):
+            self.set_class(counts, "-counted")
+            self._change_view(OVER_TIME if counts else self._in_view)
+        if self._in_view not in self._views:
+            self._change_view(OVER_TIME)
         self.set_class(snapshot.speculation is not None, "-speculating")
         totals = self.query_one("#totals", TotalsPanel)
-        if snapshot.without_steps:
+        if counts:
             totals.styles.height = None
             note = "counted by the server, none told singly"
             totals.show(window, note, counted_facts(snapshot))
@@ -514,7 +519,11 @@ class StepsScreen(WatchScreen):
 
         The names end at the right, so that they stay when stalls come and go.
         """
-        names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
+        names = [
+            f"[{VIEWS[i]}]" if i == self._in_view else VIEWS[i] for i in self._views
+        ]
+        if self.has_class("-published"):
+            names.append("published by the server")
         news = f"{counted(stalls, 'stall')}   " if stalls else ""
         roomy = self.size.width >= ROOMY
         return (news if roomy else "") + "v  " + " · ".join(names)
@@ -584,7 +593,12 @@ class StepsScreen(WatchScreen):
         self.query_one(SingleSteps).zoom(by)
 
     def action_view(self, by: int) -> None:
-        self._change_view((self._in_view + by) % len(VIEWS))
+        self._change_view((self._in_view + by) % len(self._views))
+
+    @property
+    def _views(self) -> range:
+        """The views; efficiency and stalls need tokens and members."""
+        return range(EFFICIENCY if self.has_class("-published") else len(VIEWS))
 
     def _change_view(self, view: int) -> None:
         self._in_view = view

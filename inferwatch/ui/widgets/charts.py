@@ -93,6 +93,9 @@ class ChartPlan:
     """Hidden until it has a value."""
     has_place: Callable[[Snapshot], bool] | None = None
     """Whether an optional chart is shown, where that is known before any value."""
+    of_published: bool = False
+    """Whether it can be drawn of steps that a server publishes, which have no output
+    tokens."""
 
     def has_value(self, snapshot: Snapshot) -> bool:
         """Return whether any of its layers has a value; a trace only goes with them."""
@@ -111,6 +114,8 @@ class ChartPlan:
             return other
         if self.fallback is None or not snapshot.without_steps:
             return self
+        if snapshot.server_steps is not None and not self.of_published:
+            return self.fallback
         column = getattr(snapshot.timeline, number_of(self.needs_column).name)
         return self if any(each is not None for each in column) else self.fallback
 
@@ -259,12 +264,15 @@ TTFT = _latency(
     "frontend", "TTFT", Timeline.ttft_mean_s, Timeline.ttft_max_s, _TTFT_MEAN
 )
 ITL = _latency("engine", "ITL", Timeline.itl_mean_s, Timeline.itl_max_s, _ITL_MEAN)
-STEP_TIME = _latency(
-    "engine",
-    "step time",
-    Timeline.step_mean_s,
-    Timeline.step_max_s,
-    replace(_ITL_MEAN, note=f"{_ITL_MEAN.note}, about a step's time"),
+STEP_TIME = replace(
+    _latency(
+        "engine",
+        "step time",
+        Timeline.step_mean_s,
+        Timeline.step_max_s,
+        replace(_ITL_MEAN, note=f"{_ITL_MEAN.note}, about a step's time"),
+    ),
+    of_published=True,
 )
 FLOOR = ChartPlan(
     needs_column=Timeline.step_max_s,
@@ -327,6 +335,7 @@ _REQUESTS = ChartPlan(
     least=5,
 )
 BATCH = ChartPlan(
+    of_published=True,
     needs_column=Timeline.batch_decode,
     fallback=_REQUESTS,
     title="batch",

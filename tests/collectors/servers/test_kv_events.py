@@ -16,10 +16,10 @@ import zmq.asyncio
 from collectors.contract.clock import SessionClock, wall_offset_ns
 from collectors.contract.readings import AnyReading, KvCacheEvents, Note
 from collectors.http.server import Server
-from collectors.servers import kv_events
-from collectors.servers.kv_events import (
-    KvEventStream,
-    UnreachableEventsError,
+from collectors.servers import published
+from collectors.servers.kv_events import KvEventStream
+from collectors.servers.published import (
+    UnreachableError,
     reachable,
 )
 from tests.collectors.http_server import TWICE, packed_twice, serving, whole
@@ -333,8 +333,29 @@ async def test_events_that_nobody_knows_are_skipped(publisher: Publisher) -> Non
         stored(3, later_field={"a": [1]}, block_size=1 << 63),
     )
     heard = await heard_of(publisher)
-    (told,) = await heard.some(1)
-    assert (told.stored, told.block_tokens) == ([3], None)
+    (told, apart) = await heard.some(2)
+    assert (told.stored, told.block_tokens, told.medium) == ([3], None, None)
+    assert (apart.stored, apart.medium) == ([2], "CPU")
+    await heard.close()
+
+
+async def test_blocks_of_other_tiers_are_told_apart(publisher: Publisher) -> None:
+    publisher.keep(
+        0,
+        stored(1, 2),
+        stored(1, 2, parent=None, medium="CPU", locality="LOCAL", ownership="a"),
+        stored(2, medium="STORAGE"),
+        removed(8, medium="GPU"),
+        removed(9, medium="CPU"),
+        removed(1, medium="x" * 1_000),
+    )
+    heard = await heard_of(publisher)
+    gpu, cpu, storage, other = await heard.some(4)
+    assert (gpu.stored, gpu.removed, gpu.medium) == ([1, 2], [8], None)
+    assert {each.sequence for each in (gpu, cpu, storage, other)} == {0}
+    assert (cpu.stored, cpu.removed, cpu.medium) == ([1, 2], [9], "CPU")
+    assert (storage.stored, storage.medium) == ([2], "STORAGE")
+    assert other.medium == "x" * 32
     await heard.close()
 
 
@@ -376,8 +397,8 @@ async def test_nonsense_counts_as_missing_and_does_no_harm(
 async def test_sources_appear_when_a_server_is_restarted_with_them(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kv_events, "LOOK_S", 0.01)
-    monkeypatch.setattr(kv_events, "SELDOM_S", 0.01)
+    monkeypatch.setattr(published, "LOOK_S", 0.01)
+    monkeypatch.setattr(published, "SELDOM_S", 0.01)
     told, publisher.sources = publisher.sources, {}
     publisher.keep(0, stored(1))
     heard = Heard(stream_of(await publisher.start()))
@@ -443,7 +464,7 @@ async def test_behind_a_tunnel_nobody_chooses_what_we_bind_or_open(
 def test_an_address_of_this_host_is_gone_to_as_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kv_events, "addresses_here", {"10.9.8.7": {"x"}}.get)
+    monkeypatch.setattr(published, "addresses_here", {"10.9.8.7": {"x"}}.get)
     place = ("tcp://10.9.8.7:5558", False)
     assert reachable("tcp://10.9.8.7:5558", "localhost", local=True) == place
 
@@ -485,14 +506,14 @@ def test_a_local_server_is_connected_to_or_bound_for(
     "told", ["tcp://127.0.0.1:5557", "ipc:///run/kv", "inproc://x", "tcp://*", "x", ""]
 )
 def test_what_no_other_host_can_hear_is_said(told: str) -> None:
-    with pytest.raises(UnreachableEventsError):
+    with pytest.raises(UnreachableError):
         reachable(told, "far", local=False)
 
 
 async def test_a_bomb_in_place_of_the_sources_is_refused_and_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kv_events, "SELDOM_S", 0.01)
+    monkeypatch.setattr(published, "SELDOM_S", 0.01)
     often, packed = asyncio.Event(), whole(packed_twice(), headers=TWICE)
 
     async def bomb(writer: asyncio.StreamWriter) -> None:
@@ -500,7 +521,7 @@ async def test_a_bomb_in_place_of_the_sources_is_refused_and_told_once(
         if len(server.asked) == 3:
             often.set()
 
-    async with serving({kv_events.PATH: bomb}) as server:
+    async with serving({"/kv_event_sources": bomb}) as server:
         tracemalloc.start()
         heard = Heard(stream_of(Server(url=server.url, name="chat")))
         async with asyncio.timeout(30):

@@ -12,7 +12,7 @@ import pytest
 
 from collectors.contract.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.tap.engine_tap import QueueHeadRule
+from embedded_engine.probe.tap.engine_tap import QueueHeadRule, keeps_cadence
 from embedded_engine.probe.vllm_names import AttributeReader
 from tests.embedded_engine.vllm_facts import known_facts
 
@@ -85,7 +85,7 @@ NOT_READ = {
         *("KVCacheCoordinator", "SingleTypeKVCacheManager", "KVCacheBlock"),
         *("LoRARequest", "PrefillStats"),
     }
-    for release in ("0.26.0", "0.29.0", "0.33.0")
+    for release in ("0.26.0", "0.29.0")
 }
 """Classes that came to the table after the source of these was read. Where one of them
 has other names, there is a note, and no block map, adapter or count."""
@@ -102,6 +102,27 @@ def has(release: str, kind: str, path: str) -> bool:
     if first not in facts["methods"].split() + facts["attributes"].split():
         return False
     return not rest or has(release, LEADS_TO[first], rest)
+
+
+def test_a_scheduler_that_holds_prefills_itself_counts_steps_for_it() -> None:
+    for release, knows in (("0.32.0", False), ("0.33.0", True)):
+        known = [has(release, "Scheduler", name) for name in names.CADENCE]
+        assert known == [knows] * 3
+
+
+@pytest.mark.parametrize(
+    ("interval", "executed", "last", "holds"),
+    [(4, 10, 10, True), (4, 13, 10, True), (4, 14, 10, False)],
+)
+def test_prefills_are_held_until_enough_steps_ran(
+    interval: int, executed: int, last: int, *, holds: bool
+) -> None:
+    scheduler = SimpleNamespace(
+        local_prefill_interval=interval,
+        num_executed_steps=executed,
+        last_prefill_step=last,
+    )
+    assert keeps_cadence(scheduler) is holds
 
 
 def test_the_oldest_release_claimed_is_among_them() -> None:

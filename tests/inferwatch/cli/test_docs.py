@@ -37,7 +37,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OTHERS = PAGES[1:]
 RESULTS = Path(__file__).parents[1] / "printing" / "export" / "samples"
 SERVER = "localhost:8000"
-FOREIGN = {"vllm", "guidellm", "aiperf"}
+FOREIGN = {"vllm", "guidellm", "aiperf", "python"}
 """Programs of others: their lines are not ours to test."""
 FOREIGN_OPTIONS = {
     *("--silent", "--show-error", "--fail", "--retry", "--retry-delay", "--port"),
@@ -46,6 +46,8 @@ FOREIGN_OPTIONS = {
     *("--max-concurrency", "--enable-per-request-metrics", "--output"),
     *("--tensor-parallel-size", "--user", "--model", "--metrics", "--enable-metrics"),
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
+    *("--enable-forward-pass-metrics", "--forward-pass-metrics-ipc-name"),
+    *("--model-path", "--output-details", "--output-file"),
     *("--enable-feature", "--cap-add", "--scheduler-cls"),
     *("--long-prefill-token-threshold", "--prefill-schedule-interval"),
     "--watchdog-config",
@@ -145,6 +147,7 @@ def home(records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         copyfile(records, name)
     copyfile(RESULTS / "vllm_bench.json", "a.json")
     copyfile(RESULTS / "guidellm.json", "b.json")
+    copyfile(RESULTS / "sglang_bench.jsonl", "c.jsonl")
     Path("artifacts").mkdir()
     for path in RESULTS.glob("profile_export*"):
         copyfile(path, Path("artifacts", path.name))

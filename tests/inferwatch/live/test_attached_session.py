@@ -19,6 +19,7 @@ from collectors.probe.server_probe import ServerProbe
 from collectors.servers.kv_events import KvEventStream
 from collectors.servers.otlp import SpanReceiver
 from collectors.servers.scrape import ServerScraper
+from collectors.servers.server_steps import StepStream
 from inferwatch.feed import FeedState
 from inferwatch.live.attached.attached_session import (
     AttachedSession,
@@ -216,7 +217,7 @@ def test_servers_of_this_host_are_heard_without_being_asked() -> None:
     clock = SessionClock()
     here, afar = Server(url="localhost:8000"), Server(url="gpu7:8000")
     kinds = [type(each) for each in collectors_of(clock, here)]
-    assert kinds == [ServerProbe, ServerScraper, KvEventStream]
+    assert kinds == [ServerProbe, ServerScraper, KvEventStream, StepStream]
     assert [type(each) for each in receivers_of(clock, [here, afar])] == [SpanReceiver]
     assert not receivers_of(clock, [afar])
 

@@ -138,3 +138,19 @@ def test_blocks_beyond_bounds_are_not_followed(monkeypatch: pytest.MonkeyPatch) 
     shown = told(many, gone(2, 3, t_s=2), back)
     assert (shown.blocks, shown.partial) == (3, True)
     assert (shown.stored, shown.stored_again) == (7, 1)
+
+
+def test_blocks_of_other_tiers_are_not_in_the_cache() -> None:
+    host = replace(chain(1, 2, 3, t_s=1), medium="CPU")
+    again = replace(chain(3, t_s=2), medium="CPU")
+    less = replace(gone(2, t_s=2), medium="CPU")
+    disk = replace(chain(1, t_s=2), medium="DISK")
+    shown = told(chain(1, t_s=1), host, again, less, disk)
+    assert (shown.blocks, shown.stored, shown.evicted) == (1, 1, 0)
+    assert shown.tiers == {"CPU": 2, "DISK": 1}
+
+
+def test_tiers_of_a_server_that_was_restarted_are_empty() -> None:
+    host = replace(chain(1, 2, t_s=2), medium="CPU")
+    restarted = KvCacheEvents(t_ns=3 * S, sequence=0, cleared=True)
+    assert told(chain(1, t_s=2), host, restarted).tiers == {}

@@ -137,6 +137,14 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
             removed=[second - 1, 99],
             source="engine-1",
         )
+        yield KvCacheEvents(
+            t_ns=second * S,
+            sequence=2 * second,
+            stored=[second, 7],
+            removed=[second - 1],
+            source="engine-1",
+            medium="CPU",
+        )
         if second == 3:
             yield Note(t_ns=4 * S, kind=NoteKind.DROPPED, text="7 lost", count=7)
         if second == 5:
@@ -201,6 +209,7 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
     assert shown.hosts[0].api_loop_lag_s
     assert shown.prefix_cache is not None
     assert shown.prefix_cache.stored_again
+    assert shown.prefix_cache.tiers
     assert shown.memory is not None
     assert shown.memory.evicted
     assert shown.memory.eviction_age_max_s

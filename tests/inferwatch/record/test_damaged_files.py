@@ -399,7 +399,7 @@ def test_a_column_with_what_was_never_written_there_is_unreadable(
     """SQLite takes a value for what its first byte says: one bit makes it another."""
     step = Step(rank=0, index=7, start_ns=1, end_ns=2, duration_ns=1)
     held = dict(zip(STEP_COLUMNS.fields, STEP_COLUMNS.values(step), strict=True))
-    held |= {"bound_by": "seqs"}
+    held |= {"bound_by": "seqs", "memberless": 0}
 
     STEP_COLUMNS.restore(list(held.values()))
     with pytest.raises(TypeError, match="rank"):

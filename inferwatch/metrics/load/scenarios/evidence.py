@@ -72,7 +72,7 @@ class EngineTrail:
     def fold(self, reading: AnyReading) -> None:
         if isinstance(reading, RequestEvent):
             self._event(reading)
-        elif isinstance(reading, Step):
+        elif isinstance(reading, Step) and not reading.memberless:
             self._step(reading)
 
     def request(self, record: RequestRecord) -> EngineRequest | None:

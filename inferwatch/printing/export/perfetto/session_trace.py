@@ -150,6 +150,8 @@ class EngineTracks:
     def step(self, step: Step) -> None:
         rank = self._rank(step.source, step.rank)
         begin_ns = step.end_ns - step.duration_ns  # steps may overlap, slices may not
+        if step.memberless and rank.end_ns is not None:
+            begin_ns = max(begin_ns, min(rank.end_ns, step.end_ns))
         if rank.end_ns is not None and begin_ns - rank.end_ns > IDLE_NS:
             self._show(rank, "batch", rank.end_ns, {"prefill": 0, "decode": 0})
         self._trace.slice(
@@ -165,7 +167,8 @@ class EngineTracks:
             "free": step.kv_free_blocks,
         }
         self._show(rank, "KV blocks", step.end_ns, kv)
-        self._count(rank, step)
+        if not step.memberless:
+            self._count(rank, step)
         rank.end_ns = step.end_ns
 
     def limits(self, limits: LiveLimits) -> None:
@@ -278,8 +281,8 @@ def _step_facts(step: Step) -> dict[str, object]:
         "prefill_requests": step.prefill_requests,
         "decode_requests": step.decode_requests,
         "prefill_tokens": step.prefill_tokens,
-        "output_tokens": step.output_tokens,
-        "bound_by": step.bound_by,
+        "output_tokens": None if step.memberless else step.output_tokens,
+        "bound_by": None if step.memberless else step.bound_by,
         "deferred_by": step.deferred_by,
         "waiting": step.waiting,
         "preempted": len(step.preempted) or None,

@@ -240,6 +240,25 @@ def test_a_server_has_its_probe_where_the_file_says(tmp_path: Path) -> None:
     assert (server.probe, server.probe_key) == ("tcp://gpu1:9500", key)
 
 
+def test_a_server_publishes_its_steps_where_people_say(tmp_path: Path) -> None:
+    places = ["ipc:///tmp/steps.0", "tcp://gpu1:20380"]
+    (typed,) = servers_of(ServerOptions(urls=["gpu1"], steps=places))
+    file = written(
+        tmp_path, f"[[server]]\nname='chat'\nurl='http://gpu1'\nsteps={places}\n"
+    )
+    (named,) = servers_of(ServerOptions(urls=["chat"], config=file))
+
+    assert typed.steps == named.steps == tuple(places)
+
+
+@pytest.mark.parametrize(
+    "place", ["", "steps", "ipc://steps", "tcp://gpu1", "tcp://*:20380"]
+)
+def test_a_place_that_nobody_can_listen_at_is_refused(place: str) -> None:
+    with pytest.raises(UsageError, match="is not where steps are published"):
+        servers_of(ServerOptions(urls=["gpu1"], steps=[place]))
+
+
 def test_a_server_behind_ssh_is_called_by_its_host() -> None:
     (server,) = servers_of(ServerOptions(urls=["ssh://me@gpu1:22/8001"]))
 
@@ -250,6 +269,7 @@ def test_a_server_behind_ssh_is_called_by_its_host() -> None:
     ("options", "why"),
     [
         (ServerOptions(urls=["a", "b"], probe="one"), "--probe is one server's"),
+        (ServerOptions(urls=["a", "b"], steps=["ipc:///a"]), "--steps is one server's"),
         (ServerOptions(urls=["a"], probe="tcp://a"), "tcp://host:port"),
         (ServerOptions(urls=["ssh://a"], probe="one"), "leave out probe"),
         (ServerOptions(urls=["ssh://a:b@c"]), "not an address for ssh"),
