@@ -181,6 +181,18 @@ class RequestIndex:
         """Return the live requests of a source; of all if ``source`` is empty."""
         return [each for each in self.live if source in {"", each.source}]
 
+    def untaken(self) -> list[int]:
+        """Return since when requests wait that were sent to an engine which tells of
+        its own, and has told nothing of these."""
+        engine = Vantage.ENGINE
+        return [
+            each.arrived_ns
+            for each in self.live
+            if each.ordinal is None
+            and each.arrived_ns is not None
+            and engine in self.tellers.get(each.source, ())
+        ]
+
     def doubt(self, source: str) -> None:
         """Record that readings, perhaps ends of requests, were lost."""
         self._await_nobody(source)

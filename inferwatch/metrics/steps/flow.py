@@ -24,6 +24,7 @@ from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.steps.counter import ratio
 from inferwatch.metrics.steps.engines import Engines, Rank, known_sum
+from inferwatch.metrics.steps.lateness import STALL_LEAST_NS
 
 
 @piece("flow", Vantage.ENGINE)
@@ -472,10 +473,14 @@ class SchedulerState:
     oldest_wait_s: float | None = None
     tokens_per_s: float | None = None
     """Output over the last two seconds."""
+    untaken: int = 0
+    """Requests sent to an engine that has not told of them for a while, and has no
+    others."""
+    untaken_since_ns: int | None = None
 
     @property
     def any(self) -> bool:
-        return bool(self.running or self.waiting)
+        return bool(self.running or self.waiting or self.untaken)
 
 
 def scheduler_state(
@@ -493,10 +498,15 @@ def scheduler_state(
     running = sum(_running(rank, requests, source) for (source, _), rank in ranks)
     waiting = sum(rank.waiting for _, rank in ranks) if running else 0
     since = [each.waiting_since_ns or now_ns for each in requests.waiting]
+    idle = not running and not requests.running and not since
+    late_ns = now_ns - STALL_LEAST_NS
+    untaken = [t_ns for t_ns in requests.untaken() if t_ns < late_ns] if idle else []
     return SchedulerState(
         running=max(running, len(requests.running)),
         waiting=max(waiting, len(requests.waiting)),
         oldest_wait_s=(now_ns - min(since)) / NS_PER_S if since else None,
+        untaken=len(untaken),
+        untaken_since_ns=min(untaken, default=None),
     )
 
 

@@ -608,7 +608,7 @@ class HealthTracker:
         Silence counts only beyond our own lateness and the time to make up for it: the
         steps may be there, unread. Totals are sent after the steps before them.
         """
-        since_ns, usual_ns = self._quiet_since_ns(), self._usual_ns()
+        since_ns, usual_ns = self._quiet_since_ns(work), self._usual_ns()
         quiet_ns = now_ns - since_ns
         told = (rank.totals for rank in self._engines.ranks.values())
         told_ns = max((each.t_ns for each in told if each is not None), default=0)
@@ -619,10 +619,11 @@ class HealthTracker:
         text = f"{_work(work)}: no step for {_short(quiet_ns)}{usual}"
         return _verdict(Health.STALLED, text, since_ns)
 
-    def _quiet_since_ns(self) -> int:
+    def _quiet_since_ns(self, work: SchedulerState) -> int:
         """Return since when no step has ended, or there has been work."""
         ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
         begins = [*ends, self._requests.busy_since_ns, self._up_ns]
+        begins.append(work.untaken_since_ns)
         return max(t_ns for t_ns in begins if t_ns is not None)
 
     def _usual_ns(self) -> float:
@@ -633,7 +634,7 @@ class HealthTracker:
 
         The next step tells whether none ran, or they were only read late.
         """
-        since_ns, quiet = self._quiet_since_ns(), self._quiet
+        since_ns, quiet = self._quiet_since_ns(work), self._quiet
         long = work.any and now_ns - since_ns > _stall_ns(self._usual_ns())
         if quiet is not None and (not long or quiet.since_ns != since_ns):
             if quiet.told:  # its requests went away without a step
@@ -714,6 +715,8 @@ def _verdict(health: Health, sentence: str, since_ns: int | None) -> Verdict:
 
 
 def _work(work: SchedulerState) -> str:
+    if work.untaken:
+        return f"{work.untaken:,} sent to the engine, none taken"
     waiting = f"{work.waiting:,} waiting" if work.waiting else "none waiting"
     return f"{work.running:,} running, {waiting}"
 

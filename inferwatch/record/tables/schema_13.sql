@@ -51,6 +51,3 @@ ALTER TABLE steps ADD COLUMN memberless     INTEGER NOT NULL DEFAULT 0; -- 1: pu
                                   -- is 0, bound_by tells only whether any waited
 ALTER TABLE steps ADD COLUMN context_tokens INTEGER; -- in the KV cache already
 ALTER TABLE kv_cache_events ADD COLUMN medium TEXT; -- tier, CPU or DISK; NULL: the GPU
-
--- Configuration.
-

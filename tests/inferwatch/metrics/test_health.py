@@ -455,6 +455,35 @@ def test_a_queue_no_step_ever_served_is_stalled(see: See, make_event: Make) -> N
     assert verdict.sentence == "0 running, 1 waiting: no step for 2.1 s"
 
 
+def test_an_engine_that_takes_none_of_what_it_is_sent_is_stalled(
+    see: See, make_life: Make, make_event: Make
+) -> None:
+    _, served = make_life(100, ordinal=0, tokens=3)
+    sent = [
+        make_event(1_000 + ms, EventKind.ARRIVED, request_id=f"sent-{ms}", ordinal=None)
+        for ms in (0, 500, 2_900)
+    ]
+
+    waits = see([info(), *served, *sent], now_ms=2_990).verdict
+    stalled = see([info(), *served, *sent], now_ms=3_600).verdict
+
+    assert waits.at_present is Health.IDLE
+    assert stalled.health is Health.STALLED
+    assert stalled.sentence == (
+        "2 sent to the engine, none taken: no step for 2.6 s, while a step usually "
+        "takes 10.0 ms"
+    )
+    assert stalled.since_ns == 1_000 * MS
+
+
+def test_what_a_front_end_alone_tells_of_is_no_stall(
+    see: See, make_event: Make
+) -> None:
+    sent = make_event(1_000, EventKind.ARRIVED, request_id="sent", ordinal=None)
+
+    assert see([info(), sent], now_ms=9_000).verdict.health is not Health.STALLED
+
+
 def test_what_a_probe_remembers_is_not_judged_until_the_present_is_reached(
     make_step: Make,
 ) -> None:
