@@ -50,7 +50,7 @@ FOREIGN_OPTIONS = {
     *("--model-path", "--output-details", "--output-file"),
     *("--enable-feature", "--cap-add", "--scheduler-cls"),
     *("--long-prefill-token-threshold", "--prefill-schedule-interval"),
-    "--watchdog-config",
+    *("--watchdog-config", "--cudagraph-metrics", "--no-cudagraph-metrics"),
 }
 WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""

@@ -299,7 +299,7 @@ def test_a_record_that_cannot_be_read_is_said_and_not_waited_for(
     monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)  # as if it were large
     scan = SessionScan(recorded, find(recorded, "last"))
     sound = recorded.read_bytes()
-    schema = 72 * 4096
+    schema = 76 * 4096
     noise = Random(1).randbytes(len(sound) - schema)
     recorded.write_bytes(sound[:schema] + noise)
 
