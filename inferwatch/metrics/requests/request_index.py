@@ -186,7 +186,7 @@ class RequestIndex:
         its own, and has told nothing of these."""
         engine = Vantage.ENGINE
         return [
-            each.arrived_ns
+            each.tokenised_ns or each.arrived_ns
             for each in self.live
             if each.ordinal is None
             and each.arrived_ns is not None

@@ -207,6 +207,7 @@ class HealthTracker:
 
     def info(self, info: EngineInfo) -> None:
         self._lost = None
+        self._asleep.pop(info.source, None)
         self._up(info.t_ns)
 
     def step(self, step: Step) -> bool:
@@ -214,6 +215,9 @@ class HealthTracker:
         if self._up_ns is None:
             self._up(step.start_ns)
         self.worked(step.end_ns)
+        asleep = self._asleep.get(step.source)
+        if asleep is not None and step.start_ns > asleep.t_ns:  # nobody told it awoke
+            del self._asleep[step.source]
         untrue = self._end_quiet(step)
         self._durations_ns.append(step.duration_ns)
         return untrue
@@ -231,11 +235,12 @@ class HealthTracker:
             self._queued, self._stalled_in = MinuteSpans(), MinuteSpans()
             self._degraded = MinuteSpans()
             self._judged = self._worse_ns = self._quiet = None
-            self._asleep.clear()
+            self._asleep.pop(note.source, None)
         elif note.kind is NoteKind.DROPPED:
             self._quiet = None  # steps of that time may be among what was lost
         elif note.kind in {NoteKind.STARTED, NoteKind.RESTARTED}:
             self._lost = None
+            self._asleep.pop(note.source, None)
         elif note.kind in {NoteKind.ASLEEP, NoteKind.AWAKE}:
             self._quiet = None
             if note.kind is NoteKind.ASLEEP:

@@ -64,6 +64,7 @@ OF_NOW = (
 OF_THEN = (ClockAnchor, LoadPlanned)
 """The same, except that their own time matters."""
 LIVES = {NoteKind.STARTED, NoteKind.LOST, NoteKind.RESTARTED, NoteKind.STOPPED}
+SLEEP = {NoteKind.ASLEEP, NoteKind.AWAKE}
 PARTS = ("rank", "worker", "device", "pid", "stage")
 """Fields besides the source that identify what a reading is about."""
 MOST_FACTS = 5_000
@@ -93,6 +94,8 @@ class StandingReadings:
         elif isinstance(reading, MetricsPage):
             if reading.whole:  # those kept after it build on it
                 self._hold((MetricsPage, reading.source), reading)
+        elif isinstance(reading, Note) and reading.kind in SLEEP:
+            self._hold((NoteKind.ASLEEP, reading.source), reading)
         elif isinstance(reading, OF_NOW + OF_THEN) or (
             isinstance(reading, Note) and reading.kind in LIVES
         ):

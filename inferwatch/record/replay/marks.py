@@ -60,7 +60,7 @@ STALLS = """
 SELECT before_ns, end_ns - before_ns, max(waiting, waited), decode_requests FROM (
   SELECT end_ns, waiting, lag(end_ns) OVER (ORDER BY ordinal) AS before_ns,
          lag(waiting) OVER (ORDER BY ordinal) AS waited, decode_requests
-  FROM steps WHERE session = ?)
+  FROM steps WHERE session = ? AND NOT memberless)
 WHERE end_ns - before_ns > ? AND (max(waiting, waited) > 0 OR decode_requests > 0)
 """
 """Long gaps between steps, with requests that waited or decode after the gap."""

@@ -215,6 +215,6 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
 
 
 def _has_steps(connection: sqlite3.Connection, session: int) -> bool:
-    query = "SELECT EXISTS (SELECT 1 FROM steps WHERE session = ?)"
+    query = "SELECT EXISTS (SELECT 1 FROM steps WHERE session = ? AND NOT memberless)"
     (exists,) = connection.execute(query, (session,)).fetchone()
     return bool(exists)

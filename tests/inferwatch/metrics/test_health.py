@@ -434,6 +434,24 @@ def test_an_engine_asleep_says_so_and_is_not_stalled(see: See, make_life: Make) 
     assert woken.health is Health.STALLED
 
 
+@pytest.mark.parametrize("heard", ["a step", "started", "restarted", "configured"])
+def test_an_engine_that_nobody_told_awake_is_so_by_what_is_heard_of_it(
+    see: See, make_life: Make, make_step: Make, heard: str
+) -> None:
+    _, life = make_life(100, ordinal=0, tokens=3)
+    slept = note(5_000, NoteKind.ASLEEP, "asleep, level 0")
+    sign = {
+        "a step": make_step(6_000, {0: 1}, index=9),
+        "started": note(6_000, NoteKind.STARTED),
+        "restarted": note(6_000, NoteKind.RESTARTED),
+        "configured": info(6_000),
+    }[heard]
+
+    assert see([info(), *life, slept], now_ms=6_100).verdict.sentence == slept.text
+    awake = see([info(), *life, slept, sign], now_ms=6_100).verdict
+    assert awake.sentence != slept.text
+
+
 def test_one_of_two_engines_asleep_does_not_hide_the_other(
     see: See, make_life: Make
 ) -> None:
@@ -474,6 +492,19 @@ def test_an_engine_that_takes_none_of_what_it_is_sent_is_stalled(
         "takes 10.0 ms"
     )
     assert stalled.since_ns == 1_000 * MS
+
+
+def test_a_prompt_that_took_long_to_prepare_is_no_stall(
+    see: See, make_life: Make, make_event: Make
+) -> None:
+    _, served = make_life(100, ordinal=0, tokens=3)
+    sent = make_event(
+        1_000, EventKind.ARRIVED, request_id="sent", tokenised_ns=9_950 * MS
+    )
+
+    verdict = see([info(), *served, sent], now_ms=10_000).verdict
+
+    assert verdict.at_present is Health.IDLE
 
 
 def test_what_a_front_end_alone_tells_of_is_no_stall(

@@ -353,3 +353,19 @@ def test_what_was_refused_long_ago_is_not_new() -> None:
 
     assert isinstance(told, Refusals)
     assert [(each.count, each.new) for each in told.refused] == [(9, 0), (9, 0)]
+
+
+@pytest.mark.parametrize("latest", [NoteKind.ASLEEP, NoteKind.AWAKE])
+def test_who_fell_asleep_long_ago_still_sleeps_and_was_started(
+    latest: NoteKind,
+) -> None:
+    kept = KeptReadings(NS_PER_S, 100 * MB)
+    for kind in (NoteKind.STARTED, NoteKind.ASLEEP, latest):
+        kept.add(Note(t_ns=0, kind=kind, text="asleep, level 1", source="engine-1"))
+    for second in range(4):
+        kept.add(Tick(t_ns=second * NS_PER_S))
+
+    _, readings = kept.contents(3 * NS_PER_S)
+
+    kinds = [each.kind for each in readings if isinstance(each, Note)]
+    assert kinds == [NoteKind.STARTED, latest]

@@ -89,7 +89,8 @@ def kept_finding(
 
 STEPS = (
     "SELECT bound_by, sum(duration_ns), sum(preemptions), max(kv_used_blocks) "
-    "FROM steps WHERE session = ? AND end_ns >= ? AND end_ns < ? GROUP BY bound_by"
+    "FROM steps WHERE session = ? AND end_ns >= ? AND end_ns < ? AND NOT memberless "
+    "GROUP BY bound_by"
 )
 DEVICE = (
     "SELECT device, num_kv_blocks FROM engines WHERE session = ? "

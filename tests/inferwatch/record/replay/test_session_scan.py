@@ -268,6 +268,19 @@ def counted(t_s: float, tokens: int, ttft_s: float = 0.0, n: int = 0) -> EngineS
     )
 
 
+def test_steps_that_servers_publish_leave_shape_and_marks_to_counters(
+    looked: Put, make_step: Callable[..., Step]
+) -> None:
+    samples = [counted(second, 10 * second) for second in range(30)]
+    steps = [make_step(at_ms, memberless=True, waiting=3) for at_ms in (1_000, 20_000)]
+
+    scan = looked([*samples, *steps])
+
+    assert scan.shape is not None
+    assert max(filter(None, scan.shape.output_tokens)) > 0
+    assert scan.marks == ()
+
+
 def test_the_shape_of_a_scraped_session_is_made_of_its_counters(looked: Put) -> None:
     shape = looked(
         [
