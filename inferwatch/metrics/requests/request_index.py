@@ -183,7 +183,8 @@ class RequestIndex:
 
     def untaken(self) -> list[int]:
         """Return since when requests wait that were sent to an engine which tells of
-        its own, and has told nothing of these."""
+        its own, and has told nothing of these.
+        """
         engine = Vantage.ENGINE
         return [
             each.tokenised_ns or each.arrived_ns

@@ -105,8 +105,6 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "advice",
         "prefix_cache",
         "speculation",
-        "stacks",
-        "startup",
         "slowest",
         "slow_requests",
         "request_groups",
