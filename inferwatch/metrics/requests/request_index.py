@@ -182,8 +182,9 @@ class RequestIndex:
         return [each for each in self.live if source in {"", each.source}]
 
     def untaken(self) -> list[int]:
-        """Return since when requests wait that were sent to an engine which tells of
-        its own, and has told nothing of these.
+        """Return when requests were sent that their engine has told nothing of.
+
+        It is one that tells of its own.
         """
         engine = Vantage.ENGINE
         return [
