@@ -6,7 +6,13 @@ from math import isfinite
 
 import msgspec
 
-from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
+from collectors.contract.readings import (
+    Contact,
+    EngineSample,
+    ServerInfo,
+    Step,
+    WatchedSlo,
+)
 from collectors.servers.families import POOLS, speculation_in
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
@@ -356,6 +362,13 @@ class ScrapedServers:
             return  # a note and a scrape report the same restart
         del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
         times_ns.append(t_ns)
+
+    def stepped(self, step: Step) -> None:
+        """Take a step that a server published as progress of its rank."""
+        server, name = self.servers.get(step.source), str(step.rank)
+        for (rank, _), each in server.ranks.items() if server else ():
+            if rank == name and each.gauges is not None:
+                each.gauges.progress_ns = step.end_ns
 
     def speculate(self, sources: Iterable[str]) -> bool:
         """Return whether one of these servers decodes speculatively."""
