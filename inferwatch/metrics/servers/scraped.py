@@ -80,6 +80,8 @@ class Gauges(msgspec.Struct, array_like=True):
     acceptance_length: float | None = None
     pools: dict[str, float] = msgspec.field(default_factory=dict)
     """Usage of each pool of a hybrid model's cache, where ``kv_usage`` is unknown."""
+    deferred: int = 0
+    """Waiting requests that something else than room keeps from the batch."""
 
     @property
     def work(self) -> int:
@@ -160,6 +162,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         acceptance=speculation.get("acceptance"),
         acceptance_length=speculation.get("acceptance_length"),
         pools=_pools(sample) if sample.kv_usage is None else {},
+        deferred=round(_waiting_for(sample, DEFERRED)),
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns
@@ -199,12 +202,15 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
     return now
 
 
+def _waiting_for(sample: EngineSample, reason: str) -> float:
+    """Return how many requests wait for one of vLLM's reasons; 0 if it is untold."""
+    waiting = sample.others.get(f"{BY_REASON}{reason}}}", 0.0)
+    return waiting if isfinite(waiting) else 0.0
+
+
 def _cause(sample: EngineSample, counted: Counted) -> str:
     """Return what the requests of a sample wait for; empty if gauges do not tell it."""
-    waiting = {
-        reason: sample.others.get(f"{BY_REASON}{reason}}}", 0.0)
-        for reason in (CAPACITY, DEFERRED)
-    }
+    waiting = {reason: _waiting_for(sample, reason) for reason in (CAPACITY, DEFERRED)}
     if waiting[DEFERRED] > waiting[CAPACITY]:
         return DEFERRED
     full = sample.kv_usage is not None and sample.kv_usage >= KV_FULL

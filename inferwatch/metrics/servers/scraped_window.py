@@ -345,6 +345,11 @@ class Gained:
         return None if self.refused is None else refused_count(self.refused)
 
     @property
+    def all_ended(self) -> int:
+        """Requests that ended, in whatever way."""
+        return sum(_ended(each) or 0 for each in self.increases)
+
+    @property
     def finished(self) -> int | None:
         """Requests that were neither aborted nor failed."""
         return known_sum(map(_finished, self.increases))
@@ -636,8 +641,11 @@ class ScrapedWindow:
         gained = self._last_minute
         refused = gained.refused or ()
         count = refused_count(refused)
-        whole = count + sum(_ended(each) or 0 for each in gained.increases)
-        return (count / whole, refused) if count >= LEAST_REFUSED else None
+        return (
+            (count / (count + gained.all_ended), refused)
+            if count >= LEAST_REFUSED
+            else None
+        )
 
     @cached_property
     def _last_minute(self) -> Gained:
