@@ -301,6 +301,8 @@ class ScrapedServers:
         self._slo: WatchedSlo | None = None
         self._limits: Mapping[str, Limit] = {}
         self._target = DEFAULT_SHARE
+        self.leaves_out_refused = False
+        """Whether the objectives do not judge refused requests."""
         self._ranks = 0
 
     # Readings.
@@ -352,6 +354,7 @@ class ScrapedServers:
         self._slo = slo
         every = objectives.every if objectives is not None else None
         self._target = DEFAULT_SHARE if objectives is None else objectives.target
+        self.leaves_out_refused = bool(objectives and objectives.leaves_out_refused)
         limits = every.limits if every is not None else ()
         self._limits = {limit.metric: limit for limit in limits}
 

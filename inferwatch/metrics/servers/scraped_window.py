@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import RefusalReason, Vantage
+from collectors.contract.readings import Vantage
 from collectors.servers.families import CACHES, MEANS, POOLS, SCHEDULER, TIMES
 from inferwatch.metrics.requests.refusals import (
-    BY_SERVER,
     LEAST_REFUSED,
     RefusedGroup,
+    counted_groups,
     refused_count,
 )
 from inferwatch.metrics.requests.slo import Limit
@@ -314,11 +314,7 @@ class Gained:
 
     @cached_property
     def refused(self) -> tuple[RefusedGroup, ...] | None:
-        """Refused requests by route and status; None where no server counts them.
-
-        Those that a full queue turned away, and requests that the engine had and that
-        failed, are also counted by their status.
-        """
+        """Refused requests by route and status; None where no server counts them."""
         told = [each.refused for each in self.increases if each.refused]
         if not told:
             return None
@@ -327,17 +323,7 @@ class Gained:
         counts: Counter[str] = Counter()
         for each in told:
             counts.update(each)
-        full = counts.pop(RefusalReason.QUEUE_FULL, 0)
-        left = full + self.ended.get(FAILED, 0)
-        groups = []
-        for kind, count in counts.most_common():
-            route, _, status = kind.rpartition(" ")
-            taken = min(left, count) if status.startswith(BY_SERVER) else 0
-            left -= taken
-            groups.append(_refused(count - taken, route, status))
-        groups.append(_refused(full, reason=RefusalReason.QUEUE_FULL))
-        groups.sort(key=lambda each: -each.count)
-        return tuple(each for each in groups if each.count)
+        return counted_groups(counts, self.ended.get(FAILED, 0))
 
     @cached_property
     def refused_count(self) -> int | None:
@@ -370,22 +356,6 @@ class Gained:
 def _words(suffix: str) -> str:
     """Return a label's value as words: "{run_batch}" is run batch."""
     return suffix[1:-1].replace("_", " ")
-
-
-def _refused(
-    count: int,
-    route: str | None = None,
-    status: str | None = None,
-    reason: RefusalReason | None = None,
-) -> RefusedGroup:
-    return RefusedGroup(
-        route=route,
-        method=None,
-        status=status,
-        reason=reason,
-        count=count,
-        vantage=Vantage.SCRAPE,
-    )
 
 
 def _in_all(per_s: float | None) -> int | None:
@@ -655,17 +625,22 @@ class ScrapedWindow:
         )
         return Gained([each for each in within if each is not None])
 
-    def missed(self, target: float) -> Latency | None:
+    def missed(self, target: float, *, with_refused: bool) -> Latency | None:
         """Return the latency that missed its objective the most in the last minute.
 
-        Only what fewer than ``target`` of the requests can have held counts.
+        Only what fewer than ``target`` of the requests can have held counts; a refused
+        request held none.
         """
         if not self._limits:
             return None
         rows = _rows(self._last_minute, LATENCIES, {*self._limits}, self._limits)
         missed = [(each.met[1], n) for n, each in enumerate(rows) if each.met]
         most, n = min(missed, default=(1.0, 0))
-        return rows[n] if most < target else None
+        refused = self.refused_lately() if missed and with_refused else None
+        answered = 1.0 - refused[0] if refused else 1.0
+        if most * answered >= target or (met := rows[n].met) is None:
+            return None
+        return replace(rows[n], met=(met[0] * answered, met[1] * answered))
 
     def lengths(self) -> tuple[Latency, ...]:
         return _rows(self.gained, LENGTHS, self._exported)

@@ -11,6 +11,7 @@ from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     EngineSample,
+    Histogram,
     Phase,
     Refusal,
     RefusalReason,
@@ -389,6 +390,54 @@ def test_what_failed_in_the_engine_was_not_refused_as_well() -> None:
         (f"{ROUTE} 5xx", 2),
         ("queue full", 1),
     ]
+
+
+def test_an_outlet_counts_what_a_server_counts_since_the_first_scrape() -> None:
+    numbers = ExactNumbers()
+    kinds = {f"{ROUTE} 4xx": 3, f"{ROUTE} 5xx": 5, "queue full": 1}
+    for each in scrapes(kinds, failed=2):
+        numbers.fold(each)
+    refused = numbers.servers["s"].counts["requests_refused"]
+    assert refused == {"other": 5, "queue full": 1}
+
+    for each in scrapes({}, 1):  # it restarted, and has refused none since
+        numbers.fold(each)
+    assert refused == {"other": 5, "queue full": 1}
+    for each in scrapes({f"{ROUTE} 4xx": 1}):
+        numbers.fold(each)
+    assert refused == {"other": 6, "queue full": 1}
+
+
+def test_what_was_refused_before_the_first_scrape_is_not_counted() -> None:
+    numbers = ExactNumbers()
+    for each in [*scrapes({f"{ROUTE} 4xx": 30}, 4)][5:]:
+        numbers.fold(each)
+    assert not numbers.servers["s"].counts["requests_refused"]
+
+
+@pytest.mark.parametrize(
+    ("more", "missed"), [("", True), ("; refused=left out", False)]
+)
+def test_a_refused_request_held_no_objective(more: str, *, missed: bool) -> None:
+    """Nine in ten that were answered held it, but not of those that were sent."""
+    objectives = WatchedSlo(t_ns=0, slo=f"ttft_s<1; target=0.88{more}")
+    readings = [
+        structs.replace(
+            each,
+            histograms={
+                "ttft_s": Histogram(
+                    bounds=[1.0],
+                    counts=[9 * each.finished["stop"] // 10, each.finished["stop"]],
+                    sum=1.0,
+                )
+            },
+        )
+        if isinstance(each, EngineSample)
+        else each
+        for each in scrapes({f"{ROUTE} 4xx": 4}, 10)
+    ]
+    sentence = see([objectives, *readings], 9, Window.MINUTE).verdict.sentence
+    assert ("at most 86% of the last minute's requests" in sentence) is missed
 
 
 def test_a_server_that_refuses_none_is_well() -> None:
