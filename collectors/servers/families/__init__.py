@@ -62,6 +62,13 @@ TIMES = tuple(
     for name, metric in family.times.items()
 )
 """The same of times, in seconds; of one with a label, what precedes its value."""
+PREFILL = tuple(
+    tuple(f"{name}{{{stage}}}" for name in _sum_and_count(family, metric))
+    for family in FAMILIES
+    for metric, stage in [family.prefill]
+    if metric
+)
+"""Names in ``EngineSample.others`` of sum and count of the time of prompts."""
 SCHEDULER = tuple(
     f"{family.short(family.scheduler)}{{" for family in FAMILIES if family.scheduler
 )

@@ -24,7 +24,14 @@ import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
-from collectors.servers.families import CACHES, MEANS, POOLS, SCHEDULER, TIMES
+from collectors.servers.families import (
+    CACHES,
+    MEANS,
+    POOLS,
+    PREFILL,
+    SCHEDULER,
+    TIMES,
+)
 from inferwatch.metrics.requests.refusals import (
     LEAST_REFUSED,
     RefusedGroup,
@@ -269,6 +276,30 @@ class Gained:
                 total = self.total(f"{summed}{suffix}")
                 if count and total is not None:
                     yield _words(suffix) or name, total / count
+
+    def mean(self, key: str) -> float | None:
+        """Return the mean of a histogram; None without values."""
+        return self.pool(key).quantiles.mean
+
+    @property
+    def phases(self) -> tuple[tuple[str, float], ...]:
+        """Mean times of a request's phases, in order; empty unless all are known.
+
+        vLLM counts them all as a request ends. Elsewhere decode is what the mean E2EL
+        exceeds the mean TTFT by, of requests that are not quite the same.
+        """
+        e2el_s, queue_s = self.mean("e2el_s"), self.mean("queue_s")
+        prefill_s, decode_s = self.mean("prefill_s"), self.mean("decode_s")
+        if prefill_s is None:
+            stages = self.means(("", *names) for names in PREFILL)
+            prefill_s = next((each for _, each in stages), None)
+        ttft_s = self.mean("ttft_s")
+        if decode_s is None and e2el_s is not None and ttft_s is not None:
+            decode_s = max(e2el_s - ttft_s, 0.0)
+        if e2el_s is None or queue_s is None or prefill_s is None or decode_s is None:
+            return ()
+        known = {"queue": queue_s, "prefill": prefill_s, "decode": decode_s}
+        return (("API", max(e2el_s - sum(known.values()), 0.0)), *known.items())
 
     def shares(self, prefixes: Iterable[str]) -> tuple[tuple[str, float], ...]:
         """Return labels and shares of counters that begin so, the largest first."""
@@ -668,6 +699,7 @@ class ScrapedWindow:
             ),
             means=tuple(gained.means(MEANS)),
             times_s=tuple(gained.means(TIMES)),
+            phases_s=gained.phases,
             scheduler=gained.shares(SCHEDULER),
             **{row.metric: row for row in lives if row.quantiles.n},
         )
