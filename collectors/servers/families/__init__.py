@@ -63,12 +63,13 @@ TIMES = tuple(
 )
 """The same of times, in seconds; of one with a label, what precedes its value."""
 PREFILL = tuple(
-    tuple(f"{name}{{{stage}}}" for name in _sum_and_count(family, metric))
+    ("prefill", f"{summed}{{{stage}}}", f"{counted}{{{stage}}}")
     for family in FAMILIES
     for metric, stage in [family.prefill]
+    for summed, counted in [_sum_and_count(family, metric)]
     if metric
 )
-"""Names in ``EngineSample.others`` of sum and count of the time of prompts."""
+"""Like TIMES, the time in which prompts are computed."""
 SCHEDULER = tuple(
     f"{family.short(family.scheduler)}{{" for family in FAMILIES if family.scheduler
 )

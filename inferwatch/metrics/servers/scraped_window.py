@@ -291,8 +291,7 @@ class Gained:
         e2el_s, queue_s = self.mean("e2el_s"), self.mean("queue_s")
         prefill_s, decode_s = self.mean("prefill_s"), self.mean("decode_s")
         if prefill_s is None:
-            stages = self.means(("", *names) for names in PREFILL)
-            prefill_s = next((each for _, each in stages), None)
+            prefill_s = next((each for _, each in self.means(PREFILL)), None)
         ttft_s = self.mean("ttft_s")
         if decode_s is None and e2el_s is not None and ttft_s is not None:
             decode_s = max(e2el_s - ttft_s, 0.0)

@@ -928,8 +928,7 @@ def phases_of(*samples: EngineSample) -> dict[str, float]:
 
 
 def test_the_phases_of_vllm_add_up_to_the_mean_request() -> None:
-    bounds = {"prefill_s": SECONDS, "decode_s": SECONDS}
-    server = Served(bounds=bounds)
+    server = Served(bounds={"prefill_s": SECONDS, "decode_s": SECONDS})
     server.observe("prefill_s", 100.0)  # before the window
     first = server.at(1)
     for queue_s in (0.1, 0.3):
