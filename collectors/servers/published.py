@@ -20,6 +20,7 @@ import httpx
 import msgspec
 import zmq
 import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import AnyReading, Note, NoteKind
@@ -44,6 +45,11 @@ REPLAY_S = 3.0
 REPLAYS = 3
 """Attempts per replay: a long one may lose messages, too."""
 QUEUE_BATCHES = 1_000
+CONNECTION = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_CONNECTED
+"""What is watched of a connection."""
+RETRY_S = 1.0
+"""How long libzmq has to connect anew by itself: it never does after a message that it
+did not take."""
 AT_ONCE = 200
 """Messages decoded without yielding to the event loop."""
 END_NUMBER = (1 << 64) - 1
@@ -210,19 +216,42 @@ class PublishedStream:
             return
         events = self._reader(rank, same_host=self._local)
         socket = self._socket(zmq.SUB)
-        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        monitor = socket.get_monitor_socket(CONNECTION)
         socket.subscribe(b"")
         try:
-            self._attach(socket, source.endpoint)
+            place = self._attach(socket, source.endpoint)
             await self._replay(source, events)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_watch(monitor, events))
+                tasks.create_task(self._watch(socket, place, monitor, events))
                 tasks.create_task(self._listen(socket, source, events))
         except UnreachableError as error:
             await self._say(str(error))
         finally:
             monitor.close(linger=0)
             socket.close(linger=0)
+
+    async def _watch(
+        self,
+        socket: "zmq.asyncio.Socket",
+        place: str | None,
+        monitor: "zmq.asyncio.Socket",
+        events: RankReader,
+    ) -> None:
+        """Mark a rank as interrupted when its connection is lost, and connect anew."""
+        while True:
+            told = parse_monitor_message(await monitor.recv_multipart())
+            if told["event"] != zmq.EVENT_DISCONNECTED:
+                continue
+            events.interrupted = True
+            if place is None or await monitor.poll(RETRY_S * 1_000):
+                continue
+            await self._say(
+                f"{self.server.source} sent more than {MOST_MESSAGE_BYTES >> 20} MiB "
+                f"of {self.WHAT} at once, which is not read"
+            )
+            with suppress(zmq.ZMQError):
+                socket.disconnect(place)
+            socket.connect(place)
 
     async def _listen(
         self, socket: "zmq.asyncio.Socket", source: Publisher, events: RankReader
@@ -290,8 +319,11 @@ class PublishedStream:
 
     def _attach(
         self, socket: "zmq.asyncio.Socket", endpoint: str, *, bound: bool = False
-    ) -> None:
-        """Connect to where the server binds, or bind where it connects."""
+    ) -> str | None:
+        """Connect to where the server binds, or bind where it connects.
+
+        Return what was connected to.
+        """
         if self._given:
             place, bind = endpoint, False
         else:
@@ -306,6 +338,7 @@ class PublishedStream:
                 f"cannot hear {self.WHAT} of {self.server.source}: cannot {verb} "
                 f"{place}: {error.strerror or error}"
             ) from error
+        return None if bind else place
 
     async def _pass_on(self, readings: Sequence[AnyReading]) -> None:
         if readings:
@@ -317,13 +350,6 @@ class PublishedStream:
             now_ns, source = self._clock.now_ns(), self.server.source
             note = Note(source=source, t_ns=now_ns, kind=NoteKind.PROBE, text=text)
             await self._pass_on([note])
-
-
-async def _watch(monitor: "zmq.asyncio.Socket", events: RankReader) -> None:
-    """Mark the rank as interrupted whenever its connection is lost."""
-    while True:
-        await monitor.recv_multipart()
-        events.interrupted = True
 
 
 def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:

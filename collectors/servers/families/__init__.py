@@ -62,6 +62,14 @@ TIMES = tuple(
     for name, metric in family.times.items()
 )
 """The same of times, in seconds; of one with a label, what precedes its value."""
+PREFILL = tuple(
+    ("prefill", f"{summed}{{{stage}}}", f"{counted}{{{stage}}}")
+    for family in FAMILIES
+    for metric, stage in [family.prefill]
+    for summed, counted in [_sum_and_count(family, metric)]
+    if metric
+)
+"""Like TIMES, the time in which prompts are computed."""
 SCHEDULER = tuple(
     f"{family.short(family.scheduler)}{{" for family in FAMILIES if family.scheduler
 )

@@ -110,6 +110,9 @@ class ServerFamily:
     times: Mapping[str, str] = field(default_factory=dict)
     """The same of times in seconds; of a metric with a label, each value of the label
     is a name, whatever stands here."""
+    prefill: tuple[str, str] = ("", "")
+    """The metric of ``times``, and the value of its label, that is the time in which a
+    request's prompt was computed; of families without a histogram of it."""
     scheduler: str = ""
     """Counter of ``others`` of the seconds its scheduler spent, by stage."""
     pools: Mapping[str, str] = field(default_factory=dict)

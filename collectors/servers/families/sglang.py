@@ -250,6 +250,7 @@ SGLANG = ServerFamily(
         "eviction": "sglang:eviction_duration_seconds",
         "load back": "sglang:load_back_duration_seconds",
     },
+    prefill=("sglang:per_stage_req_latency_seconds", "prefill_forward"),
     scheduler="sglang:scheduler_stage_seconds",
     pools={
         "KV full": "sglang:full_token_usage",

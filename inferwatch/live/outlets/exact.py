@@ -5,7 +5,7 @@ expects, and are kept by server for any number of servers.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, log2
@@ -24,6 +24,7 @@ from collectors.contract.readings import (
     HostSample,
     Note,
     NoteKind,
+    RefusalReason,
     Refusals,
     RequestEvent,
     RequestSpan,
@@ -35,7 +36,7 @@ from collectors.contract.readings import (
 from collectors.servers.families import speculation_in
 from inferwatch.live.outlets.hardware import HardwareNumbers
 from inferwatch.metrics.requests.latencies import VANTAGES
-from inferwatch.metrics.requests.refusals import LatestRefusals
+from inferwatch.metrics.requests.refusals import LatestRefusals, counted_groups
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
@@ -43,6 +44,8 @@ from inferwatch.metrics.requests.request_tracker import RequestTracker
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.samples import RecentRows
 from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.servers.counted import KIND
+from inferwatch.metrics.servers.scraped_window import FAILED
 from inferwatch.metrics.steps.speculation import MOST_POSITIONS
 
 DRAFTS = ("drafts", "drafted_tokens", "accepted_tokens", "accepted_by_position")
@@ -215,6 +218,10 @@ class ServerNumbers:
         self._refused = LatestRefusals()
         self._drafts: dict[tuple[str, str | None], dict[str, float]] = {}
         """What each rank's latest scrape told of speculative decoding."""
+        self._counted: dict[tuple[str, str | None], dict[str, float]] = {}
+        """What each rank's latest scrape counted of refused and failed requests."""
+        self._gained: Counter[str] = Counter()
+        """The same since the first scrape, over all ranks."""
         self._tracker = RequestTracker(RequestIndex(), self, self)
 
     # Called by the RequestTracker.
@@ -337,6 +344,7 @@ class ServerNumbers:
         self.model = self.model or sample.model
         if not self.has_probe:
             self._scraped_drafts(sample)
+            self._scraped_refusals(sample)
             self.ranks[sample.rank] = RankState(
                 running=sample.running,
                 waiting=sample.waiting,
@@ -354,6 +362,32 @@ class ServerNumbers:
             if field in DRAFTS:
                 label = place.rstrip("}") or sample.rank
                 self.counts[field][label] += gained if gained >= 0 else round(value)
+
+    def _scraped_refusals(self, sample: EngineSample) -> None:
+        """Count refused requests since the first scrape, or the server's restart.
+
+        A failed one is known as such only once the engine counts it: until then it is
+        counted by its status, and no counter is taken back.
+        """
+        kinds = (each for each in sample.others if each.startswith(KIND))
+        told = {each: sample.others[each] for each in kinds}
+        if not told:
+            return
+        told[FAILED] = sample.finished.get(FAILED, 0)
+        key = sample.rank, sample.model
+        before, self._counted[key] = self._counted.get(key), told
+        if before is None:
+            return
+        for name, value in told.items():
+            gained = round(value - before.get(name, 0.0))
+            self._gained[name] += gained if gained >= 0 else round(value)
+        counts = {k[len(KIND) : -1]: n for k, n in self._gained.items() if k != FAILED}
+        by_reason = Counter[str]()
+        for each in counted_groups(counts, self._gained[FAILED]):
+            by_reason[each.reason or RefusalReason.OTHER] += each.count
+        refused = self.counts["requests_refused"]
+        for reason, count in by_reason.items():
+            refused[reason] = max(refused[reason], count)
 
     def server(self, info: ServerInfo) -> None:
         self.model = self.model or next(iter(info.models), None)

@@ -13,6 +13,8 @@ from inferwatch.metrics.findings import (
 )
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 
+OF_COUNTS: tuple[Diagnosis, ...] = (queue.Deferred(), refused.RefusedRequests())
+"""Diagnoses that hold of servers without a probe, by what they count."""
 OF_ALL: tuple[Diagnosis, ...] = (
     traffic.ClientBound(),
     traffic.Dropped(),

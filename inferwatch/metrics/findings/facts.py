@@ -15,6 +15,7 @@ from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.refusals import RefusedGroup
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
+from inferwatch.metrics.servers.counted_requests import CountedRequests
 from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.live_limits import LIMITS
@@ -173,6 +174,8 @@ class Facts:
     lost_why: str = ""
     has_log: bool = False
     """Whether the log of an engine lies here; not that of attached servers."""
+    counted: CountedRequests | None = None
+    """What servers without a probe count; None while none refuses or defers."""
     around: Around = field(default_factory=Around)
     decode_steps: Callable[[int, int], Mapping[int, float]] = lambda *_: {}
     """Returns the median decode step between two moments, by batch size."""

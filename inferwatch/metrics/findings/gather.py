@@ -23,6 +23,7 @@ from inferwatch.metrics.series.history import History
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.servers.counted_requests import CountedRequests
 from inferwatch.metrics.servers.scraped import ScrapedServers
 from inferwatch.metrics.steps.counter import (
     COUNTED,
@@ -101,6 +102,7 @@ class JudgedMoment:
     compilations: tuple[Note, ...] = ()
     """Of the last minute."""
     slow: SlowRequests | None = None
+    counted: CountedRequests | None = None
 
 
 def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
@@ -153,7 +155,11 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         or sources.scraped.speculate(engines.sources),
         deferrals=sources.steps.deferrals.over(now_ns, Window.TEN_SECONDS).sums,
         outcomes=sources.outcomes.over(now_ns, LONGER),
-        refused=sources.refusals.over(now_ns, LONGER) or (),
+        refused=(
+            *(sources.refusals.over(now_ns, LONGER) or ()),
+            *(moment.counted.refused if moment.counted else ()),
+        ),
+        counted=moment.counted,
         prompts=sources.outcomes.prompts.quantiles(now_ns, LONGER),
         ttft_n=n,
         ttft_ns=ttft_ns,

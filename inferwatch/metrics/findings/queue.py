@@ -7,7 +7,13 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.causes.cause import CAUSE_OF_DEFERRAL, DEFERRAL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now, setting_text
-from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
+from inferwatch.metrics.findings.finding import (
+    SLIGHT,
+    Effort,
+    Evidence,
+    Knob,
+    Subject,
+)
 from inferwatch.metrics.findings.flag_values import more_seqs, more_tokens
 
 HELD = 0.5
@@ -279,12 +285,23 @@ class Deferred(Diagnosis):
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> FindingCost | None:
+        if (counted := facts.counted) is not None and counted.deferred:
+            share = counted.deferred / max(counted.running + counted.waiting, 1)
+            mostly = 2 * counted.deferred > counted.waiting
+            text = f"{share:.0%} of the requests in flight are deferred"
+            return FindingCost(share, text) if mostly and share >= SLIGHT else None
         return waits(facts, *self.EXPLAINS, bound=(BoundBy.DEFERRED,))
 
     def sentence(self, facts: Facts) -> str:
-        return f"{facts.waiting or 0:,} wait for {WAITS_FOR[deferred_for(facts)]}"
+        told = facts.counted.deferred if facts.counted is not None else 0
+        waiting = told or facts.waiting or 0
+        return f"{waiting:,} wait for {WAITS_FOR[deferred_for(facts)]}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        if (counted := facts.counted) is not None and counted.deferred:
+            told = f"{counted.deferred:,} of {counted.waiting:,} waiting requests"
+            text = f"{told} are deferred, as servers count"
+            return (Evidence(text=text, page="overview", t_ns=facts.now_ns),)
         share = facts.bound_share(BoundBy.DEFERRED)
         text = f"requests were deferred for {share:.0%} of the last 10 s"
         return (

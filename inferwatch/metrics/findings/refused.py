@@ -3,9 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from collectors.contract.readings import RefusalReason
+from collectors.contract.readings import RefusalReason, Vantage
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
-from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.facts import Facts, now, read_log
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
 from inferwatch.metrics.requests.refusals import (
     LEAST_REFUSED,
@@ -43,9 +43,14 @@ ADVICE = {
         "it serves",
     ),
     RefusalReason.CANCELLED: ("Look at the clients' timeouts", "fewer give up"),
-    RefusalReason.OTHER: ("Read the log (l) for the errors", "the reason is found"),
 }
 """What to do without a restart, by reason, and the effect to expect."""
+PROBE = Knob(
+    text="Start it with its probe, INFERWATCH_PROBE=1",
+    expected="the reason of each is told",
+    effort=(Effort.RESTART,),
+)
+"""For requests of which only the status is counted."""
 
 
 class RefusedRequests(Diagnosis):
@@ -85,10 +90,14 @@ class RefusedRequests(Diagnosis):
             counts[each.place] += each.count
         listed = ", ".join(f"{count:,} × {place}" for place, count in counts.items())
         text = f"{listed} in the last minute"
+        if any(_may_have_failed(each) for each in facts.refused):
+            text += "; 5xx may include requests that failed in the engine"
         return (Evidence(text=text, page="requests", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         knobs = [each.knob(facts) for each in _by_reason(facts)]
+        if any(each.reason is None for each in facts.refused):
+            knobs.append(PROBE)
         return tuple(sorted(knobs, key=lambda each: Effort.NOW not in each.effort))
 
 
@@ -144,13 +153,24 @@ class _Refused:
                 "Raise it or --max-num-queued-tokens, or add a server",
                 "fewer are turned away; those that wait wait longer",
             )
+        if self.reason is RefusalReason.OTHER:
+            return read_log(facts, "the reason is found")
         return now(*ADVICE[self.reason])
+
+
+def _may_have_failed(group: RefusedGroup) -> bool:
+    """Return whether a server counts them only by a status that failures have, too."""
+    counted = group.vantage is Vantage.SCRAPE and group.status is not None
+    return counted and group.by_server
 
 
 def _share(facts: Facts) -> float:
     """Return the share of the last minute's requests that was refused, 0-1."""
     refused = refused_count(facts.refused)
-    return refused / max(refused + facts.outcomes.sums.get("arrived", 0), 1)
+    others = facts.outcomes.sums.get("arrived", 0)
+    if facts.counted is not None:
+        others += facts.counted.ended
+    return refused / max(refused + others, 1)
 
 
 def _by_reason(facts: Facts) -> list[_Refused]:

@@ -138,6 +138,11 @@ class FindingTracker:
         )
 
     @property
+    def watches(self) -> bool:
+        """Whether a diagnosis holds or has just held, and must be judged to its end."""
+        return bool(self._watched)
+
+    @property
     def ended(self) -> tuple[PastFinding, ...]:
         """The latest 200 findings that ended, in the order in which they ended."""
         return tuple(self._ended)

@@ -10,8 +10,8 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EngineInfo, Note, NoteKind, Totals
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
-from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
-from inferwatch.metrics.findings.facts import Around, Facts, now
+from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL, OF_COUNTS
+from inferwatch.metrics.findings.facts import NOTHING, Around, Facts, now
 from inferwatch.metrics.findings.finding import (
     Evidence,
     Finding,
@@ -22,6 +22,7 @@ from inferwatch.metrics.findings.finding import (
 from inferwatch.metrics.findings.gather import JudgedMoment, Sources, facts_of
 from inferwatch.metrics.findings.tracker import FindingTracker, SavedFindings, ranked
 from inferwatch.metrics.series.samples import CounterTotals
+from inferwatch.metrics.servers.counted_requests import counted_requests
 
 EVERY = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 
@@ -186,7 +187,10 @@ class FindingWatch:
 
         The watches of ``servers`` must have been ticked first.
         """
-        if began_ns is None and around.client_why is None:
+        scraped, probed = self._sources.scraped, self._sources.engines.sources
+        counted = counted_requests(scraped, probed, now_ns)
+        judges = counted is not None or around.client_why is not None
+        if began_ns is None and not judges and not self.tracker.watches:
             return
         around = replace(around, dropped=self._dropped_lately(now_ns))
         moment = JudgedMoment(
@@ -197,6 +201,7 @@ class FindingWatch:
             up_ns=began_ns if self._up_ns is None else self._up_ns,
             lost=tuple(self._lost),
             heard_ns=self._heard_ns,
+            counted=counted,
             compilations=tuple(
                 each
                 for each in self._compilations
@@ -206,10 +211,12 @@ class FindingWatch:
         facts = facts_of(self._sources, moment, around)
         if servers:
             by_source = {source: each.facts for source, each in servers.items()}
-            self.tracker.tick(facts, (*OF_ALL, Imbalance(by_source)))
+            of_all = (*OF_COUNTS, *OF_ALL, Imbalance(by_source))
+            self.tracker.tick(_without_probes(facts), of_all)
         else:
             self.facts = facts
-            self.tracker.tick(facts, DIAGNOSES)
+            known = began_ns is not None
+            self.tracker.tick(facts, DIAGNOSES if known else (*OF_COUNTS, *OF_ALL))
 
     facts: Facts | None = None
     """Facts of the latest tick; not saved."""
@@ -224,7 +231,8 @@ class FindingWatch:
                 one = replace(finding, sources=(source,))
                 by_name.setdefault(finding.name, []).append(one)
         pooled = [_merged(each, len(servers)) for each in by_name.values()]
-        return ranked([*self.tracker.all(), *pooled])
+        others = (each for each in self.tracker.all() if each.name not in by_name)
+        return ranked([*others, *pooled])
 
     def ended(self, servers: Mapping[str, "FindingWatch"]) -> tuple[PastFinding, ...]:
         """Return the findings of all servers that ended, by their end."""
@@ -256,6 +264,12 @@ class FindingWatch:
 
     def _dropped_lately(self, now_ns: int) -> int:
         return sum(n for t_ns, n in self._dropped if t_ns > now_ns - DROPS_NS)
+
+
+def _without_probes(facts: Facts) -> Facts:
+    """Return the facts without what probes tell, which servers are judged by singly."""
+    refused = facts.counted.refused if facts.counted else ()
+    return replace(facts, refused=refused, outcomes=NOTHING, steps=NOTHING)
 
 
 def _merged(findings: list[Finding], servers: int) -> Finding:

@@ -939,6 +939,7 @@ class Model:
         if step.memberless:
             if step.source not in self._engines.alive:  # its probe tells more
                 self._server_steps.take(step)
+                self._scraped.stepped(step)
             return
         if self._began_ns is None or step.start_ns < self._began_ns:
             self._began_ns = step.start_ns

@@ -203,7 +203,8 @@ class Servers:
     def best(self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
         """Return scraped numbers, with exact latencies if traces cover all requests."""
         probed = self._engines.alive
-        missed = scraped.missed(self._scraped.target)
+        refused = not self._scraped.leaves_out_refused
+        missed = scraped.missed(self._scraped.target, with_refused=refused)
         counted = _as_counted(exact, scraped, grid, self._engines.sources, missed)
         exact_of_all = self._traces.tell_all(
             counted.latencies, exact.latencies, scraped, exact.window, probed

@@ -83,6 +83,42 @@ def refused_failures(
     return min(outcomes.get("failed_unlisted", 0), refused_count(groups))
 
 
+def counted_groups(counts: Mapping[str, int], failed: int) -> tuple[RefusedGroup, ...]:
+    """Return what a server counts by ``route status`` or reason, most first.
+
+    Requests that a full queue turned away, and those that the engine had and that
+    ``failed``, are counted by their status, too.
+    """
+    full = counts.get(RefusalReason.QUEUE_FULL, 0)
+    left = full + failed
+    groups = [_counted(full, reason=RefusalReason.QUEUE_FULL)]
+    for kind, count in sorted(counts.items(), key=lambda each: -each[1]):
+        if kind == RefusalReason.QUEUE_FULL:
+            continue
+        route, _, status = kind.rpartition(" ")
+        taken = min(left, count) if status.startswith(BY_SERVER) else 0
+        left -= taken
+        groups.append(_counted(count - taken, route, status))
+    groups.sort(key=lambda each: -each.count)
+    return tuple(each for each in groups if each.count)
+
+
+def _counted(
+    count: int,
+    route: str | None = None,
+    status: str | None = None,
+    reason: RefusalReason | None = None,
+) -> RefusedGroup:
+    return RefusedGroup(
+        route=route,
+        method=None,
+        status=status,
+        reason=reason,
+        count=count,
+        vantage=Vantage.SCRAPE,
+    )
+
+
 class RefusalKind(NamedTuple):
     """What refusals are counted by."""
 

@@ -6,7 +6,13 @@ from math import isfinite
 
 import msgspec
 
-from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
+from collectors.contract.readings import (
+    Contact,
+    EngineSample,
+    ServerInfo,
+    Step,
+    WatchedSlo,
+)
 from collectors.servers.families import POOLS, speculation_in
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
@@ -74,6 +80,8 @@ class Gauges(msgspec.Struct, array_like=True):
     acceptance_length: float | None = None
     pools: dict[str, float] = msgspec.field(default_factory=dict)
     """Usage of each pool of a hybrid model's cache, where ``kv_usage`` is unknown."""
+    deferred: int = 0
+    """Waiting requests that something else than room keeps from the batch."""
 
     @property
     def work(self) -> int:
@@ -154,6 +162,7 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         acceptance=speculation.get("acceptance"),
         acceptance_length=speculation.get("acceptance_length"),
         pools=_pools(sample) if sample.kv_usage is None else {},
+        deferred=round(_waiting_for(sample, DEFERRED)),
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns
@@ -193,12 +202,15 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
     return now
 
 
+def _waiting_for(sample: EngineSample, reason: str) -> float:
+    """Return how many requests wait for one of vLLM's reasons; 0 if it is untold."""
+    waiting = sample.others.get(f"{BY_REASON}{reason}}}", 0.0)
+    return waiting if isfinite(waiting) else 0.0
+
+
 def _cause(sample: EngineSample, counted: Counted) -> str:
     """Return what the requests of a sample wait for; empty if gauges do not tell it."""
-    waiting = {
-        reason: sample.others.get(f"{BY_REASON}{reason}}}", 0.0)
-        for reason in (CAPACITY, DEFERRED)
-    }
+    waiting = {reason: _waiting_for(sample, reason) for reason in (CAPACITY, DEFERRED)}
     if waiting[DEFERRED] > waiting[CAPACITY]:
         return DEFERRED
     full = sample.kv_usage is not None and sample.kv_usage >= KV_FULL
@@ -289,6 +301,8 @@ class ScrapedServers:
         self._slo: WatchedSlo | None = None
         self._limits: Mapping[str, Limit] = {}
         self._target = DEFAULT_SHARE
+        self.leaves_out_refused = False
+        """Whether the objectives do not judge refused requests."""
         self._ranks = 0
 
     # Readings.
@@ -340,6 +354,7 @@ class ScrapedServers:
         self._slo = slo
         every = objectives.every if objectives is not None else None
         self._target = DEFAULT_SHARE if objectives is None else objectives.target
+        self.leaves_out_refused = bool(objectives and objectives.leaves_out_refused)
         limits = every.limits if every is not None else ()
         self._limits = {limit.metric: limit for limit in limits}
 
@@ -356,6 +371,13 @@ class ScrapedServers:
             return  # a note and a scrape report the same restart
         del times_ns[: len(times_ns) + 1 - MOST_RESTARTS]
         times_ns.append(t_ns)
+
+    def stepped(self, step: Step) -> None:
+        """Take a step that a server published as progress of its rank."""
+        server, name = self.servers.get(step.source), str(step.rank)
+        for (rank, _), each in server.ranks.items() if server else ():
+            if rank == name and each.gauges is not None:
+                each.gauges.progress_ns = step.end_ns
 
     def speculate(self, sources: Iterable[str]) -> bool:
         """Return whether one of these servers decodes speculatively."""

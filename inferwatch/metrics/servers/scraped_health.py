@@ -185,7 +185,7 @@ def _stalled(
     stuck = [each for each in busy if _stuck_ns(each) is not None]
     if not stuck:
         return None
-    since_ns = max(each.progress_ns or each.t_ns for each in stuck)
+    since_ns = max(each.progress_ns or 0 for each in stuck)
     quiet_ns = max(each.t_ns for each in stuck) - since_ns
     text = f"{_work(running, waiting)}: no token for {quiet_ns / NS_PER_S:.1f} s"
     return _made(Health.STALLED, text, since_ns)

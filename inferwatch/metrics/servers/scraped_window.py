@@ -23,12 +23,19 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import RefusalReason, Vantage
-from collectors.servers.families import CACHES, MEANS, POOLS, SCHEDULER, TIMES
+from collectors.contract.readings import Vantage
+from collectors.servers.families import (
+    CACHES,
+    MEANS,
+    POOLS,
+    PREFILL,
+    SCHEDULER,
+    TIMES,
+)
 from inferwatch.metrics.requests.refusals import (
-    BY_SERVER,
     LEAST_REFUSED,
     RefusedGroup,
+    counted_groups,
     refused_count,
 )
 from inferwatch.metrics.requests.slo import Limit
@@ -270,6 +277,29 @@ class Gained:
                 if count and total is not None:
                     yield _words(suffix) or name, total / count
 
+    def mean(self, key: str) -> float | None:
+        """Return the mean of a histogram; None without values."""
+        return self.pool(key).quantiles.mean
+
+    @property
+    def phases(self) -> tuple[tuple[str, float], ...]:
+        """Mean times of a request's phases, in order; empty unless all are known.
+
+        vLLM counts them all as a request ends. Elsewhere decode is what the mean E2EL
+        exceeds the mean TTFT by, of requests that are not quite the same.
+        """
+        e2el_s, queue_s = self.mean("e2el_s"), self.mean("queue_s")
+        prefill_s, decode_s = self.mean("prefill_s"), self.mean("decode_s")
+        if prefill_s is None:
+            prefill_s = next((each for _, each in self.means(PREFILL)), None)
+        ttft_s = self.mean("ttft_s")
+        if decode_s is None and e2el_s is not None and ttft_s is not None:
+            decode_s = max(e2el_s - ttft_s, 0.0)
+        if e2el_s is None or queue_s is None or prefill_s is None or decode_s is None:
+            return ()
+        known = {"queue": queue_s, "prefill": prefill_s, "decode": decode_s}
+        return (("API", max(e2el_s - sum(known.values()), 0.0)), *known.items())
+
     def shares(self, prefixes: Iterable[str]) -> tuple[tuple[str, float], ...]:
         """Return labels and shares of counters that begin so, the largest first."""
         gained = {
@@ -314,11 +344,7 @@ class Gained:
 
     @cached_property
     def refused(self) -> tuple[RefusedGroup, ...] | None:
-        """Refused requests by route and status; None where no server counts them.
-
-        Those that a full queue turned away, and requests that the engine had and that
-        failed, are also counted by their status.
-        """
+        """Refused requests by route and status; None where no server counts them."""
         told = [each.refused for each in self.increases if each.refused]
         if not told:
             return None
@@ -327,22 +353,17 @@ class Gained:
         counts: Counter[str] = Counter()
         for each in told:
             counts.update(each)
-        full = counts.pop(RefusalReason.QUEUE_FULL, 0)
-        left = full + self.ended.get(FAILED, 0)
-        groups = []
-        for kind, count in counts.most_common():
-            route, _, status = kind.rpartition(" ")
-            taken = min(left, count) if status.startswith(BY_SERVER) else 0
-            left -= taken
-            groups.append(_refused(count - taken, route, status))
-        groups.append(_refused(full, reason=RefusalReason.QUEUE_FULL))
-        groups.sort(key=lambda each: -each.count)
-        return tuple(each for each in groups if each.count)
+        return counted_groups(counts, self.ended.get(FAILED, 0))
 
     @cached_property
     def refused_count(self) -> int | None:
         """All refused requests; None where no server counts them."""
         return None if self.refused is None else refused_count(self.refused)
+
+    @property
+    def all_ended(self) -> int:
+        """Requests that ended, in whatever way."""
+        return sum(_ended(each) or 0 for each in self.increases)
 
     @property
     def finished(self) -> int | None:
@@ -365,22 +386,6 @@ class Gained:
 def _words(suffix: str) -> str:
     """Return a label's value as words: "{run_batch}" is run batch."""
     return suffix[1:-1].replace("_", " ")
-
-
-def _refused(
-    count: int,
-    route: str | None = None,
-    status: str | None = None,
-    reason: RefusalReason | None = None,
-) -> RefusedGroup:
-    return RefusedGroup(
-        route=route,
-        method=None,
-        status=status,
-        reason=reason,
-        count=count,
-        vantage=Vantage.SCRAPE,
-    )
 
 
 def _in_all(per_s: float | None) -> int | None:
@@ -636,8 +641,11 @@ class ScrapedWindow:
         gained = self._last_minute
         refused = gained.refused or ()
         count = refused_count(refused)
-        whole = count + sum(_ended(each) or 0 for each in gained.increases)
-        return (count / whole, refused) if count >= LEAST_REFUSED else None
+        return (
+            (count / (count + gained.all_ended), refused)
+            if count >= LEAST_REFUSED
+            else None
+        )
 
     @cached_property
     def _last_minute(self) -> Gained:
@@ -647,17 +655,22 @@ class ScrapedWindow:
         )
         return Gained([each for each in within if each is not None])
 
-    def missed(self, target: float) -> Latency | None:
+    def missed(self, target: float, *, with_refused: bool) -> Latency | None:
         """Return the latency that missed its objective the most in the last minute.
 
-        Only what fewer than ``target`` of the requests can have held counts.
+        Only what fewer than ``target`` of the requests can have held counts; a refused
+        request held none.
         """
         if not self._limits:
             return None
         rows = _rows(self._last_minute, LATENCIES, {*self._limits}, self._limits)
         missed = [(each.met[1], n) for n, each in enumerate(rows) if each.met]
         most, n = min(missed, default=(1.0, 0))
-        return rows[n] if most < target else None
+        refused = self.refused_lately() if missed and with_refused else None
+        answered = 1.0 - refused[0] if refused else 1.0
+        if most * answered >= target or (met := rows[n].met) is None:
+            return None
+        return replace(rows[n], met=(met[0] * answered, met[1] * answered))
 
     def lengths(self) -> tuple[Latency, ...]:
         return _rows(self.gained, LENGTHS, self._exported)
@@ -685,6 +698,7 @@ class ScrapedWindow:
             ),
             means=tuple(gained.means(MEANS)),
             times_s=tuple(gained.means(TIMES)),
+            phases_s=gained.phases,
             scheduler=gained.shares(SCHEDULER),
             **{row.metric: row for row in lives if row.quantiles.n},
         )

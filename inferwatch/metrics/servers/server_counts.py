@@ -76,6 +76,18 @@ class ServerCounts:
             better=Better.LOWER,
         ),
     ] = ()
+    phases_s: Annotated[
+        tuple[tuple[str, float], ...],
+        Number(
+            "phases",
+            "Mean phases of a request",
+            "How long requests queued, prefilled and decoded on average, by the "
+            "server's own counts; API is the rest of the mean E2EL.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    """In their order; empty unless the server tells all of them."""
     scheduler: Annotated[
         tuple[tuple[str, float], ...],
         Number(

@@ -422,6 +422,7 @@ def _server_counts(counts: ServerCounts) -> Summary:
             },
             "means": dict(counts.means),
             "times_s": dict(counts.times_s),
+            "phases_s": dict(counts.phases_s),
             "scheduler": dict(counts.scheduler),
             **{each.metric: latency_row(each) for each in lives if each is not None},
         }

@@ -34,7 +34,7 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import Phase, waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, labelled, ruled
 from inferwatch.ui.messages import LookAt, OpenRequest, OpenStep
-from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
+from inferwatch.ui.requests.phases import PHASE_GLYPHS, PHASE_INKS, STATES, phases
 from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import (
@@ -84,6 +84,35 @@ class RequestDetail(Panel):
             bar,
             *(fit((TextRun("  "), *line), width) for line in rows),
         ]
+
+
+class MeanPhases(Panel):
+    """The mean phases of a server's requests, drawn like those of one request."""
+
+    DEFAULT_CSS = """
+    MeanPhases { height: 3; display: none; }
+    """
+
+    _phases: Sequence[Phase] = ()
+    _span = ""
+
+    def show(self, snapshot: Snapshot) -> None:
+        self._phases = [
+            (name, seconds, PHASE_INKS[name])
+            for name, seconds in snapshot.server_counts.phases_s
+        ]
+        self._span = snapshot.window.span
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        del height
+        if not self._phases:
+            return ()
+        title = (TextRun(f"mean request of {self._span}", "strong"),)
+        aside = (TextRun("means of scraped histograms", "muted"),)
+        bar = (TextRun("  "), *waterfall(self._phases, max(width - 4, 1), PHASE_GLYPHS))
+        legend = (TextRun("  "), *_legend(self._phases))
+        return [ruled(title, aside, width), bar, fit(legend, width)]
 
 
 def _legend(spent: Sequence[Phase]) -> Line:
@@ -185,6 +214,7 @@ class RequestsScreen(WatchScreen, FilteredList):
     EXPLAINS = (
         *numbers(
             ServerCounts.times_s,
+            ServerCounts.phases_s,
             RequestRow.state,
             RequestRow.prompt_tokens,
             RequestRow.cached_tokens,
@@ -275,6 +305,7 @@ class RequestsScreen(WatchScreen, FilteredList):
         &.-refused #refused { display: block; }
         &.-counted #counted { display: block; }
         &.-staged #counted { height: 6; }
+        &.-counted.-phased MeanPhases { display: block; }
     }
     """
 
@@ -302,6 +333,7 @@ class RequestsScreen(WatchScreen, FilteredList):
         yield GroupTable()
         yield RequestDetail()
         yield TotalsPanel(id="counted")
+        yield MeanPhases()
         yield TotalsPanel(id="refused")
         yield ChartStack((charts.TTFT, charts.BATCH))
 
@@ -318,6 +350,8 @@ class RequestsScreen(WatchScreen, FilteredList):
             totals = self.query_one("#counted", TotalsPanel)
             self.set_class(bool(snapshot.server_counts.times_s), "-staged")
             totals.show(title, aside, request_facts(snapshot))
+            self.set_class(bool(snapshot.server_counts.phases_s), "-phased")
+            self.query_one(MeanPhases).show(snapshot)
             return
         table = self.filtered
         table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, snapshot) else ""

@@ -178,6 +178,21 @@ async def test_a_message_of_100_mb_is_never_held(publisher: Publisher) -> None:
     assert len(publisher.readings) == 1
 
 
+async def test_steps_are_heard_again_after_a_message_that_was_too_long(
+    publisher: Publisher,
+) -> None:
+    await publisher.publish(0, DECODE)
+    await publisher.steps(1)
+    await publisher.publish(1, bytes(9 << 20))
+    async with asyncio.timeout(30):
+        assert await publisher.pub.recv() == b"\x00"  # it was cut off
+        assert await publisher.pub.recv() == b"\x01"
+    await publisher.publish(2, DECODE)
+    assert [each.index for each in await publisher.steps(2)] == [0, 2]
+    (note,) = publisher.notes
+    assert note.text == "chat sent more than 8 MiB of steps at once, which is not read"
+
+
 async def test_another_version_is_said_once_and_not_read(publisher: Publisher) -> None:
     for number in range(3):
         await publisher.publish(number, decode_step(version=2, wall_time="long"))

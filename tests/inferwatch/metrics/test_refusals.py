@@ -11,6 +11,7 @@ from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     EngineSample,
+    Histogram,
     Phase,
     Refusal,
     RefusalReason,
@@ -24,6 +25,7 @@ from collectors.contract.readings import (
 from inferwatch.live.outlets.exact import ExactNumbers
 from inferwatch.metrics.findings.facts import Facts
 from inferwatch.metrics.findings.finding import Effort, Subject
+from inferwatch.metrics.findings.queue import Deferred
 from inferwatch.metrics.findings.refused import RefusedRequests
 from inferwatch.metrics.findings.traffic import Failures
 from inferwatch.metrics.model.model import Model
@@ -300,6 +302,83 @@ def test_a_scrape_tells_them_by_route_and_status() -> None:
     )
 
 
+def test_what_a_server_counts_becomes_a_finding_and_ends() -> None:
+    counts = {f"{ROUTE} 4xx": 3, f"{ROUTE} 5xx": 20, "queue full": 15}
+    snapshot = see([*scrapes(counts, 20)], 20, Window.MINUTE)
+
+    (finding,) = snapshot.findings
+    assert finding.name == RefusedRequests.NAME
+    assert finding.sentence == (
+        "11% of requests are refused: the queue is as full as it may be (15 requests); "
+        f"also 8 {ROUTE} 4xx, {ROUTE} 5xx"
+    )
+    assert finding.evidence[0].text == (
+        f"15 × queue full, 5 × {ROUTE} 5xx, 3 × {ROUTE} 4xx in the last minute; 5xx "
+        "may include requests that failed in the engine"
+    )
+    assert finding.subject is Subject.ENGINE
+    assert [each.flag for each in finding.knobs] == [
+        None,
+        "--max-num-queued-reqs",
+        None,
+    ]
+    assert "where it runs" in finding.knobs[0].text
+    assert "INFERWATCH_PROBE=1" in finding.knobs[-1].text
+
+    later = see([*scrapes(counts, 90)], 90, Window.MINUTE)
+    assert later.findings == ()
+    assert [each.name for each in later.past_findings] == [RefusedRequests.NAME]
+
+
+@pytest.mark.parametrize("kind", [f"{ROUTE} 4xx", "queue full"])
+def test_only_5xx_may_have_failed_in_the_engine(kind: str) -> None:
+    (finding,) = see([*scrapes({kind: 30}, 20)], 20).findings
+    assert "failed" not in finding.evidence[0].text
+
+
+def test_several_servers_are_judged_beside_those_with_a_probe() -> None:
+    probed = [
+        EngineInfo(source=name, t_ns=0, pid=7, model="m", vllm_version="0.32.0")
+        for name in ("e", "f")
+    ]
+    (finding,) = see([*probed, *scrapes({f"{ROUTE} 4xx": 30}, 20)], 20).findings
+    assert finding.sentence.startswith("14% of requests are refused: answered with")
+
+
+def deferred(waiting: int, deferred: int, seconds: int = 20) -> Iterator[AnyReading]:
+    """Of a server that runs four requests."""
+    reason = "num_requests_waiting_by_reason"
+    for second in range(seconds):
+        yield EngineSample(
+            source="s",
+            t_ns=second * S,
+            running=4,
+            waiting=waiting,
+            output_tokens=100 * second,
+            others={
+                f"{reason}{{deferred}}": float(deferred),
+                f"{reason}{{capacity}}": float(waiting - deferred),
+            },
+        )
+        yield Tick(t_ns=second * S)
+
+
+def test_what_a_server_counts_as_deferred_becomes_a_finding() -> None:
+    (finding,) = see([*deferred(6, 5)], 20).findings
+    assert finding.name == Deferred.NAME
+    assert finding.sentence.startswith("5 wait for a grammar, a KV transfer, ")
+    assert finding.cost == pytest.approx(0.5)
+    assert finding.evidence[0].text.startswith("5 of 6 waiting requests are deferred")
+
+    again = see([*deferred(6, 5), *deferred(0, 0, 60)][40:], 60)
+    assert again.findings == ()
+
+
+@pytest.mark.parametrize("counts", [(6, 2), (0, 0), (6, 0)])
+def test_a_queue_for_room_is_not_deferred(counts: tuple[int, int]) -> None:
+    assert see([*deferred(*counts)], 20).findings == ()
+
+
 def test_what_failed_in_the_engine_was_not_refused_as_well() -> None:
     counts = {f"{ROUTE} 4xx": 3, f"{ROUTE} 5xx": 5, "queue full": 1}
 
@@ -311,6 +390,54 @@ def test_what_failed_in_the_engine_was_not_refused_as_well() -> None:
         (f"{ROUTE} 5xx", 2),
         ("queue full", 1),
     ]
+
+
+def test_an_outlet_counts_what_a_server_counts_since_the_first_scrape() -> None:
+    numbers = ExactNumbers()
+    kinds = {f"{ROUTE} 4xx": 3, f"{ROUTE} 5xx": 5, "queue full": 1}
+    for each in scrapes(kinds, failed=2):
+        numbers.fold(each)
+    refused = numbers.servers["s"].counts["requests_refused"]
+    assert refused == {"other": 5, "queue full": 1}
+
+    for each in scrapes({}, 1):  # it restarted, and has refused none since
+        numbers.fold(each)
+    assert refused == {"other": 5, "queue full": 1}
+    for each in scrapes({f"{ROUTE} 4xx": 1}):
+        numbers.fold(each)
+    assert refused == {"other": 6, "queue full": 1}
+
+
+def test_what_was_refused_before_the_first_scrape_is_not_counted() -> None:
+    numbers = ExactNumbers()
+    for each in [*scrapes({f"{ROUTE} 4xx": 30}, 4)][5:]:
+        numbers.fold(each)
+    assert not numbers.servers["s"].counts["requests_refused"]
+
+
+@pytest.mark.parametrize(
+    ("more", "missed"), [("", True), ("; refused=left out", False)]
+)
+def test_a_refused_request_held_no_objective(more: str, *, missed: bool) -> None:
+    """Nine in ten that were answered held it, but not of those that were sent."""
+    objectives = WatchedSlo(t_ns=0, slo=f"ttft_s<1; target=0.88{more}")
+    readings = [
+        structs.replace(
+            each,
+            histograms={
+                "ttft_s": Histogram(
+                    bounds=[1.0],
+                    counts=[9 * each.finished["stop"] // 10, each.finished["stop"]],
+                    sum=1.0,
+                )
+            },
+        )
+        if isinstance(each, EngineSample)
+        else each
+        for each in scrapes({f"{ROUTE} 4xx": 4}, 10)
+    ]
+    sentence = see([objectives, *readings], 9, Window.MINUTE).verdict.sentence
+    assert ("at most 86% of the last minute's requests" in sentence) is missed
 
 
 def test_a_server_that_refuses_none_is_well() -> None:

@@ -31,6 +31,7 @@ from inferwatch.metrics.steps.health import Health
 from tests.collectors.http_server import SCRAPES
 from tests.inferwatch.metrics.scraped_servers import (
     NAME,
+    SECONDS,
     S,
     Served,
     contact,
@@ -915,4 +916,51 @@ def test_stages_are_means_and_the_time_of_a_scheduler_is_split() -> None:
         "grammar compilation": pytest.approx(1.5),
     }
     assert counts.server_counts.scheduler == (("run batch", 0.75), ("idle", 0.25))
+    assert counts.server_counts.phases_s == ()  # how long it queued is not told
     assert counts.flow.aborted == 4
+
+
+PHASES = ("API", "queue", "prefill", "decode")
+
+
+def phases_of(*samples: EngineSample) -> dict[str, float]:
+    return dict(see(samples, 2).server_counts.phases_s)
+
+
+def test_the_phases_of_vllm_add_up_to_the_mean_request() -> None:
+    server = Served(bounds={"prefill_s": SECONDS, "decode_s": SECONDS})
+    server.observe("prefill_s", 100.0)  # before the window
+    first = server.at(1)
+    for queue_s in (0.1, 0.3):
+        server.request(0.5, 0.1, tokens=11, queue_s=queue_s)
+        server.observe("prefill_s", 0.2)
+        server.observe("decode_s", 1.0)
+
+    phases = phases_of(first, server.at(2))
+
+    assert tuple(phases) == PHASES
+    assert [*phases.values()] == pytest.approx([0.1, 0.2, 0.2, 1.0])
+    assert phases_of(first, first) == {}
+
+
+def test_the_phases_of_sglang_are_those_of_its_stages() -> None:
+    stage = "per_stage_req_latency_seconds"
+
+    def sample(server: Served, t_s: int, count: int) -> EngineSample:
+        others = {
+            f"{stage}_sum{{prefill_forward}}": 0.15 * count,
+            f"{stage}_count{{prefill_forward}}": float(count),
+            f"{stage}_sum{{prefill_transfer_kv_cache}}": 9.0 * count,
+            f"{stage}_count{{prefill_transfer_kv_cache}}": float(count),
+        }
+        return msgspec.structs.replace(server.at(t_s), others=others)
+
+    server = Served()
+    first = sample(server, 1, 4)
+    server.request(0.5, 0.1, tokens=11, queue_s=0.3)
+    phases = phases_of(first, sample(server, 2, 5))
+
+    assert tuple(phases) == PHASES
+    assert [*phases.values()] == pytest.approx([0.05, 0.3, 0.15, 1.0])
+    without = msgspec.structs.replace(sample(server, 2, 5), others={})
+    assert phases_of(first, without) == {}

@@ -8,10 +8,19 @@ from collectors.contract.readings import AnyReading, BoundBy, EngineInfo, Step
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from tests.inferwatch.metrics.scraped_servers import NAME, S, Served, contact, see
+from inferwatch.metrics.steps.health import Health
+from tests.inferwatch.metrics.scraped_servers import (
+    NAME,
+    S,
+    Served,
+    contact,
+    model_of,
+    see,
+)
 from tests.inferwatch.metrics.test_saved import Keeps
 
 MS = 1_000_000
+QUERY = SnapshotQuery(Window.MINUTE)
 
 
 def step(index: int, end_s: float, source: str = NAME, **more: Any) -> Step:
@@ -83,6 +92,35 @@ def test_a_server_beside_others_has_its_own_steps() -> None:
     assert see(readings, 10).steps.count == 20
     assert see(readings, 10, source="far:1").steps.count == 1
     assert see(readings, 10, source=NAME).steps.count == 19
+
+
+def stuck(*more: AnyReading, rank: str = "0") -> Model:
+    """A server that runs and counts no token for eight seconds, and what it published.
+
+    It has two ranks, the other one idle.
+    """
+    busy, idle = Served(rank=rank), Served(rank="7")
+    samples = [
+        each.at(t_s, running=running)
+        for t_s in range(9)
+        for each, running in ((busy, 2), (idle, 0))
+    ]
+    return model_of([contact(0), *samples[:16], *more, *samples[16:]])
+
+
+def test_a_server_whose_steps_run_is_not_stalled() -> None:
+    silent, steps = stuck(), [step(n, n) for n in range(1, 8)]
+    assert silent.snapshot(8 * S, QUERY).verdict.health is Health.STALLED
+    assert silent.stalls_now(8 * S) == {NAME: 0}
+    runs = stuck(*steps)
+    assert runs.snapshot(8 * S, QUERY).verdict.health is Health.HEALTHY
+    assert runs.stalls_now(8 * S) == {}
+
+
+def test_steps_of_long_ago_or_of_another_rank_do_not_refute_a_stall() -> None:
+    ended = stuck(step(1, 1.0), step(2, 2.0))
+    assert ended.stalls_now(8 * S) == {NAME: 2 * S}
+    assert stuck(step(1, 7.0), rank="1").stalls_now(8 * S) == {NAME: 0}
 
 
 def test_the_steps_of_a_probe_are_better() -> None:

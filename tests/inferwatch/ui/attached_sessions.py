@@ -10,6 +10,7 @@ from inferwatch.feed import FeedState
 from inferwatch.metrics.hardware.own_cost import Cost
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Bracket, Brackets, Latency, Quantiles
+from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
@@ -188,6 +189,14 @@ def as_scraped(made: Snapshot) -> Snapshot:
             bracketed("step_tokens", 6100, 145.1, "64-128 256-512 1024-2048"),
         ),
         timeline=line,
+        server_counts=ServerCounts(
+            phases_s=(
+                ("API", 0.08),
+                ("queue", 0.21),
+                ("prefill", 0.33),
+                ("decode", 2.4),
+            )
+        ),
         steps=StepTotals(
             count=6100,
             batch_mean=56.8,

@@ -448,6 +448,30 @@ async def test_kv_tells_what_the_server_counts_of_other_caches_and_blocks(
         assert "prompt tokens computed ø 26.1" in told
 
 
+@pytest.mark.parametrize("size", [SIZE, SMALL])
+async def test_the_mean_request_of_a_server_is_drawn_like_a_request(
+    settle: Any, text_of: Any, size: tuple[int, int]
+) -> None:
+    feed = sessions.scraped()
+    app = InferwatchApp(SessionPage(feed, View(screen="requests")))
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        head, bar, legend = text_of(app, "MeanPhases")
+        assert "mean request of the last 60 s" in head
+        assert "means of scraped histograms" in head
+        assert legend.split()[:8] == [
+            *("·", "API", "80.0", "ms"),
+            *("░", "queue", "210", "ms"),
+        ]
+        share = bar.count("█") / len(bar.strip())
+        assert share == pytest.approx(2.4 / 3.02, abs=0.02)
+
+        change = feed.change
+        feed.change = lambda made: replace(change(made), server_counts=ServerCounts())
+        await settle(pilot)
+        assert not app.screen.query_one("MeanPhases").display
+
+
 async def test_each_pool_of_a_hybrid_model_stands_on_overview_and_kv(
     settle: Any, text_of: Any
 ) -> None:

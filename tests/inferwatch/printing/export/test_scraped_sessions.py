@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from inferwatch.printing.export.tables import tables
 from inferwatch.record.sessions.sessions import find
 from inferwatch.record.tables.table import SessionPart
 from tests.inferwatch.metrics.scraped_servers import NAME, Served, contact
+from tests.inferwatch.metrics.test_server_steps import step
 
 
 @pytest.fixture
@@ -61,6 +63,40 @@ def test_the_trace_has_counters_of_the_server(scraped: Path) -> None:
     queue = [each["args"] for each in counters if each["name"] == "requests"]
     assert rates == [{"output": 20.0, "prompt": 100.0}] * 10
     assert queue == [{"running": 3, "waiting": 1}] * 11
+
+
+def test_steps_that_the_server_published_follow_one_another(
+    keep_session: Callable[..., Any],
+) -> None:
+    """They overlap as they were heard; slices of a track may not."""
+    steps = [step(n, 1 + n / 100, waiting=n) for n in range(3)]
+    path: Path = keep_session([contact(0), Served().at(0), *steps, Served().at(2)])[0]
+    events = json.loads(written(path, write_perfetto))["traceEvents"]
+
+    slices = [each for each in events if each["ph"] == "X"]
+    assert [each["args"]["step"] for each in slices] == [0, 1, 2]
+    assert all(
+        round(before["ts"] + before["dur"], 3) <= round(after["ts"], 3)
+        for before, after in pairwise(slices)
+    )
+    assert not {"output_tokens", "bound_by"} & {*slices[0]["args"]}
+    counters = [each for each in events if each["ph"] == "C"]
+    of_steps = [each["args"] for each in counters if each["name"] == "batch"]
+    assert of_steps == [{"prefill": 0, "decode": 3}, {"prefill": 0, "decode": 0}]
+    rates = [each["args"] for each in counters if each["name"] == "tokens/s"]
+    assert rates == [{"output": 0.0, "prompt": 0.0}]
+
+
+def test_tables_say_which_steps_have_no_members(
+    keep_session: Callable[..., Any],
+) -> None:
+    path: Path = keep_session([contact(0), step(7, 1.0, context_tokens=90)])[0]
+    with opened(path, "last") as recording:
+        held = {each.name: each for each in tables(recording, SessionPart.ALL)}
+        table = held["steps"]
+        (row,) = (dict(zip(table.columns, each, strict=True)) for each in table.rows())
+    assert (row["step"], row["memberless"], row["context_tokens"]) == (7, 1, 90)
+    assert row["kv_used_blocks"] is None
 
 
 def test_tables_hold_each_sample_and_its_histograms(scraped: Path) -> None:

@@ -331,6 +331,9 @@ def test_too_few_steps_requests_or_settings_are_said_to_be_too_few() -> None:
 
     with pytest.raises(CannotTellError, match="no steps of an engine"):
         recorded_run(each for each in whole if not isinstance(each, Step))
+    published = [replace(each, memberless=True, members=[]) for each in steps]
+    with pytest.raises(CannotTellError, match="no steps of an engine"):
+        recorded_run([whole[0], *published])
     with pytest.raises(CannotTellError, match="only 199 steps"):
         recorded_run([*steps[:199], whole[0]])
     with pytest.raises(CannotTellError, match="did not tell what it is set to"):
