@@ -182,8 +182,10 @@ class RequestIndex:
         return [each for each in self.live if source in {"", each.source}]
 
     def untaken(self) -> list[int]:
-        """Return since when requests wait that were sent to an engine which tells of
-        its own, and has told nothing of these."""
+        """Return since when requests wait of which their engine has told nothing.
+
+        Only of engines that tell of their own requests.
+        """
         engine = Vantage.ENGINE
         return [
             each.arrived_ns
