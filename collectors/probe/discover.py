@@ -77,6 +77,8 @@ class ProbedEngine:
     model: str
     addresses: Sequence[str]
     """What the process that takes requests listens on: ``host:port``."""
+    orphan_pid: int | None = None
+    """The PID of an EngineCore that outlived the process that took its requests."""
 
 
 def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
@@ -101,10 +103,17 @@ def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
                     if "/" not in address
                 }
             ),
+            orphan_pid=_orphan_pid(told),
         )
         for engine_id, told in sorted(hellos.items())
         if any(each.engine for each in told)
     ]
+
+
+def _orphan_pid(told: Sequence[Hello]) -> int | None:
+    if any(each.role is Role.API for each in told):
+        return None
+    return next((each.pid for each in told if each.engine and each.orphaned), None)
 
 
 _lock = threading.Lock()

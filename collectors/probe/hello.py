@@ -64,6 +64,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     listens: list[str] = []
     """Addresses its process listens on: ``host:port``, or a Unix socket path."""
     engine: EngineInfo | None = None
+    orphaned: bool = False
+    """The process that started it, and took its requests, has ended."""
     anchor: ClockAnchor
     totals: Totals
     standing: list[Standing]

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -337,6 +338,7 @@ class Channel:
             # an engine may be in the process of an application that serves HTTP
             listens=[] if self._owner.role is Role.WORKER else listened_to(),
             engine=self._owner.engine,
+            orphaned=_is_orphaned(),
             anchor=anchor(),
             totals=self._owner.totals(),
             standing=[
@@ -415,3 +417,8 @@ class Channel:
         readings = list(self._owner.beat())
         if readings or self._subscribed:
             self._publish(readings)
+
+
+def _is_orphaned() -> bool:
+    parent = parent_process()
+    return parent is not None and not parent.is_alive()

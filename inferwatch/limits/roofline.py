@@ -9,8 +9,13 @@ from collections.abc import Callable
 from inferwatch.limits.step import StepWork
 
 MOST_REQUESTS = 1 << 24
-IMPOSSIBLE = "impossible: check clocks, dtype, speculative decoding or the measurement"
+CHECK = "check clocks, dtype, speculative decoding or the measurement"
+IMPOSSIBLE = f"impossible: {CHECK}"
 """Message for a number below its floor."""
+MEASURE_AGAIN = (
+    "measure the peak again while little else runs: inferwatch doctor --measure-peak"
+)
+"""Instead of the check where the peak was measured: a busy host measures too little."""
 
 
 def ridge_point(flops: float | None, bytes_per_s: float | None) -> float | None:

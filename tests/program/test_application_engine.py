@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,8 +25,10 @@ REFUSALS = 2
 
 
 @contextmanager
-def application(model: Path, port: int, multiprocessing: str) -> Iterator[str]:
-    """Run one with a probe, and return its URL."""
+def application(
+    model: Path, port: int, multiprocessing: str
+) -> Iterator[tuple[str, int]]:
+    """Run one with a probe, and return its URL and its PID."""
     ours = {
         "INFERWATCH_PROBE": "1",
         "INFERWATCH_ENGINE_ID": "app",
@@ -49,7 +52,7 @@ def application(model: Path, port: int, multiprocessing: str) -> Iterator[str]:
 
     try:
         wait_for(is_ready, "the application answers", 200)
-        yield url
+        yield url, process.pid
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -72,7 +75,7 @@ def test_an_application_with_vllm_inside_is_found_and_watched(
 ) -> None:
     with (
         living_in(tmp_path),
-        application(loud_model, free_port, multiprocessing) as url,
+        application(loud_model, free_port, multiprocessing) as (url, pid),
     ):
         for _ in range(REQUESTS):
             asked = {"prompt": "Once upon a time", "tokens": f"{TOKENS}"}
@@ -84,7 +87,12 @@ def test_an_application_with_vllm_inside_is_found_and_watched(
         by_port = watched("attach", f"127.0.0.1:{free_port}", "--once", "--json")
         by_id = watched("attach", "probe:app", "--once", "--json")
         recorded = watched("record", "--duration", "2", "--json")
+        os.kill(pid, signal.SIGKILL)
+        found = watched("attach", "--headless")
 
+    if multiprocessing == "1":
+        assert re.search(r"an orphan: its API process is gone, pid \d+ is left", found)
+        assert f"pid {pid} " not in found
     for told in map(json.loads, (alone, by_port, by_id, recorded)):
         (server,) = told["servers"]
         assert (server["via"], server["answers"], server["why"]) == (

@@ -131,16 +131,24 @@ def _engines() -> Sequence[CheckResult]:
                 "host's",
             )
         ]
-    return [_engine(each) for each in engines]
+    return [
+        _engine(each) if each.orphan_pid is None else _orphan(each) for each in engines
+    ]
+
+
+def _orphan(engine: NearbyEngine) -> CheckResult:
+    says = f"{engine.family}, {engine.what}"
+    fix = f"kill {engine.orphan_pid}"
+    return limited(engine.place, says, fix, address=engine.address)
 
 
 def _engine(engine: NearbyEngine) -> CheckResult:
     """Check whether everything in an engine can be seen, through its probe."""
     models = ", ".join(engine.models) or "no model told"
     what = f"{engine.family}, {models}"
+    facts = {"address": engine.address, "family": engine.family}
     if engine.in_application:
         what += ", in an application"
-    facts = {"address": engine.address, "family": engine.family}
     if engine.family != "vllm":
         says = f"{what}: can be watched from outside (the probe is for vLLM)"
         return works(engine.place, says, **facts, probe=False)

@@ -161,7 +161,7 @@ def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
         SourceError: no engine runs, and there is no screen.
     """
     engines = asyncio.run(nearby_engines())
-    if len(engines) == 1:
+    if len(engines) == 1 and engines[0].orphan_pid is None:
         return _watch(engines[0], server_options, options)
     if not options.headless:
         from inferwatch.cli.running.on_screen import show_on_screen

@@ -70,7 +70,7 @@ def _with_engines_here(server_options: ServerOptions) -> ServerOptions:
     if server_options.name_any:
         return server_options
     engines = asyncio.run(nearby_engines(hostages=True))
-    urls = [each.attach_to for each in engines]
+    urls = [each.attach_to for each in engines if each.orphan_pid is None]
     if not urls:
         raise SourceError("no server runs on this node: give a URL")
     return replace(server_options, urls=tuple(urls))

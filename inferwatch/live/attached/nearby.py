@@ -40,11 +40,21 @@ class NearbyEngine:
     in_application: bool = False
     """It runs in an application that answers no path of an inference server."""
 
+    orphan_pid: int | None = None
+    """The PID of an EngineCore whose API process is gone: it answers nobody."""
+
     @property
     def what(self) -> str:
         """Its models, else its family; fit to show."""
         models = ", ".join(self.models) or self.family
+        if self.orphan_pid is not None:
+            return f"{models}, {self.orphan}"
         return f"{models}, in an application" if self.in_application else models
+
+    @property
+    def orphan(self) -> str:
+        """What became of its API process, for an orphan."""
+        return f"an orphan: its API process is gone, pid {self.orphan_pid} is left"
 
     @property
     def attach_to(self) -> str:
@@ -134,7 +144,12 @@ def _application(engine: ProbedEngine) -> NearbyEngine:
         host, _, port = engine.addresses[0].rpartition(":")
         everywhere = host.strip("[]") in {*WILD, "127.0.0.1"}
         address = f"http://{'localhost' if everywhere else host}:{port}"
-    return NearbyEngine(address=address, models=(engine.model,), in_application=True)
+    return NearbyEngine(
+        address=address,
+        models=(engine.model,),
+        in_application=True,
+        orphan_pid=engine.orphan_pid,
+    )
 
 
 def _other(server: FoundServer) -> NearbyEngine:

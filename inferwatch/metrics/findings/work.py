@@ -1,5 +1,6 @@
 """Diagnoses of the work itself: memory-bound, compute-bound, mixed steps."""
 
+from inferwatch.limits.roofline import CHECK
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
@@ -236,11 +237,7 @@ class FasterThanFloor(Diagnosis):
     def sentence(self, facts: Facts) -> str:
         wrong = facts.limits.impossible if facts.limits else None
         ratio = wrong.worst_ratio if wrong else 0.0
-        return (
-            f"Steps were up to {ratio:.1f} times faster than their floor: check "
-            "clocks, "
-            "dtype, speculative decoding or the measurement"
-        )
+        return f"Steps were up to {ratio:.1f} times faster than their floor: {CHECK}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         wrong = facts.limits.impossible if facts.limits else None

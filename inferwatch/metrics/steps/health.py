@@ -455,11 +455,11 @@ class HealthTracker:
     def _dated(self, now_ns: int, since_ns: int) -> int:
         """Return since when a trouble counts, as far as the word before allows it."""
         before = self._judged
-        if before is not None and before.health in WELL:
-            return max(since_ns, now_ns - DATED_NS)
-        if before is not None and before.health is Health.DEGRADED:
-            return max(since_ns, before.since_ns or 0)
-        return since_ns
+        if before is None or before.health not in {*WELL, Health.DEGRADED}:
+            return since_ns
+        well = before.health in WELL
+        longest_ns = now_ns - DATED_NS if well else 0
+        return max(since_ns, longest_ns, before.since_ns or 0)
 
     def _was(self, health: Health) -> bool:
         return self._judged is not None and self._judged.health is health

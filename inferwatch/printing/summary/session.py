@@ -20,6 +20,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.limits.roofline import CHECK, MEASURE_AGAIN
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.configuration import OF_ENGINE
 from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject, is_told
@@ -147,12 +148,6 @@ def _name(metric: str) -> str:
     return metric if metric in UNANSWERED else LATENCIES[metric].label
 
 
-MEASURE_AGAIN = (
-    "measure the peak again while little else runs: inferwatch doctor --measure-peak"
-)
-IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
-
-
 def limits_rows(snapshot: Snapshot) -> Summary:
     """Roofline limits as JSON, named as their fields."""
     limits = snapshot.limits
@@ -178,7 +173,7 @@ def limits_lines(summary: Summary) -> list[str]:
         steps, worst = counted(impossible["steps"], "step"), impossible["worst_ratio"]
         verdict = f"{steps} faster than possible, {worst:.2f}x at worst:"
         measured = limits["peak"]["read_from"] == BY_MEASURE
-        why = MEASURE_AGAIN if measured else IMPOSSIBLE
+        why = MEASURE_AGAIN if measured else CHECK
         lines += [named_line("impossible", verdict), named_line("", why)]
     return lines
 

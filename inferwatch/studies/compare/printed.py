@@ -3,7 +3,6 @@
 Both show what changed first; the Markdown folds the rest away.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -40,6 +39,7 @@ from inferwatch.studies.compare.report import (
     more_text,
     nearest_first,
     not_compared,
+    other_reasons,
     pairing_sentence,
     peak_text,
     span_text,
@@ -231,10 +231,8 @@ def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
     if nearest:
         needs = _needs(pair, nearest)
         yield f"about so many more a side would tell: {needs}"
-    whys = Counter(each.why for each in results if each not in nearest)
-    for why, many in whys.most_common(MOST_WHYS):
-        if why:
-            yield f"{counted(many, 'row')}: {why}"
+    for why, many in other_reasons(results)[:MOST_WHYS]:
+        yield f"{counted(many, 'row')}: {why}"
 
 
 def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:

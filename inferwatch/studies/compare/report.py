@@ -1,5 +1,6 @@
 """Wording and number formats of a comparison, shared by screen, text and page."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from collectors.contract.readings import Vantage
@@ -70,7 +71,9 @@ ENERGY = "joules_per_token"
 ENGINES = "engines"
 """How many there were, which no flag says."""
 MORE = (
-    "+N req: about that many more requests in each session, if they vary as these did."
+    "+N req: about that many more requests in each session, if they vary as these did; "
+    "few tell what seems far apart, many that nothing changed, so p50 may take more "
+    "than p99. ≥: to judge it at all."
 )
 A_PEAK = "one observation, so not judged"
 
@@ -125,7 +128,8 @@ def verdict_text(result: MetricResult) -> str:
         return f"{result.verdict} +{counted(result.more_runs, 'run')}"
     if result.verdict is MetricVerdict.OPEN and result.more_requests:
         more = format_count(result.more_requests).strip()
-        return f"{result.verdict} +{more} req"
+        least = "" if result.p_value is not None else "≥ "
+        return f"{result.verdict} {least}+{more} req"
     return str(result.verdict)
 
 
@@ -135,7 +139,8 @@ def more_text(result: MetricResult, pair: SessionPair) -> str | None:
         return f"+{counted(result.more_runs, 'run')}"
     if not result.more_requests:
         return None
-    text = f"+{counted(result.more_requests, 'request')}"
+    least = "" if result.p_value is not None else "at least "
+    text = f"{least}+{counted(result.more_requests, 'request')}"
     rates = [each.load.per_s for each in (pair.a, pair.b)]
     slower = min((each for each in rates if each), default=None)
     if slower is None:
@@ -161,6 +166,13 @@ def nearest_first(results: Iterable[MetricResult]) -> list[MetricResult]:
         (each for each in told if each.more_runs or each.more_requests),
         key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0),
     )
+
+
+def other_reasons(results: Iterable[MetricResult]) -> list[tuple[str, int]]:
+    """Why more data may not tell, with the number of rows, the most common first."""
+    told = nearest_first(results := [*results])
+    whys = Counter(each.why for each in results if each not in told)
+    return [(why, many) for why, many in whys.most_common() if why]
 
 
 def title(result: MetricResult) -> str:

@@ -1,7 +1,6 @@
 """One metric of a comparison: interval, place of the change, open questions."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
@@ -15,6 +14,7 @@ from inferwatch.studies.compare.report import (
     change_text,
     meaning,
     nearest_first,
+    other_reasons,
     span_text,
     values_text,
     whose,
@@ -235,14 +235,15 @@ def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:
     many = counted(len(fold.results), "metric")
     heading = (TextRun(f"{many}: {MetricVerdict.OPEN}", "strong"),)
     lines: list[Line] = [ruled(heading, (), width)]
-    best = next(iter(nearest_first(fold.results)), None)
-    if best is not None:
+    told = nearest_first(fold.results)
+    if told:
+        best, *others = told
         named = TextRun(whose(best), "strong")
-        would = TextRun(f", {would_text(best, pair)}")
+        more = f"; more data, {counted(len(others), 'other row')}" if others else ""
+        would = TextRun(f", {would_text(best, pair)}{more}")
         lines.append((TextRun("  nearest: ", "muted"), named, would))
-    whys = Counter(each.why for each in fold.results if each.why)
     lines += [
         (TextRun(f"  {many:>3} × ", "accent"), TextRun(why))
-        for why, many in whys.most_common()
+        for why, many in other_reasons(fold.results)
     ]
     return lines

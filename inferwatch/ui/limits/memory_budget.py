@@ -1,6 +1,6 @@
 """The use of GPU memory, how many requests fit, and what would free memory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from inferwatch.formatting import (
     UNKNOWN,
@@ -31,11 +31,13 @@ from inferwatch.ui.kit.renderables.text import (
     TextRun,
     cells,
     fit,
+    labelled,
     pad,
     ruled,
     width_of,
 )
 from inferwatch.ui.limits.texts import NOT_YET, missing_lines
+from inferwatch.visible import visible
 
 LOOKS = {
     "weights": ("█", "decode"),
@@ -57,6 +59,15 @@ RULES = 8
 """Cells of a heading besides its text."""
 NEAR = 0.02
 """Relative difference up to which two numbers agree."""
+IN_USE = {
+    "attention_backend": "attention",
+    "cudagraph_mode": "CUDA graphs",
+    "compilation_mode": "compilation",
+    "kv_cache_dtype": "KV dtype",
+    "quantization": "quantization",
+    "kv_connector": "connector",
+}
+"""What is in use, by vLLM's flags."""
 HELPS: dict[bool | None, tuple[str, str, str]] = {
     True: ("●", "good", "eases what binds"),
     False: ("○", "faint", "not what binds"),
@@ -278,7 +289,14 @@ def _below(snapshot: Snapshot, width: int) -> list[Line]:
         lines += [_saving(each, limits, width) for each in limits.savings]
     if snapshot.startup is not None:
         lines.append(fit((TextRun("  "), *_started(snapshot.startup)), width))
-    return lines
+    return [*lines, *_folded(_in_use(snapshot), width)]
+
+
+def _in_use(snapshot: Snapshot) -> Iterator[Line]:
+    """Yield how the engine runs, as far as its probe tells it."""
+    for setting, name in IN_USE.items():
+        if (value := snapshot.settings.get(setting)) is not None:
+            yield labelled(name, visible(f"{value}"))
 
 
 def _started(startup: Startup) -> Line:

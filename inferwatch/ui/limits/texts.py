@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.formatting import counted, format_durations, format_share
+from inferwatch.limits.roofline import CHECK, MEASURE_AGAIN
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, width_of
@@ -11,11 +12,6 @@ from inferwatch.visible import visible
 
 DECODE, PREFILL = ("◆", "decode"), ("▲", "prefill")
 """Glyph and ink of decode-only steps, and of steps with prefill."""
-CHECK = "check clocks, dtype, speculative decoding or the measurement"
-MEASURE_AGAIN = (
-    "the peak was measured too low, on a busy host maybe: measure again while little "
-    "else runs, inferwatch doctor --measure-peak"
-)
 OF_NO_STEPS = (
     (
         "The server tells no single steps, so what each of them read and computed is "
@@ -108,10 +104,7 @@ def _in_full(name: str, glyph: str, ink: str, point: OperatingPoint) -> Line:
 
 
 def impossible_text(impossible: Impossible, *, measured: bool) -> str:
-    """Return the warning about steps faster than the hardware allows.
-
-    A ``measured`` peak is suspected first: a busy host measures too little.
-    """
+    """Return the warning about steps faster than the hardware allows."""
     than = "than its floor" if impossible.steps == 1 else "than their floor"
     steps = counted(impossible.steps, "step")
     why = MEASURE_AGAIN if measured else CHECK

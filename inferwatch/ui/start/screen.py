@@ -305,7 +305,10 @@ def _engine(engine: NearbyEngine) -> StartPlace:
     title = TITLES.get(engine.family, engine.family)
     if engine.in_application:
         title += " app"
-    return StartPlace(title, model, engine.place, wish)
+    where = engine.place
+    if engine.orphan_pid is not None:
+        title, where = "orphan", f"pid {engine.orphan_pid}: its API process is gone"
+    return StartPlace(title, model, where, wish)
 
 
 def _recently(address: str) -> StartPlace:

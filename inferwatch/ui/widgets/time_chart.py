@@ -212,13 +212,19 @@ class TimeChart(Inked):
                 cells += [
                     BlockCell(column, low, glyph, line) for column in range(len(tops))
                 ]
-                unit = plan.lane_unit or plan.unit
-                labels_by_row += (
-                    ticks(lane_top, high, unit, base) if _peak(lane) else []
-                )
+            unit = plan.lane_unit or plan.unit
+            labels_by_row += ticks(lane_top, high, unit, base) if _peak(lane) else []
         labels = dict(labels_by_row)
         drawn = _drawn(cells, width - MARGIN, rows)
-        return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
+        return [
+            [
+                *_axis(
+                    labels.get(row), count if high and row >= rows - high else FRAME
+                ),
+                *drawn[row],
+            ]
+            for row in reversed(range(rows))
+        ]
 
     def _paint(self, number: int | None) -> Style:
         if number is None:
@@ -266,10 +272,11 @@ def _traced(
     return dots
 
 
-def _axis(label: str | None) -> list[Run]:
+def _axis(label: str | None, ink: int) -> list[Run]:
+    """Return a cell of the y axis; labels of a lane have the ink of what it shows."""
     if label is None:
         return [(" " * (MARGIN - 1), None), ("│", FRAME)]
-    return [(f"{label:>{MARGIN - 2}} ┤", FRAME)]
+    return [(f"{label:>{MARGIN - 2}}", ink), (" ┤", FRAME)]
 
 
 def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]:

@@ -134,6 +134,19 @@ def test_without_an_address_the_one_engine_of_this_node_is_watched(
     assert "/metrics" in server.paths
 
 
+def test_an_orphan_is_named_and_not_watched(
+    attach: Attach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def one() -> list[NearbyEngine]:
+        return [NearbyEngine(address="probe:nightly", models=("m",), orphan_pid=4711)]
+
+    monkeypatch.setattr("inferwatch.cli.running.attach.nearby_engines", one)
+    status, out, _ = attach("--headless")
+
+    assert status == 0
+    assert "m, an orphan: its API process is gone, pid 4711 is left" in out
+
+
 def test_of_several_engines_people_choose(
     attach: Attach, monkeypatch: pytest.MonkeyPatch
 ) -> None:

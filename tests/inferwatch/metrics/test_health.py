@@ -351,6 +351,25 @@ def test_what_was_called_healthy_is_not_called_degraded_afterwards(
     assert set(shares[40:]) == {"100%"}
 
 
+def test_a_trouble_is_not_dated_to_before_what_was_called_healthy(
+    make_step: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It idled for ten seconds, and was healthy for five."""
+    problem = Problem(text="objectives missed", since_ns=5_000 * MS)
+    steps = [
+        make_step(10_000 + 100 * (tenth + 1), {0: 1}, duration_ms=100)
+        for tenth in range(200)
+    ]
+
+    told = verdicts_with(monkeypatch, problem, steps, seconds=30, from_s=16)
+
+    healthy = [each for each in told if each.health is Health.HEALTHY]
+    degraded = [each for each in told if each.health is Health.DEGRADED]
+    assert healthy[-1].since_ns is not None
+    assert healthy[-1].since_ns > problem.since_ns
+    assert {each.since_ns for each in degraded} == {healthy[-1].since_ns}
+
+
 @pytest.mark.parametrize(
     ("waiting", "word"), [(0, Health.DEGRADED), (3, Health.QUEUEING)]
 )

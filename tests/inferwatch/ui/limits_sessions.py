@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from collectors.contract.readings import Stage
 from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.floor.view import (
     Bound,
@@ -16,6 +17,7 @@ from inferwatch.metrics.floor.view import (
     TimeSplit,
 )
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.startup import StageTime, Startup
 from tests.inferwatch.ui import attached_sessions, conftest, hardware_sessions
 from tests.inferwatch.ui.conftest import BINS, NOW_NS, S, ScriptedFeed, burst
 
@@ -347,3 +349,30 @@ def untouched() -> ScriptedFeed:
 def nothing_yet() -> ScriptedFeed:
     """Its first step is still to come."""
     return ScriptedFeed()
+
+
+IN_USE: dict[str, str | int | float | bool | None] = {
+    "attention_backend": "FLASH_ATTN",
+    "cudagraph_mode": "FULL_AND_PIECEWISE",
+    "compilation_mode": "VLLM_COMPILE",
+    "kv_cache_dtype": "fp8",
+    "quantization": "compressed-tensors",
+    "kv_connector": "NixlConnector",
+}
+STARTUP = Startup(
+    duration_s=60.0,
+    stages=(
+        StageTime(stage=Stage.IMPORTS, duration_s=17.0),
+        StageTime(stage=Stage.LOAD_WEIGHTS, duration_s=20.0, bytes_per_s=8e8),
+        StageTime(stage=Stage.COMPILE, duration_s=19.0, cached=False),
+        StageTime(stage=Stage.KV, duration_s=0.1),
+    ),
+)
+
+
+def told() -> ScriptedFeed:
+    """How the engine started and runs is known, too."""
+    feed = h100()
+    limited = feed.change
+    feed.change = lambda made: replace(limited(made), settings=IN_USE, startup=STARTUP)
+    return feed

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from collectors.contract.readings import Stage
 from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, TimeSplit
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.metrics.steps.startup import StageTime, Startup
+from inferwatch.printing.summary.session import ENGINE_SETTINGS
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.limits.memory_budget import (
+    IN_USE,
     LOOKS,
     MemoryPanel,
     _saving,
@@ -32,7 +32,7 @@ from inferwatch.ui.limits.screen import ImpossibleBanner, SplitPanel
 from inferwatch.ui.widgets.time_chart import TimeChart
 from tests.inferwatch.ui import limits_sessions
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, app_on, snapshot
-from tests.inferwatch.ui.limits_sessions import H100, LIMITS, of, point
+from tests.inferwatch.ui.limits_sessions import H100, LIMITS, STARTUP, of, point
 
 SMALL, USUAL = (80, 24), (120, 40)
 KINDS = (
@@ -675,19 +675,31 @@ def test_beside_overhead_a_format_eases_blocks_at_most(bound: Bound, said: str) 
 
 
 def test_the_start_is_told_by_its_longest_stages() -> None:
-    startup = Startup(
-        duration_s=60.0,
-        stages=(
-            StageTime(stage=Stage.IMPORTS, duration_s=17.0),
-            StageTime(stage=Stage.LOAD_WEIGHTS, duration_s=20.0, bytes_per_s=8e8),
-            StageTime(stage=Stage.COMPILE, duration_s=19.0, cached=False),
-            StageTime(stage=Stage.KV, duration_s=0.1),
-        ),
-    )
-
-    line = "".join(run.text for run in _started(startup))
+    line = "".join(run.text for run in _started(STARTUP))
 
     assert line == (
         "started in 60.0 s  load weights 20.0 s (0.80 GB/s), "
         "compile 19.0 s (not cached), imports 17.0 s"
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "keys"), [(SMALL, ("v", "v")), (USUAL, ())], ids=["80x24", "120x40"]
+)
+async def test_how_the_engine_runs_stands_below_its_memory(
+    size: tuple[int, int], keys: tuple[str, ...], text_of: Any, settle: Any
+) -> None:
+    app = app_of(limits_sessions.told())
+
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, settle, *keys)
+        told = " ".join(" ".join(text_of(app, "MemoryPanel")).split())
+
+    for value in limits_sessions.IN_USE.values():
+        assert f"{value}" in told
+    assert "CUDA graphs FULL_AND_PIECEWISE" in told
+    assert "started in 60.0 s" in told
+
+
+def test_what_json_tells_of_how_the_engine_runs_is_on_the_screen_too() -> None:
+    assert set(ENGINE_SETTINGS) <= set(IN_USE)

@@ -24,6 +24,8 @@ PICTURES = [
     ("impossible", (), SMALL),
     ("impossible", (), USUAL),
     ("eight", (), LARGE),
+    ("told", (), USUAL),
+    ("told", ("v", "v"), SMALL),
     ("scraped", (), SMALL),
     ("scraped", (), USUAL),
 ]

@@ -23,6 +23,8 @@ Truths = npt.NDArray[np.bool_]
 
 LEAST_SHARED = 0.9
 """Share of the requests that both must have; a stopped load may lack the last ones."""
+LEAST_COMMON = 0.1
+"""Share from which one load is called one that was stopped."""
 LEAST_ALIKE = 0.95
 """Share of the shared requests whose prompt tokens must be equal."""
 NEAR_NS = 100_000
@@ -78,6 +80,19 @@ class SharedSchedule:
 
 def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None:
     """The requests that all sessions were sent at the same times; None without any."""
+    found = common(schedules)
+    longest = max(len(each.number) for each in schedules if each is not None)
+    if found is None or len(found.due_ns) < LEAST_SHARED * longest:
+        return None
+    return found
+
+
+def common(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None:
+    """The requests of one load that some sessions may have got for longer than others.
+
+    What one left unanswered as its load ended, another had the time to answer: that is
+    no difference between engines, so such sessions are not paired.
+    """
     known = [each for each in schedules if each is not None]
     if len(known) < len(schedules) or len(known) < 2:
         return None
@@ -88,8 +103,10 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
         rows.append(_same_moments(first, each, late_ns[-1]))
     in_all = np.logical_and.reduce([row >= 0 for row in rows])
     rows = [row[in_all] for row in rows]
-    longest = max(len(each.number) for each in known)
-    if not in_all.any() or in_all.sum() < LEAST_SHARED * longest:
+    of_all, longest = in_all.sum(), max(len(each.number) for each in known)
+    if not of_all or of_all < LEAST_COMMON * longest:
+        return None
+    if of_all < LEAST_SHARED * _most_at_once(known, late_ns):
         return None
     tokens = [each.prompt_tokens[row] for each, row in zip(known, rows, strict=True)]
     if not all(_alike(tokens[0], each) for each in tokens[1:]):
@@ -100,6 +117,16 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
         late_ns=tuple(late_ns),
         answered=np.logical_and.reduce(done),
         due_ns=first.due_ns[in_all],
+    )
+
+
+def _most_at_once(schedules: Sequence[PlannedRequests], late_ns: Sequence[int]) -> int:
+    """The most requests that a session was sent while all were loaded."""
+    dues = [e.due_ns - late for e, late in zip(schedules, late_ns, strict=True)]
+    from_ns, to_ns = max(due[0] for due in dues), min(due[-1] for due in dues)
+    return max(
+        int(((due >= from_ns - NEAR_NS) & (due <= to_ns + NEAR_NS)).sum())
+        for due in dues
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from inferwatch.studies.compare.reading.pairing import (
     SharedSchedule,
+    common,
     common_spans,
     shared,
 )
@@ -74,7 +75,22 @@ def _why_not(runs: Sequence[SurveyedRun]) -> str | None:
                 f"{run.name} was loaded in a closed loop, where a request comes when "
                 "another ends"
             )
-    return None if _shared(runs) else OTHER_REQUESTS
+    if _shared(runs):
+        return None
+    return _of_one_load(runs) or OTHER_REQUESTS
+
+
+def _of_one_load(runs: Sequence[SurveyedRun]) -> str | None:
+    """How much each was sent of a load that some got for longer; None of others."""
+    schedules = [run.survey.schedule for run in runs]
+    if common(schedules) is None:
+        return None
+    counts = [
+        f"{run.name} was sent {len(each.number):,}"
+        for run, each in zip(runs, schedules, strict=True)
+        if each is not None
+    ]
+    return f"of one load {' and '.join(dict.fromkeys(counts))} requests"
 
 
 def _shared(runs: Sequence[SurveyedRun]) -> SharedSchedule | None:

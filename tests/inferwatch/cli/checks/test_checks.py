@@ -365,6 +365,21 @@ def test_an_engine_says_whether_it_has_our_probe(
     assert hint in f"{found.says} {found.fix}"
 
 
+def test_an_engine_whose_api_process_is_gone_is_an_orphan(monkeypatch: Patch) -> None:
+    left = NearbyEngine(address="probe:nightly", in_application=True, orphan_pid=4711)
+
+    async def nearby() -> list[NearbyEngine]:
+        return [left]
+
+    monkeypatch.setattr(engine, "nearby_engines", nearby)
+
+    found = one(engine.CHECKS, "engines")
+
+    assert found.standing == "limited"
+    assert "an orphan: its API process is gone" in found.says
+    assert found.fix == "kill 4711"
+
+
 # GPUs.
 
 

@@ -27,8 +27,10 @@ from inferwatch.studies.compare.reading.session_numbers import Pairing
 from inferwatch.studies.compare.report import (
     more_text,
     nearest_first,
+    other_reasons,
     pairing_sentence,
     short_span,
+    verdict_text,
 )
 from inferwatch.studies.compare.runs.matching import NO_PLAN_KNOWN, OTHER_REQUESTS
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
@@ -265,6 +267,20 @@ def test_what_could_not_be_judged_is_not_nearest(pair: SessionPair) -> None:
     assert nearest_first([unjudged, row]) == [row]
     assert next(open_reason(row, pair, "a side")).endswith("a side would tell")
     assert next(open_reason(unjudged, pair, "a side")).endswith(" s) a side")
+    assert "at least +100 requests" in next(open_reason(unjudged, pair, "a side"))
+    assert verdict_text(row).endswith(" +100 req")
+    assert verdict_text(unjudged).endswith(" ≥ +100 req")
+
+
+def test_reasons_are_counted_for_what_more_data_does_not_tell(
+    pair: SessionPair,
+) -> None:
+    row = replace(
+        pair.results[0], verdict=MetricVerdict.OPEN, why="too short", more_requests=100
+    )
+    never = replace(row, more_requests=None)
+
+    assert other_reasons([row, never, never]) == [("too short", 2)]
 
 
 def test_more_is_said_in_the_unit_that_helps(pair: SessionPair) -> None:

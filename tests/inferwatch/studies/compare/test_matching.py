@@ -55,6 +55,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "closed": closed(readings(1)),
         "unsent": unsent(readings(1)),
         "two": two_loads(readings(1)),
+        "short": TinyEngine(1).run(10),
     }
     for name, each in sessions.items():
         write(path, name, each)
@@ -82,6 +83,7 @@ def test_sides_sent_the_same_are_paired(record: Path) -> None:
         ("closed", "closed was loaded in a closed loop"),
         ("unsent", "no load generator told what unsent was sent"),
         ("two", "two holds 2 load runs"),
+        ("short", "of one load a was sent"),
     ],
 )
 def test_a_side_that_is_not_paired_says_why_and_leaves_others_paired(

@@ -6,6 +6,7 @@ import numpy as np
 
 from inferwatch.studies.compare.reading.pairing import (
     PlannedRequests,
+    common,
     common_spans,
     shared,
 )
@@ -118,6 +119,29 @@ def test_requests_that_one_has_not_answered_do_not_count() -> None:
 def test_a_load_that_was_stopped_early_pairs_while_most_was_sent() -> None:
     assert shared([schedule(), cut_off(schedule(), 190)]) is not None
     assert shared([schedule(), cut_off(schedule(), 100)]) is None
+
+
+def test_a_load_that_was_stopped_early_is_known_for_the_same() -> None:
+    half = common([schedule(), cut_off(schedule(), 100)])
+
+    assert half is not None
+    assert len(half.due_ns) == 100
+    assert common([schedule(), cut_off(schedule(2), 100)]) is None
+    assert common([schedule(), cut_off(schedule(), 10)]) is None
+
+
+def test_a_load_that_left_out_many_is_another() -> None:
+    first = schedule()
+    rows = np.delete(np.arange(REQUESTS), np.arange(5, REQUESTS, 5))
+    some = replace(
+        first,
+        number=first.number[rows],
+        due_ns=first.due_ns[rows],
+        prompt_tokens=first.prompt_tokens[rows],
+        done=first.done[rows],
+    )
+
+    assert common([first, some]) is None
 
 
 def test_one_of_three_that_was_sent_something_else_leaves_all_unpaired() -> None:

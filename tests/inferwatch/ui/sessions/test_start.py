@@ -86,6 +86,12 @@ async def two_engines() -> Sequence[NearbyEngine]:
         NearbyEngine(address="http://localhost:8000", models=("/models/chat",)),
         NearbyEngine(address="http://localhost:8001", engine_id="engine-7"),
         NearbyEngine(address="http://localhost:30000", family="sglang", answered=False),
+        NearbyEngine(
+            address="probe:nightly",
+            models=("chat",),
+            in_application=True,
+            orphan_pid=4711,
+        ),
     )
 
 
@@ -109,9 +115,11 @@ async def test_engines_of_this_node_are_listed_and_a_number_leads_to_each(
     async with among_engines.run_test(size=SMALL) as pilot:
         await found(pilot)
         rows = text_of(among_engines, "StartPanel")
-        assert "3 engines run here" in rows[0]
+        assert "4 engines run here" in rows[0]
         assert rows[2].split() == ["1", "vLLM", "chat", "localhost:8000"]
         assert "busy" in rows[4]
+        assert rows[5].split()[:4] == ["4", "orphan", "chat", "pid"]
+        assert rows[5].rstrip().endswith("4711: its API process is gone")
 
         for key in ("9", "1", "2"):
             await pilot.press(key)
