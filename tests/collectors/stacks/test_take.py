@@ -32,10 +32,9 @@ def stand_still():
     print("ready", flush=True); time.sleep(60)
 if "fork" in sys.argv:
     import os
-    child = os.fork()
-    if child:
-        print(child, flush=True)
-        os.waitpid(child, 0)
+    if os.fork():
+        os.wait()
+    print(os.getpid(), flush=True)
 stand_still()
 """
 LOCKS = """

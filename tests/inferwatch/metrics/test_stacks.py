@@ -96,6 +96,10 @@ API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
             f"API server waits on EngineCore 0, which {HALTED}, in {UPDATE}",
         ),
         (
+            [stacks("API server", *LOOP, stopped=True), replace(CORE, stopped=True)],
+            f"EngineCore {HALTED}, in {UPDATE}",
+        ),
+        (
             [stacks("EngineCore", RING), *UNREAD],
             (
                 f"all that were read wait, and nothing is executed: EngineCore in "
@@ -138,6 +142,7 @@ API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
         "an API server, the core unread",
         "two",
         "two cores stopped",
+        "all stopped",
         "workers unread",
         "16 wait",
         "stopped",
