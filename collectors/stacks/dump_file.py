@@ -5,13 +5,14 @@ that the process catches it, and that it holds its own dump file open: a PID tha
 given to another process, or is of another container, does not.
 """
 
+import fcntl
 import os
 import re
 import signal
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from collectors.contract.plain_file import read_plain
@@ -34,6 +35,8 @@ LOOK_S = 0.02
 SETTLED = 3
 """Looks at a file that no longer grows, after which it is complete."""
 THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)[^\n]*$", re.MULTILINE)
+CUT_OFF = re.compile(r"^\.\.\.$", re.MULTILINE)
+"""What faulthandler writes in place of further threads."""
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
@@ -47,7 +50,7 @@ def dump_path(engine_id: str, pid: int, number: int) -> Path:
 
 
 def read_by_itself(pid: int) -> list[ThreadStack]:
-    """The threads of a process, as it writes them down itself; takes 2 s at most.
+    """The threads of a process, as it writes them down itself; takes 4 s at most.
 
     Raises:
         StacksError: it cannot, or did not in time.
@@ -58,9 +61,10 @@ def read_by_itself(pid: int) -> list[ThreadStack]:
         raise StacksError(GONE) from error
     try:
         path, number = _registered(pid)
-        os.truncate(path, 0)
-        signal.pidfd_send_signal(descriptor, number)
-        return parsed_dump(_written(path))
+        with _alone_at(path):
+            os.truncate(path, 0)
+            signal.pidfd_send_signal(descriptor, number)
+            return parsed_dump(_written(path))
     except ProcessLookupError as error:
         raise StacksError(GONE) from error
     except OSError as error:
@@ -116,6 +120,22 @@ def _registered(pid: int) -> tuple[Path, int]:
     raise StacksError("it has no probe of ours that writes its stacks down")
 
 
+@contextmanager
+def _alone_at(path: Path) -> Iterator[None]:
+    """Keep other watchers away: by a record lock, which the probe's flock allows."""
+    deadline_s = time.monotonic() + LIMIT_S
+    with path.open("rb+") as file:
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except (BlockingIOError, PermissionError) as error:
+                if time.monotonic() > deadline_s:
+                    raise StacksError("another watcher reads its stacks") from error
+                time.sleep(LOOK_S)
+        yield
+
+
 def _written(path: Path) -> str:
     """The dump, once it no longer grows."""
     deadline_s, size, same = time.monotonic() + LIMIT_S, 0, 0
@@ -129,12 +149,16 @@ def _written(path: Path) -> str:
 
 
 def parsed_dump(text: str) -> list[ThreadStack]:
-    """The threads of a dump of faulthandler, which names the main one last."""
-    heads = list(THREAD.finditer(text))
+    """The threads of the last dump of faulthandler, which names the main one last.
+
+    Of more than 100 threads it leaves out the oldest, and so the main one.
+    """
+    heads = _of_last_dump(list(THREAD.finditer(text)))
     ends = [*(head.start() for head in heads[1:]), len(text)]
+    is_whole = not heads or CUT_OFF.search(text, heads[-1].end()) is None
     threads = [
         ThreadStack(
-            name=MAIN if head is heads[-1] else f"thread {head[1]}",
+            name=MAIN if is_whole and head is heads[-1] else f"thread {head[1]}",
             frames=[
                 frame_text(function, path, int(line))
                 for path, line, function in FRAME.findall(text, head.end(), end)
@@ -145,3 +169,13 @@ def parsed_dump(text: str) -> list[ThreadStack]:
     if not threads:
         raise StacksError("it wrote no stacks that can be read")
     return kept_threads(threads)
+
+
+def _of_last_dump(heads: list[re.Match[str]]) -> list[re.Match[str]]:
+    """The heads after those of dumps before, which name the same threads."""
+    seen = set[str]()
+    for number in reversed(range(len(heads))):
+        if heads[number][1] in seen:
+            return heads[number + 1 :]
+        seen.add(heads[number][1])
+    return heads

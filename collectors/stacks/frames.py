@@ -18,6 +18,9 @@ PACKAGES = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python3\.\d+/|.*/(?=vl
 class StacksError(Exception):
     """The stacks of a process could not be read; the message is fit to show."""
 
+    paused_ns: int | None = None
+    """How long the process was paused at most though nothing was read."""
+
 
 def frame_text(function: str, path: str, line: int) -> str:
     """A frame as text, with the path inside its package; of others the file's name.

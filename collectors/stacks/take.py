@@ -12,14 +12,18 @@ from collectors.contract.liveness import birth
 from collectors.contract.readings import Stacks, StackSource
 from collectors.stacks.dump_file import is_stopped, read_by_itself
 from collectors.stacks.frames import GONE, StacksError
-from collectors.stacks.py_spy import read_by_py_spy, tool
+from collectors.stacks.py_spy import NAME, OLDEST, read_by_py_spy, tool
 
-NO_TOOL = "py-spy is not installed (pip install 'inferwatch[stacks]')"
-STILL = "it is stopped by a signal or a debugger, so that it cannot write them down"
+NO_TOOL = (
+    f"{NAME} {OLDEST} or newer is not installed (pip install 'inferwatch[stacks]')"
+)
+STILL = "while it is stopped, it cannot write them down"
+
+ONLY_OURS = "only this user's processes are read"
 
 
 def take_stacks(pid: int, process: str, stalled_ns: int) -> Stacks:
-    """Read the stacks of a process of this user; takes 12 s at most.
+    """Read the stacks of a process of this user; takes 10 s at most.
 
     Times are raw ones. Where nothing can be read, the reading says why.
     """
@@ -33,11 +37,12 @@ def take_stacks(pid: int, process: str, stalled_ns: int) -> Stacks:
     if birth(pid) is None:
         return replace(taken, why=GONE)
     if other := _other_user(pid):
-        return replace(taken, why=f"it is {other}'s, and only this user's are read")
+        return replace(taken, why=f"it belongs to {other}; {ONLY_OURS}")
     try:
         return _from_outside(taken)
     except StacksError as error:
         why = str(error)
+        taken = replace(taken, paused_ns=error.paused_ns)
     if taken.stopped:
         return replace(taken, why=f"{why}; {STILL}")
     try:

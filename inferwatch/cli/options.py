@@ -351,7 +351,7 @@ class WatchOptions:
     prices: Prices | None = None
     """What time or energy costs; None if not given."""
     stacks: bool = True
-    """Whether the stacks of an engine that stands still are read."""
+    """Whether the stacks of a stalled engine are read."""
 
 
 _OPTIONS: list[Callable[..., Any]] = [
@@ -380,8 +380,7 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option(
         "--no-stacks",
         is_flag=True,
-        help="Do not read the stacks of an engine that stands still.  "
-        "[env: INFERWATCH_STACKS=0]",
+        help="Do not read the stacks of a stalled engine.  [env: INFERWATCH_STACKS=0]",
     ),
 ]
 _OPTIONS += ALARM_OPTIONS

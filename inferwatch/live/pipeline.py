@@ -132,7 +132,7 @@ class Pipeline:
         return self._model.slo(now_ns, window, window.value or now_ns, None)
 
     def stalls(self, now_ns: int) -> dict[str, int]:
-        """Return since when engines stand still, by source; cheap, too."""
+        """Return since when engines are stalled, by source; cheap, too."""
         return self._model.stalls_now(now_ns)
 
     @property

@@ -1,4 +1,4 @@
-"""An EngineCore that stands still on real vLLM: its frame is on screen within 5 s."""
+"""An EngineCore that stalls on real vLLM: its frame is on screen within 5 s."""
 
 import os
 import signal

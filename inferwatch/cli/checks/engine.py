@@ -17,7 +17,7 @@ from collectors.contract.collector import CollectorError
 from collectors.probe.discover import probe_at
 from collectors.servers.discover import listening
 from collectors.stacks.frames import StacksError
-from collectors.stacks.py_spy import read_by_py_spy, tool
+from collectors.stacks.py_spy import OLDEST, read_by_py_spy, tool
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,
@@ -99,7 +99,10 @@ def _stacks() -> Sequence[CheckResult]:
     """Check whether a process that is no child of py-spy's can be read by it."""
     command = tool()
     if command is None:
-        says = "no py-spy: engines that are stopped, or have no probe, cannot be read"
+        says = (
+            f"no py-spy {OLDEST} or newer: engines that are stopped, or have no probe, "
+            "cannot be read"
+        )
         return [absent("stacks", says, "pip install 'inferwatch[stacks]'")]
     with subprocess.Popen(
         (sys.executable, "-c", SLEEPS), stdout=subprocess.PIPE
@@ -113,7 +116,7 @@ def _stacks() -> Sequence[CheckResult]:
             return [limited("stacks", says, command=str(command))]
         finally:
             one.kill()
-    says = f"{command} may read what an engine executes when it stands still"
+    says = f"{command} may read what a stalled engine executes"
     return [works("stacks", says, command=str(command))]
 
 

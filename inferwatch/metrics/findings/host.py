@@ -28,7 +28,7 @@ from inferwatch.metrics.findings.finding import (
 from inferwatch.metrics.series.union import Span, union_ns, united
 from inferwatch.metrics.steps.efficiency import StallKind
 from inferwatch.metrics.steps.health import Health
-from inferwatch.metrics.steps.stacks import STACKS
+from inferwatch.metrics.steps.stacks import STACKS_PAGE
 from inferwatch.visible import visible
 
 EVERY = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -39,10 +39,10 @@ ENGINE_ROLES = ("api", "core", "worker")
 class Stopped(Diagnosis):
     """The engine has work, but no step ends."""
 
-    NAME, TITLE = "stopped", "engine stands still"
+    NAME, TITLE = "stopped", "engine stalled"
     SUBJECT = Subject.ENGINE
     EXPLAINS = (Cause.QUEUE_STEP,)
-    MANY = "stand still with work to do"
+    MANY = "are stalled with work to do"
     LASTING = Lasting(least_s=2, of_s=5, gone_s=3)
     SILENT_S = 5
 
@@ -70,7 +70,7 @@ class Stopped(Diagnosis):
         ]
         if (held := facts.stacks) is not None:
             text = held.sentence
-            evidence.insert(0, Evidence(text=text, page=STACKS, t_ns=held.t_ns))
+            evidence.insert(0, Evidence(text=text, page=STACKS_PAGE, t_ns=held.t_ns))
         for process in facts.host.processes if facts.host else ():
             if process.role in {"core", "worker"} and process.cpu_share is not None:
                 text = (

@@ -344,7 +344,7 @@ class Model:
         return tuple(self._notes)
 
     def stalls_now(self, now_ns: int) -> dict[str, int]:
-        """Return since when each engine that stands still at this tick has done so."""
+        """Return since when each engine that is stalled at this tick has been so."""
         stuck = stuck_since_ns(self._scraped.named(None), self._engines.sources)
         for model in self._models.by_source.values():
             stuck |= model.stalls_now(now_ns)
@@ -1035,7 +1035,7 @@ class Model:
                 self._last_token_ns = None
 
     def _interrupted(self, note: Note) -> None:
-        """Forget what was under way: readings were lost, or the engine stood still."""
+        """Forget what was under way: readings were lost, or the engine stalled."""
         if note.kind is NoteKind.DROPPED:
             self._cost.dropped(note)
             self._tracker.dropped(note)

@@ -224,7 +224,7 @@ class Counted:
         self.refusals: dict[str, int] = {}
         """Columns of refused requests, by name."""
         self._no_progress: list[int] = []
-        """Columns that grow though a server stands still."""
+        """Columns that grow though a server is stalled."""
         self._groups: dict[str, Group] = {}
         """The latest bounds of each histogram."""
         self._all_groups: list[Group] = []

@@ -77,7 +77,7 @@ class Stall:
         Number(
             "stall",
             "Stalls",
-            "How the scheduler stood still or failed somebody. gap: no step was under "
+            "How the scheduler stalled or failed somebody. gap: no step was under "
             "way, though there was work, for over 20 ms and four usual steps. decode "
             "slowed: while prompts were computed, tokens came at under a quarter of "
             "the running median rate, over a tenth of a second. starved: a request "

@@ -254,7 +254,7 @@ class HealthTracker:
         return None if self._lost is None else self._lost.t_ns
 
     def stalled_since_ns(self, now_ns: int) -> int | None:
-        """Return since when it stands still, as of a tick a moment ago; else None."""
+        """Return since when it is stalled, as of a tick a moment ago; else None."""
         quiet = self._quiet
         if quiet is None or not quiet.told or now_ns - quiet.until_ns > FRESH_NS:
             return None

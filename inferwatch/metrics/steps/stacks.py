@@ -4,16 +4,19 @@ An API server waits on EngineCore, and that on its workers. So the one furthest 
 that executes something, and does not merely wait, is what holds them all.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from collectors.contract.readings import Stacks, ThreadStack
-from inferwatch.formatting import counted
+from collectors.stacks.frames import MAIN
 
-STACKS = "stacks"
+STACKS_PAGE = "stacks"
 """What evidence names as its page: a drawer over any screen."""
+STOPPED = "stopped by a signal or a debugger"
 MOST_KEPT = 64
+"""Stalls whose sentences are kept."""
+MOST_NAMED = 3
+"""Processes that a sentence names."""
 WAITS = frozenset(
     {
         *("wait", "wait_for", "_wait", "select", "poll", "epoll", "_poll", "accept"),
@@ -71,8 +74,9 @@ def stalled_stacks(taken: Sequence[Stacks]) -> StalledStacks:
 
 
 def main_thread(stacks: Stacks) -> ThreadStack | None:
-    """Return the thread that does the work of a process."""
-    return stacks.threads[0] if stacks.threads else None
+    """Return the thread that does the work of a process; None if it was not read."""
+    first = stacks.threads[0] if stacks.threads else None
+    return first if first is not None and first.name == MAIN else None
 
 
 def waits(thread: ThreadStack) -> bool:
@@ -83,47 +87,66 @@ def waits(thread: ThreadStack) -> bool:
     return function in WAITS or file.startswith(LOOPS)
 
 
+def innermost(thread: ThreadStack) -> str:
+    return thread.frames[0] if thread.frames else "no frame of Python"
+
+
 def where(thread: ThreadStack) -> str:
     """Return where a thread is: its innermost frame, and vLLM's that led to it."""
-    frames = thread.frames
-    if not frames:
-        return "no frame of Python"
-    caller = next((each for each in frames if PACKAGE in each), None)
-    if caller is None or caller == frames[0]:
-        return frames[0]
-    return f"{frames[0]}, called by {caller}"
+    first = innermost(thread)
+    caller = next((each for each in thread.frames if PACKAGE in each), first)
+    return first if caller == first else f"{first}, called by {caller}"
 
 
 class StackLog:
-    """Keeps the latest stacks, and sums up those of each stall once."""
+    """Keeps the stacks of the latest stall, and one sentence of each before it."""
 
     def __init__(self) -> None:
-        self._taken: deque[Stacks] = deque(maxlen=MOST_KEPT)
+        self._taken: dict[int, Stacks] = {}
+        """The latest reading of each process, by PID."""
         self._latest: StalledStacks | None = None
+        self._over: dict[tuple[str, int], str] = {}
+        """Sentences by source and start of the stall, the oldest first."""
 
     def take(self, stacks: Stacks) -> None:
-        self._taken.append(stacks)
+        stall = stacks.source, stacks.stalled_ns
+        if stall in self._over:  # a watchdog's, of a stall before the latest
+            self._over[stall] = stalled_stacks([stacks]).sentence
+            return
+        latest = self.latest
+        if latest is not None and stall != (latest.source, latest.stalled_ns):
+            self._over[latest.source, latest.stalled_ns] = latest.sentence
+            if len(self._over) > MOST_KEPT:
+                del self._over[next(iter(self._over))]
+            self._taken.clear()
+        self._taken[stacks.pid] = stacks
         self._latest = None
 
     @property
     def latest(self) -> StalledStacks | None:
         """The latest stall whose stacks were taken; None before the first."""
         if self._latest is None and self._taken:
-            last = self._taken[-1]
-            self._latest = self.of(last.source, last.stalled_ns)
+            self._latest = stalled_stacks([*self._taken.values()])
         return self._latest
 
-    def of(self, source: str, stalled_ns: int) -> StalledStacks | None:
-        """Return the stacks of a stall; None if none were taken."""
-        stall = (source, stalled_ns)
-        same = [each for each in self._taken if (each.source, each.stalled_ns) == stall]
-        return stalled_stacks(same) if same else None
+    def sentence(self, source: str, stalled_ns: int) -> str | None:
+        """Return what held an engine in a stall; None if no stacks were taken."""
+        latest = self.latest
+        if latest is None or (latest.source, latest.stalled_ns) != (source, stalled_ns):
+            return self._over.get((source, stalled_ns))
+        return latest.sentence
 
-    def saved(self) -> list[Stacks]:
-        return list(self._taken)
+    def saved(self) -> tuple[list[Stacks], list[tuple[str, int, str]]]:
+        """Return the stacks of the latest stall, and the sentences of others."""
+        over = [(*stall, sentence) for stall, sentence in self._over.items()]
+        return list(self._taken.values()), over
 
-    def restore(self, saved: Iterable[Stacks]) -> None:
-        self._taken.extend(saved)
+    def restore(
+        self, taken: Iterable[Stacks], over: Iterable[tuple[str, int, str]]
+    ) -> None:
+        self._over = {(source, at_ns): sentence for source, at_ns, sentence in over}
+        for each in taken:
+            self.take(each)
 
 
 def _depth(stacks: Stacks) -> int:
@@ -156,31 +179,53 @@ def _holder(ordered: Sequence[Stacks]) -> Stacks | None:
 
 
 def _sentence(ordered: Sequence[Stacks], holder: Stacks | None) -> str:
+    unread = [each for each in ordered if main_thread(each) is None]
     if holder is not None:
-        return f"{_others(ordered, holder)}{_state(holder)}"
-    read = [each for each in ordered if each.threads]
-    if not read:
+        missing = [each for each in unread if each is not holder]
+        return f"{_waiting(ordered, holder)}{_state(holder)}{_missing(missing)}"
+    if len(unread) == len(ordered):
         first = ordered[0]
         return f"no stacks: {first.process} ({first.pid}): {first.why or 'no reason'}"
-    each_one = "; ".join(f"{each.process} in {_main(each)}" for each in read)
-    return f"all wait, and nothing is executed: {each_one}"
+    read = [each for each in ordered if each not in unread]
+    claim = "all that were read wait" if unread else "all wait"
+    each_one = _some([f"{each.process} in {_main(each)}" for each in read], "; ")
+    return f"{claim}, and nothing is executed: {each_one}{_missing(unread)}"
 
 
-def _others(ordered: Sequence[Stacks], holder: Stacks) -> str:
-    others = [each for each in ordered if each is not holder]
-    if not others:
+def _waiting(ordered: Sequence[Stacks], holder: Stacks) -> str:
+    """Return who waits on the holder: those above it that were seen to wait."""
+    above = [
+        each
+        for each in ordered
+        if _depth(each) < _depth(holder)
+        and not each.stopped
+        and (main := main_thread(each)) is not None
+        and waits(main)
+    ]
+    if not above:
         return f"{holder.process} "
-    if len(others) == 1:
-        return f"{others[0].process} waits on {holder.process}, which "
-    count = counted(len(others), "process", "processes")
-    return f"{count} wait on {holder.process}, which "
+    if len(above) == 1:
+        return f"{above[0].process} waits on {holder.process}, which "
+    return f"{len(above)} processes wait on {holder.process}, which "
 
 
 def _state(holder: Stacks) -> str:
     at = _main(holder)
     if holder.stopped:
-        return f"is stopped by a signal or a debugger{f', in {at}' if at else ''}"
+        return f"is {STOPPED}{f', in {at}' if at else ''}"
     return f"is in {at}"
+
+
+def _missing(unread: Sequence[Stacks]) -> str:
+    names = [each.process for each in unread]
+    return f"; could not read {_some(names, ', ')}" if names else ""
+
+
+def _some(texts: Sequence[str], between: str) -> str:
+    """Return the first of some texts, and how many there are besides."""
+    more = len(texts) - MOST_NAMED
+    rest = [f"and {more} more"] if more > 0 else []
+    return between.join([*texts[:MOST_NAMED], *rest])
 
 
 def _main(stacks: Stacks) -> str:

@@ -259,6 +259,9 @@ class SavedStalls(msgspec.Struct, array_like=True):
     ranks: list[tuple[str, int, Pace]]
     compiled: list[tuple[str, Span]] = []
     stacks: list[Stacks] = []
+    """Of the latest stall."""
+    held: list[tuple[str, int, str]] = []
+    """What held an engine in each stall before: source, start, sentence."""
 
 
 class StallFinder:
@@ -342,21 +345,21 @@ class StallFinder:
     def saved(self) -> SavedStalls:
         ranks = [(*key, pace) for key, pace in self._ranks.items()]
         return SavedStalls(
-            list(self._found), ranks, list(self._compiled), self.stacks.saved()
+            list(self._found), ranks, list(self._compiled), *self.stacks.saved()
         )
 
     def restore(self, saved: SavedStalls) -> None:
         self._found.extend(saved.found)
         self._compiled.extend(saved.compiled)
-        self.stacks.restore(saved.stacks)
+        self.stacks.restore(saved.stacks, saved.held)
         self._ranks = {(source, rank): pace for source, rank, pace in saved.ranks}
 
     def _explained(self, source: str, stall: Stall) -> Stall:
         """Return a stall with more evidence: what held its engine, or was compiled."""
         if stall.kind is StallKind.GAP:
-            held = self.stacks.of(source, stall.start_ns)
+            held = self.stacks.sentence(source, stall.start_ns)
             if held is not None:
-                stall = replace(stall, evidence=f"{stall.evidence}; {held.sentence}")
+                stall = replace(stall, evidence=f"{stall.evidence}; {held}")
         during = [
             (start, end)
             for compiler, (start, end) in self._compiled

@@ -276,10 +276,10 @@ def finding_lines(summary: Summary) -> list[str]:
     for each in over[:MOST_PAST]:
         lasted = format_duration(each["until_s"] - each["since_s"]).strip()
         lines.append(f"· for {lasted}, {each['title']}: {each['sentence']}")
-    if (stacks := summary.get("stacks")) is not None:
-        lines.append(f"· when it stood still: {stacks['sentence']}")
     if len(over) > MOST_PAST:
         lines.append(f"· and {len(over) - MOST_PAST} more that are over")
+    if (stacks := summary.get("stacks")) is not None:
+        lines.append(f"· when it stalled: {stacks['sentence']}")
     return [visible(line) for line in lines]
 
 

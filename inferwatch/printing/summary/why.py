@@ -104,7 +104,7 @@ def why_text(why: Why, wall: WallText) -> str:
     lines = [f"{why.session_id}, as of {wall(why.now_ns)}"]
     slow = why.slowest
     if why.stacks is not None:
-        at = f"The engine stood still at {wall(why.stacks.stalled_ns)}"
+        at = f"The engine stalled at {wall(why.stacks.stalled_ns)}"
         lines += _paragraph(f"{at}: {visible(why.stacks.sentence)}.", "")
     if not why.stories:
         return "\n".join([*lines, *_nothing(why)])

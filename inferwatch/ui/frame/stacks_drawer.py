@@ -1,4 +1,4 @@
-"""The stacks drawer: what each thread was executing when the engine stood still."""
+"""The stacks drawer: what each thread was executing when the engine stalled."""
 
 from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from collectors.contract.readings import Stacks, ThreadStack
 from inferwatch.formatting import counted, format_duration
-from inferwatch.metrics.steps.stacks import StalledStacks, waits
+from inferwatch.metrics.steps.stacks import STOPPED, StalledStacks, innermost, waits
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled
 
@@ -26,7 +26,7 @@ class StacksDrawer(Panel, can_focus=True):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "waiting", "waiting threads", tooltip="Show or fold waiting ones"),
+        Binding("w", "waiting", "waiting threads", tooltip="Show or hide them"),
         Binding("up", "scroll(-1)", "scroll", key_display="↑↓"),
         Binding("down", "scroll(1)", "down", show=False),
         Binding("pageup", "scroll_page(-1)", "page up", show=False),
@@ -66,7 +66,7 @@ class StacksDrawer(Panel, can_focus=True):
         more = f" · {below:,} more lines below" if below > 0 else ""
         at = f" · {self._clock(self._stacks.t_ns)}{more}"
         title = (TextRun("stacks", "strong"), TextRun(at, "muted"))
-        fold = "folds waiting ones" if self._with_waiting else "waiting threads too"
+        fold = "hides waiting threads" if self._with_waiting else "waiting threads too"
         keys = (("↑↓", "scrolls"), ("w", fold), ("esc", "closes"))
         runs = [(TextRun(k, "accent"), TextRun(f" {d}", "muted")) for k, d in keys]
         shown = rows[self._top : self._top + room]
@@ -86,7 +86,7 @@ class StacksDrawer(Panel, can_focus=True):
         mark = "▸ " if stacks.pid == self._stacks.holder else "  "
         facts = [f"pid {stacks.pid}", *([stacks.taken_by] if stacks.taken_by else ())]
         if stacks.stopped:
-            facts.append("stopped by a signal or a debugger")
+            facts.append(STOPPED)
         if stacks.paused_ns:
             paused = format_duration(stacks.paused_ns * NANO).strip()
             facts.append(f"paused for up to {paused} to be read")
@@ -110,7 +110,6 @@ def _why(stacks: Stacks, width: int) -> list[str]:
 def _thread(thread: ThreadStack) -> Iterator[Line]:
     """Draw a thread: its innermost frame, then those that led there."""
     ink = "muted" if waits(thread) else "warn"
-    first = thread.frames[0] if thread.frames else "no frame of Python"
-    yield (TextRun(f"{INDENT}{thread.name}  "), TextRun(first, ink))
+    yield (TextRun(f"{INDENT}{thread.name}  "), TextRun(innermost(thread), ink))
     for frame in thread.frames[1:]:
         yield (TextRun(f"{INDENT}  {frame}", "muted"),)

@@ -150,7 +150,7 @@ FINDINGS_BINDINGS: list[BindingType] = [
         "stacks",
         "stacks",
         show=False,
-        tooltip="What each thread executed when the engine last stood still",
+        tooltip="What each thread was executing when the engine last stalled",
     ),
 ]
 """After those of time, to leave a full footer first."""

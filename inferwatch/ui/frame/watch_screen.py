@@ -15,7 +15,7 @@ from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
-from inferwatch.metrics.steps.stacks import STACKS
+from inferwatch.metrics.steps.stacks import STACKS_PAGE
 from inferwatch.ui.frame.changes_drawer import ReferenceControl, compare_with_before
 from inferwatch.ui.frame.findings_drawer import FindingsControl, FindingsDrawer
 from inferwatch.ui.frame.header import Tab, TabLine
@@ -240,7 +240,7 @@ class WatchScreen(SessionScreen):
 
     @on(FindingsDrawer.EvidenceChosen)
     def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:
-        if message.evidence.page == STACKS:
+        if message.evidence.page == STACKS_PAGE:
             self.findings.close()
             self.findings.toggle_stacks(self._now_shown.stacks)
         else:

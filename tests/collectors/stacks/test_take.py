@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from collectors.contract.liveness import birth
 from collectors.contract.readings import Stacks, StackSource
-from collectors.stacks import py_spy, take
+from collectors.stacks import dump_file, py_spy, take
 from collectors.stacks.dump_file import dump_path
 from collectors.stacks.take import take_stacks
 from collectors.stacks.watchdog_dump import watchdog_threads
@@ -25,17 +26,23 @@ from embedded_engine.probe.stack_dumps import StackDump
 if "probe" in sys.argv:
     StackDump("engine").register()
 name = "wait\\x1b[31mer"
-threading.Thread(target=queue.Queue().get, name=name, daemon=True).start()
+for _ in range(120 if "crowd" in sys.argv else 1):
+    threading.Thread(target=queue.Queue().get, name=name, daemon=True).start()
 def stand_still():
-    print("ready", flush=True)
-    time.sleep(60)
+    print("ready", flush=True); time.sleep(60)
 if "fork" in sys.argv:
     import os
-    child = os.fork()
-    if child:
-        print(child, flush=True)
-        os.waitpid(child, 0)
+    if os.fork():
+        os.wait()
+    print(os.getpid(), flush=True)
 stand_still()
+"""
+LOCKS = """
+import fcntl, sys, time
+file = open(sys.argv[1], "rb+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+time.sleep(60)
 """
 GOOD = (
     '[{"pid":1,"thread_name":"MainThread","os_thread_id":1,"frames":'
@@ -96,6 +103,46 @@ def test_a_process_with_a_probe_writes_its_stacks_down() -> None:
     assert first.threads[0].frames[0].startswith("stand_still (")
     assert any(t.frames[0] == "wait (threading.py:327)" for t in first.threads[1:])
     assert second.threads == first.threads  # the file was emptied in between
+
+
+def test_watchers_read_the_same_process_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dump_file, "LIMIT_S", 0.2)
+    with waiter("probe") as process:
+        said(process)
+        ((path, _),) = dump_file.dump_files()
+        command = (sys.executable, "-c", LOCKS, str(path))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+            said(other)
+            refused = taken(process.pid)
+            other.kill()
+        found = taken(process.pid)
+
+    assert "another watcher reads" in (refused.why or "")
+    assert found.threads
+
+
+def test_of_two_dumps_the_last_is_read() -> None:
+    one = 'Thread 0x1 (most recent call first):\n  File "/x/a.py", line {} in f\n\n'
+    main = (
+        'Current thread 0x2 (most recent call first):\n  File "/m.py", line {} in g\n'
+    )
+    both = "".join((one + main).format(number, number) for number in (1, 2))
+
+    threads = dump_file.parsed_dump(both)
+
+    assert [each.frames for each in threads] == [["g (m.py:2)"], ["f (a.py:2)"]]
+    assert threads[0].name == "MainThread"
+
+
+def test_of_more_than_100_threads_none_is_taken_for_the_main_one() -> None:
+    with waiter("probe", "crowd") as process:
+        said(process)
+        found = taken(process.pid)
+
+    assert len(found.threads) == 100
+    assert all(each.name != "MainThread" for each in found.threads)
 
 
 def test_a_forked_child_writes_down_its_own() -> None:
@@ -202,6 +249,44 @@ def test_py_spy_that_fails_is_no_harm(
 
     assert why in (found.why or "")
     assert found.taken_by is StackSource.FAULTHANDLER
+
+
+def test_a_pause_is_short_and_told_even_if_nothing_was_read(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(py_spy, "LONGEST_PAUSE_S", 0.3)
+    fake('case "$*" in *nonblocking*) echo "Error: it changed" ;; *) sleep 60 ;; esac')
+
+    found = taken(os.getpid())
+
+    assert "did not answer" in (found.why or "")
+    assert found.paused_ns is not None
+    assert 0.2e9 < found.paused_ns < 2e9
+
+
+def test_a_py_spy_that_reads_is_ended_by_who_leaves(fake: Fake) -> None:
+    fake("exec sleep 60")
+    Timer(0.3, py_spy.end_running).start()
+
+    found = taken(os.getpid())
+
+    assert "py-spy was ended" in (found.why or "")
+    assert found.paused_ns is None  # it did not begin again
+
+
+@pytest.mark.parametrize(
+    ("says", "is_used"),
+    [("py-spy 0.3.14", False), ("py-spy 0.4.0", True), ("", False)],
+)
+def test_an_old_py_spy_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, *, is_used: bool
+) -> None:
+    path = tmp_path / "py-spy"
+    path.write_text(f"#!/bin/sh\necho {says}\n")
+    path.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    assert py_spy.tool() == (path if is_used else None)
 
 
 @pytest.mark.parametrize("scope", [1, 2, 3])

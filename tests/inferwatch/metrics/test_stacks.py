@@ -18,7 +18,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.steps.health import Health
-from inferwatch.metrics.steps.stacks import StalledStacks, stalled_stacks
+from inferwatch.metrics.steps.stacks import StackLog, StalledStacks, stalled_stacks
 from inferwatch.printing.summary.stacks import stacks_row
 
 Make = Callable[..., Any]
@@ -50,6 +50,8 @@ def stacks(process: str, *frames: str, **fields: Any) -> Stacks:
 
 INFO = EngineInfo(source="engine-1", t_ns=0, pid=1, model="tiny", vllm_version="0.32.0")
 HALTED = "is stopped by a signal or a debugger"
+CORE = stacks("EngineCore", UPDATE)
+UNREAD = [stacks(f"worker {number}", why="no") for number in range(16)]
 API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
 
 
@@ -71,7 +73,7 @@ API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
                 stacks("worker 0", REDUCE),
                 stacks("worker 1", MATRIX),
             ],
-            f"3 processes wait on worker 1, which is in {MATRIX}",
+            f"2 processes wait on worker 1, which is in {MATRIX}",
         ),
         (
             [API, stacks("EngineCore", RING), stacks("worker 0", REDUCE)],
@@ -79,14 +81,40 @@ API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
         ),
         (
             [stacks("API server", UPDATE), IDLE],
-            f"EngineCore waits on API server, which is in {UPDATE}",
+            f"API server is in {UPDATE}",
+        ),
+        (
+            [stacks("API server", UPDATE), stacks("EngineCore", why="it is gone")],
+            f"API server is in {UPDATE}; could not read EngineCore",
+        ),
+        (
+            [stacks("API server", MATRIX), stacks("EngineCore", UPDATE)],
+            f"EngineCore is in {UPDATE}",
+        ),
+        (
+            [API, *(stacks(f"EngineCore {n}", UPDATE, stopped=True) for n in (0, 1))],
+            f"API server waits on EngineCore 0, which {HALTED}, in {UPDATE}",
+        ),
+        (
+            [stacks("API server", *LOOP, stopped=True), replace(CORE, stopped=True)],
+            f"EngineCore {HALTED}, in {UPDATE}",
+        ),
+        (
+            [stacks("EngineCore", RING), *UNREAD],
+            (
+                f"all that were read wait, and nothing is executed: EngineCore in "
+                f"{RING}; could not read worker 0, worker 1, worker 2, and 13 more"
+            ),
+        ),
+        (
+            [stacks(f"worker {number}", RING) for number in range(16)],
+            "all wait, and nothing is executed: "
+            + "".join(f"worker {number} in {RING}; " for number in range(3))
+            + "and 13 more",
         ),
         (
             [API, stacks("EngineCore", UPDATE, stopped=True)],
-            (
-                "API server waits on EngineCore, which is stopped by a signal or a "
-                f"debugger, in {UPDATE}"
-            ),
+            f"API server waits on EngineCore, which {HALTED}, in {UPDATE}",
         ),
         (
             [API, stacks("EngineCore", stopped=True, why="no tool")],
@@ -111,6 +139,12 @@ API, IDLE = stacks("API server", *LOOP), stacks("EngineCore", *QUEUE, BUSY)
         "a worker that others wait for",
         "a collective",
         "an API server",
+        "an API server, the core unread",
+        "two",
+        "two cores stopped",
+        "all stopped",
+        "workers unread",
+        "16 wait",
         "stopped",
         "stopped and unread",
         "all wait",
@@ -173,6 +207,42 @@ def test_stacks_of_another_stall_are_no_evidence(make_life: Make) -> None:
     (finding,) = (each for each in model.findings if each.name == "stopped")
 
     assert all(each.page != "stacks" for each in finding.evidence)
+
+
+def test_a_process_that_the_watchdog_read_later_counts_once() -> None:
+    log = StackLog()
+    for each in (API, stacks("EngineCore", why="refused"), CORE):
+        log.take(each)
+
+    assert log.latest is not None
+    assert log.latest.processes == (CORE, API)
+
+
+def test_of_stalls_before_only_the_sentence_is_kept() -> None:
+    log, again = StackLog(), StackLog()
+    for stalled_ns in range(100):
+        log.take(replace(CORE, stalled_ns=stalled_ns))
+    log.take(replace(API, stalled_ns=98))  # a watchdog's, late
+
+    taken, over = log.saved()
+    again.restore(taken, over)
+
+    assert taken == [replace(CORE, stalled_ns=99)]
+    assert len(over) == 64
+    for each in (log, again):
+        assert each.latest == stalled_stacks(taken)
+        assert each.sentence("engine-1", 99) == f"EngineCore is in {UPDATE}"
+        assert each.sentence("engine-1", 97) == f"EngineCore is in {UPDATE}"
+        assert "API server" in (each.sentence("engine-1", 98) or "")
+        assert each.sentence("engine-2", 97) is None
+
+
+def test_without_its_main_thread_a_process_is_not_judged() -> None:
+    other = ThreadStack(name="thread 0x7", frames=[UPDATE])
+
+    told = stalled_stacks([API, stacks("EngineCore", threads=[other])]).sentence
+
+    assert told.endswith("; could not read EngineCore")
 
 
 def test_names_of_threads_are_made_safe() -> None:

@@ -1,4 +1,4 @@
-"""A plug-in of vLLM with which EngineCore stands still once, in its 250th step."""
+"""A plug-in of vLLM with which EngineCore stalls once, in its 250th step."""
 
 import os
 import time

@@ -468,7 +468,7 @@ def _stacks(stacks: StalledStacks | None) -> Iterator[Block]:
         main = main_thread(each)
         at = (each.why or UNKNOWN) if main is None else " ← ".join(main.frames)
         facts.append((f"{each.process} {each.pid}", at))
-    yield from _facts(f"Stood still at {clock(stacks.stalled_ns / NS_PER_S)}", facts)
+    yield from _facts(f"Stalled at {clock(stacks.stalled_ns / NS_PER_S)}", facts)
 
 
 def _notes(data: PageData) -> Iterator[Block]:

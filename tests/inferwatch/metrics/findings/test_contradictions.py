@@ -246,7 +246,7 @@ def test_an_engine_is_not_accused_of_a_stall_that_only_our_lateness_made() -> No
     words = {each.now_ns // S: each.verdict.health for each in shown}
     assert {word for t_s, word in words.items() if t_s >= 20} == {Health.QUEUEING}
     assert "stopped" not in {n.name for each in shown for n in each.findings}
-    assert not any("stands still" in text for text in finding_notes(model))
+    assert not any("engine stalled" in text for text in finding_notes(model))
     trust = {each.now_ns // S: [n.sentence for n in each.trust] for each in shown}
     (said,) = trust[45]
     assert said.startswith("inferwatch was late by 4.0 s")
@@ -275,10 +275,10 @@ def test_a_stall_is_taken_back_when_its_steps_come_late() -> None:
     assert after == {Health.QUEUEING}
     assert not any("no step" in each.verdict.sentence for each in shown[50:])
     assert "stopped" not in {each.name for each in model.past_findings}
-    told = [t for t in finding_notes(model) if t.startswith("engine stands still")]
+    told = [t for t in finding_notes(model) if t.startswith("engine stalled")]
     assert [text.split(": ")[1] for text in told][1:] == [TAKEN_BACK]
     marks = finding_marks((each.t_ns, each.text) for each in model.notes)
-    assert not any("stands still" in each.text for each in marks)
+    assert not any("engine stalled" in each.text for each in marks)
 
 
 def test_a_stall_that_our_lateness_hid_is_told_by_its_steps() -> None:

@@ -53,7 +53,11 @@ def test_what_is_over_is_told_with_its_span() -> None:
     assert found["name"] == "batch_too_small"
     assert found["since_s"] < 15
     assert 30 < found["until_s"] < 120
-    assert finding_lines(rows)[0].startswith("· for ")
+    many = rows | {"findings": [found] * 9, "stacks": {"sentence": "a lock"}}
+    first, *_, rest, stalled = finding_lines(many)
+    assert first.startswith("· for ")
+    assert rest.endswith("more that are over")
+    assert stalled == "· when it stalled: a lock"
 
 
 def test_a_healthy_session_tells_nothing() -> None:
