@@ -28,8 +28,11 @@ class SpanKind(StrEnum):
     """In the queue after a preemption."""
     RECOMPUTE = "recompute"
     """A step that recomputed what a preemption discarded."""
+    THINKING = "thinking"
+    """Decoding a reasoning model's tokens before its answer, where steps tell them."""
     DECODE = "decode"
-    """Output tokens up to the last, or to the next preemption."""
+    """Output tokens up to the last, or to the next preemption; those of the answer,
+    where thinking is told."""
     SEND = "send"
     """From the engine's last token to the front end's end; not for a live request."""
 
@@ -44,7 +47,7 @@ class StorySpan:
     cause: Cause | None = None
     """Why it took time; a queue has one span for each cause."""
     tokens: int | None = None
-    """Scheduled tokens; of decode, output tokens."""
+    """Scheduled tokens; of thinking and decode, output tokens."""
     step: int | None = None
     """Index of the step if the span is a chunk."""
 

@@ -65,6 +65,7 @@ LANES = {
     SpanKind.LEFT_OUT: CauseStyle("⣀", "waiting", "left out"),
     SpanKind.PREEMPTED: CauseStyle("▞", "warn", "preempted"),
     SpanKind.RECOMPUTE: CauseStyle("▓", "warn", "recompute"),
+    SpanKind.THINKING: CauseStyle("╍", "decode", "thinking"),
     SpanKind.DECODE: CauseStyle("━", "decode", "decode"),
     SpanKind.SEND: CauseStyle("»", "muted", "send"),
 }

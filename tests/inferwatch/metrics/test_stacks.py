@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.contract.readings import (
-    Note,
-    NoteKind,
     EngineInfo,
     EngineSample,
     EventKind,
+    Note,
+    NoteKind,
     Stacks,
     ThreadStack,
     Tick,
