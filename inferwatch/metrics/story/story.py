@@ -16,6 +16,10 @@ class SpanKind(StrEnum):
     """From the client's send to the arrival at the front end; only for our own client.
     """
     TOKENISE = "tokenise"
+    MEDIA = "media"
+    """Fetching and decoding images, sounds and videos."""
+    PREPROCESS = "preprocessing"
+    """Of media, by the model's multimodal processor."""
     HANDOVER = "handover"
     """From the API server to the engine's queue."""
     QUEUE = "queue"

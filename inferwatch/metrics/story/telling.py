@@ -99,6 +99,7 @@ def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan
     spans.up_to(SpanKind.NETWORK, arrived_ns)
     if arrived_ns is not None:
         stage_ns = added_ns or readings.end_ns
+        _media(spans, readings, stage_ns)
         if tokenised_ns is not None:
             spans.up_to(SpanKind.TOKENISE, min(tokenised_ns, stage_ns), Cause.API)
             spans.up_to(SpanKind.HANDOVER, stage_ns, Cause.API)
@@ -110,6 +111,19 @@ def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan
     if not readings.live and front_ns is not None:
         spans.up_to(SpanKind.SEND, front_ns, Cause.SEND)
     return tuple(spans.made)
+
+
+def _media(spans: Stretches, readings: RequestReadings, stage_ns: int) -> None:
+    """Add what the request's media took; the rest of that time is tokenising."""
+    for kind, name, cause in (
+        (SpanKind.MEDIA, "fetch", Cause.MEDIA),
+        (SpanKind.PREPROCESS, "preprocess", Cause.PREPROCESS),
+    ):
+        start_ns = _first_value(readings, f"{name}_start_ns")
+        end_ns = _first_value(readings, f"{name}_end_ns")
+        if start_ns is not None and end_ns is not None:
+            spans.up_to(SpanKind.TOKENISE, min(start_ns, stage_ns), Cause.API)
+            spans.up_to(kind, min(end_ns, stage_ns), cause)
 
 
 def _in_engine(

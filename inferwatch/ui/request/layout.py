@@ -153,7 +153,10 @@ def _bars(
 LITTLE = 0.25
 """Share of a column below which a phase is drawn as a thin line."""
 THIN = "▏"
-BEFORE_QUEUE = {SpanKind.NETWORK, SpanKind.TOKENISE, SpanKind.HANDOVER}
+BEFORE_QUEUE = {
+    *(SpanKind.NETWORK, SpanKind.TOKENISE, SpanKind.HANDOVER),
+    *(SpanKind.MEDIA, SpanKind.PREPROCESS),
+}
 SECOND_CHUNK = "▓"
 """Glyph of every second prefill chunk."""
 TOLD_APART_FROM = 2.0
