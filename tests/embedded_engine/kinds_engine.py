@@ -116,8 +116,8 @@ def with_thinking(model: Path, directory: Path) -> Any:
 
 
 def with_images(model: Path, directory: Path) -> Any:
-    """An Idefics3 of random weights: text, an image of a slow server, the same again."""
-    engine = boot(seeing(model, directory / "llava"), load_format="dummy")
+    """An Idefics3 of random weights: text, an image of a slow server, that again."""
+    engine = boot(seeing(model, directory / "seeing"), load_format="dummy")
     file = BytesIO()
     Image.new("RGB", (40, 40), "red").save(file, "PNG")
     image = file.getvalue()

@@ -176,6 +176,34 @@ def test_a_quiet_request_is_told_from_arrival_to_end(script: Script) -> None:
     assert story.drafted_tokens is story.accepted_tokens is None
 
 
+def test_media_are_parts_of_their_own_before_the_queue(script: Script) -> None:
+    script.step({OTHER: (1, 1)}, ms=50)
+    media = {"media_items": 2, "media_cached": 1, "tokenised_ns": 40 * MS}
+    media |= {"fetch_start_ns": 6 * MS, "fetch_end_ns": 26 * MS}
+    media |= {"preprocess_start_ns": 28 * MS, "preprocess_end_ns": 38 * MS}
+    script.tell(MINE, EventKind.ARRIVED, 5, **media)
+    script.tell(MINE, EventKind.ADDED, 42, prompt_tokens=20)
+    script.tell(MINE, EventKind.SCHEDULED, 50)
+    script.step({OTHER: (1, 1), MINE: (20, 1)}, prefills=[MINE])
+    script.tell(MINE, EventKind.FIRST_TOKEN, 61)
+
+    story = script.story()
+
+    assert spans(story)[:6] == [
+        (SpanKind.TOKENISE, 1),
+        (SpanKind.MEDIA, 20),
+        (SpanKind.TOKENISE, 2),
+        (SpanKind.PREPROCESS, 10),
+        (SpanKind.TOKENISE, 2),
+        (SpanKind.HANDOVER, 2),
+    ]
+    parts = dict(story.ttft_parts)
+    assert (parts[Cause.MEDIA], parts[Cause.PREPROCESS]) == (0.02, 0.01)
+    assert parts[Cause.API] == pytest.approx(0.005)
+    assert sum(parts.values()) == pytest.approx(story.row.ttft_s)
+    assert (story.row.media_items, story.row.media_cached) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("thinking", "produced", "expected"),
     [
