@@ -182,7 +182,10 @@ def seeing(model: Path, directory: Path) -> Path:
     }
     named = {"processor_class": "Idefics3Processor"}
     size = {"longest_edge": 28}
-    images = {"image_processor_type": "Idefics3ImageProcessor", "size": size}
+    images: dict[str, Any] = {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "size": size,
+    }
     images |= {"max_image_size": size, "do_image_splitting": False}
     for name, content in (
         ("config.json", config),

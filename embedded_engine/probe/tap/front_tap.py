@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from time import monotonic_ns
 
+from msgspec.structs import replace
+
 from collectors.contract.clock import NS_PER_S, wall_offset_ns
 from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Vantage
 from embedded_engine.probe import vllm_names as names
@@ -153,8 +155,9 @@ class FrontEndAssembler:
             max_tokens=max_tokens,
             temperature=temperature,
             header=header,
-            **({} if media is None else _media_fields(media)),
         )
+        if media is not None:
+            event = replace(event, **_media_fields(media))
         self._keep(f"{EventKind.ARRIVED} {request_id}", event)
         return [event]
 

@@ -104,6 +104,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "prefix_cache",
         "speculation",
         "stacks",
+        "startup",
         "slowest",
         "slow_requests",
         "request_groups",
