@@ -302,8 +302,22 @@ class RequestEvent(Reading, frozen=True, kw_only=True):
     thinking_tokens: int | None = None
     """Output tokens before the answer, with the token that ends the thinking; None
     where there is no reasoning parser, or nothing ended it (finished, engine)."""
+    media_items: int | None = None
+    """Images, sounds and videos of the prompt; None for text alone (arrived)."""
+    media_cached: int | None = None
+    """Of these, how many the multimodal cache held preprocessed (arrived)."""
+    fetch_start_ns: int | None = None
+    """When the first of the media was asked for, from a URL or out of the request's
+    own bytes; like the next three of the front end (arrived)."""
+    fetch_end_ns: int | None = None
+    preprocess_start_ns: int | None = None
+    """When vLLM's multimodal processor began: resizing, features, placeholders."""
+    preprocess_end_ns: int | None = None
 
-    INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "tokenised_ns")
+    INSTANTS: ClassVar[tuple[str, ...]] = (
+        *("t_ns", "tokenised_ns", "fetch_start_ns", "fetch_end_ns"),
+        *("preprocess_start_ns", "preprocess_end_ns"),
+    )
 
 
 class BlockMap(Reading, frozen=True, kw_only=True):

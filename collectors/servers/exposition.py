@@ -18,7 +18,12 @@ from typing import Any, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.contract.readings import REFUSED, EngineSample, Histogram
-from collectors.servers.families.family import Names, ServerFamily
+from collectors.servers.families.family import (
+    ADAPTERS,
+    ADAPTERS_WAITING,
+    Names,
+    ServerFamily,
+)
 
 MOST_SERIES = 50_000
 MOST_RANKS = 1_024
@@ -30,6 +35,8 @@ LARGEST = 2**53
 """Largest count accepted: up to here a double holds every integer exactly."""
 LATEST_S = 2.0**33
 """Latest start time accepted, in Unix seconds (year 2242): larger ones are in ms."""
+LATEST_ALONE_S = 3e9
+"""The same of a time that several API servers add up (year 2065)."""
 SELDOM_EXPORTED = {"block_lifetime_s", "block_idle_s", "block_reuse_gap_s"}
 STARTED = "process_start_time_seconds"
 
@@ -42,7 +49,7 @@ class _Place(NamedTuple):
     """Where a metric's values belong in an EngineSample."""
 
     part: str
-    """One of highest, sum, histograms, finished, others, info and started."""
+    """One of highest, sum, histograms, finished, adapters, others, info, started."""
     field: str = ""
     choice: int = 0
     """Index of the metric name among its alternatives."""
@@ -97,6 +104,7 @@ class _Layout(NamedTuple):
     other_pools: list[_Choices]
     histograms: list[tuple[str, list[_ExposedHistogram]]]
     finished: _Labelled
+    adapters: _Labelled
     others: _Labelled
 
 
@@ -292,6 +300,8 @@ class Exposition:
 
     def _part(self, place: _Place, labels: Mapping[str, str]) -> str | float | None:
         """As ``_part`` below; None for a series that counts no refused requests."""
+        if place.part == "adapters":
+            return _adapters(*(labels.get(each) for each in place.within.split()))
         if place.field != REFUSED:
             return _part(place, labels)
         kind = self.family.refused[place.within](labels)
@@ -352,7 +362,7 @@ class Exposition:
         groups = {
             "histograms": histograms,
             "finished": finished,
-            "others": self._by_label(layout.others),
+            "others": self._by_label(layout.others) | self._adapters(layout.adapters),
         }
         return fields | {name: values for name, values in groups.items() if values}
 
@@ -390,6 +400,15 @@ class Exposition:
             if (value := self._together(series, highest=highest)) is not None
         }
 
+    def _adapters(self, labelled: _Labelled) -> dict[str, float]:
+        """How many LoRA adapters run and wait, by the labels that applied last."""
+        times = self._by_label(labelled)
+        latest = max(times, key=lambda each: times[each], default=None)
+        if latest is None or times[latest] > LATEST_ALONE_S:
+            return {}
+        counts = map(float, latest.split())
+        return dict(zip((ADAPTERS, ADAPTERS_WAITING), counts, strict=True))
+
     def _histogram(self, choices: Sequence[_ExposedHistogram]) -> Histogram | None:
         for exposed in choices:
             buckets = self._counts(exposed.buckets)
@@ -425,7 +444,7 @@ def _layout(family: ServerFamily, places: Mapping[_Place, _Parts]) -> _Layout:
 
     def labelled(part: str) -> _Labelled:
         return [
-            (_key(place, value), part == "others" and place.choice == 0, series)
+            (_key(place, value), part != "finished" and place.choice == 0, series)
             for place, parts in places.items()
             if place.part == part
             for value, series in parts.items()
@@ -446,6 +465,7 @@ def _layout(family: ServerFamily, places: Mapping[_Place, _Parts]) -> _Layout:
         other_pools=[choices("highest", name, (name,)) for name in family.other_pools],
         histograms=[each for each in histograms if each[1]],
         finished=labelled("finished"),
+        adapters=labelled("adapters"),
         others=labelled("others"),
     )
 
@@ -516,6 +536,18 @@ def _part(place: _Place, labels: Mapping[str, str]) -> str | float:
     if place.within[:1] == "{":
         return _short(labels.get(place.within[1:-1], ""))
     return place.within if place.part == "finished" else ""
+
+
+def _adapters(runs: str | None, waits: str | None) -> str | None:
+    """How many adapters run, and how many only wait; None where labels lack them.
+
+    >>> _adapters("a,b", "b,c"), _adapters("", ""), _adapters("a", None)
+    ('2 1', '0 0', None)
+    """
+    if runs is None or waits is None:
+        return None
+    running, waiting = ({*each.split(",")} - {""} for each in (runs, waits))
+    return f"{len(running)} {len(waiting - running)}"
 
 
 def _whole(
@@ -592,6 +624,8 @@ def _others(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
         yield f"{name}_total", gauge._replace(choice=1)
     for name in family.refused:
         yield from _with_total(name, _Place("others", REFUSED, 1, name))
+    for name, labels in family.adapters.items():
+        yield name, _Place("adapters", within=" ".join(labels))
     for name, label in family.sums.items():
         for part in ("sum", "count"):
             field = family.short(f"{name}_{part}")
@@ -631,6 +665,6 @@ def series_names(family: ServerFamily) -> dict[str, list[str]]:
         elif place.part == "others" and place.field in drafts:
             names["drafts"].append(name)
         else:
-            others = place.part in {"histograms", "others"}
+            others = place.part in {"histograms", "adapters", "others"}
             names["others" if others else "plain"].append(name)
     return names

@@ -73,6 +73,38 @@ class Hook:
         return wrapped(original, self, fuse)
 
 
+@dataclass(slots=True)
+class AwaitedHook(Hook):
+    """The same around a coroutine function: ``after`` follows what it returns."""
+
+    def around(self, original: Callable[..., Any], fuse: Fuse) -> Callable[..., Any]:
+        name = original.__qualname__
+
+        def guarded(callback: Callable[..., Any], *given: Vllm) -> None:
+            began = monotonic_ns()
+            try:
+                callback(*given)
+            except Exception as error:
+                fuse.blow(f"{name}: {error!r}")
+            fuse.cost_ns += monotonic_ns() - began
+
+        @functools.wraps(original)
+        async def method(of: Vllm, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            before, after = self.before, self.after
+            if fuse.blown or (before is None and after is None):
+                return await original(of, *args, **kwargs)
+            entered = monotonic_ns()
+            given = (*args, *kwargs.values())
+            if before is not None:
+                guarded(before, of, given, entered)
+            result = await original(of, *args, **kwargs)
+            if after is not None:
+                guarded(after, of, given, result, entered, monotonic_ns())
+            return result
+
+        return method
+
+
 def install(
     methods: Mapping[str, VllmMethod],
     hooks: Mapping[str, Hook],

@@ -29,6 +29,8 @@ from embedded_engine.probe.about.engine_config import (
 from embedded_engine.probe.about.engine_size import EngineSize
 from embedded_engine.probe.about.startup_stages import (
     StageTimer,
+    miss,
+    missing_in,
     of_stages,
     stages_of,
 )
@@ -112,7 +114,7 @@ class Probe:
         }
         hooks.install(names.STATE_METHODS, states, self.fuse, core)
         stages = StageTimer(self.fuse).hooks()
-        hooks.install(names.WORKER_METHODS, stages, self.fuse, lambda _: None)
+        hooks.install(names.WORKER_METHODS, stages, self.fuse, miss)
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
         if os.environ.get(BLOCK_MAP) != "0":
@@ -129,6 +131,7 @@ class Probe:
                 )
         front = {"born": Hook(self._front_born), **self._front.hooks()}
         hooks.install(names.FRONT_METHODS, front, self.fuse, api)
+        hooks.install(names.MEDIA_METHODS, self._front.media.hooks(), self.fuse, api)
         answers = self._refusals.hooks()
         hooks.install(names.RESPONSE_METHODS, answers, self.fuse, api)
         os.register_at_fork(after_in_child=self._forked)
@@ -313,7 +316,10 @@ class Probe:
         model = self.engine.model if self.engine is not None else "?"
         yield from (replace(each, rank=rank) for each in self._size.workers)
         try:
-            yield from stages_of(self._size.answers(of_stages(STAGES)), rank)
+            answers = self._size.answers(of_stages(STAGES))
+            for name in missing_in(answers):
+                lacks(name)
+            yield from stages_of(answers, rank)
         except Exception as error:
             lacks(f"stages of the start: {error!r}")
         try:

@@ -26,7 +26,16 @@ OUTPUT_PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
 EXECUTOR = "vllm.v1.executor.abstract:Executor"
 CORE = "vllm.v1.engine.core:EngineCore"
 WORKER = "vllm.v1.worker.worker_base:WorkerWrapperBase"
+RENDERER = "vllm.renderers.base:BaseRenderer"
+MEDIA_CONNECTOR = "vllm.multimodal.media.connector:MediaConnector"
 LOADER = "vllm.model_executor.model_loader.base_loader:BaseModelLoader"
+
+
+Fields = tuple[tuple[str, Any], ...]
+"""Dotted paths from an object, each with its default when missing.
+
+``newer|older`` is the first of the two that exists.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,24 @@ FRONT_METHODS = {
     ),
     "abort": VllmMethod(OUTPUT_PROCESSOR, "abort_requests", "aborts by clients"),
 }
+MEDIA_METHODS = {
+    "renderer": VllmMethod(RENDERER, "__init__", "media and their preprocessing"),
+    "chat": VllmMethod(RENDERER, "render_chat_async", "when media were fetched"),
+    "fetched": VllmMethod(
+        MEDIA_CONNECTOR, "load_from_url_async", "when media were fetched"
+    ),
+    "preprocessed": VllmMethod(
+        RENDERER, "_process_multimodal", "when media were preprocessed"
+    ),
+}
+"""Methods of an API server that text alone does not call, or not hooked."""
+MM_PROCESSOR = "mm_processor"
+"""Attribute of BaseRenderer, like the next: None where a model takes text alone."""
+MM_CACHE_STATS = "_mm_cache_stats"
+CACHE_HITS = "hits"
+"""Attribute of MultiModalCacheStats: items since the statistics were read."""
+PROMPT_IDS = "prompt_token_ids"
+"""Key of a MultiModalInput; attribute of the EngineCoreRequest made of it."""
 STATE_METHODS = {
     "slept": VllmMethod(CORE, "sleep", "when the engine is asleep"),
     "woke": VllmMethod(CORE, "wake_up", "when the engine is awake again"),
@@ -145,12 +172,6 @@ TOO_LONG = (
 """What the message of a request that is too long says. vLLM counts a prompt no further
 than the first token too many: such a count (*at least*) is not the prompt's."""
 CLIENT_LEFT = "Client disconnected"
-
-Fields = tuple[tuple[str, Any], ...]
-"""Dotted paths from an object, each with its default when missing.
-
-``newer|older`` is the first of the two that exists.
-"""
 
 STEP: Fields = (
     ("num_scheduled_tokens", {}),
@@ -560,6 +581,7 @@ ARRIVED: Fields = (
     ("request_id", ""),
     ("external_req_id", None),
     ("arrival_time", None),
+    ("mm_features", None),
 )
 """Attributes of EngineCoreRequest."""
 STATES: Fields = (("request_states", {}),)

@@ -1,14 +1,22 @@
-"""An engine in this process: adapters, a KV connector, held prompts, a compilation.
+"""An engine in this process: adapters, images, a KV connector, held prompts, and more.
 
 A program, not a test: serves some requests, says so, and waits to be killed.
 """
 
+import asyncio
 import json
+import shutil
 import sys
+import threading
 import time
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from embedded_engine.probe.blocks import block_maps
 from embedded_engine.worker import answer_for_cpu_wheel
@@ -19,6 +27,7 @@ EVERY = 4
 """Steps from one that may compute prompts to the next."""
 LATE = 30
 COMPILES_S = 0.3
+FETCHED_S = 0.2
 
 
 def main(model: Path, kind: str, directory: Path) -> None:
@@ -29,6 +38,7 @@ def main(model: Path, kind: str, directory: Path) -> None:
         "held": with_held_prefills,
         "compiling": with_compilation,
         "thinking": with_thinking,
+        "images": with_images,
     }
     _engine = kinds.get(kind, with_connector)(
         model, directory
@@ -103,6 +113,88 @@ def with_thinking(model: Path, directory: Path) -> Any:
     told = {name: [each == end for each in ids] for name, ids in outputs.items()}
     (directory / "outputs").write_text(json.dumps(told), "utf-8")
     return engine
+
+
+def with_images(model: Path, directory: Path) -> Any:
+    """An Idefics3 of random weights: text, an image of a slow server, that again."""
+    engine = boot(seeing(model, directory / "seeing"), load_format="dummy")
+    file = BytesIO()
+    Image.new("RGB", (40, 40), "red").save(file, "PNG")
+    image = file.getvalue()
+
+    class SlowServer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            time.sleep(FETCHED_S)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(image)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SlowServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    encoded = f"data:image/png;base64,{b64encode(image).decode()}"
+    asyncio.run(show(engine, "text"))
+    asyncio.run(show(engine, "fetched", f"http://127.0.0.1:{server.server_port}/"))
+    asyncio.run(show(engine, "again", encoded))
+    finish(engine)
+    return engine
+
+
+async def show(engine: Any, name: str, *urls: str) -> None:
+    """Send a request as an API server does that was asked to chat."""
+    from vllm import SamplingParams  # noqa: PLC0415 - patched for above
+    from vllm.renderers.params import ChatParams  # noqa: PLC0415
+
+    content = [{"type": "image_url", "image_url": {"url": each}} for each in urls]
+    message = {"role": "user", "content": [*content, {"type": "text", "text": "hi"}]}
+    _, (prompt,) = await engine.renderer.render_chat_async([[message]], ChatParams())
+    engine.add_request(name, prompt, SamplingParams(max_tokens=3, ignore_eos=True))
+
+
+def seeing(model: Path, directory: Path) -> Path:
+    """The configuration of a tiny Idefics3 around a text model, without weights."""
+    shutil.copytree(model, directory, ignore=shutil.ignore_patterns("*.safetensors"))
+    text = json.loads((model / "config.json").read_text("utf-8"))
+    tokenizer = json.loads((model / "tokenizer.json").read_text("utf-8"))
+    marks = [
+        "<image>",
+        "<fake_token_around_image>",
+        "<global-img>",
+        "<end_of_utterance>",
+    ]
+    known = {**tokenizer["added_tokens"][0]}
+    first = text["vocab_size"]
+    tokenizer["added_tokens"] += [
+        known | {"id": first + number, "content": mark}
+        for number, mark in enumerate(marks)
+    ]
+    text["vocab_size"] += 64
+    vision = {"model_type": "idefics3_vision", "hidden_size": 32, "image_size": 28}
+    vision |= {"intermediate_size": 64, "num_hidden_layers": 2, "patch_size": 14}
+    config = {
+        "architectures": ["Idefics3ForConditionalGeneration"],
+        "model_type": "idefics3",
+        "text_config": text,
+        "vision_config": vision | {"num_attention_heads": 2},
+        "image_token_id": first,
+        "scale_factor": 2,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    }
+    named = {"processor_class": "Idefics3Processor"}
+    size = {"longest_edge": 28}
+    images: dict[str, Any] = {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "size": size,
+    }
+    images |= {"max_image_size": size, "do_image_splitting": False}
+    for name, content in (
+        ("config.json", config),
+        ("preprocessor_config.json", images | named),
+        ("processor_config.json", named | {"image_seq_len": 1}),
+        ("tokenizer.json", tokenizer),
+    ):
+        (directory / name).write_text(json.dumps(content), "utf-8")
+    return directory
 
 
 def with_compilation(model: Path, _: Path) -> Any:

@@ -1,4 +1,4 @@
-"""An engine in this process whose probe finds two names of vLLM moved, then breaks.
+"""An engine in this process whose probe finds three names of vLLM moved, then breaks.
 
 A program, not a test: prints what really came out, one JSON object a phase, and goes
 on when told a line.
@@ -25,6 +25,7 @@ def main(model: Path) -> None:
     )
     running, waiting, _ = vllm_names.QUEUES
     vllm_names.QUEUES = (running, waiting, ("moved_queue", ()))
+    vllm_names.CAPTURE = "moved_capture"
     answer_for_cpu_wheel()
     engine = boot(model)
     sizes = held(engine) | {"weights": weights(model)}

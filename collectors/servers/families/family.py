@@ -22,6 +22,9 @@ Live = tuple[str, Callable[[Any], Mapping[str, Any]]]
 
 
 MOST_RANKS = 256
+ADAPTERS, ADAPTERS_WAITING = "adapters", "adapters_waiting"
+"""Names in ``EngineSample.others`` of how many LoRA adapters running requests use, and
+how many waiting requests alone."""
 
 
 class Publisher(msgspec.Struct, frozen=True):
@@ -98,6 +101,10 @@ class ServerFamily:
     """Counters of refused requests, by reason or by ``route status``, which is made of
     a series' labels; None for a series that counts no refusals. Prefixes need not be
     the family's."""
+    adapters: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Gauges of the time at which their labels applied, with the labels that list the
+    LoRA adapters of running and of waiting requests. Their numbers are kept in
+    ``others``."""
     sums: Mapping[str, str | None] = field(default_factory=dict)
     """Histograms and summaries of this family only, each with the label that
     distinguishes its series, or None. Their sum and count are kept in ``others``,

@@ -225,6 +225,9 @@ VLLM = ServerFamily(
         "accepted_tokens": "vllm:spec_decode_num_accepted_tokens",
         "accepted_by_position": "vllm:spec_decode_num_accepted_tokens_per_pos",
     },
+    adapters={
+        "vllm:lora_requests_info": ("running_lora_adapters", "waiting_lora_adapters"),
+    },
     sums={
         "vllm:request_num_preemptions": None,
         "vllm:request_prefill_kv_computed_tokens": None,

@@ -43,6 +43,8 @@ class TimedStage(msgspec.Struct, kw_only=True):
 
 STAGES: list[TimedStage] = []
 """Stages of the worker in this process, in order of their ends."""
+MISSING: dict[str, None] = {}
+"""What the worker's vLLM has not, of what its stages are read off."""
 
 
 def of_stages(module: str) -> Callable[[Vllm], dict[str, Any]]:
@@ -52,9 +54,21 @@ def of_stages(module: str) -> Callable[[Vllm], dict[str, Any]]:
         import sys  # noqa: PLC0415
 
         there = sys.modules.get(module)
-        return {"stages": [] if there is None else there.told()}
+        if there is None:
+            return {"stages": [], "missing": []}
+        return {"stages": there.told(), "missing": [*there.MISSING]}
 
     return ask
+
+
+def miss(name: str) -> None:
+    """Remember a name that this vLLM lacks, until EngineCore asks."""
+    MISSING[name] = None
+
+
+def missing_in(answers: Sequence[Any]) -> list[str]:
+    """What workers answered that their vLLM has not, each once."""
+    return [*dict.fromkeys(name for each in answers for name in each["missing"])]
 
 
 def told() -> list[dict[str, Any]]:
@@ -185,12 +199,15 @@ class StageTimer:
             (names.ALLOCATE_KV, Hook(self._allocated)),
             (names.WARM_UP_MODEL, Hook(self._warmed_up, self._warms_up)),
         ):
-            self._hook(type(worker), name, hook)
+            self._hook(type(worker), name, hook, of="Worker")
         module, kind = names.LOADER.split(":")
+        loader = None
         with suppress(ImportError):
             loader = getattr(importlib.import_module(module), kind, None)
-            if loader is not None:
-                self._hook(loader, "__init__", Hook(self._loader_born))
+        if loader is None:
+            miss(f"{kind}: stages of the start cannot be seen")
+        else:
+            self._hook(loader, "__init__", Hook(self._loader_born))
 
     def _loader_born(self, loader: Vllm, *_: Vllm) -> None:
         kind = type(loader)
@@ -199,9 +216,14 @@ class StageTimer:
         self._hook(kind, names.LOAD_WEIGHTS, loading)
         self._hook(kind, names.ALL_WEIGHTS, self._weights)
 
-    def _hook(self, kind: type, name: str, hook: Hook) -> None:
-        """Wrap a method where it is defined, once; without it a stage is unknown."""
+    def _hook(self, kind: type, name: str, hook: Hook, of: str = "") -> None:
+        """Wrap a method where it is defined, once; without it a stage is unknown.
+
+        ``of`` names what every vLLM should have it in; loaders differ.
+        """
         owner = next((each for each in kind.__mro__ if name in vars(each)), None)
+        if owner is None and of:
+            miss(f"{of}.{name}: stages of the start cannot be seen")
         if owner is None or (owner, name) in self._hooked:
             return
         self._hooked.add((owner, name))
@@ -214,7 +236,8 @@ class StageTimer:
         keep(Stage.DEVICE, entered, returned - entered)
         runner = getattr(worker, names.MODEL_RUNNER, None)
         if runner is not None:
-            self._hook(type(runner), names.CAPTURE, Hook(self._captured))
+            capture = Hook(self._captured)
+            self._hook(type(runner), names.CAPTURE, capture, of="ModelRunner")
 
     def _built(
         self, _: Vllm, __: Given, ___: Vllm, entered: int, returned: int

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from time import monotonic_ns
 
+from msgspec.structs import replace
+
 from collectors.contract.clock import NS_PER_S, wall_offset_ns
 from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Vantage
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.hooks import Given, Hook
+from embedded_engine.probe.tap.media_tap import MediaTap, MediaTimes
 from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.probe_settings import LONGEST_VALUE
 
@@ -128,7 +131,7 @@ class FrontEndAssembler:
         self._keep = keep
         self._let_go = let_go
 
-    def arrived(
+    def arrived(  # noqa: PLR0913, PLR0917 - a record of the tap
         self,
         t_ns: int,
         tokenised_ns: int,
@@ -136,6 +139,7 @@ class FrontEndAssembler:
         external_id: str | None,
         asked: tuple[int | None, int | None, float | None],
         header: str | None = None,
+        media: MediaTimes | None = None,
     ) -> list[AnyReading]:
         """A request was tokenised and sent to the engine."""
         self.arrived_count += 1
@@ -152,6 +156,8 @@ class FrontEndAssembler:
             temperature=temperature,
             header=header,
         )
+        if media is not None:
+            event = replace(event, **_media_fields(media))
         self._keep(f"{EventKind.ARRIVED} {request_id}", event)
         return [event]
 
@@ -185,6 +191,19 @@ class FrontEndAssembler:
         return [event]
 
 
+def _media_fields(media: MediaTimes) -> dict[str, int | None]:
+    """The fields of an arrival that are about media."""
+    fetched, preprocessed = media.fetched, media.preprocessed
+    return {
+        "media_items": media.items,
+        "media_cached": media.cached,
+        "fetch_start_ns": None if fetched is None else fetched[0],
+        "fetch_end_ns": None if fetched is None else fetched[1],
+        "preprocess_start_ns": None if preprocessed is None else preprocessed[0],
+        "preprocess_end_ns": None if preprocessed is None else preprocessed[1],
+    }
+
+
 class FrontTap:
     """Hooks on this process's output processor."""
 
@@ -195,6 +214,7 @@ class FrontTap:
         missing: Callable[[str], None],
         stops: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.media = MediaTap()
         self.lag = LoopLag(lambda: not self._live, stops)
         self.batches = 0
         self.outputs = 0
@@ -224,7 +244,7 @@ class FrontTap:
         self, processor: Vllm, given: Given, _: None, entered: int, returned: int
     ) -> None:
         self.lag.follow()  # from the first request on, because start-up blocks the loop
-        request_id, external_id, arrival_s = self._arrived.read(given[0])
+        request_id, external_id, arrival_s, media = self._arrived.read(given[0])
         state = self._states.read(processor).get(request_id)
         if state is None or request_id in self._live:
             return  # more input of a streaming session
@@ -234,7 +254,11 @@ class FrontTap:
         asked = self._asked.read(state)
         ids = request_id, external_id
         header = asked_header()
-        self._put(self._story.arrived, arrived_ns, returned, *ids, asked, header)
+        times = None
+        if media:
+            tokens = getattr(given[0], names.PROMPT_IDS, None)
+            times = self.media.of(tokens, len(media), arrived_ns)
+        self._put(self._story.arrived, arrived_ns, returned, *ids, asked, header, times)
 
     def _processed(
         self, processor: Vllm, given: Given, result: Vllm, _: int, __: int

@@ -17,6 +17,10 @@ class Cause(StrEnum):
     # Parts of a TTFT, in order.
     API = "api"
     """Tokenizing and handing over to the engine, without waiting for a running step."""
+    MEDIA = "media"
+    """Fetching and decoding images, sounds and videos."""
+    PREPROCESS = "preprocessing"
+    """Of media, by the model's multimodal processor."""
     QUEUE_STEP = "running step"
     """Until the running step ended: engines take requests between two steps."""
     QUEUE_SEQS = "queue: max_num_seqs"
@@ -105,8 +109,10 @@ PREFILL_CAUSES = (
     Cause.PREFILL_HELD,
     Cause.RECOMPUTE,
 )
+MEDIA_CAUSES = (Cause.MEDIA, Cause.PREPROCESS)
 TTFT_CAUSES = (
     Cause.API,
+    *MEDIA_CAUSES,
     *QUEUE_CAUSES,
     *PREFILL_CAUSES,
     Cause.SEND,
@@ -280,6 +286,8 @@ class SlowRequests:
 
 SPOKEN = {
     Cause.API: "the API server before the queue",
+    Cause.MEDIA: "fetching media",
+    Cause.PREPROCESS: "preprocessing of media",
     Cause.QUEUE_STEP: "waiting for the running step",
     Cause.QUEUE_SEQS: "queueing for max_num_seqs",
     Cause.QUEUE_KV: "queueing for KV blocks",

@@ -6,7 +6,7 @@ The Model does so for all requests, a story for its own.
 import msgspec
 
 from collectors.contract.readings import Step
-from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause, Parts
+from inferwatch.metrics.causes.cause import MEDIA_CAUSES, TTFT_CAUSES, Cause, Parts
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, QueueAccount, nothing_spent
 
 NS_PER_S = 1_000_000_000
@@ -137,6 +137,7 @@ def ttft_spent(
     ttft_ns: int,
     first_ns: int | None,
     tokenised_ns: int | None = None,
+    media_ns: tuple[int, int] = (0, 0),
 ) -> list[int]:
     """Return a TTFT split by cause, in the order of TTFT_CAUSES.
 
@@ -147,6 +148,7 @@ def ttft_spent(
     ``wait`` is None where the engine's reports were lost. ``arrived_ns`` and
     ``ttft_ns`` are the front end's; ``first_ns`` is when the engine made the first
     token and ``tokenised_ns`` when the request left the front end, None where unknown.
+    ``media_ns`` is what fetching and preprocessing media took.
     """
     unknown = PLACE[Cause.UNKNOWN]
     if wait is not None:
@@ -154,11 +156,14 @@ def ttft_spent(
         api_ns = wait.added_ns - arrived_ns
         send_ns = 0 if first_ns is None else arrived_ns + ttft_ns - first_ns
         held_ns = wait_ns(wait, tokenised_ns)
-        spent_ns[PLACE[Cause.API]] = api_ns - held_ns
+        for cause, took_ns in zip(MEDIA_CAUSES, media_ns, strict=True):
+            spent_ns[PLACE[cause]] = took_ns
+        api_ns -= held_ns + sum(media_ns)
+        spent_ns[PLACE[Cause.API]] = api_ns
         spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
         spent_ns[PLACE[Cause.SEND]] = send_ns
         left_ns = ttft_ns - sum(spent_ns)
-        if min(api_ns - held_ns, send_ns, left_ns) >= 0:
+        if min(api_ns, send_ns, left_ns) >= 0:
             spent_ns[unknown] += left_ns
             return spent_ns
     # Parts that contradict the front end's TTFT are not used.

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from inferwatch.formatting import counted, format_duration
-from inferwatch.metrics.causes.cause import SLOW_S, SPOKEN, Cause
+from inferwatch.metrics.causes.cause import MEDIA_CAUSES, SLOW_S, SPOKEN, Cause
 from inferwatch.metrics.findings.cache import (
     KvBound,
     Preemptions,
@@ -106,6 +106,32 @@ class SlowByFrontEnd(SlowBy):
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         return FrontEnd().knobs(facts)
+
+
+class SlowByMedia(SlowBy):
+    """Fetching and preprocessing media took a large part of the slowest TTFTs."""
+
+    NAME, TITLE = "slow_by_media", "slow media"
+    MANY = "lose time to first tokens to images, sounds or videos"
+    EXPLAINS = MEDIA_CAUSES
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        return (
+            now(
+                "Send smaller media, from a server nearby or in the request itself",
+                "less to fetch and to preprocess",
+            ),
+            facts.flag(
+                "mm_processor_cache_gb",
+                "Give the multimodal cache more memory",
+                "media that come again are not preprocessed again",
+            ),
+            facts.flag(
+                "api_server_count",
+                "Start more API server processes",
+                "each preprocesses media of its own",
+            ),
+        )
 
 
 class SlowByStep(SlowBy):
@@ -241,6 +267,7 @@ class SlowByPrefill(SlowBy):
 
 SLOW_BY: tuple[SlowBy, ...] = (
     SlowByFrontEnd(),
+    SlowByMedia(),
     SlowByStep(),
     SlowBySeqs(),
     SlowByBlocks(),

@@ -21,7 +21,7 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EventKind, RequestEvent, Vantage
-from inferwatch.metrics.causes.cause import Cause, Parts
+from inferwatch.metrics.causes.cause import MEDIA_CAUSES, Cause, Parts
 from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent, wait_ns
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
 from inferwatch.metrics.requests.request_row import (
@@ -151,6 +151,10 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     preempted_ns: int | None = None
     """End of the step that last preempted it."""
     thinking_tokens: int | None = None
+    media_items: int | None = None
+    media_cached: int | None = None
+    media_ns: tuple[int, int] = (0, 0)
+    """What fetching and preprocessing its media took; 0 where it has none."""
     lora: str | None = None
     priority: int | None = None
     header: str | None = None
@@ -241,6 +245,14 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         if event.header is not None:
             self.header = event.header
 
+    def take_media(self, event: RequestEvent) -> None:
+        """Take over what its media took on their way to the engine."""
+        self.media_items, self.media_cached = event.media_items, event.media_cached
+        self.media_ns = (
+            (event.fetch_end_ns or 0) - (event.fetch_start_ns or 0),
+            (event.preprocess_end_ns or 0) - (event.preprocess_start_ns or 0),
+        )
+
     def join(self, run: DecodeRun, ordinal: int) -> None:
         """Let a run count its tokens from the run's next step on."""
         if ordinal == self.ordinal:
@@ -315,7 +327,11 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         if self.wait is not None and self.arrived_ns is not None:
             held_ns = wait_ns(self.wait, self.tokenised_ns)
             spent_ns[PLACE[Cause.QUEUE_STEP]] += held_ns
-            spent_ns[PLACE[Cause.API]] = self.wait.added_ns - self.arrived_ns - held_ns
+            api_ns = self.wait.added_ns - self.arrived_ns - held_ns
+            for cause, took_ns in zip(MEDIA_CAUSES, self.media_ns, strict=True):
+                spent_ns[PLACE[cause]] += took_ns
+                api_ns -= took_ns
+            spent_ns[PLACE[Cause.API]] = api_ns
         return spent_ns
 
     def explain(self) -> None:
@@ -338,6 +354,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             self.ttft_ns,
             self.first_ns,
             self.tokenised_ns,
+            self.media_ns,
         )
 
     @property
@@ -457,6 +474,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             ttft_parts=parts,
             itl_cause=self.itl_cause,
             thinking_tokens=self.thinking_tokens,
+            media_items=self.media_items,
+            media_cached=self.media_cached,
             lora=self.lora,
             priority=self.priority,
             header=self.header,

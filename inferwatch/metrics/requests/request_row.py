@@ -305,6 +305,25 @@ class RequestRow:
         ),
     ] = None
     """None without a reasoning parser, before the end, and where it did not think."""
+    media_items: Annotated[
+        int | None,
+        Number(
+            "media",
+            "Media",
+            "Images, sounds and videos of its prompt; unknown for text alone.",
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
+    media_cached: Annotated[
+        int | None,
+        Number(
+            "media cached",
+            "Media in the multimodal cache",
+            "Of its media, those that had been preprocessed for an earlier request.",
+            better=Better.HIGHER,
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
     lora: Annotated[
         str | None,
         Number(

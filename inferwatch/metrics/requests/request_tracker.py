@@ -219,6 +219,8 @@ class RequestTracker:
         self._outcomes.arrived(request, event.t_ns)
         request.arrived_ns = event.t_ns
         request.tokenised_ns = event.tokenised_ns
+        if event.media_items is not None:
+            request.take_media(event)
         request.waits_until_ns = 0
 
     def _first_token_sent(self, request: Request, event: RequestEvent) -> None:

@@ -14,6 +14,7 @@ from collectors.contract.readings import (
     WatchedSlo,
 )
 from collectors.servers.families import POOLS, speculation_in
+from collectors.servers.families.family import ADAPTERS, ADAPTERS_WAITING
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.objectives import parse_objectives
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Limit
@@ -29,6 +30,7 @@ from inferwatch.metrics.steps.health import (
 )
 
 BY_REASON = "num_requests_waiting_by_reason{"
+AWAKE = "engine_sleep_state{awake}"
 STEPS = "step_tokens"
 """The histogram that has one value per step."""
 KV_FULL = 0.95
@@ -82,6 +84,12 @@ class Gauges(msgspec.Struct, array_like=True):
     """Usage of each pool of a hybrid model's cache, where ``kv_usage`` is unknown."""
     deferred: int = 0
     """Waiting requests that something else than room keeps from the batch."""
+    adapters: int | None = None
+    """LoRA adapters of running requests; None where the server does not tell them."""
+    adapters_waiting: int | None = None
+    """LoRA adapters that only waiting requests use."""
+    asleep: bool = False
+    """Whether the server says that its engine was put to sleep."""
 
     @property
     def work(self) -> int:
@@ -133,6 +141,11 @@ def _pools(sample: EngineSample) -> dict[str, float]:
     }
 
 
+def _count(sample: EngineSample, name: str) -> int | None:
+    value = sample.others.get(name)
+    return None if value is None else round(value)
+
+
 def _in_new_life(gauges: Gauges) -> Gauges:
     """Return the gauges of a server that restarted, without what queued before."""
     return msgspec.structs.replace(
@@ -163,6 +176,9 @@ def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Ga
         acceptance_length=speculation.get("acceptance_length"),
         pools=_pools(sample) if sample.kv_usage is None else {},
         deferred=round(_waiting_for(sample, DEFERRED)),
+        adapters=_count(sample, ADAPTERS),
+        adapters_waiting=_count(sample, ADAPTERS_WAITING),
+        asleep=sample.others.get(AWAKE) == 0,
     )
     old = before or Gauges(t_ns=t_ns)
     watched_ns = old.watched_since_ns

@@ -167,6 +167,9 @@ def _verdict(server: ScrapedServer, now_ns: int) -> Verdict:
             Health.HEALTHY, "it answers, and tells nothing of its work", since_ns
         )
     busy = [each for each in gauges if each.work]
+    if all(each.asleep for each in gauges):
+        waits = f"; {waiting:,} waiting" if waiting else ""
+        return _made(Health.IDLE, f"asleep{waits}", None)
     trouble = _stalled(busy, running, waiting)
     trouble = trouble or _queueing(server, waiting, now_ns, working=bool(busy))
     trouble = trouble or _preempting(server, now_ns, working=bool(busy))
@@ -193,7 +196,7 @@ def _stalled(
 
 def _stuck_ns(each: Gauges) -> int | None:
     """Return how long there was no progress, if that is long; else None."""
-    if not each.tells_progress or each.progress_ns is None:
+    if each.asleep or not each.tells_progress or each.progress_ns is None:
         return None
     quiet_ns = each.t_ns - each.progress_ns
     least_ns = max(STALL_LEAST_NS, STALL_INTERVALS * each.interval_ns)

@@ -579,6 +579,8 @@ class ScrapedWindow:
             waiting=known_sum(each.waiting for each in gauges),
             kv_usage=_mean(each.kv_usage for each in gauges),
             output_tokens_per_s_now=lately.rate("output_tokens"),
+            adapters=known_sum(each.adapters for each in gauges),
+            adapters_waiting=known_sum(each.adapters_waiting for each in gauges),
         )
 
     def kv(self) -> KvState:

@@ -16,6 +16,10 @@ class SpanKind(StrEnum):
     """From the client's send to the arrival at the front end; only for our own client.
     """
     TOKENISE = "tokenise"
+    MEDIA = "media"
+    """Fetching and decoding images, sounds and videos."""
+    PREPROCESS = "preprocessing"
+    """Of media, by the model's multimodal processor."""
     HANDOVER = "handover"
     """From the API server to the engine's queue."""
     QUEUE = "queue"
@@ -28,8 +32,11 @@ class SpanKind(StrEnum):
     """In the queue after a preemption."""
     RECOMPUTE = "recompute"
     """A step that recomputed what a preemption discarded."""
+    THINKING = "thinking"
+    """Decoding a reasoning model's tokens before its answer, where steps tell them."""
     DECODE = "decode"
-    """Output tokens up to the last, or to the next preemption."""
+    """Output tokens up to the last, or to the next preemption; those of the answer,
+    where thinking is told."""
     SEND = "send"
     """From the engine's last token to the front end's end; not for a live request."""
 
@@ -44,7 +51,7 @@ class StorySpan:
     cause: Cause | None = None
     """Why it took time; a queue has one span for each cause."""
     tokens: int | None = None
-    """Scheduled tokens; of decode, output tokens."""
+    """Scheduled tokens; of thinking and decode, output tokens."""
     step: int | None = None
     """Index of the step if the span is a chunk."""
 

@@ -1,9 +1,9 @@
 """Makes the story of one request from its readings, the same live and in replay."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import ceil
 from statistics import fmean
 
@@ -99,6 +99,7 @@ def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan
     spans.up_to(SpanKind.NETWORK, arrived_ns)
     if arrived_ns is not None:
         stage_ns = added_ns or readings.end_ns
+        _media(spans, readings, stage_ns)
         if tokenised_ns is not None:
             spans.up_to(SpanKind.TOKENISE, min(tokenised_ns, stage_ns), Cause.API)
             spans.up_to(SpanKind.HANDOVER, stage_ns, Cause.API)
@@ -110,6 +111,19 @@ def waterfall(readings: RequestReadings, walked: RequestWalk) -> tuple[StorySpan
     if not readings.live and front_ns is not None:
         spans.up_to(SpanKind.SEND, front_ns, Cause.SEND)
     return tuple(spans.made)
+
+
+def _media(spans: Stretches, readings: RequestReadings, stage_ns: int) -> None:
+    """Add what the request's media took; the rest of that time is tokenising."""
+    for kind, name, cause in (
+        (SpanKind.MEDIA, "fetch", Cause.MEDIA),
+        (SpanKind.PREPROCESS, "preprocess", Cause.PREPROCESS),
+    ):
+        start_ns = _first_value(readings, f"{name}_start_ns")
+        end_ns = _first_value(readings, f"{name}_end_ns")
+        if start_ns is not None and end_ns is not None:
+            spans.up_to(SpanKind.TOKENISE, min(start_ns, stage_ns), Cause.API)
+            spans.up_to(kind, min(end_ns, stage_ns), cause)
 
 
 def _in_engine(
@@ -159,6 +173,47 @@ def _chunk(spans: Stretches, own: OwnStep, before: Step | None, *, held: bool) -
 
 def _decoded(spans: Stretches, end_ns: int, tokens: int) -> None:
     spans.up_to(SpanKind.DECODE, end_ns, tokens=tokens)
+
+
+def _told_apart(
+    spans: Sequence[StorySpan], readings: RequestReadings, walked: RequestWalk
+) -> Iterator[StorySpan]:
+    """Yield the spans, with thinking apart from the answer where both are known."""
+    until_ns = _thinking_end_ns(readings, walked)
+    for span in spans:
+        if until_ns is None or span.kind is not SpanKind.DECODE:
+            yield span
+        elif span.end_ns <= until_ns:
+            yield replace(span, kind=SpanKind.THINKING)
+        elif span.start_ns >= until_ns:
+            yield span
+        else:
+            tokens = sum(
+                each.produced
+                for each in walked.with_token
+                if span.start_ns < each.step.end_ns <= until_ns
+            )
+            yield replace(span, kind=SpanKind.THINKING, end_ns=until_ns, tokens=tokens)
+            yield replace(
+                span, start_ns=until_ns, tokens=(span.tokens or tokens) - tokens
+            )
+
+
+def _thinking_end_ns(readings: RequestReadings, walked: RequestWalk) -> int | None:
+    """Return when the last token of thinking was there; None if steps do not tell."""
+    thinking = _first_value(readings, "thinking_tokens")
+    if thinking is None or walked.tokens != _output_tokens(readings):
+        return None
+    made = accumulate(each.produced for each in walked.with_token)
+    ends_ns = (each.step.end_ns for each in walked.with_token)
+    pairs = zip(made, ends_ns, strict=True)
+    return next((end_ns for tokens, end_ns in pairs if tokens >= thinking), None)
+
+
+def _output_tokens(readings: RequestReadings) -> int:
+    """Return how many tokens it had, as events tell; 0 where none tells."""
+    told = (each.output_tokens for each in readings.events)
+    return max((each for each in told if each is not None), default=0)
 
 
 def _begin_ns(step: Step) -> int:
@@ -253,7 +308,7 @@ def story_of(readings: RequestReadings, names: Names) -> RequestStory:
     row = replace(
         _row(readings, walked), class_name=class_name, itl_cause=_longest(late)
     )
-    spans = waterfall(readings, walked)
+    spans = tuple(_told_apart(waterfall(readings, walked), readings, walked))
     return RequestStory(
         row=row,
         end_ns=spans[-1].end_ns if spans else readings.end_ns,
@@ -527,8 +582,7 @@ def _missing(readings: RequestReadings, walked: RequestWalk) -> tuple[str, ...]:
     )
     if lost:
         reasons.append(f"{counted(lost, 'reading')} were lost while it lived.")
-    reported = (each.output_tokens for each in readings.events)
-    output = max((each for each in reported if each is not None), default=0)
+    output = _output_tokens(readings)
     if output > walked.tokens:
         reasons.append(
             f"Of its {counted(output, 'token')}, steps tell of {walked.tokens:,}."

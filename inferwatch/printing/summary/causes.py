@@ -73,6 +73,8 @@ def request_row(row: RequestRow) -> Summary:
         "cached_tokens": row.cached_tokens,
         "output_tokens": row.output_tokens,
         "thinking_tokens": row.thinking_tokens,
+        "media_items": row.media_items,
+        "media_cached": row.media_cached,
         "preemptions": row.preemptions,
         "cause": row.cause,
         "ttft_parts_s": by_cause(row.ttft_parts),

@@ -166,6 +166,9 @@ def _sizes(row: RequestRow) -> list[str]:
     sizes.append(f"{counted(row.output_tokens, 'output token')}")
     if row.thinking_tokens is not None:
         sizes.append(f"{row.thinking_tokens:,} of them thinking")
+    if row.media_items:
+        cached = f" ({row.media_cached:,} cached)" if row.media_cached else ""
+        sizes.append(f"{counted(row.media_items, 'media item')}{cached}")
     if row.preemptions:
         sizes.append(counted(row.preemptions, "preemption"))
     return sizes

@@ -24,6 +24,14 @@ CREATE TABLE stacks (                      -- what the processes of a stalled en
 ALTER TABLE requests ADD COLUMN thinking_tokens INTEGER; -- of a reasoning model: output
                                                   -- tokens before the answer
 
+ALTER TABLE requests ADD COLUMN media_items         INTEGER; -- images, sounds, videos
+ALTER TABLE requests ADD COLUMN media_cached        INTEGER; -- of these, preprocessed
+                                                  -- before: in the multimodal cache
+ALTER TABLE requests ADD COLUMN fetch_start_ns      INTEGER; -- media, by the front end
+ALTER TABLE requests ADD COLUMN fetch_end_ns        INTEGER;
+ALTER TABLE requests ADD COLUMN preprocess_start_ns INTEGER;
+ALTER TABLE requests ADD COLUMN preprocess_end_ns   INTEGER;
+
 CREATE TABLE startup_stages (              -- what an engine's start consisted of
   session            INTEGER NOT NULL REFERENCES sessions,
   ordinal            INTEGER NOT NULL,

@@ -12,6 +12,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.story.story import RequestStory, SpanKind
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, join_whole, labelled
 from inferwatch.ui.request.moments import Stop, StoryMoments
@@ -61,6 +62,7 @@ def _facts(story: RequestStory) -> list[Line]:
         labelled("ITL max", longest),
         labelled("E2EL", format_duration(row.e2el_s).strip()),
         *([labelled("preempted", f"{row.preemptions}×")] if row.preemptions else []),
+        *_media(row),
         *_thinking(story),
         *_speculated(story),
         labelled("queue", queue),
@@ -79,6 +81,14 @@ def _cached(cached: int | None, prompt: int | None) -> str:
 
 def _out(output: int | None, most: int | None) -> str:
     return f"{_count(output)} of {_count(most)}" if most else _count(output)
+
+
+def _media(row: RequestRow) -> list[Line]:
+    """Return how many media its prompt has, and how many were cached; empty without."""
+    if not row.media_items:
+        return []
+    cached = f" ({row.media_cached:,} cached)" if row.media_cached else ""
+    return [labelled("media", f"{_count(row.media_items)}{cached}")]
 
 
 def _thinking(story: RequestStory) -> list[Line]:

@@ -38,7 +38,7 @@ from inferwatch.ui.request.gap_strip import (
     late_list,
     legend_is_below,
 )
-from inferwatch.ui.request.moments import Ints, Lane, StoryMoments, lane_of
+from inferwatch.ui.request.moments import OF_OUTPUT, Ints, Lane, StoryMoments, lane_of
 from inferwatch.ui.request.step_list import (
     companion_rows,
     companions_title,
@@ -153,7 +153,10 @@ def _bars(
 LITTLE = 0.25
 """Share of a column below which a phase is drawn as a thin line."""
 THIN = "▏"
-BEFORE_QUEUE = {SpanKind.NETWORK, SpanKind.TOKENISE, SpanKind.HANDOVER}
+BEFORE_QUEUE = {
+    *(SpanKind.NETWORK, SpanKind.TOKENISE, SpanKind.HANDOVER),
+    *(SpanKind.MEDIA, SpanKind.PREPROCESS),
+}
 SECOND_CHUNK = "▓"
 """Glyph of every second prefill chunk."""
 TOLD_APART_FROM = 2.0
@@ -224,8 +227,8 @@ def _cells(lane: Lane, moments: StoryMoments, axis: Axis) -> list[Cell]:
         look = _look(lane, place)
         glyph = SECOND_CHUNK if apart and place % 2 else look.glyph
         cells.append((glyph if shares[column] >= LITTLE else THIN, look.ink))
-    if lane.kind is SpanKind.DECODE:
-        _mark_late(cells, moments, axis)
+    if lane.kind in OF_OUTPUT:
+        _mark_late(cells, lane, moments, axis)
     return cells
 
 
@@ -251,9 +254,15 @@ def _look(lane: Lane, place: int) -> CauseStyle:
     return LANES[lane.kind]
 
 
-def _mark_late(cells: list[Cell], moments: StoryMoments, axis: Axis) -> None:
+def _mark_late(
+    cells: list[Cell], lane: Lane, moments: StoryMoments, axis: Axis
+) -> None:
     """Mark the longest late gap in each column with the letter of its cause."""
+    thought_ns = moments.thought_ns
     for gap, spike in sorted(moments.spikes.items(), key=lambda each: each[1].gap_ns):
+        is_thinking = int(moments.gap_ends[gap]) <= thought_ns
+        if is_thinking is not (lane.kind is SpanKind.THINKING):
+            continue
         column = axis.column_at(int(moments.gap_ends[gap]))
         if column is not None:
             look = LATE[spike.cause]

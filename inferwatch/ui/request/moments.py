@@ -21,6 +21,7 @@ from inferwatch.metrics.story.story import (
 )
 
 Ints = NDArray[np.int64]
+OF_OUTPUT = {SpanKind.THINKING, SpanKind.DECODE}
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,13 @@ class StoryMoments:
         return int(self.tokens[0]) if len(self.tokens) else None
 
     @cached_property
+    def thought_ns(self) -> int:
+        """End of its thinking; its start where that is not told apart."""
+        spans = self.story.spans
+        ends = (each.end_ns for each in spans if each.kind is SpanKind.THINKING)
+        return max(ends, default=self.start_ns)
+
+    @cached_property
     def ttft_end_ns(self) -> int:
         """End of the wait for the first token, or of the wait so far."""
         ttft_s = self.story.row.ttft_s
@@ -149,7 +157,7 @@ class StoryMoments:
         return tuple(
             Stop((each.start_ns + each.end_ns) // 2, span=each)
             for each in self.story.spans
-            if each.kind is not SpanKind.DECODE
+            if each.kind not in OF_OUTPUT
             and (until_ns is None or each.end_ns <= until_ns)
         )
 

@@ -19,6 +19,8 @@ class CauseStyle(NamedTuple):
 
 CAUSES = {
     Cause.API: CauseStyle("·", "muted", "API"),
+    Cause.MEDIA: CauseStyle("↓", "mean", "media"),
+    Cause.PREPROCESS: CauseStyle("◇", "mean", "preprocessing"),
     Cause.QUEUE_STEP: CauseStyle("─", "muted", "running step"),
     Cause.QUEUE_SEQS: CauseStyle("░", "seqs", "queue: max_num_seqs"),
     Cause.QUEUE_KV: CauseStyle("▒", "kv", "queue: KV blocks"),
@@ -58,6 +60,8 @@ ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
 LANES = {
     SpanKind.NETWORK: CauseStyle("·", "muted", "network"),
     SpanKind.TOKENISE: CauseStyle("·", "muted", "tokenise"),
+    SpanKind.MEDIA: CauseStyle("↓", "mean", "media"),
+    SpanKind.PREPROCESS: CauseStyle("◇", "mean", "preprocess"),
     SpanKind.HANDOVER: CauseStyle("·", "muted", "hand over"),
     SpanKind.QUEUE: CauseStyle("░", "waiting", "queue"),
     SpanKind.TRANSFER: CauseStyle("⠶", "mean", "KV transfer"),
@@ -65,6 +69,7 @@ LANES = {
     SpanKind.LEFT_OUT: CauseStyle("⣀", "waiting", "left out"),
     SpanKind.PREEMPTED: CauseStyle("▞", "warn", "preempted"),
     SpanKind.RECOMPUTE: CauseStyle("▓", "warn", "recompute"),
+    SpanKind.THINKING: CauseStyle("╍", "decode", "thinking"),
     SpanKind.DECODE: CauseStyle("━", "decode", "decode"),
     SpanKind.SEND: CauseStyle("»", "muted", "send"),
 }

@@ -41,7 +41,8 @@ from inferwatch.ui.requests.phases import (
 KEPT_LONGEST = (
     *("ttft", "slo", "queue", "cause", "e2el", "output", "prompt", "tpot", "itl_max"),
     *("prefill", "itl_cause", "reason", "preemptions", "cached", "clock", "itl"),
-    *("class", "model", "priority", "header", "max", "temperature", "phases"),
+    *("class", "model", "priority", "header", "max", "thinking", "temperature"),
+    "phases",
 )
 """Optional columns in the order in which they keep their room."""
 
@@ -157,6 +158,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         _count(
             "max", RequestRow.max_tokens, from_width=UNBOUNDED, also=("max_tokens",)
         ),
+        _count("thinking", RequestRow.thinking_tokens, from_width=UNBOUNDED),
         TableColumn(
             "temperature",
             label_of(RequestRow.temperature),
@@ -433,7 +435,7 @@ def _count(
     return TableColumn(
         key,
         number.label,
-        7,
+        max(len(number.label) + 1, 7),
         write,
         value=value,
         right=True,

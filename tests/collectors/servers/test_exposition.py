@@ -305,3 +305,23 @@ def test_acceptance_takes_one_query_of_a_fleet_of_any_size() -> None:
         "vllm:spec_decode_num_draft_tokens",
         "vllm:spec_decode_num_accepted_tokens",
     }
+
+
+LORA = (
+    "vllm:lora_requests_info{{"
+    'max_lora="2",running_lora_adapters="{}",waiting_lora_adapters="{}"}} {}'
+)
+
+
+def test_adapters_are_those_of_the_labels_that_applied_last() -> None:
+    reader = Exposition(FAMILY)
+    lines = [f"{TOKENS} 10", LORA.format("a,b", "b,c", 1.7e9)]
+    (before,) = reader.read("\n".join([*lines, ""])).samples
+    lines += [LORA.format("a", "", 1.7e9 + 3), LORA.format("", "", 1.7e9 + 2)]
+    (after,) = reader.read("\n".join([*lines, ""])).samples
+    lines.append(LORA.format("d", "", 3.4e9))
+    (summed,) = reader.read("\n".join([*lines, ""])).samples
+
+    assert before.others == {"adapters": 2, "adapters_waiting": 1}
+    assert after.others == {"adapters": 1, "adapters_waiting": 0}
+    assert summed.others == {}  # times of several API servers, added up

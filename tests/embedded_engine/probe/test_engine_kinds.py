@@ -28,9 +28,14 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from tests.embedded_engine.kinds_engine import ADAPTERS, COMPILES_S, EVERY
+from tests.embedded_engine.kinds_engine import (
+    ADAPTERS,
+    COMPILES_S,
+    EVERY,
+    FETCHED_S,
+)
 from tests.embedded_engine.loaded_vllm import loaded_vllm
-from tests.embedded_engine.probe.test_truth import DONE, Recorded
+from tests.embedded_engine.probe.test_truth import DONE, SEEN, Recorded
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
 
@@ -159,6 +164,30 @@ async def test_thinking_is_counted_where_a_request_ends(home: Path) -> None:
     }
     assert thinking == {"thinks": ended, "ends not": None}
     assert 0 < ended < 30
+
+
+async def test_images_are_fetched_and_preprocessed_before_their_request_is_queued(
+    home: Path,
+) -> None:
+    recorded = await recorded_of("images", home)
+
+    came = recorded.events(EventKind.ARRIVED, SEEN)
+    told = {each.request_id.rpartition("-")[0]: each for each in came.values()}
+    text, fetched, again = (told[name] for name in ("text", "fetched", "again"))
+    assert (text.media_items, text.fetch_start_ns) == (None, None)
+    assert (fetched.media_items, fetched.media_cached) == (1, 0)
+    assert (again.media_items, again.media_cached) == (1, 1)
+    took_s = []
+    for each in (fetched, again):
+        moments = (
+            *(each.t_ns, each.fetch_start_ns, each.fetch_end_ns),
+            *(each.preprocess_start_ns, each.preprocess_end_ns, each.tokenised_ns),
+        )
+        known = [moment for moment in moments if moment is not None]
+        assert len(known) == len(moments)
+        assert known == sorted(known)
+        took_s.append((known[2] - known[1]) / NS_PER_S)
+    assert took_s[1] < FETCHED_S < took_s[0] < 2
 
 
 async def test_what_is_compiled_while_serving_makes_its_tokens_late(

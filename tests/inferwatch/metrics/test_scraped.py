@@ -68,6 +68,23 @@ def test_a_real_vllm_counts_the_lives_of_its_blocks() -> None:
     assert caches.hit_rates == ()  # nothing was looked up in other caches
 
 
+def test_adapters_of_servers_are_told_as_the_engine_tells_them() -> None:
+    readings = [
+        msgspec.structs.replace(Served(source=source).at(t_s), others=others)
+        for t_s in (1, 2)
+        for source, others in (
+            ("a", {"adapters": 2.0, "adapters_waiting": 1.0}),
+            ("b", {"adapters": 1.0, "adapters_waiting": 0.0}),
+            ("c", {}),
+        )
+    ]
+
+    flow, plain = see(readings, 2).flow, see([Served().at(1)], 1).flow
+
+    assert (flow.adapters, flow.adapters_waiting) == (3, 1)
+    assert plain.adapters is None
+
+
 def test_hits_of_other_caches_are_told_where_they_were_asked() -> None:
     readings = [
         msgspec.structs.replace(

@@ -10,6 +10,8 @@ from collectors.contract.readings import (
     EngineInfo,
     EngineSample,
     EventKind,
+    Note,
+    NoteKind,
     Stacks,
     ThreadStack,
     Tick,
@@ -290,3 +292,35 @@ def test_a_server_without_a_probe_stalls_too(made: int) -> None:
         model.fold(replace(sample, output_tokens=100 + made * second))
 
     assert set(model.stalls_now(9 * S)) == (set() if made else {"here"})
+
+
+def test_no_stacks_are_wanted_of_an_engine_asleep(make_life: Make) -> None:
+    model = stalled(make_life)
+    slept = Note(t_ns=5 * S, kind=NoteKind.ASLEEP, text="asleep", source="engine-1")
+    woke = Note(t_ns=9 * S, kind=NoteKind.AWAKE, text="awake", source="engine-1")
+
+    model.fold(slept)
+    asleep = []
+    for second in range(6, 9):
+        model.fold(Tick(t_ns=second * S))
+        asleep.append(model.stalls_now(second * S))
+    for reading in (woke, Tick(t_ns=10 * S)):
+        model.fold(reading)
+
+    assert asleep == [{}] * 3
+    assert model.stalls_now(10 * S) == {"engine-1": 130_000_000}
+
+
+@pytest.mark.parametrize("awake", [0.0, 1.0], ids=["asleep", "awake"])
+def test_a_server_that_says_it_is_asleep_does_not_stall(awake: float) -> None:
+    model = Model()
+    for second in range(10):
+        sample = EngineSample(source="here", t_ns=second * S, running=5, waiting=2)
+        others = {"engine_sleep_state{awake}": awake}
+        model.fold(replace(sample, output_tokens=100, others=others))
+
+    verdict = model.snapshot(9 * S, SnapshotQuery(Window.MINUTE)).verdict
+
+    assert (set(model.stalls_now(9 * S)) == {"here"}) is bool(awake)
+    assert (verdict.health is Health.STALLED) is bool(awake)
+    assert awake or verdict.sentence == "asleep; 2 waiting"

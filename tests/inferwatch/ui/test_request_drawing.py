@@ -130,6 +130,26 @@ def test_lanes_follow_one_another_on_one_axis() -> None:
     assert told["decode"].strip() in {"", "▏"}
 
 
+def test_thinking_has_a_lane_with_its_own_late_tokens() -> None:
+    story = stories.quick()
+    ends = story.token_ns
+    (span,) = (each for each in story.spans if each.kind is SpanKind.DECODE)
+    middle_ns = (span.start_ns + span.end_ns) // 2
+    thinking = replace(span, kind=SpanKind.THINKING, end_ns=middle_ns)
+    first, last = (
+        Spike(t_ns=at, gap_ns=MS, cause=Cause.SLOW_STEP, evidence="", step=1)
+        for at in (ends[1], ends[-1])
+    )
+    spans = (thinking, replace(span, start_ns=middle_ns))
+    moments = StoryMoments(replace(story, spans=spans, spikes=(first, last)))
+
+    axis = axis_of(moments, Zoom.LIFE, None, 40, 40)
+    rows = [text(each)[12:52] for each in waterfall(moments, axis, None)]
+
+    assert [row.count("S") for row in rows] == [1, 1]
+    assert rows[0].strip().strip("S╍▏") == rows[1].strip().strip("S━▏") == ""
+
+
 def test_a_phase_too_short_for_a_column_is_seen_all_the_same() -> None:
     told = lanes("long")
 

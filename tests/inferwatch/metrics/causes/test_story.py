@@ -117,9 +117,10 @@ class Script:
         self.step({OTHER: (1, 1), MINE: (20, 1)}, prefills=[MINE])
         self.tell(MINE, EventKind.FIRST_TOKEN, 21)
 
-    def ends(self, tokens: int) -> None:
+    def ends(self, tokens: int, thinking: int | None = None) -> None:
         done: dict[str, Any] = {"output_tokens": tokens, "reason": "length"}
-        self.tell(MINE, EventKind.FINISHED, self.at_ms, **done)
+        at_ms = self.at_ms
+        self.tell(MINE, EventKind.FINISHED, at_ms, thinking_tokens=thinking, **done)
         vantage = Vantage.FRONTEND
         self.tell(MINE, EventKind.FINISHED, self.at_ms + 1, vantage=vantage, **done)
 
@@ -173,6 +174,73 @@ def test_a_quiet_request_is_told_from_arrival_to_end(script: Script) -> None:
     assert (story.steps_total, story.steps[0].scheduled) == (4, 20)
     assert story.kv_blocks == ((10 * MS, 2), (50 * MS, 0))
     assert story.drafted_tokens is story.accepted_tokens is None
+
+
+def test_media_are_parts_of_their_own_before_the_queue(script: Script) -> None:
+    script.step({OTHER: (1, 1)}, ms=50)
+    media = {"media_items": 2, "media_cached": 1, "tokenised_ns": 40 * MS}
+    media |= {"fetch_start_ns": 6 * MS, "fetch_end_ns": 26 * MS}
+    media |= {"preprocess_start_ns": 28 * MS, "preprocess_end_ns": 38 * MS}
+    script.tell(MINE, EventKind.ARRIVED, 5, **media)
+    script.tell(MINE, EventKind.ADDED, 42, prompt_tokens=20)
+    script.tell(MINE, EventKind.SCHEDULED, 50)
+    script.step({OTHER: (1, 1), MINE: (20, 1)}, prefills=[MINE])
+    script.tell(MINE, EventKind.FIRST_TOKEN, 61)
+
+    story = script.story()
+
+    assert spans(story)[:6] == [
+        (SpanKind.TOKENISE, 1),
+        (SpanKind.MEDIA, 20),
+        (SpanKind.TOKENISE, 2),
+        (SpanKind.PREPROCESS, 10),
+        (SpanKind.TOKENISE, 2),
+        (SpanKind.HANDOVER, 2),
+    ]
+    parts = dict(story.ttft_parts)
+    assert (parts[Cause.MEDIA], parts[Cause.PREPROCESS]) == (0.02, 0.01)
+    assert parts[Cause.API] == pytest.approx(0.005)
+    assert sum(parts.values()) == pytest.approx(story.row.ttft_s)
+    assert (story.row.media_items, story.row.media_cached) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("thinking", "produced", "expected"),
+    [
+        (3, 1, [("thinking", 20, 2), ("decode", 30, 3)]),
+        (6, 1, [("thinking", 50, 5)]),
+        (4, 2, [("thinking", 20, 4), ("decode", 30, 6)]),  # within a step: to its end
+        (1, 1, [("decode", 50, 5)]),
+        (None, 1, [("decode", 50, 5)]),
+    ],
+    ids=["two steps", "no answer", "speculation", "prefill's token", "not told"],
+)
+def test_thinking_is_told_apart_from_the_answer(
+    script: Script,
+    thinking: int | None,
+    produced: int,
+    expected: list[tuple[str, float, int]],
+) -> None:
+    script.begins()
+    for _ in range(5):
+        script.step({OTHER: (1, 1), MINE: (produced, produced)})
+    script.ends(1 + 5 * produced, thinking)
+
+    told = [
+        (each.kind.value, (each.end_ns - each.start_ns) / MS, each.tokens)
+        for each in script.story().spans
+        if each.kind in {SpanKind.THINKING, SpanKind.DECODE}
+    ]
+
+    assert told == expected
+
+
+def test_where_steps_are_missing_thinking_is_not_told_apart(script: Script) -> None:
+    script.begins()
+    script.decode(3, OTHER, MINE)
+    script.ends(9, 2)
+
+    assert SpanKind.THINKING not in {each.kind for each in script.story().spans}
 
 
 def test_each_reason_of_a_queue_is_a_stretch_of_its_own(script: Script) -> None:
