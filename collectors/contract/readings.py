@@ -1002,7 +1002,7 @@ class Stacks(Reading, frozen=True, kw_only=True):
     """When the stall began: the end of the step before it."""
     taken_by: StackSource | None = None
     threads: list[ThreadStack] = []
-    """The main thread first; empty where none could be read."""
+    """The main thread first, if it was read; empty where none could be."""
     why: str | None = None
     """Why no thread could be read, or not by py-spy, as text for users."""
     stopped: bool = False
