@@ -1,5 +1,6 @@
 """What is kept of an engine's start where vLLM, or the host, is not as expected."""
 
+import multiprocessing
 import os
 import time
 from collections.abc import Iterator
@@ -116,7 +117,7 @@ def test_imports_begin_with_what_was_started_to_serve(
     monkeypatch.setattr(psutil, "Process", process_of)
     monkeypatch.setattr(startup_stages, "wall_offset_ns", lambda: 0)
     monkeypatch.setattr(
-        startup_stages.multiprocessing,
+        multiprocessing,
         "current_process",
         lambda: SimpleNamespace(name=process),
     )
