@@ -77,6 +77,15 @@ def format_duration(duration_s: float | None) -> str:
     return f"{_digits(duration_s / unit_s, places)} {name}".rjust(WIDTH)
 
 
+def duration_text(duration_s: float | None) -> str:
+    """The same in a sentence.
+
+    >>> duration_text(14.06)
+    '14.1 s'
+    """
+    return format_duration(duration_s).strip()
+
+
 def format_about(duration_s: float) -> str:
     """Format an estimate in whole seconds, whole minutes, or hours; of any width.
 

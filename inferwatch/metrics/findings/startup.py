@@ -1,7 +1,7 @@
 """Diagnoses of an engine's start: what the next one need not take."""
 
 from collectors.contract.readings import OF_WEIGHTS, Stage
-from inferwatch.formatting import format_bytes, format_duration, format_share
+from inferwatch.formatting import duration_text, format_bytes, format_share
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
@@ -26,7 +26,7 @@ class _OfStart(Diagnosis):
             return None
         if stage.duration_s < LEAST_S:
             return None
-        return FindingCost(0.0, f"of a start of {_seconds(start.duration_s)}")
+        return FindingCost(0.0, f"of a start of {duration_text(start.duration_s)}")
 
     def stage(self, start: Startup) -> StageTime | None:
         """Return the stage, if it is in question."""
@@ -35,7 +35,7 @@ class _OfStart(Diagnosis):
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         start = facts.startup
         stages = start.stages if start is not None else ()
-        text = ", ".join(f"{s.stage} {_seconds(s.duration_s)}" for s in stages)
+        text = ", ".join(f"{s.stage} {duration_text(s.duration_s)}" for s in stages)
         return (Evidence(text=f"the start: {text}", page="limits", t_ns=None),)
 
 
@@ -70,7 +70,7 @@ class SlowStorage(_OfStart):
             f"Weights were read at {rate:.2f} GB/s: "
             f"{format_bytes(start.storage_bytes).strip()} came from storage, and "
             f"{format_share(start.waited_share).strip()} of "
-            f"{_seconds(read.duration_s)} was waiting"
+            f"{duration_text(read.duration_s)} was waiting"
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -106,8 +106,9 @@ class CompileCacheMissed(_OfStart):
         if start is None or compiled is None:
             return ""
         return (
-            f"Compiling took {_seconds(compiled.duration_s)} of a start of "
-            f"{_seconds(start.duration_s)}: nothing usable was in the compile cache"
+            f"Compiling took {duration_text(compiled.duration_s)} of a start of "
+            f"{duration_text(start.duration_s)}: nothing usable was in the compile "
+            "cache"
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -126,8 +127,6 @@ class CompileCacheMissed(_OfStart):
     def _saved(self, facts: Facts) -> str:
         start = facts.startup
         compiled = None if start is None else start.stage(Stage.COMPILE)
-        return _seconds(compiled.duration_s) if compiled is not None else "all of it"
-
-
-def _seconds(seconds: float) -> str:
-    return format_duration(seconds).strip()
+        return (
+            duration_text(compiled.duration_s) if compiled is not None else "all of it"
+        )

@@ -9,8 +9,8 @@ from collectors.contract.readings import ClientSample
 from inferwatch.formatting import (
     about,
     counted,
+    duration_text,
     format_count,
-    format_duration,
     format_durations,
     format_in,
     format_rate,
@@ -379,20 +379,20 @@ def _work(of: Mapping[str, Any]) -> str:
 
 def _signed(seconds: float | None) -> str:
     if seconds is None:
-        return _short(None)
-    return f"{'-' if seconds < 0 else '+'}{_short(abs(seconds))}"
+        return duration_text(None)
+    return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
 
 
 def _check(check: Mapping[str, Any] | None) -> list[str]:
     if check is None:
         return []
     parts = " + ".join(
-        f"{PART_NAMES[name]} {_short(value)}"
+        f"{PART_NAMES[name]} {duration_text(value)}"
         for name, value in check["parts"].items()
         if value is not None
     )
     by = SOURCES[check["source"]]
-    lines = [f"server, according to {by}: mean TTFT {_short(check['ttft_s'])} ="]
+    lines = [f"server, according to {by}: mean TTFT {duration_text(check['ttft_s'])} ="]
     lines += [f"  {parts}", *(f"  {text}" for text in check["disagreements"])]
     return [*lines, f"  {check['hint']}"] if check["hint"] else lines
 
@@ -425,10 +425,6 @@ def untold_text(count: int) -> str:
         f"{counted(count, 'request')} cannot be judged: how many tokens they had, or "
         "when those came, is unknown"
     )
-
-
-def _short(seconds: float | None) -> str:
-    return format_duration(seconds).strip()
 
 
 def _rate(value: float | None) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from inferwatch.formatting import (
     UNKNOWN,
     counted,
+    duration_text,
     format_count,
-    format_duration,
     format_figure,
     format_gigabytes,
     format_price,
@@ -220,10 +220,6 @@ def _batch_limit(plan: CapacityPlan) -> str:
     return plan.batch_limit.value
 
 
-def _duration(seconds: float | None) -> str:
-    return format_duration(seconds).strip()
-
-
 def _rate(rate: TokenRate) -> Callable[[CapacityPlan], str]:
     return lambda plan: format_rate(rate(plan)).strip()
 
@@ -282,9 +278,9 @@ _LIMITS: tuple[Row, ...] = (
     ("KV a token", _kibibytes),
 )
 _LATENCY: tuple[Row, ...] = (
-    ("TPOT floor, this batch", lambda plan: _duration(plan.tpot_floor_s)),
-    ("TTFT floor, alone", lambda plan: _duration(plan.ttft_floor_s)),
-    ("E2EL floor", lambda plan: _duration(plan.e2el_floor_s)),
+    ("TPOT floor, this batch", lambda plan: duration_text(plan.tpot_floor_s)),
+    ("TTFT floor, alone", lambda plan: duration_text(plan.ttft_floor_s)),
+    ("E2EL floor", lambda plan: duration_text(plan.e2el_floor_s)),
 )
 _TOKEN_RATES: tuple[tuple[str, TokenRate], ...] = (
     ("decode, this batch", lambda plan: plan.tokens_per_s),
@@ -292,8 +288,8 @@ _TOKEN_RATES: tuple[tuple[str, TokenRate], ...] = (
     ("output, prompts beside", lambda plan: plan.served_tokens_per_s),
 )
 _LOADING: tuple[Row, ...] = (
-    ("over PCIe, its share", lambda plan: _duration(plan.load_pcie_s)),
-    ("from storage, all", lambda plan: _duration(plan.load_storage_s)),
+    ("over PCIe, its share", lambda plan: duration_text(plan.load_pcie_s)),
+    ("from storage, all", lambda plan: duration_text(plan.load_storage_s)),
 )
 
 

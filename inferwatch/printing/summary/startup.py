@@ -2,7 +2,9 @@
 
 from dataclasses import asdict
 
-from inferwatch.formatting import format_duration
+import msgspec
+
+from inferwatch.formatting import duration_text
 from inferwatch.metrics.steps.startup import StageTime, Startup
 from inferwatch.printing.summary.latencies import Summary
 from inferwatch.printing.text import named_line
@@ -17,14 +19,16 @@ def startup_row(startup: Startup | None) -> Summary | None:
 
 
 def startup_lines(summary: Summary) -> list[str]:
-    row = summary["startup"]
-    if row is None:
+    startup = msgspec.convert(summary["startup"], Startup | None)
+    if startup is None:
         return []
-    whole = row["duration_s"]
-    stages = [StageTime(**each) for each in row["stages"]]
-    named = [each for each in stages if each.duration_s >= LEAST_SHARE * whole]
-    words = [stage_text(each) for each in named]
-    return [named_line("start-up", ", ".join([format_duration(whole).strip(), *words]))]
+    whole_s = startup.duration_s
+    words = [
+        stage_text(each)
+        for each in startup.stages
+        if each.duration_s >= LEAST_SHARE * whole_s
+    ]
+    return [named_line("start-up", ", ".join([duration_text(whole_s), *words]))]
 
 
 def stage_text(stage: StageTime) -> str:
@@ -37,7 +41,7 @@ def stage_words(stage: StageTime) -> tuple[str, str, str]:
     """What it took, its rate, and whether it was cached; empty if not known."""
     rate, cached = stage.bytes_per_s, stage.cached
     return (
-        format_duration(stage.duration_s).strip(),
+        duration_text(stage.duration_s),
         "" if rate is None else f"{rate / 1e9:.2f} GB/s",
         "" if cached is None else ("cached" if cached else "not cached"),
     )

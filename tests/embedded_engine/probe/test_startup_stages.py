@@ -12,8 +12,10 @@ import pytest
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Stage
+from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.about import startup_stages
+from embedded_engine.probe.about import engine_size, startup_stages
+from embedded_engine.probe.about.compilations import CompilationListener
 from embedded_engine.probe.about.startup_stages import (
     StageTimer,
     TimedStage,
@@ -21,6 +23,7 @@ from embedded_engine.probe.about.startup_stages import (
     stages_of,
 )
 from embedded_engine.probe.hooks import Fuse
+from embedded_engine.probe.probe import Probe
 
 S = NS_PER_S
 READ_S, COPY_S = 0.02, 0.1
@@ -88,6 +91,27 @@ def test_a_worker_that_is_elsewhere_is_missed_and_breaks_nothing(
 
     (missed,) = startup_stages.MISSING
     assert missed.startswith("WorkerWrapperBase.worker")
+
+
+def test_a_broken_hook_of_a_stage_leaves_the_rest_of_the_probe(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fuses = {}
+
+    def install(methods: Any, _: Any, fuse: Fuse, __: Any) -> None:
+        fuses[id(methods)] = fuse
+
+    monkeypatch.setattr(hooks, "install", install)
+    monkeypatch.setattr(engine_size, "listen", lambda: None)
+    monkeypatch.setattr(CompilationListener, "listen", lambda _: None)
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
+    probe = Probe("e")
+    probe.install()
+
+    fuses[id(names.WORKER_METHODS)].blow("LookupError()")
+
+    assert not probe.fuse.blown
+    assert "stages of the start are lost: LookupError()" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

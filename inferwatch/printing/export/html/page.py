@@ -12,6 +12,7 @@ from inferwatch.formatting import (
     UNKNOWN,
     about,
     counted,
+    duration_text,
     format_bracket,
     format_bytes,
     format_count,
@@ -378,7 +379,7 @@ def _startup(startup: Startup | None) -> Iterator[Block]:
     if startup is None:
         return
     heads = ("took", "bytes", "rate", "compiled")
-    whole = format_duration(startup.duration_s).strip()
+    whole = duration_text(startup.duration_s)
     yield from headed_table(f"Start-up, {whole}", heads, map(_stage, startup.stages))
 
 
