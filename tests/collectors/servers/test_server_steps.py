@@ -228,11 +228,13 @@ def test_versions_are_said_once_each_and_only_a_few() -> None:
 
 
 def test_missed_steps_fit_into_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = [0]
     clock = SessionClock()
-    monkeypatch.setattr(clock, "now_ns", lambda: now_ns)
-    rank, notes = server_steps.RankSteps(clock, "chat"), []
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns[0])
+    rank = server_steps.RankSteps(clock, "chat")
+    notes: list[AnyReading] = []
     for turn in range(6):
-        now_ns = 60_000 * MS * (turn // 5)  # a note each minute
+        now_ns[0] = 60_000 * MS * (turn // 5)  # the last one is a minute later
         for number in (0, (1 << 62) - 1):
             notes += rank.take(number, DECODE, live=True)
     counts = [each.count for each in notes if isinstance(each, Note)]
