@@ -77,15 +77,12 @@ class ProbedEngine:
     model: str
     addresses: Sequence[str]
     """What the process that takes requests listens on: ``host:port``."""
-<<<<<<< HEAD
     orphan_pid: int | None = None
     """The PID of an EngineCore that outlived the process that took its requests."""
-=======
     sockets: Sequence[str] = ()
     """The Unix sockets it listens on, those to its own processes included."""
     pid: int = 0
     """Its PID in our namespace, if it has one there."""
->>>>>>> 59119864d360a58b337de124dbbc28350da448f6
 
 
 def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
@@ -96,23 +93,6 @@ def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
     """
     hellos: dict[str, list[tuple[int, Hello]]] = {}
     for each, hello in greetings(found):
-<<<<<<< HEAD
-        hellos.setdefault(each.engine_id, []).append(hello)
-    return [
-        ProbedEngine(
-            engine_id=engine_id,
-            model=next(each.engine.model for each in told if each.engine),
-            addresses=sorted(
-                {
-                    address
-                    for each in told
-                    if each.role is Role.API or len(told) == 1
-                    for address in each.listens
-                    if "/" not in address
-                }
-            ),
-            orphan_pid=_orphan_pid(told),
-=======
         hellos.setdefault(each.engine_id, []).append((each.pid, hello))
     engines = []
     for engine_id, told in sorted(hellos.items()):
@@ -133,8 +113,8 @@ def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
                 addresses=sorted(listens - sockets),
                 sockets=sorted(sockets),
                 pid=next((pid for pid, _ in doors), 0),
+                orphan_pid=_orphan_pid([each for _, each in told]),
             )
->>>>>>> 59119864d360a58b337de124dbbc28350da448f6
         )
     return engines
 
