@@ -1142,6 +1142,10 @@ class Stage(StrEnum):
     WARM_UP = "warm-up"
 
 
+OF_WEIGHTS = (Stage.LOAD_WEIGHTS, Stage.READ)
+"""Stages in which weights come from files; a start has one of them."""
+
+
 class StartupStage(Reading, frozen=True, kw_only=True):
     """A stage of an engine's start, as one of its workers went through it."""
 
@@ -1162,8 +1166,6 @@ class StartupStage(Reading, frozen=True, kw_only=True):
     """Time in which the loading thread waited instead of running."""
     cached: bool | None = None
     """Whether what was compiled came from vLLM's cache."""
-    read_from: str = "hook"
-    """hook (the probe) or trace."""
 
 
 class MeasuredPeak(Reading, frozen=True, kw_only=True):

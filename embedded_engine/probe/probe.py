@@ -56,8 +56,6 @@ from embedded_engine.probe_settings import BLOCK_MAP, CONTROL, GROUP_HEADER, ref
 from embedded_engine.publishing.channel import Channel
 
 RING_MB = 64
-STAGES = "embedded_engine.probe.about.startup_stages"
-"""Module in which a worker with the probe remembers the stages of its start."""
 MB = 1_000_000
 
 
@@ -113,8 +111,8 @@ class Probe:
             "called": Hook(self._called),
         }
         hooks.install(names.STATE_METHODS, states, self.fuse, core)
-        stages = StageTimer(self.fuse).hooks()
-        hooks.install(names.WORKER_METHODS, stages, self.fuse, miss)
+        fuse = Fuse(lambda why: self.report(f"stages of the start are lost: {why}"))
+        hooks.install(names.WORKER_METHODS, StageTimer(fuse).hooks(), fuse, miss)
         cache = self._idle_cache
         hooks.install(names.ENGINE_METHODS, cache.hooks(), self.fuse, cache.lacks)
         if os.environ.get(BLOCK_MAP) != "0":
@@ -316,7 +314,7 @@ class Probe:
         model = self.engine.model if self.engine is not None else "?"
         yield from (replace(each, rank=rank) for each in self._size.workers)
         try:
-            answers = self._size.answers(of_stages(STAGES))
+            answers = self._size.answers(of_stages())
             for name in missing_in(answers):
                 lacks(name)
             yield from stages_of(answers, rank)

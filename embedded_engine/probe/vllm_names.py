@@ -398,6 +398,7 @@ SOMETIMES_SET = {
     "kv_connector": "kv_transfer_config.kv_connector",
     "kv_role": "kv_transfer_config.kv_role",
     "kv_offloading_backend": "cache_config.kv_offloading_backend",
+    "mm_processor_cache_gb": "model_config.multimodal_config.mm_processor_cache_gb",
     "cpu_offload_gb": "offload_config.uva.cpu_offload_gb|cache_config.cpu_offload_gb",
     "swap_space": "cache_config.swap_space",
     "load_format": "load_config.load_format",
@@ -465,6 +466,8 @@ UPDATES = frozenset(
     {"update_weights", "finish_weight_update", "reload_weights", "load_weights"}
 )
 """Functions of a worker, as called by name, that replace its weights."""
+SERVES = re.compile(r" serve( |$)|api_server|VLLM::")
+"""In the command line of a process that was started to serve."""
 WRAPPED_WORKER = "worker"
 """Attribute of WorkerWrapperBase: the worker of the platform in use."""
 INIT_DEVICE = "init_device"

@@ -22,13 +22,18 @@ OF_ENGINE = (
     "async_scheduling",
 )
 """Fields that the probe reports; the pool's size differs at each start."""
-OF_SETTINGS = (
+ENGINE_SETTINGS = (
     "kv_cache_dtype",
-    "quantization",
-    "enforce_eager",
+    "attention_backend",
     "cudagraph_mode",
     "compilation_mode",
-    "attention_backend",
+    "kv_connector",
+)
+"""By vLLM's flags, as in use; only a probe tells them."""
+OF_SETTINGS = (
+    *ENGINE_SETTINGS,
+    "quantization",
+    "enforce_eager",
     "speculative_method",
     "num_speculative_tokens",
 )

@@ -18,6 +18,8 @@ from typing import Any
 
 from PIL import Image
 
+from collectors.contract.clock import monotonic_ns
+from embedded_engine.probe import probe
 from embedded_engine.probe.blocks import block_maps
 from embedded_engine.worker import answer_for_cpu_wheel
 
@@ -28,6 +30,7 @@ EVERY = 4
 LATE = 30
 COMPILES_S = 0.3
 FETCHED_S = 0.2
+SMALL: dict[str, Any] = {"enforce_eager": True, "max_model_len": 512}
 
 
 def main(model: Path, kind: str, directory: Path) -> None:
@@ -39,6 +42,7 @@ def main(model: Path, kind: str, directory: Path) -> None:
         "compiling": with_compilation,
         "thinking": with_thinking,
         "images": with_images,
+        "rendered": rendered,
     }
     _engine = kinds.get(kind, with_connector)(
         model, directory
@@ -118,6 +122,37 @@ def with_thinking(model: Path, directory: Path) -> Any:
 def with_images(model: Path, directory: Path) -> Any:
     """An Idefics3 of random weights: text, an image of a slow server, that again."""
     engine = boot(seeing(model, directory / "seeing"), load_format="dummy")
+    url, encoded = an_image()
+    asyncio.run(show(engine, "text"))
+    asyncio.run(show(engine, "fetched", url))
+    asyncio.run(show(engine, "again", encoded))
+    finish(engine)
+    return engine
+
+
+def rendered(model: Path, directory: Path) -> Any:
+    """No engine, but what an API server does with images before it sends a request."""
+    from vllm import EngineArgs  # noqa: PLC0415 - patched for above
+    from vllm.renderers.registry import renderer_from_config  # noqa: PLC0415
+
+    config = EngineArgs(model=str(seeing(model, directory / "seeing")), **SMALL)
+    renderer = renderer_from_config(config.create_engine_config())
+    tap = probe.start()._front.media
+
+    async def times(*urls: str) -> dict[str, Any]:
+        arrived_ns = monotonic_ns()
+        prompt = await prompt_of(renderer, *urls)
+        tokens = prompt["prompt_token_ids"]
+        found = tap.of(tokens, len(urls), arrived_ns)._asdict()
+        return found | {"arrived": arrived_ns, "rendered": monotonic_ns()}
+
+    url, encoded = an_image()
+    told = {"fetched": asyncio.run(times(url)), "again": asyncio.run(times(encoded))}
+    print(json.dumps(told), flush=True)  # noqa: T201 - that is its purpose
+
+
+def an_image() -> tuple[str, str]:
+    """Its addresses at a slow server, and within itself."""
     file = BytesIO()
     Image.new("RGB", (40, 40), "red").save(file, "PNG")
     image = file.getvalue()
@@ -132,26 +167,34 @@ def with_images(model: Path, directory: Path) -> Any:
     server = ThreadingHTTPServer(("127.0.0.1", 0), SlowServer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     encoded = f"data:image/png;base64,{b64encode(image).decode()}"
-    asyncio.run(show(engine, "text"))
-    asyncio.run(show(engine, "fetched", f"http://127.0.0.1:{server.server_port}/"))
-    asyncio.run(show(engine, "again", encoded))
-    finish(engine)
-    return engine
+    return f"http://127.0.0.1:{server.server_port}/", encoded
 
 
 async def show(engine: Any, name: str, *urls: str) -> None:
     """Send a request as an API server does that was asked to chat."""
     from vllm import SamplingParams  # noqa: PLC0415 - patched for above
-    from vllm.renderers.params import ChatParams  # noqa: PLC0415
+
+    prompt = await prompt_of(engine.renderer, *urls)
+    engine.add_request(name, prompt, SamplingParams(max_tokens=3, ignore_eos=True))
+
+
+async def prompt_of(renderer: Any, *urls: str) -> Any:
+    from vllm.renderers.params import ChatParams  # noqa: PLC0415 - patched for above
 
     content = [{"type": "image_url", "image_url": {"url": each}} for each in urls]
     message = {"role": "user", "content": [*content, {"type": "text", "text": "hi"}]}
-    _, (prompt,) = await engine.renderer.render_chat_async([[message]], ChatParams())
-    engine.add_request(name, prompt, SamplingParams(max_tokens=3, ignore_eos=True))
+    _, (prompt,) = await renderer.render_chat_async([[message]], ChatParams())
+    return prompt
 
 
 def seeing(model: Path, directory: Path) -> Path:
     """The configuration of a tiny Idefics3 around a text model, without weights."""
+    from vllm import ModelRegistry  # noqa: PLC0415 - patched for above
+    from vllm.model_executor.models import idefics3  # noqa: PLC0415
+
+    # vLLM would start an interpreter to look at a class that it has not seen yet.
+    seen = idefics3.Idefics3ForConditionalGeneration
+    ModelRegistry.register_model(seen.__name__, seen)
     shutil.copytree(model, directory, ignore=shutil.ignore_patterns("*.safetensors"))
     text = json.loads((model / "config.json").read_text("utf-8"))
     tokenizer = json.loads((model / "tokenizer.json").read_text("utf-8"))
@@ -257,14 +300,13 @@ def boot(model: Path, **more: Any) -> Any:
 
     arguments = EngineArgs(
         model=str(model),
-        enforce_eager=True,
         distributed_executor_backend="uni",
         max_num_seqs=16,
         max_num_batched_tokens=256,
-        max_model_len=512,
         block_size=32,
         num_gpu_blocks_override=64,
         kv_cache_memory_bytes=64 << 20,
+        **SMALL,
         **more,
     )
     return LLMEngine.from_engine_args(arguments)

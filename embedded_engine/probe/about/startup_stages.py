@@ -7,6 +7,7 @@ EngineCore asks its workers for their stages when they are ready.
 
 import functools
 import importlib
+import multiprocessing
 import os
 import sys
 import time
@@ -20,13 +21,14 @@ import msgspec
 import psutil
 
 from collectors.contract.clock import NS_PER_S, monotonic_ns, wall_offset_ns
-from collectors.contract.readings import Stage, StartupStage
+from collectors.contract.readings import OF_WEIGHTS, Stage, StartupStage
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.hooks import Fuse, Given, Hook
 from embedded_engine.probe.vllm_names import Vllm
 
 IO = Path("/proc/self/io")
 STORAGE = "read_bytes:"
+UNSEEN = "stages of the start cannot be seen"
 
 
 class TimedStage(msgspec.Struct, kw_only=True):
@@ -47,8 +49,9 @@ MISSING: dict[str, None] = {}
 """What the worker's vLLM has not, of what its stages are read off."""
 
 
-def of_stages(module: str) -> Callable[[Vllm], dict[str, Any]]:
+def of_stages() -> Callable[[Vllm], dict[str, Any]]:
     """A question to a worker about its stages; see ``engine_size``."""
+    module = __name__
 
     def ask(_: Vllm) -> dict[str, Any]:
         import sys  # noqa: PLC0415
@@ -111,8 +114,8 @@ def stages_of(answers: Sequence[Any], rank: int) -> list[StartupStage]:
         for worker, answer in enumerate(answers)
         for timed in msgspec.convert(answer["stages"], list[TimedStage])
     ]
-    began_ns = _server_began_ns()
-    if stages and began_ns is not None:
+    if stages and (began_s := _began_s()) is not None:
+        began_ns = int(began_s * NS_PER_S) - offset_ns
         until_ns = min(each.t_ns for each in stages)
         imports = StartupStage(
             t_ns=began_ns,
@@ -124,12 +127,19 @@ def stages_of(answers: Sequence[Any], rank: int) -> list[StartupStage]:
     return stages
 
 
-def _server_began_ns() -> int | None:
-    """When the server's first process was created; None if it is not known here."""
+def _began_s() -> float | None:
+    """Unix time at which the first process that is there to serve was created.
+
+    An application may have run for long before it creates an engine: there it is
+    EngineCore's process, and None where that is the application's own.
+    """
     with suppress(psutil.Error, ValueError, KeyError):
         first = psutil.Process(int(os.environ["INFERWATCH_FIRST_PID"]))
-        return int(first.create_time() * NS_PER_S) - wall_offset_ns()
-    return None
+        if names.SERVES.search(" ".join(first.cmdline())):
+            return first.create_time()
+    name = multiprocessing.current_process().name
+    is_core = name.startswith(names.CORE_PROCESS)
+    return psutil.Process().create_time() if is_core else None
 
 
 class WeightsHook(Hook):
@@ -141,7 +151,7 @@ class WeightsHook(Hook):
 
     def reset(self) -> None:
         """Begin to count anew."""
-        self.n_bytes = self.read_ns = self.tensors = 0
+        self.n_bytes = self.read_ns = self.waited_ns = self.tensors = 0
 
     def around(self, original: Callable[..., Any], fuse: Fuse) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -153,13 +163,15 @@ class WeightsHook(Hook):
 
     def _counted(self, found: Iterator[Any]) -> Iterator[Any]:
         while True:
-            asked_ns = monotonic_ns()
+            asked_ns, cpu_ns = monotonic_ns(), time.thread_time_ns()
             try:
                 each = next(found)
             except StopIteration:
                 return
             finally:
-                self.read_ns += monotonic_ns() - asked_ns
+                took_ns = monotonic_ns() - asked_ns
+                self.read_ns += took_ns
+                self.waited_ns += max(0, took_ns - (time.thread_time_ns() - cpu_ns))
             with suppress(Exception):
                 self.n_bytes += each[1].nbytes
                 self.tensors += 1
@@ -191,7 +203,10 @@ class StageTimer:
         STAGES.clear()
         self._vllm_s = 0.0
         self._time_compilations(*names.COMPILE_MONITOR)
-        worker = getattr(wrapper, names.WRAPPED_WORKER)
+        worker = getattr(wrapper, names.WRAPPED_WORKER, None)
+        if worker is None:
+            miss(f"WorkerWrapperBase.{names.WRAPPED_WORKER}: {UNSEEN}")
+            return
         for name, hook in (
             (names.INIT_DEVICE, Hook(self._device)),
             (names.LOAD_MODEL, Hook(self._loaded)),
@@ -205,7 +220,7 @@ class StageTimer:
         with suppress(ImportError):
             loader = getattr(importlib.import_module(module), kind, None)
         if loader is None:
-            miss(f"{kind}: stages of the start cannot be seen")
+            miss(f"{kind}: {UNSEEN}")
         else:
             self._hook(loader, "__init__", Hook(self._loader_born))
 
@@ -223,7 +238,7 @@ class StageTimer:
         """
         owner = next((each for each in kind.__mro__ if name in vars(each)), None)
         if owner is None and of:
-            miss(f"{of}.{name}: stages of the start cannot be seen")
+            miss(f"{of}.{name}: {UNSEEN}")
         if owner is None or (owner, name) in self._hooked:
             return
         self._hooked.add((owner, name))
@@ -267,7 +282,10 @@ class StageTimer:
             return
         STAGES.append(
             msgspec.structs.replace(
-                details, stage=Stage.READ, duration_ns=weights.read_ns
+                details,
+                stage=Stage.READ,
+                duration_ns=weights.read_ns,
+                waited_ns=weights.waited_ns,
             )
         )
         transfer_ns = took_ns - weights.read_ns
@@ -280,7 +298,7 @@ class StageTimer:
         ends = [each.begin_wall_ns + each.duration_ns for each in STAGES]
         if any(each.stage in OF_WEIGHTS for each in STAGES):
             begin_ns = max(max(ends) - wall_offset_ns(), entered)
-            keep(Stage.PROCESS, begin_ns, max(0, returned - begin_ns))
+            keep(Stage.PROCESS, begin_ns, returned - begin_ns)
 
     def _profiled(
         self, worker: Vllm, _: Given, __: Vllm, entered: int, returned: int
@@ -303,7 +321,7 @@ class StageTimer:
     ) -> None:
         self._is_warming_up = False
         spent_ns = self._compiled(worker, entered) + self._captured_ns
-        keep(Stage.WARM_UP, entered, max(0, returned - entered - spent_ns))
+        keep(Stage.WARM_UP, entered, returned - entered - spent_ns)
 
     def _captured(
         self, _: Vllm, __: Given, result: Vllm, entered: int, returned: int
@@ -345,9 +363,6 @@ class StageTimer:
         return max(took_ns, 0)
 
 
-OF_WEIGHTS = {Stage.LOAD_WEIGHTS, Stage.READ}
-
-
 def keep(
     stage: Stage,
     begin_ns: int,
@@ -356,12 +371,12 @@ def keep(
     *,
     cached: bool | None = None,
 ) -> None:
-    """Remember a stage of this process."""
+    """Remember a stage of this process; what others took of it may overlap."""
     STAGES.append(
         TimedStage(
             stage=stage,
             begin_wall_ns=begin_ns + wall_offset_ns(),
-            duration_ns=duration_ns,
+            duration_ns=max(0, duration_ns),
             n_bytes=n_bytes,
             cached=cached,
         )

@@ -1,11 +1,11 @@
 """Diagnoses of an engine's start: what the next one need not take."""
 
-from collectors.contract.readings import Stage
+from collectors.contract.readings import OF_WEIGHTS, Stage
 from inferwatch.formatting import format_bytes, format_duration, format_share
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
-from inferwatch.metrics.steps.startup import OF_WEIGHTS, StageTime, Startup
+from inferwatch.metrics.steps.startup import StageTime, Startup
 
 FRESH_S = 120
 """How long after a start it is worth a finding; what is served costs it nothing."""

@@ -87,7 +87,7 @@ class Gauges(msgspec.Struct, array_like=True):
     adapters: int | None = None
     """LoRA adapters of running requests; None where the server does not tell them."""
     adapters_waiting: int | None = None
-    """LoRA adapters that only waiting requests use."""
+    """LoRA adapters needed only by waiting requests."""
     asleep: bool = False
     """Whether the server says that its engine was put to sleep."""
 

@@ -79,8 +79,8 @@ class Flow:
         Number(
             "adapters",
             "Adapters waiting",
-            "LoRA adapters that only waiting requests use: of those that run, no more "
-            "than max_loras may be in a batch.",
+            "LoRA adapters needed only by waiting requests; a batch holds at most "
+            "max_loras.",
             better=Better.LOWER,
             span=NOW,
             place=FlowFact(FlowColumn.QUEUE, text="{:,}", beside=True),

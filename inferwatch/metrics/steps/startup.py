@@ -4,12 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import Stage, StartupStage, Vantage
+from collectors.contract.readings import OF_WEIGHTS, Stage, StartupStage, Vantage
 from inferwatch.metrics.number import NOW, Number, Unit, piece
 from inferwatch.metrics.steps.engines import known_sum
-
-OF_WEIGHTS = (Stage.LOAD_WEIGHTS, Stage.READ)
-"""Stages in which weights come from files; there is one of them."""
 
 
 @piece("stage", Vantage.ENGINE, span=NOW)
@@ -53,8 +50,8 @@ class Startup:
         Number(
             "started in",
             "Start of the engine",
-            "From the server's first process to its last stage: what stands between "
-            "the stages, as agreeing on the size of the KV cache, is in it.",
+            "From the server's first process to its last stage, including what "
+            "happens between stages, such as agreeing on the size of the KV cache.",
             unit=Unit.SECONDS,
         ),
     ]
@@ -72,15 +69,13 @@ class Startup:
     waited_share: Annotated[
         float | None,
         Number(
-            "loading waited",
-            "Waiting of the loading thread",
+            "load wait",
+            "Time the loader waited",
             "Share of the time weights were read in which the loading thread waited, "
             "for storage mostly.",
             unit=Unit.SHARE,
         ),
     ] = None
-    read_from: str = "hook"
-    """hook: the probe; trace: spans that the server sent."""
 
     def stage(self, *kinds: Stage) -> StageTime | None:
         """The first of these stages that there was."""
@@ -106,7 +101,6 @@ def startup_of(told: Iterable[StartupStage]) -> Startup | None:
         waited_share=(
             None if waited_ns is None or not spent_ns else min(waited_ns / spent_ns, 1)
         ),
-        read_from=stages[0].read_from,
     )
 
 

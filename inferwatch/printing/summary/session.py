@@ -22,7 +22,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.limits.roofline import CHECK, MEASURE_AGAIN
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.configuration import OF_ENGINE
+from inferwatch.metrics.configuration import ENGINE_SETTINGS, OF_ENGINE
 from inferwatch.metrics.findings.finding import Finding, PastFinding, Subject, is_told
 from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import Bound
@@ -292,14 +292,6 @@ def _knob(knob: Summary) -> str:
 
 RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
 ENGINE_FIELDS = ("model", "vllm_version", "device", "num_kv_blocks", *OF_ENGINE)
-ENGINE_SETTINGS = (
-    "kv_cache_dtype",
-    "attention_backend",
-    "cudagraph_mode",
-    "compilation_mode",
-    "kv_connector",
-)
-"""By vLLM's flags, as in use; only a probe tells them."""
 LIVE_FIELDS = (
     "rank",
     "version",

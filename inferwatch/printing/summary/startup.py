@@ -29,9 +29,15 @@ def startup_lines(summary: Summary) -> list[str]:
 
 def stage_text(stage: StageTime) -> str:
     """A stage with what it took, its rate, and whether it was compiled before."""
-    text = f"{stage.stage} {format_duration(stage.duration_s).strip()}"
-    if stage.bytes_per_s is not None:
-        text += f" ({stage.bytes_per_s / 1e9:.2f} GB/s)"
-    if stage.cached is not None:
-        text += " (cached)" if stage.cached else " (not cached)"
-    return text
+    took, *more = stage_words(stage)
+    return f"{stage.stage} {took}" + "".join(f" ({each})" for each in more if each)
+
+
+def stage_words(stage: StageTime) -> tuple[str, str, str]:
+    """What it took, its rate, and whether it was cached; empty if not known."""
+    rate, cached = stage.bytes_per_s, stage.cached
+    return (
+        format_duration(stage.duration_s).strip(),
+        "" if rate is None else f"{rate / 1e9:.2f} GB/s",
+        "" if cached is None else ("cached" if cached else "not cached"),
+    )

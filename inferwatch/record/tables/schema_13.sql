@@ -47,7 +47,6 @@ CREATE TABLE startup_stages (              -- what an engine's start consisted o
   storage_bytes      INTEGER,              -- of weights, what storage had to fetch
   waited_ns          INTEGER,              -- in which the loading thread did not run
   cached             INTEGER,              -- 1: compiled before
-  read_from          TEXT NOT NULL,        -- hook, trace
   PRIMARY KEY (session, ordinal)
 ) STRICT, WITHOUT ROWID;
 

@@ -166,6 +166,31 @@ async def test_thinking_is_counted_where_a_request_ends(home: Path) -> None:
     assert 0 < ended < 30
 
 
+async def test_a_renderer_tells_when_images_were_fetched_and_preprocessed(
+    home: Path,
+) -> None:
+    model = await make_tiny_model(
+        platformdirs.user_cache_path("inferwatch", appauthor=False)
+    )
+    asked = (str(model), "rendered", str(home))
+    with closing(
+        loaded_vllm().run(home / "log", PROGRAM, *asked, INFERWATCH_PROBE="1")
+    ) as program:
+        async with asyncio.timeout(DEADLINE_S):
+            told = await program.told()
+
+    took_s = []
+    for name, cached in (("fetched", 0), ("again", 1)):
+        each = told[name]
+        assert (each["items"], each["cached"]) == (1, cached)
+        (asked_ns, came_ns), preprocessed = each["fetched"], each["preprocessed"]
+        moments = [each["arrived"], asked_ns, came_ns, *preprocessed, each["rendered"]]
+        assert moments == sorted(moments)
+        took_s.append((came_ns - asked_ns) / NS_PER_S)
+    assert took_s[1] < FETCHED_S < took_s[0] < 2
+
+
+@pytest.mark.soak
 async def test_images_are_fetched_and_preprocessed_before_their_request_is_queued(
     home: Path,
 ) -> None:

@@ -156,10 +156,10 @@ async def test_an_engine_tells_what_its_model_is_and_what_it_is_set_to(
 
     told = [r for r in story.readings if isinstance(r, StartupStage)]
     assert [each.stage for each in told] == [
-        *(Stage.IMPORTS, Stage.DEVICE, Stage.BUILD, Stage.LOAD_WEIGHTS, Stage.PROCESS),
+        *(Stage.DEVICE, Stage.BUILD, Stage.LOAD_WEIGHTS, Stage.PROCESS),
         *(Stage.PROFILE, Stage.KV, Stage.WARM_UP),
-    ]
-    assert {each.worker for each in told} == {None, 0}
+    ]  # without imports: no server, but an application has this engine
+    assert {each.worker for each in told} == {0}
     assert all(each.duration_ns >= 0 for each in told)
     ends = [each.t_ns + each.duration_ns for each in told]
     assert all(a <= b.t_ns + 1_000_000 for a, b in zip(ends, told[1:], strict=False))

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from inferwatch.metrics.configuration import ENGINE_SETTINGS
 from inferwatch.metrics.floor.peaks import BY_MEASURE
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, TimeSplit
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.printing.summary.session import ENGINE_SETTINGS
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.limits.memory_budget import (

@@ -55,6 +55,7 @@ from inferwatch.printing.summary.causes import slowest_rows
 from inferwatch.printing.summary.latencies import COLUMNS, SHOWN, Summary
 from inferwatch.printing.summary.session import run_line, summarise
 from inferwatch.printing.summary.speculation import position_text
+from inferwatch.printing.summary.startup import stage_words
 from inferwatch.printing.svg import clock
 
 MOST_PARTS = 3
@@ -376,19 +377,16 @@ def _speculation(speculation: Speculation | None) -> Iterator[Block]:
 def _startup(startup: Startup | None) -> Iterator[Block]:
     if startup is None:
         return
-    heads = ("took", "bytes", "GB/s", "compiled before")
+    heads = ("took", "bytes", "rate", "compiled")
     whole = format_duration(startup.duration_s).strip()
     yield from headed_table(f"Start-up, {whole}", heads, map(_stage, startup.stages))
 
 
 def _stage(stage: StageTime) -> Iterator[str]:
-    rate, cached = stage.bytes_per_s, stage.cached
     slowest = "" if stage.worker is None else f" (worker {stage.worker})"
-    yield f"{stage.stage}{slowest}"
-    yield format_duration(stage.duration_s)
-    yield format_bytes(stage.n_bytes)
-    yield UNKNOWN if rate is None else f"{rate / GIGA:.2f}"
-    yield "" if cached is None else ("yes" if cached else "no")
+    took, rate, cached = stage_words(stage)
+    yield from (f"{stage.stage}{slowest}", took, format_bytes(stage.n_bytes))
+    yield from (rate or UNKNOWN, cached)
 
 
 # A row for each GPU and each host, over the whole session.

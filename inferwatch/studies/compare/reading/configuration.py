@@ -193,9 +193,15 @@ def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]
 def startup_stages(connection: sqlite3.Connection, session: int) -> dict[str, float]:
     """Seconds that each stage of the last engine's start took its slowest worker."""
     rows = connection.execute(
-        "SELECT stage, max(duration_ns) FROM startup_stages WHERE session = ?1 "
-        "AND source = (SELECT source FROM startup_stages WHERE session = ?1 "
-        "ORDER BY ordinal DESC LIMIT 1) GROUP BY stage ORDER BY min(ordinal)",
+        "WITH reports AS (SELECT source, rank, t_ns FROM engines WHERE session = ?1) "
+        "SELECT stage, max(duration_ns) FROM startup_stages AS stages "
+        "WHERE session = ?1 AND source = (SELECT source FROM startup_stages "
+        "WHERE session = ?1 ORDER BY ordinal DESC LIMIT 1) "
+        # An engine reports itself at the end of its start.
+        "AND NOT EXISTS (SELECT 1 FROM reports AS one JOIN reports AS later "
+        "USING (source, rank) WHERE source = stages.source AND rank = stages.rank "
+        "AND one.t_ns > stages.t_ns AND later.t_ns > one.t_ns) "
+        "GROUP BY stage ORDER BY min(ordinal)",
         (session,),
     )
     return {stage: duration_ns / NS_PER_S for stage, duration_ns in rows}

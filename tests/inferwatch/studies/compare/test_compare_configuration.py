@@ -164,3 +164,30 @@ def test_a_start_is_told_by_its_slowest_worker_and_is_no_setting(
 
     assert told == [{"compile": 4.0}, {"compile": 6.0}]
     assert settings == []
+
+
+def test_stages_of_an_earlier_start_of_the_same_engine_do_not_count(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    """The first start compiled, the second found it compiled and loaded faster."""
+    recorder, s = record(), 1_000_000_000
+    for begin_s, stages in (
+        (0, {Stage.LOAD_WEIGHTS: 20, Stage.COMPILE: 60}),
+        (500, {Stage.LOAD_WEIGHTS: 3}),
+    ):
+        up_ns = (begin_s + 100) * s
+        engine = EngineInfo(
+            source="e", t_ns=up_ns, pid=1, model="m", vllm_version="0.32"
+        )
+        recorder.put(up_ns, engine)
+        for stage, seconds in stages.items():
+            at_ns = (begin_s + 1) * s
+            told = StartupStage(
+                source="e", t_ns=at_ns, stage=stage, duration_ns=seconds * s
+            )
+            recorder.put(up_ns, told)
+    recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        (row,) = list_sessions(path)
+        assert startup_stages(connection, row.session) == {"load weights": 3.0}
