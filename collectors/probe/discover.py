@@ -79,6 +79,10 @@ class ProbedEngine:
     """What the process that takes requests listens on: ``host:port``."""
     orphan_pid: int | None = None
     """The PID of an EngineCore that outlived the process that took its requests."""
+    sockets: Sequence[str] = ()
+    """The Unix sockets it listens on, those to its own processes included."""
+    pid: int = 0
+    """Its PID in our namespace, if it has one there."""
 
 
 def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
@@ -87,27 +91,32 @@ def probed_engines(found: Iterable[ProbeSocket]) -> list[ProbedEngine]:
     The process that takes requests holds the engine itself where an application set
     ``VLLM_ENABLE_V1_MULTIPROCESSING=0``.
     """
-    hellos: dict[str, list[Hello]] = {}
+    hellos: dict[str, list[tuple[int, Hello]]] = {}
     for each, hello in greetings(found):
-        hellos.setdefault(each.engine_id, []).append(hello)
-    return [
-        ProbedEngine(
-            engine_id=engine_id,
-            model=next(each.engine.model for each in told if each.engine),
-            addresses=sorted(
-                {
-                    address
-                    for each in told
-                    if each.role is Role.API or len(told) == 1
-                    for address in each.listens
-                    if "/" not in address
-                }
-            ),
-            orphan_pid=_orphan_pid(told),
+        hellos.setdefault(each.engine_id, []).append((each.pid, hello))
+    engines = []
+    for engine_id, told in sorted(hellos.items()):
+        model = next((each.engine.model for _, each in told if each.engine), None)
+        if model is None:
+            continue
+        doors = [
+            (pid, each.listens)
+            for pid, each in told
+            if each.role is Role.API or len(told) == 1
+        ]
+        listens = {address for _, addresses in doors for address in addresses}
+        sockets = {each for each in listens if "/" in each}
+        engines.append(
+            ProbedEngine(
+                engine_id=engine_id,
+                model=model,
+                addresses=sorted(listens - sockets),
+                sockets=sorted(sockets),
+                pid=next((pid for pid, _ in doors), 0),
+                orphan_pid=_orphan_pid([each for _, each in told]),
+            )
         )
-        for engine_id, told in sorted(hellos.items())
-        if any(each.engine for each in told)
-    ]
+    return engines
 
 
 def _orphan_pid(told: Sequence[Hello]) -> int | None:

@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,19 @@ def listening() -> list[ListeningPort]:
     doors = {each.pid for each in candidates if each.is_engine and each.is_named}
     candidates = [each for each in candidates if each.pid not in doors or each.is_named]
     return sorted(candidates, key=_likelihood)[:MOST_PORTS]
+
+
+def served_uds(pid: int, sockets: Iterable[str]) -> str | None:
+    """The one of a process's Unix sockets that its command line names with ``--uds``.
+
+    None of them is asked: messages between vLLM's processes come over the others, and
+    ZeroMQ may take a request of HTTP for one.
+    """
+    command = _command(pid)
+    if not ENGINES.search(command):
+        return None
+    named = {match[1] for match in re.finditer(r" --uds[ =](/\S+)", command)}
+    return next(iter(sorted(named & set(sockets))), None)
 
 
 def _may_ask(each: ListeningPort) -> bool:

@@ -11,9 +11,9 @@ behind it could choose what we bind and connect to here.
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx
@@ -28,12 +28,14 @@ from collectors.http.bounded_get import OK, NoAnswerError, get
 from collectors.http.http_client import ProxyError, goes_direct
 from collectors.http.server import Server, ServerError
 from collectors.probe.discover import addresses_here
-from collectors.servers.families.family import MOST_RANKS, Publisher, Publishers
+from collectors.servers.families.family import (
+    MOST_RANKS,
+    SELDOM_S,
+    FindPublishers,
+    Publisher,
+    Publishers,
+)
 
-LOOK_S = 10.0
-"""Pause between queries for endpoints: a restarted server may have new ones."""
-SELDOM_S = 60.0
-"""Pause between queries where a server tells nothing of them, or only all of itself."""
 ASK_S = 5.0
 MOST_ANSWER_BYTES = 1 << 18
 MOST_NUMBER = 1 << 62
@@ -87,8 +89,8 @@ class PublishedStream:
 
     WHAT: str
     """What is published, as text for users."""
-    FOUND_BY: Mapping[str, Callable[[Any], Publishers]]
-    """Paths to ask where it is published, best first, with what reads the response."""
+    FOUND_BY: Sequence[FindPublishers]
+    """Ways to find where it is published, best first."""
 
     def __init__(
         self,
@@ -165,23 +167,23 @@ class PublishedStream:
         async with asking as client:
             while True:
                 pause_s = SELDOM_S
-                for place, (path, read) in enumerate(self.FOUND_BY.items()):
-                    publishers = await self._publishers(client, path, read)
+                for find in self.FOUND_BY:
+                    publishers = await self._publishers(client, find)
                     if publishers is not None:
                         await self._follow(publishers)
-                        pause_s = SELDOM_S if place else LOOK_S
+                        pause_s = find.every_s
                         break
                 await asyncio.sleep(pause_s)
 
     async def _publishers(
-        self, client: httpx.AsyncClient, path: str, read: Callable[[Any], Publishers]
+        self, client: httpx.AsyncClient, find: FindPublishers
     ) -> Publishers | None:
         """Endpoints by rank; None if the server does not list them there."""
         try:
             answer = await get(
-                client, path, timeout_s=ASK_S, most_bytes=MOST_ANSWER_BYTES
+                client, find.path, timeout_s=ASK_S, most_bytes=MOST_ANSWER_BYTES
             )
-            publishers = read(msgspec.json.decode(answer.body))
+            publishers = find.read(msgspec.json.decode(answer.body))
         except NoAnswerError as error:
             if error.status == OK:  # it answered, but not usably
                 source = self.server.source

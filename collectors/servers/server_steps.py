@@ -23,6 +23,8 @@ LONGEST_S = 3600.0
 MOST_STEP_BYTES = 1 << 16
 MOST = 1 << 53
 """Largest number that is believed."""
+MOST_VERSIONS = 4
+"""Unknown versions reported."""
 SAY_EVERY_NS = 10 * NS_PER_S
 """Missed steps are counted, and told so often at most."""
 
@@ -69,8 +71,8 @@ class RankSteps:
         self._anew = True
         """The next message is the first one of a process that is heard."""
         self._missed, self._say_ns = 0, 0
-        self._unknown: int | None = None
-        """Version of messages that cannot be read, once told."""
+        self._unknown: set[int] = set()
+        """Reported versions of messages that cannot be read."""
 
     def begins_anew(self, number: int) -> None:
         """Numbers that do not rise are those of a restarted server."""
@@ -95,6 +97,7 @@ class RankSteps:
             return []
         if not self._anew:
             self._missed += max(number - self.expected, 0)
+            self._missed = min(self._missed, MOST)
         self._anew, self.expected = False, number + 1
         now_ns = self._clock.now_ns()
         step = self._step(number, told, now_ns)
@@ -148,9 +151,9 @@ class RankSteps:
 
     def _not_known(self, version: int) -> list[AnyReading]:
         """A note that the steps cannot be read, once a version."""
-        if version == self._unknown:
+        if version in self._unknown or len(self._unknown) >= MOST_VERSIONS:
             return []
-        self._unknown = version
+        self._unknown.add(version)
         text = (
             f"steps of {self._source} are in version {version} of their encoding, of "
             f"which version {VERSION} is known: they are not read"

@@ -80,9 +80,9 @@ POOLS = {
     for name, metric in family.pools.items()
 }
 """Names in ``EngineSample.others`` of usage, by pool of a hybrid model's cache."""
-KV_EVENTS = dict(each.kv_events for each in FAMILIES if each.kv_events)
-"""Paths that list publishers of KV cache events, with what reads the responses."""
-STEPS = dict(each.steps for each in FAMILIES if each.steps)
+KV_EVENTS = [each.kv_events for each in FAMILIES if each.kv_events]
+"""How publishers of KV cache events are found, best first."""
+STEPS = [each.steps for each in FAMILIES if each.steps]
 """The same of steps."""
 IDENTIFY = (("/v1/models",),)
 """Paths that identify a server without metrics."""

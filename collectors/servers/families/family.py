@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,11 +39,18 @@ class Publisher(msgspec.Struct, frozen=True):
 
 Publishers = dict[int, Publisher]
 """By rank."""
-FindPublishers = tuple[str, Callable[[Any], Publishers]]
-"""Path that lists them, and what reads the JSON response.
+SELDOM_S = 60.0
+"""Pause between queries where a server lists none, or among all else of itself."""
 
-It raises ``msgspec.ValidationError`` where it lists none.
-"""
+
+class FindPublishers(NamedTuple):
+    """How a family of servers lists its publishers."""
+
+    path: str
+    read: Callable[[Any], Publishers]
+    """Reads the JSON response; ``msgspec.ValidationError`` where it lists none."""
+    every_s: float = SELDOM_S
+    """Pause between queries: a restarted server may have new endpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

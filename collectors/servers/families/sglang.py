@@ -16,6 +16,7 @@ import msgspec
 from collectors.servers.families.family import (
     MOST_RANKS,
     Answers,
+    FindPublishers,
     Labels,
     Publisher,
     Publishers,
@@ -57,7 +58,7 @@ METRICS = "Its metrics are off: start it with --enable-metrics."
 
 
 WITHOUT_NAME = (
-    "it publishes its steps at a place it does not tell: start it with "
+    "it publishes its steps at an endpoint it does not report: start it with "
     "--forward-pass-metrics-ipc-name ipc:///tmp/NAME too, or give that with --steps"
 )
 
@@ -259,7 +260,7 @@ SGLANG = ServerFamily(
     },
     refused={"sglang:http_responses": refused_by("endpoint", "status_code")},
     asks=(("/v1/models",), ("/server_info", "/get_server_info")),
-    kv_events=("/server_info", _kv_publishers),
-    steps=("/server_info", _step_publishers),
+    kv_events=FindPublishers("/server_info", _kv_publishers),
+    steps=FindPublishers("/server_info", _step_publishers),
     describe=_describe,
 )

@@ -13,6 +13,7 @@ import msgspec
 
 from collectors.servers.families.family import (
     Answers,
+    FindPublishers,
     Flag,
     Labels,
     Publishers,
@@ -251,9 +252,10 @@ VLLM = ServerFamily(
     },
     info=("vllm:cache_config_info",),
     asks=(("/version",), ("/v1/models",), ("/kv_event_sources",)),
-    kv_events=(
+    kv_events=FindPublishers(
         "/kv_event_sources",
         partial(msgspec.convert, type=Publishers, strict=False),
+        every_s=10.0,
     ),
     describe=_describe,
 )

@@ -244,11 +244,15 @@ def without_port(options: ServerOptions, servers: Sequence[Server]) -> list[str]
 
 def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     """Return the servers to watch: of the options, else of a given settings file."""
+    entries = _all_entries(options, file)
+    for name, given in (("--probe", options.probe), ("--steps", options.steps)):
+        if given and len(entries) > 1:
+            raise UsageError(f"{name} is one server's: name no more than one with it")
+    return entries
+
+
+def _all_entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     uds = str(options.uds) if options.uds else None
-    if options.probe and len(options.urls) > 1:
-        raise UsageError("--probe is one server's: give no more than one URL with it")
-    if options.steps and len(options.urls) > 1:
-        raise UsageError("--steps is one server's: give no more than one URL with it")
     if uds and len(options.urls) > 1:
         raise UsageError("--uds is one server: give no more than one URL with it")
     if uds:

@@ -10,7 +10,7 @@ from pathlib import Path
 from collectors.contract.runtime_dir import RuntimeDirError, probe_sockets
 from collectors.http.server import PROBE
 from collectors.probe.discover import WILD, ProbedEngine, probed_engines
-from collectors.servers.discover import FoundServer, found_servers
+from collectors.servers.discover import FoundServer, found_servers, served_uds
 from embedded_engine.engine.engine_file import (
     EngineFile,
     running_engines,
@@ -88,12 +88,12 @@ async def nearby_engines(*, hostages: bool = False) -> list[NearbyEngine]:
     ports = {_port(each.url) for each in files if each.url}
     others = [_other(each) for each in servers if each.port not in ports]
     ports |= {each.port for each in servers}
-    applications = [
-        _application(each)
+    behind_probes = [
+        _probed(each)
         for each in probed
         if ports.isdisjoint(int(at.rpartition(":")[2]) for at in each.addresses)
     ]
-    return [*others, *applications, *ours]
+    return [*others, *behind_probes, *ours]
 
 
 async def nobody() -> Sequence[NearbyEngine]:
@@ -137,8 +137,14 @@ def _probed_elsewhere() -> list[ProbedEngine]:
     return probed_engines(sockets) if sockets else []
 
 
-def _application(engine: ProbedEngine) -> NearbyEngine:
-    """Return an engine by its only port, which outlives a restart, else by its id."""
+def _probed(engine: ProbedEngine) -> NearbyEngine:
+    """Return a server by its Unix socket, as no port of it was found.
+
+    An application is returned by its only port, which outlives a restart, else by the
+    engine's id.
+    """
+    if uds := served_uds(engine.pid, engine.sockets):
+        return NearbyEngine(address=uds, models=(engine.model,))
     address = f"{PROBE}{engine.engine_id}"
     if len(engine.addresses) == 1:
         host, _, port = engine.addresses[0].rpartition(":")

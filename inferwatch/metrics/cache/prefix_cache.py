@@ -180,11 +180,24 @@ class PrefixCache:
             span=NOW,
         ),
     ] = field(default_factory=dict)
+    tiers_partial: Annotated[
+        bool,
+        Number(
+            "tiers partial",
+            "Other tiers partial",
+            "Batches of events are missing, or more blocks or tiers came than are "
+            "followed: other tiers may hold more or fewer blocks.",
+            span=NOW,
+        ),
+    ] = False
 
 
 MOST_RANKS = 512
 MOST_BLOCKS = 1 << 18
-"""Largest number of blocks followed, over all ranks; more are only counted."""
+"""Largest number of blocks followed, over all ranks; more are only counted. Other tiers
+have as much room again."""
+MOST_TIERS = 8
+"""Largest number of other tiers followed per rank, and shown."""
 MOST_EVICTED = 1 << 17
 """Number of evicted blocks remembered, to recognize them when stored again."""
 
@@ -214,6 +227,7 @@ class SavedCache(msgspec.Struct, array_like=True):
     has_parent: bytes
     times: bytes
     depths: bytes
+    tiers_partial: bool = False
 
 
 class SavedTier(msgspec.Struct, array_like=True):
@@ -242,6 +256,9 @@ class RankCache:
         self.missed = 0
         self.partial = False
         """Whether events were missed, so the blocks may be incomplete or stale."""
+        self.tiers: dict[str, set[int]] = {}
+        """Blocks in other tiers."""
+        self.tiers_partial = False
         self.block_tokens: int | None = None
         self.sequence = -1
         self.blocks: dict[int, CachedBlock] = {}
@@ -296,9 +313,7 @@ class PrefixCaches:
         self._ranks: dict[tuple[str, int], RankCache] = {}
         self._evicted: OrderedDict[tuple[str, int, int], None] = OrderedDict()
         """Source, rank and hash of the latest evicted blocks."""
-        self._blocks = 0
-        self._tiers: dict[tuple[str, int, str], set[int]] = {}
-        """Blocks of other tiers by source, rank and tier."""
+        self._blocks = self._tier_blocks = 0
 
     def take(self, events: KvCacheEvents) -> None:
         """Apply the events of one step: cleared, then evicted, then stored."""
@@ -312,13 +327,13 @@ class PrefixCaches:
             self._take_tier(cache, events, events.medium)
             return
         if events.sequence < cache.sequence:
-            self._forget_tiers(key)
+            self._forget_tiers(cache)
         if events.cleared:
             self._blocks -= len(cache.blocks)
             cache.clear()
         if events.missed:
             cache.missed += events.missed
-            cache.partial = True
+            cache.partial = cache.tiers_partial = True
         cache.sequence = events.sequence
         cache.block_tokens = events.block_tokens or cache.block_tokens
         evicted = self._evict(cache, events)
@@ -326,26 +341,25 @@ class PrefixCaches:
         if evicted or stored:
             self.counters.add(events.t_ns, stored, evicted, again)
 
-    def _forget_tiers(self, key: tuple[str, int]) -> None:
+    def _forget_tiers(self, cache: RankCache) -> None:
         """Forget the tiers of a rank that was restarted, which tells of them anew."""
-        for tier in [each for each in self._tiers if each[:2] == key]:
-            self._blocks -= len(self._tiers.pop(tier))
+        self._tier_blocks -= sum(map(len, cache.tiers.values()))
+        cache.tiers.clear()
+        cache.tiers_partial = False
 
     def _take_tier(self, cache: RankCache, events: KvCacheEvents, tier: str) -> None:
         """Apply events of another tier, whose blocks are counted alone."""
-        key = events.source, events.rank, tier
-        blocks = self._tiers.get(key)
-        if blocks is None:
-            if len(self._tiers) >= MOST_RANKS:
-                return
-            blocks = self._tiers[key] = set()
+        if tier not in cache.tiers and len(cache.tiers) >= MOST_TIERS:
+            cache.tiers_partial = True
+            return
+        blocks = cache.tiers.setdefault(tier, set())
         before = len(blocks)
         blocks.difference_update(events.removed)
-        room = max(MOST_BLOCKS - self._blocks + before - len(blocks), 0)
+        room = max(MOST_BLOCKS - self._tier_blocks + before - len(blocks), 0)
         new = set(events.stored) - blocks
-        cache.partial |= len(new) > room
+        cache.tiers_partial |= len(new) > room
         blocks.update(islice(new, room))
-        self._blocks += len(blocks) - before
+        self._tier_blocks += len(blocks) - before
 
     def _evict(self, cache: RankCache, events: KvCacheEvents) -> int:
         for block in events.removed:
@@ -387,6 +401,9 @@ class PrefixCaches:
             span_ns = min(span_ns, window.value)
         per_s = NS_PER_S / span_ns if span_ns >= LEAST_NS else None
         tokens = {cache.block_tokens for cache in caches} - {None}
+        tiers: Counter[str] = Counter()
+        for cache in caches:
+            tiers.update({tier: len(blocks) for tier, blocks in cache.tiers.items()})
         return PrefixCache(
             ranks=len(caches),
             blocks=sum(len(cache.blocks) for cache in caches),
@@ -402,14 +419,10 @@ class PrefixCaches:
             deepest=max(max(cache.depths, default=0) for cache in caches),
             missed=sum(cache.missed for cache in caches),
             partial=any(cache.partial for cache in caches),
-            tiers=self._by_tier(),
+            tiers=dict(sorted(tiers.most_common(MOST_TIERS))),
+            tiers_partial=len(tiers) > MOST_TIERS
+            or any(cache.tiers_partial for cache in caches),
         )
-
-    def _by_tier(self) -> dict[str, int]:
-        counts: Counter[str] = Counter()
-        for (_, _, tier), blocks in sorted(self._tiers.items()):
-            counts[tier] += len(blocks)
-        return dict(counts)
 
     def saved(self, parts: Parts) -> SavedCaches:
         """Return the state for a checkpoint, without counters and samples."""
@@ -419,20 +432,24 @@ class PrefixCaches:
         ]
         evicted = parts.add(list(self._evicted), lasts=False)
         tiers = [
-            parts.add(SavedTier(*key, sorted(blocks)), lasts=False)
-            for key, blocks in self._tiers.items()
+            parts.add(SavedTier(*key, tier, sorted(blocks)), lasts=False)
+            for key, cache in self._ranks.items()
+            for tier, blocks in cache.tiers.items()
         ]
         return SavedCaches(ranks=ranks, evicted=evicted, tiers=tiers)
 
     def restore(self, saved: SavedCaches, parts: WrittenParts) -> None:
         for number in saved.ranks:
             state = parts.get(number, SavedCache)
-            self._ranks[state.source, state.rank] = cache = _restored(state)
-            self._blocks += len(cache.blocks)
+            restored = self._ranks[state.source, state.rank] = _restored(state)
+            self._blocks += len(restored.blocks)
         for number in saved.tiers:
             tier = parts.get(number, SavedTier)
-            self._tiers[tier.source, tier.rank, tier.tier] = set(tier.blocks)
-            self._blocks += len(tier.blocks)
+            cache = self._ranks.get((tier.source, tier.rank))
+            if cache is None:
+                raise msgspec.ValidationError("this tier is of no rank that was saved")
+            cache.tiers[tier.tier] = set(tier.blocks)
+            self._tier_blocks += len(tier.blocks)
         evicted = parts.get(saved.evicted, list[tuple[str, int, int]])
         self._evicted = OrderedDict.fromkeys(evicted)
 
@@ -452,6 +469,7 @@ def _saved(source: str, rank: int, cache: RankCache) -> SavedCache:
         has_parent=bytes(each.parent is not None for each in blocks),
         times=np.array([each.t_ns for each in blocks], np.int64).tobytes(),
         depths=np.array([each.depth for each in blocks], np.int64).tobytes(),
+        tiers_partial=cache.tiers_partial,
     )
 
 
@@ -459,6 +477,7 @@ def _restored(saved: SavedCache) -> RankCache:
     cache = RankCache(saved.began_ns)
     cache.sequence, cache.missed = saved.sequence, saved.missed
     cache.partial, cache.block_tokens = saved.partial, saved.block_tokens
+    cache.tiers_partial = saved.tiers_partial
     columns = (
         _ints(saved.hashes, np.uint64),
         _ints(saved.parents, np.uint64),

@@ -114,8 +114,9 @@ def _now(cache: PrefixCache, total: int | None) -> Sequence[Fact]:
         (label_of(PrefixCache.branches), f"{cache.branches:,}", ""),
         (label_of(PrefixCache.deepest), counted(cache.deepest, "block"), ""),
         *(
-            (f"{visible(tier)} tier", counted(blocks, "block").strip(), "")
+            (f"{visible(tier)} tier", about(text) if cache.tiers_partial else text, "")
             for tier, blocks in cache.tiers.items()
+            for text in [counted(blocks, "block").strip()]
         ),
     ]
 

@@ -220,6 +220,7 @@ class RequestsScreen(WatchScreen, FilteredList):
             RequestRow.cached_tokens,
             RequestRow.output_tokens,
             RequestRow.max_tokens,
+            RequestRow.thinking_tokens,
             RequestRow.queue_s,
             RequestRow.prefill_s,
             RequestRow.ttft_s,

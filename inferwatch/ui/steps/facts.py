@@ -25,7 +25,7 @@ from inferwatch.ui.widgets.hardware_charts import (
 from inferwatch.ui.widgets.speculation_facts import speculation_facts
 from inferwatch.ui.widgets.totals import Fact
 
-NOT_TOLD = "not told by the server"
+NOT_TOLD = "not reported by the server"
 
 
 def traffic_facts(snapshot: Snapshot, index: int | None) -> Sequence[Fact]:

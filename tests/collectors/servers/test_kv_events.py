@@ -397,7 +397,8 @@ async def test_nonsense_counts_as_missing_and_does_no_harm(
 async def test_sources_appear_when_a_server_is_restarted_with_them(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published, "LOOK_S", 0.01)
+    found_by = [each._replace(every_s=0.01) for each in KvEventStream.FOUND_BY]
+    monkeypatch.setattr(KvEventStream, "FOUND_BY", found_by)
     monkeypatch.setattr(published, "SELDOM_S", 0.01)
     told, publisher.sources = publisher.sources, {}
     publisher.keep(0, stored(1))

@@ -15,9 +15,13 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.readings import AnyReading, BoundBy, Note, NoteKind, Step
 from collectors.http.server import Server
 from collectors.servers import server_steps
-from collectors.servers.families import KV_EVENTS, STEPS
+from collectors.servers.families.family import SELDOM_S, Publishers
+from collectors.servers.families.sglang import SGLANG as FAMILY
 from collectors.servers.families.sglang import WITHOUT_NAME
+from collectors.servers.kv_events import KvEventStream
+from collectors.servers.published import PublishedStream
 from collectors.servers.server_steps import StepStream
+from tests.collectors.http_server import as_json, serving
 
 HERE = Path(__file__).parent
 SGLANG = [
@@ -212,6 +216,31 @@ async def test_a_step_ends_when_it_was_heard_whatever_the_wall_clock_says(
     assert 0 < first.end_ns <= second.end_ns < 60_000 * MS
 
 
+def test_versions_are_said_once_each_and_only_a_few() -> None:
+    rank = server_steps.RankSteps(SessionClock(), "chat")
+    versions = [2, 3, 2, 3, *range(4, 100)]
+    notes = [
+        each
+        for number, version in enumerate(versions)
+        for each in rank.take(number, decode_step(version=version), live=True)
+    ]
+    assert len(notes) == server_steps.MOST_VERSIONS
+
+
+def test_missed_steps_fit_into_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = [0]
+    clock = SessionClock()
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns[0])
+    rank = server_steps.RankSteps(clock, "chat")
+    notes: list[AnyReading] = []
+    for turn in range(6):
+        now_ns[0] = 60_000 * MS * (turn // 5)  # the last one is a minute later
+        for number in (0, (1 << 62) - 1):
+            notes += rank.take(number, DECODE, live=True)
+    counts = [each.count for each in notes if isinstance(each, Note)]
+    assert counts == [server_steps.MOST] * 2
+
+
 def test_missed_steps_are_told_now_and_then() -> None:
     clock = SessionClock()
     rank = server_steps.RankSteps(clock, "chat")
@@ -241,9 +270,23 @@ SERVER_INFO = {
 }
 
 
+async def anext_batch(stream: PublishedStream) -> None:
+    async for _ in stream.batches():
+        break
+
+
+def steps_in(server_info: object) -> Publishers:
+    assert FAMILY.steps is not None
+    return FAMILY.steps.read(server_info)
+
+
+def kv_events_in(server_info: object) -> Publishers:
+    assert FAMILY.kv_events is not None
+    return FAMILY.kv_events.read(server_info)
+
+
 def test_sglang_says_where_its_ranks_publish() -> None:
-    steps = STEPS["/server_info"](SERVER_INFO)
-    kv = KV_EVENTS["/server_info"](SERVER_INFO)
+    steps, kv = steps_in(SERVER_INFO), kv_events_in(SERVER_INFO)
     assert [steps[rank].endpoint for rank in (0, 1)] == [
         "ipc:///tmp/steps.0",
         "ipc:///tmp/steps.1",
@@ -254,9 +297,36 @@ def test_sglang_says_where_its_ranks_publish() -> None:
 
 def test_a_place_that_sglang_chose_itself_cannot_be_known() -> None:
     told = SERVER_INFO | {"forward_pass_metrics_ipc_name": None}
-    assert STEPS["/server_info"](told)[0].unheard == WITHOUT_NAME
+    assert steps_in(told)[0].unheard == WITHOUT_NAME
+
+
+async def test_an_sglang_is_seldom_asked_for_all_of_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+
+    async def sleep(pause_s: float) -> None:
+        await pauses.put(pause_s)
+        await asyncio.Event().wait()
+
+    async with serving({"/server_info": as_json('{"version":"0.5.23"}')}) as server:
+        chat = Server(url=server.url, name="chat")
+        streams = [
+            each(SessionClock(), chat, lambda: True)
+            for each in (StepStream, KvEventStream)
+        ]
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "sleep", sleep)
+            async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
+                for stream in streams:
+                    tasks.create_task(anext_batch(stream))
+                asked = [await pauses.get() for _ in streams]
+                for stream in streams:
+                    await stream.close()
+    assert asked == [SELDOM_S, SELDOM_S]
+    assert server.asked.count("/server_info") == len(streams)
 
 
 def test_an_sglang_that_publishes_nothing_lists_nothing() -> None:
     told: dict[str, Any] = {"version": "0.5.23", "kv_events": None}
-    assert STEPS["/server_info"](told) == KV_EVENTS["/server_info"](told) == {}
+    assert steps_in(told) == kv_events_in(told) == {}

@@ -34,7 +34,6 @@ from tests.inferwatch.cli.test_tune_options import options_of as tune_options
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-OTHERS = PAGES[1:]
 RESULTS = Path(__file__).parents[1] / "printing" / "export" / "samples"
 SERVER = "localhost:8000"
 FOREIGN = {"vllm", "guidellm", "aiperf", "python"}
@@ -241,13 +240,8 @@ def test_every_command_of_a_page_is_understood(page: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(PAGES[0], id=PAGES[0].stem),
-        *(pytest.param(page, id=page.stem, marks=pytest.mark.soak) for page in OTHERS),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 @pytest.mark.usefixtures("home")
 def test_every_command_of_a_page_works(
     page: Path, truth_url: str, monkeypatch: pytest.MonkeyPatch

@@ -150,6 +150,30 @@ def test_blocks_of_other_tiers_are_not_in_the_cache() -> None:
     assert shown.tiers == {"CPU": 2, "DISK": 1}
 
 
+def test_other_tiers_have_bounds_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_cache, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(prefix_cache, "MOST_TIERS", 2)
+    host = replace(chain(1, 2, 3, 4, t_s=1), medium="CPU")
+    full = told(host, chain(1, 2, t_s=2))
+    assert (full.blocks, full.partial) == (2, False)
+    assert (full.tiers, full.tiers_partial) == ({"CPU": 3}, True)
+
+    small = [replace(chain(1, t_s=1), medium=tier) for tier in "abc"]
+    few, many = told(*small[:2]), told(*small)
+    assert (few.tiers_partial, many.tiers_partial) == (False, True)
+    assert few.tiers == many.tiers == {"a": 1, "b": 1}
+    many = told(*small[:2], replace(small[2], rank=1))
+    assert (len(many.tiers), many.tiers_partial) == (2, True)
+
+
+def test_missed_batches_may_be_of_other_tiers() -> None:
+    host = replace(chain(1, t_s=1), medium="CPU")
+    missed = replace(chain(2, t_s=2), missed=1)
+    restarted = KvCacheEvents(t_ns=3 * S, sequence=0, cleared=True)
+    assert told(host, missed).tiers_partial
+    assert not told(host, missed, restarted).tiers_partial
+
+
 def test_tiers_of_a_server_that_was_restarted_are_empty() -> None:
     host = replace(chain(1, 2, t_s=2), medium="CPU")
     restarted = KvCacheEvents(t_ns=3 * S, sequence=0, cleared=True)

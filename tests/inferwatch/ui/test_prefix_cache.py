@@ -61,12 +61,14 @@ async def test_blocks_their_sharing_and_their_lives_are_shown_as_far_as_known(
             assert "KV events, the last" in text, size
 
         lost = replace(CACHE, partial=True, missed=3, lifetime_s=Quantiles(), ranks=2)
+        lost = replace(lost, tiers={"CPU": 9, "DISK": 1}, tiers_partial=True)
         feed.change = telling(lost).change
         text = await told((120, 40))
         assert "cached ~21,843 blocks" in text
         assert "missed 3 batches of events" in text
         assert "nothing was evicted" in text
         assert "KV events of 2 ranks, the last" in text
+        assert "CPU tier ~9 blocks" in await told((200, 40))
 
         feed.change = sessions.as_scraped  # where nobody tells of blocks
         assert not await told((120, 40))

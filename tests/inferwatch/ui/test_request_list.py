@@ -276,7 +276,10 @@ def test_requests_are_found_by_what_is_known_of_them(asked: str, kept: str) -> N
         ("slower than 2", "2 has no unit: ttft> needs a time"),
         ("slower than fast", "fast is not a number: ttft> needs a time"),
         ("longer than 2s", "s is not a unit: prompt> needs a number"),
-        ("cause:disk", "no cause is called disk: api, running_step, queue_max"),
+        (
+            "cause:disk",
+            "no cause is called disk: api, media, preprocessing, running",
+        ),
         ("priority>high", "high is not a number: priority> needs a number"),
         ("temp>warm", "warm is not a number: temp> needs a number such as 0.7"),
     ],

@@ -1,6 +1,7 @@
 """Which servers are meant, and with which keys they are asked."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -279,6 +280,18 @@ def test_a_server_behind_ssh_is_called_by_its_host() -> None:
 def test_a_probe_that_cannot_be_is_refused(options: ServerOptions, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         servers_of(options)
+
+
+@pytest.mark.parametrize("typed", [{"probe": "one"}, {"steps": ["ipc:///a"]}])
+def test_what_is_of_one_server_is_not_given_to_all_of_a_file(
+    typed: dict[str, Any], tmp_path: Path
+) -> None:
+    server = '[[server]]\nurl = "gpu{}"\n'
+    config = written(tmp_path, server.format(1) + server.format(2))
+    with pytest.raises(UsageError, match="is one server's"):
+        servers_of(ServerOptions(config=config, **typed))
+    config = written(tmp_path, server.format(1))
+    assert len(servers_of(ServerOptions(config=config, **typed))) == 1
 
 
 def test_exporters_stand_in_the_settings_file_unless_others_are_typed(

@@ -19,6 +19,7 @@ from tests.conftest import living_in, shared_config
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.soak,
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("shared engine"),
 ]
@@ -65,7 +66,6 @@ def test_answers_that_depend_on_another_token_differ(
     assert told.against.first is not None
 
 
-@pytest.mark.soak
 def test_another_dtype_does_not_answer_alike(
     loud_model: Path, first: AnswerHashes, tmp_path: Path
 ) -> None:
