@@ -80,7 +80,7 @@ class RankReader(Protocol):
         ...
 
 
-class UnreachableError(Exception):
+class UnusableEndpointError(Exception):
     """Something is published where we cannot connect; the message is for users."""
 
 
@@ -226,7 +226,7 @@ class PublishedStream:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._watch(socket, place, monitor, events))
                 tasks.create_task(self._listen(socket, source, events))
-        except UnreachableError as error:
+        except UnusableEndpointError as error:
             await self._say(str(error))
         finally:
             monitor.close(linger=0)
@@ -286,7 +286,7 @@ class PublishedStream:
     ) -> bool:
         """Run one replay; False if batches were lost and it should be repeated."""
         first = True
-        with suppress(UnreachableError), self._socket(zmq.DEALER) as socket:
+        with suppress(UnusableEndpointError), self._socket(zmq.DEALER) as socket:
             self._attach(socket, endpoint, bound=True)
             await socket.send_multipart([b"", events.expected.to_bytes(8, "big")])
             while await socket.poll(REPLAY_S * 1_000):
@@ -336,7 +336,7 @@ class PublishedStream:
             (socket.bind if bind else socket.connect)(place)
         except zmq.ZMQError as error:
             verb = "bind" if bind else "connect to"
-            raise UnreachableError(
+            raise UnusableEndpointError(
                 f"cannot hear {self.WHAT} of {self.server.source}: cannot {verb} "
                 f"{place}: {error.strerror or error}"
             ) from error
@@ -373,7 +373,7 @@ def reachable(
     """Address to use for an endpoint listed by a server at ``host``; True: bind it.
 
     Raises:
-        UnreachableError: the endpoint cannot be used.
+        UnusableEndpointError: the endpoint cannot be used.
 
     >>> reachable("tcp://*:5557", "node7", local=False)
     ('tcp://node7:5557', False)
@@ -390,12 +390,12 @@ def reachable(
         return endpoint, False
     name, _, port = place.rpartition(":")
     if kind != "tcp" or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise UnreachableError(
+        raise UnusableEndpointError(
             f"{what} are published at {endpoint}: no way to hear them"
         )
     loopback = goes_direct(f"http://{name or '*'}:{port}") and not wildcard
     if loopback and not local:
-        raise UnreachableError(
+        raise UnusableEndpointError(
             f"{what} are published at {endpoint}, for its own host alone: "
             f'"endpoint": "tcp://*:{port}" lets others hear them'
         )

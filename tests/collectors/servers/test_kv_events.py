@@ -19,7 +19,7 @@ from collectors.http.server import Server
 from collectors.servers import published
 from collectors.servers.kv_events import KvEventStream
 from collectors.servers.published import (
-    UnreachableError,
+    UnusableEndpointError,
     reachable,
 )
 from tests.collectors.http_server import TWICE, packed_twice, serving, whole
@@ -507,7 +507,7 @@ def test_a_local_server_is_connected_to_or_bound_for(
     "told", ["tcp://127.0.0.1:5557", "ipc:///run/kv", "inproc://x", "tcp://*", "x", ""]
 )
 def test_what_no_other_host_can_hear_is_said(told: str) -> None:
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnusableEndpointError):
         reachable(told, "far", local=False)
 
 
