@@ -11,6 +11,7 @@ behind it could choose what we bind and connect to here.
 
 import asyncio
 import ipaddress
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -84,7 +85,7 @@ class UnusableEndpointError(Exception):
     """Something is published where we cannot connect; the message is for users."""
 
 
-class PublishedStream:
+class PublishedStream(ABC):
     """A collector of what one server publishes, rank by rank."""
 
     WHAT: str
@@ -151,9 +152,9 @@ class PublishedStream:
             with suppress(asyncio.QueueFull):
                 self._queue.put_nowait(error)
 
+    @abstractmethod
     def _reader(self, rank: int, *, same_host: bool) -> RankReader:
         """What makes readings of one rank's messages."""
-        raise NotImplementedError
 
     async def _look(self) -> None:
         """Query the endpoints repeatedly and follow them."""

@@ -1,5 +1,7 @@
 """Diagnoses of an engine's start: what the next one need not take."""
 
+from abc import abstractmethod
+
 from collectors.contract.readings import OF_WEIGHTS, Stage
 from inferwatch.formatting import duration_text, format_bytes, format_share
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
@@ -28,9 +30,9 @@ class _OfStart(Diagnosis):
             return None
         return FindingCost(0.0, f"of a start of {duration_text(start.duration_s)}")
 
+    @abstractmethod
     def stage(self, start: Startup) -> StageTime | None:
         """Return the stage, if it is in question."""
-        raise NotImplementedError
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         start = facts.startup
