@@ -9,8 +9,9 @@ import pytest
 from inferwatch import quantities
 from inferwatch.cli.baseline import baseline
 from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS, CountRange, RateRange
-from inferwatch.cli.plan import MANY, _seconds
+from inferwatch.cli.plan import MANY
 from inferwatch.cli.running.compare import comparison_request
+from inferwatch.cli.running.plan.requests import seconds_of
 from inferwatch.cli.tune import DurationParam
 from inferwatch.live.alarms.rules import LatencyRule, rules_of
 from inferwatch.loadgen.plan.text import read_groups, read_lengths, read_rates
@@ -72,7 +73,7 @@ def test_every_duration_is_read_everywhere(text: str, seconds: float) -> None:
         duration_s,
         lambda each: SOME_SECONDS.convert(each, None, None),
         lambda each: DurationParam().convert(each, None, None),
-        lambda each: _seconds(each, "--measured-tpot"),
+        lambda each: seconds_of(each, "--measured-tpot"),
         lambda each: parse_slo(f"ttft_s<{each}").limits[0].below_s,
         lambda each: parse_condition(f"ttft_p99_s > +{each}").change,
         lambda each: read_rates(f"0:5 {each}:20").points[-1][0],

@@ -1,0 +1,1 @@
+"""What ``inferwatch plan`` does once its options are read."""

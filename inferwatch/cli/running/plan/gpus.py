@@ -1,0 +1,138 @@
+"""Which GPUs a plan is of: a column for each, with its formats."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import product
+from typing import Any
+
+from inferwatch.errors import UsageError
+from inferwatch.formatting import counted
+from inferwatch.limits.devices import DEVICES, Device, device_named
+from inferwatch.limits.plan import GpuSetup
+
+GB = 1e9
+MOST_COLUMNS = 24
+MOST_GPUS = 4096
+SEVERAL = re.compile(
+    r"(?P<n>\d+)\s*[xX×*]\s*(?P<gpu>.+)|(?P<gpu_>.+?)\s?[x×*:](?P<n_>\d{1,3})"
+)
+"""Several GPUs: 4xH100, H100x4 or H100:4."""
+
+
+def columns_of(
+    given: Mapping[str, Any],
+) -> Sequence[tuple[GpuSetup, str | None, str]]:
+    """Return a GPU setup, quantisation and KV cache dtype for each column to print."""
+    gpus = list(dict.fromkeys(_gpus(each, given) for each in _listed(given["gpu"])))
+    if not gpus:
+        raise UsageError("say which GPU: --gpu H200, for instance")
+    methods: list[str | None] = [*_listed(given["quantization"])] or [None]
+    caches = _listed(given["kv_dtype"]) or ["auto"]
+    machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
+    columns = list(product(machines, methods, caches))
+    if len(columns) > MOST_COLUMNS:
+        raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
+    return columns
+
+
+def _listed(values: Sequence[str]) -> list[str]:
+    """Return the values of a repeated or comma-separated option, each once."""
+    parts = (part.strip() for each in values for part in each.split(","))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]:
+    """Return a device, and by how many of it each layer may be shared.
+
+    ``4xH100`` is four GPUs: tensor parallel by four, or by two in two stages.
+    """
+    ways = tuple(_number(each) for each in _listed(given["tp"]))
+    several = SEVERAL.fullmatch(text)
+    if several is None:
+        return _device(text, given), ways or (1,)
+    name, stages = several["gpu"] or several["gpu_"], given["pp"]
+    gpus, device = int(several["n"] or several["n_"]), _device(name, given)
+    if not 0 < gpus <= MOST_GPUS:
+        raise UsageError(f"--gpu {text}: give how many GPUs, such as 2x{name}")
+    if gpus % stages or (ways and ways != (gpus // stages,)):
+        raise UsageError(
+            f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, stages)}: leave "
+            f"it out, or write --gpu {name}"
+        )
+    return device, (gpus // stages,)
+
+
+def _used(ways: Sequence[int], stages: int) -> str:
+    """Say how many GPUs --tp and --pp use."""
+    if not ways:
+        return f"--pp {stages} does not divide them"
+    used = " or ".join(str(each * stages) for each in ways)
+    more = f" --pp {stages}" if stages > 1 else ""
+    return f"--tp {','.join(map(str, ways))}{more} uses {used}"
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_GPUS:
+        raise UsageError(f"--tp {text!r}: give how many GPUs, such as 2 or 2,4")
+    return int(text)
+
+
+def _device(name: str, given: Mapping[str, Any]) -> Device:
+    """Return the device of that name, with the changes or numbers that options give."""
+    device = device_named(name)
+    gbps, tflops, memory = (
+        given[each] for each in ("peak_gbps", "peak_tflops", "memory_gb")
+    )
+    if device is None:
+        if gbps is None or memory is None:
+            raise UsageError(_unknown(name))
+        return Device(
+            name=name,
+            bytes_per_s=gbps * GB,
+            flops=_all_dtypes(tflops),
+            memory_bytes=memory * GB,
+            pcie_bytes_per_s=None,
+            source="you",
+        )
+    if gbps is tflops is memory is None:
+        return device
+    return replace(
+        device,
+        bytes_per_s=device.bytes_per_s if gbps is None else gbps * GB,
+        flops=device.flops if tflops is None else _all_dtypes(tflops),
+        memory_bytes=device.memory_bytes if memory is None else memory * GB,
+        source=f"{device.source}; you",
+    )
+
+
+def _all_dtypes(tflops: float | None) -> dict[str, float]:
+    """Return the peak FLOP/s that an option gives, the same for every dtype."""
+    if tflops is None:
+        return {}
+    names = ("float32", "float16", "bfloat16", "float8", "int8", "float4")
+    return dict.fromkeys(names, tflops * 1e12)
+
+
+def _unknown(name: str) -> str:
+    names = [device.name for device in DEVICES]
+    near = get_close_matches(name.upper(), names, 3, 0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return (
+        f"--gpu {name}: not known here.{hint} Of any other GPU give --peak-gbps and "
+        f"--memory-gb, best with --peak-tflops. Known are {', '.join(names)}"
+    )
+
+
+def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> GpuSetup:
+    overhead, storage = given["overhead_gb"], given["storage_gbps"]
+    return GpuSetup(
+        device=device,
+        tensor_parallel=ways,
+        pipeline_parallel=given["pp"],
+        memory_share=given["memory_share"],
+        overhead_bytes=None if overhead is None else overhead * GB,
+        storage_bytes_per_s=None if storage is None else storage * GB,
+        gpu_hour=given["gpu_hour"],
+    )
