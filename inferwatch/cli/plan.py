@@ -1,6 +1,7 @@
 """``inferwatch plan``: what a model could do on some GPUs, without an engine."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -33,6 +34,34 @@ class PositiveParam(click.ParamType[float]):
         return number
 
 
+class PriceParam(click.ParamType[Mapping[str, float]]):
+    """A price of every GPU, or of each by its name; that of every one is of ""."""
+
+    name = "price"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Mapping[str, float]:
+        """Refuse what is not a price, and a GPU that has two."""
+        prices: dict[str, float] = {}
+        for each in str(value).split(","):
+            name, named, price = each.rpartition("=")
+            name = name.strip()
+            if name in prices or bool(named) != bool(name) or (prices and not name):
+                self.fail(
+                    f"{value!r}: give one price, or one of each GPU: H100=2.5,A100=1.4",
+                    param,
+                    ctx,
+                )
+            prices[name] = POSITIVE.convert(price.strip(), param, ctx)
+        if "" in prices and len(prices) > 1:
+            self.fail(f"{value!r}: name every GPU, or none", param, ctx)
+        return prices
+
+
 MANY = PositiveParam("count", whole=True, most=1_000_000_000)
 POSITIVE = PositiveParam("amount", whole=False, most=1e12)
 SHARE = PositiveParam("share", whole=False, most=1)
@@ -46,6 +75,10 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
         *("gpu", "tp", "pp", "memory_share", "overhead_gb"),
         *("peak_gbps", "peak_tflops", "memory_gb", "storage_gbps", "gpu_hour"),
         "currency",
+    ),
+    "Objectives": (
+        *("slo", "slo_target", "rate", "demand", "start_time"),
+        *("efficiency", "calibrate"),
     ),
     "Requests": ("batch", "context", "prompt", "output", "block_size"),
     "Measured": ("measured_tpot", "measured_ttft", "measured_tokens_per_s"),
@@ -146,7 +179,12 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 @click.option(
     "--storage-gbps", type=POSITIVE, metavar="GB/S", help="Where weights load from."
 )
-@click.option("--gpu-hour", type=POSITIVE, metavar="PRICE", help="Of one GPU.")
+@click.option(
+    "--gpu-hour",
+    type=PriceParam(),
+    metavar="PRICE",
+    help="Of one GPU: 2.50, or by its name: H100=2.5,A100=1.4.",
+)
 @click.option("--currency", metavar="TEXT", help="Of --gpu-hour.  [default: $]")
 @click.option(
     "--batch",
@@ -175,6 +213,44 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     metavar="TOKENS",
     help="Of a block of the KV cache.",
 )
+@click.option(
+    "--slo",
+    metavar="TEXT",
+    help="The least GPUs that hold these objectives, such as 'ttft_s<1 tpot_s<50ms'.",
+)
+@click.option(
+    "--slo-target",
+    type=SHARE,
+    metavar="SHARE",
+    help="Share of the requests that must meet them.  [default: 0.95]",
+)
+@click.option(
+    "--rate",
+    metavar="RATE",
+    help="Requests that come at random: 20, 20/s, 600/min; their wait is simulated.",
+)
+@click.option(
+    "--demand",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Requests of each hour of a day (CSV or JSON lines): replicas by the hour.",
+)
+@click.option(
+    "--start-time",
+    metavar="TIME",
+    help="Of a replica: 3min.  [default: as recorded, else the floor of its load]",
+)
+@click.option(
+    "--efficiency",
+    type=SHARE,
+    metavar="SHARE",
+    help="Of the peaks that steps reach: estimates, with communication between GPUs.",
+)
+@click.option(
+    "--calibrate",
+    metavar="SESSION",
+    help="A recording: what its steps took beyond their floors is added.",
+)
 @click.option("--measured-tpot", metavar="TIME", help="15ms: can it be?")
 @click.option("--measured-ttft", metavar="TIME", help="Of a prompt alone: can it be?")
 @click.option(
@@ -196,6 +272,9 @@ def plan(named: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     the queue. Real servers reach 50 to 80% of them.
 
     \b
+    The least GPUs for 20 requests a second with TPOT under 40 ms, and with FP8:
+      inferwatch plan 70b --gpu H100 --rate 20 --prompt 2k --output 256 \\
+          --slo 'tpot_s<40ms'
     64 requests of 4,096 tokens on one H200:
       inferwatch plan llama-3-8b --gpu H200 --batch 64
     What an FP8 cache or more GPUs would change, side by side:
@@ -212,10 +291,24 @@ def plan(named: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
       inferwatch plan --model llama-3-8b --gpu A100 --measured-tpot 7.1ms
 
     Exit status 1 where a measured number beats its floor, or with --fail-if-not-fit
-    where a batch does not fit.
+    where a batch does not fit; also where nothing holds --slo at --rate.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if named is not None and given["model"] is not None:
         raise click.UsageError(f"{named} and --model {given['model']}: give one model")
+    given["model"] = named or given["model"]
+    if any(given[each] is not None for each in ("slo", "rate", "demand")):
+        from inferwatch.cli.running.plan.print_capacity import print_capacity
+
+        return print_capacity(given)
+    needless = [
+        f"--{name.replace('_', '-')}"
+        for name in ("slo_target", "start_time", "efficiency", "calibrate")
+        if given[name] is not None
+    ]
+    if needless:
+        raise click.UsageError(
+            f"{', '.join(needless)}: give --slo or --rate as well, which they are for"
+        )
     from inferwatch.cli.running.plan.print_plan import print_plan
 
-    return print_plan({**given, "model": named or given["model"]})
+    return print_plan(given)

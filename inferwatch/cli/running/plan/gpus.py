@@ -28,6 +28,9 @@ def columns_of(
     gpus = list(dict.fromkeys(_gpus(each, given) for each in _listed(given["gpu"])))
     if not gpus:
         raise UsageError("say which GPU: --gpu H200, for instance")
+    for name in given["gpu_hour"] or ():
+        if not any(_means(name, device) for device, _ in gpus):
+            raise UsageError(f"--gpu-hour {name}=…: --gpu does not name it")
     methods: list[str | None] = [*_listed(given["quantization"])] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
     machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
@@ -51,7 +54,8 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]
     ways = tuple(_number(each) for each in _listed(given["tp"]))
     several = SEVERAL.fullmatch(text)
     if several is None:
-        return _device(text, given), ways or (1,)
+        usual = tuple(map(_number, _listed(given.get("usual_tp", ("1",)))))
+        return _device(text, given), ways or usual
     name, stages = several["gpu"] or several["gpu_"], given["pp"]
     gpus, device = int(several["n"] or several["n_"]), _device(name, given)
     if not 0 < gpus <= MOST_GPUS:
@@ -134,5 +138,16 @@ def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> GpuSetup:
         memory_share=given["memory_share"],
         overhead_bytes=None if overhead is None else overhead * GB,
         storage_bytes_per_s=None if storage is None else storage * GB,
-        gpu_hour=given["gpu_hour"],
+        gpu_hour=_price(device, given["gpu_hour"] or {}),
     )
+
+
+def _price(device: Device, prices: Mapping[str, float]) -> float | None:
+    """Return the price of a device; None if only others have one."""
+    return next((p for name, p in prices.items() if _means(name, device)), None)
+
+
+def _means(name: str, device: Device) -> bool:
+    """Tell whether a price of this name is of the device; without a name, of any."""
+    known = device_named(name)
+    return not name or (name if known is None else known.name) == device.name

@@ -1,0 +1,1 @@
+"""How many GPUs hold objectives at a rate of requests."""

@@ -1,0 +1,164 @@
+"""The largest batch within objectives, in closed form, and what binds it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from inferwatch.limits.plan import CapacityPlan
+from inferwatch.metrics.requests.slo import Slo
+from inferwatch.studies.capacity.steps import StepTimes
+
+SLACK = 0.02
+"""Share of the time a step may take that a setting leaves free: steps vary."""
+NO_SLO = Slo(())
+
+
+class Binds(StrEnum):
+    """What keeps a replica from serving more."""
+
+    WEIGHTS = "weights"
+    KV_MEMORY = "KV memory"
+    COMPUTE = "compute"
+    PROMPTS = "prompts"
+    """Compute, most of it for prompts."""
+    TTFT = "TTFT"
+    TPOT = "TPOT"
+    ITL = "ITL"
+    E2EL = "E2EL"
+    QUEUE = "queue"
+    """There is room on average, but not when requests come in bursts."""
+    SEEN = "batch seen"
+    """Larger batches were not recorded."""
+    RATE = "rate"
+    """Nothing: a replica could serve more than is asked for."""
+
+
+OF_METRIC = {
+    "ttft_s": Binds.TTFT,
+    "tpot_s": Binds.TPOT,
+    "itl_s": Binds.ITL,
+    "e2el_s": Binds.E2EL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Of one queue: how many requests it may hold at a time."""
+
+    fitting: int
+    """By memory, or by what was recorded."""
+    holding: int
+    """Within the objectives as well; 0 if not even one is."""
+    binds: Binds
+    missed: str | None = None
+    """The objective that one more would miss, where that binds."""
+
+
+def largest(holds: Callable[[int], bool], most: int) -> int:
+    """The largest number up to ``most`` that holds, where all smaller ones do."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def missed_by(times: StepTimes, slo: Slo, batch: int, stages: int) -> list[str]:
+    """Objectives that the mean step of a batch misses, before any queue.
+
+    TTFT is that of a prompt alone, its chunks spread over all stages; E2EL is TTFT +
+    (output − 1) · TPOT.
+    """
+    step_s, ttft_s = times.mean_s(batch), times.alone_s() / stages
+    values = {"ttft_s": ttft_s, "e2el_s": ttft_s}
+    if times.workload.output > 1:
+        values |= {"tpot_s": step_s, "itl_s": step_s}
+        values["e2el_s"] += times.answer_steps * step_s
+    return slo.missed(values, (), failed=False) or []
+
+
+def batch_limits(
+    plan: CapacityPlan, times: StepTimes, slo: Slo, seen: int | None = None
+) -> BatchLimits:
+    """How many requests a queue may hold; ``seen`` is the most that times are known for."""
+    fitting = plan.max_requests // queues(plan)
+    if not fitting:
+        return BatchLimits(fitting=0, holding=0, binds=Binds.WEIGHTS)
+    room = fitting if seen is None else min(fitting, seen)
+    stages = plan.machine.pipeline_parallel
+
+    def missed(batch: int) -> list[str]:
+        return missed_by(times, slo, batch, stages)
+
+    holding = largest(lambda batch: not missed(batch), room)
+    more = missed(holding + 1)
+    if holding and times.is_computing(holding):
+        binds = Binds.PROMPTS if times.is_prefilling(holding) else Binds.COMPUTE
+    elif holding == fitting:
+        binds = Binds.KV_MEMORY
+    elif holding == room:
+        binds = Binds.SEEN
+    else:
+        binds = OF_METRIC[more[0]]
+    return BatchLimits(
+        fitting=fitting,
+        holding=holding,
+        binds=binds,
+        missed=more[0] if more and holding < room else None,
+    )
+
+
+def queues(plan: CapacityPlan) -> int:
+    """Into how many queues the requests of a replica fall: stages × ranks."""
+    machine = plan.machine
+    ways = machine.pipeline_parallel * machine.data_parallel
+    return max(1, min(ways, plan.max_requests))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSetting:
+    """What a server is to be started with, for each queue."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
+def setting_for(
+    times: StepTimes, slo: Slo, holding: int, stages: int, seen: int | None = None
+) -> ServerSetting:
+    """The setting under which steps stay within the objectives, with some slack.
+
+    As many tokens a step as its time allows (Agrawal et al., *Sarathi-Serve*, arXiv
+    2403.02310, section 4.3), which is best for throughput and TTFT alike. Without
+    objectives on decode it is the chunk of the workload.
+    """
+    chunk = times.workload.chunk
+    most_s = _longest_step_s(times, slo, stages)
+    if most_s is None:
+        return ServerSetting(
+            max_num_seqs=holding, max_num_batched_tokens=max(chunk, holding)
+        )
+    within_s = most_s * (1 - SLACK)
+    seqs = max(1, largest(lambda n: times.mean_s(n) <= within_s, holding))
+    tokens = largest(
+        lambda n: times.step_s(times.load_of(seqs, n)) <= within_s,
+        max(chunk - seqs, 1) if seen is None else seen,
+    )
+    return ServerSetting(
+        max_num_seqs=seqs, max_num_batched_tokens=seqs + max(tokens, 1)
+    )
+
+
+def _longest_step_s(times: StepTimes, slo: Slo, stages: int) -> float | None:
+    """The longest that a step may take; None where objectives do not say."""
+    if times.workload.output == 1:
+        return None
+    ttft_s = times.alone_s() / stages
+    found = [
+        (limit.below_s - ttft_s) / times.answer_steps
+        if limit.metric == "e2el_s"
+        else limit.below_s
+        for limit in slo.limits
+        if limit.metric != "ttft_s"
+    ]
+    return min(found, default=None)

@@ -1,0 +1,569 @@
+"""The answer to how many GPUs it takes: a sentence, a table, what else is to be known.
+
+The same facts as JSON. Estimates have a ~, floors have none.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf
+from typing import Any
+
+from inferwatch.formatting import (
+    ABOUT,
+    UNKNOWN,
+    counted,
+    duration_text,
+    format_durations,
+    format_figure,
+    format_gigabytes,
+    format_nines,
+    format_price,
+    format_rate,
+    format_round_duration,
+    format_share,
+    format_value,
+    price_places,
+)
+from inferwatch.limits.cold_start import load_stages
+from inferwatch.limits.plan import Workload
+from inferwatch.metrics.requests.slo import Limit
+from inferwatch.printing.document import (
+    Block,
+    FactList,
+    Item,
+    Items,
+    PrintedColumn,
+    PrintedRow,
+    RowGroup,
+    Sentence,
+    Table,
+)
+from inferwatch.printing.text import GAP
+from inferwatch.studies.capacity.batch import OF_METRIC, Binds
+from inferwatch.studies.capacity.calibration import Calibration
+from inferwatch.studies.capacity.demand import DemandPlan
+from inferwatch.studies.capacity.search import CapacityAnswer, Goal, at_best
+from inferwatch.studies.capacity.steps import Claim
+
+SAME = 0.02
+"""A difference in price of less is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandResult:
+    """Replicas of the best set-up over a day, and what they rest on."""
+
+    plan: DemandPlan
+    per_replica_s: float
+    """Requests per second that one replica holds."""
+    start_s: float
+    start_told: str
+    """Where the time of a start comes from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityResult:
+    """All set-ups with their answers."""
+
+    model: str
+    workload: Workload
+    goal: Goal
+    answers: Sequence[CapacityAnswer]
+    currency: str = "$"
+    calibration: Calibration | None = None
+    demand: DemandResult | None = None
+
+    @property
+    def is_priced(self) -> bool:
+        return any(a.option.plan.machine.gpu_hour for a in self.answers)
+
+    @property
+    def holding(self) -> list[CapacityAnswer]:
+        """Those that hold, the cheapest first; without prices, the fewest GPUs."""
+        return sorted((a for a in self.answers if a.holds), key=self.cost)
+
+    @property
+    def best(self) -> CapacityAnswer | None:
+        """The cheapest in the formats asked for, else of all."""
+        holding = self.holding
+        asked = [each for each in holding if not each.option.is_extra]
+        return next(iter(asked or holding), None)
+
+    def cost(self, answer: CapacityAnswer) -> tuple[float, ...]:
+        """What it is sorted by: price or GPUs, then FP8 nobody asked for, then TTFT."""
+        gpus, price = answer.gpus or inf, answer.gpu_hours_price
+        if self.goal.rate_per_s is None:  # of each token
+            tokens = answer.tokens_per_s or 0.0
+            gpus = gpus / tokens if tokens else inf
+            price = None if price is None else price / tokens if tokens else inf
+        spare = -(answer.replicas or 0) * (answer.most_per_s or 0.0)
+        money = inf if price is None else price
+        by = (money, gpus) if self.is_priced else (gpus, money)
+        return (*by, answer.option.is_extra, spare)
+
+
+# The document.
+
+
+def capacity_document(result: CapacityResult, width: int) -> list[list[Block]]:
+    """The sections: the answer, the table, what does not hold, what it rests on."""
+    sections: list[list[Block]] = [
+        [Sentence(text=f"{capacity_answer(result)}.", is_lead=True)]
+    ]
+    if result.holding:
+        sections.append([_table(result, width)])
+    if unfit := [a for a in result.answers if not a.holds]:
+        items = [Item(text=each) for each in _refusals(unfit)]
+        sections.append([Sentence(text="Not in the table:"), Items(items=items)])
+    if result.demand is not None and result.best is not None:
+        sections.append(_demand_blocks(result, result.demand, result.best, width))
+    sections.append([Sentence(text=each, hangs=False) for each in _basis(result)])
+    return sections
+
+
+def capacity_answer(result: CapacityResult) -> str:
+    """The answer in one sentence, without its period.
+
+    For example ``At least 8 H100 SXM (2 × TP 4) hold TPOT < 40 ms at 20 requests/s; in
+    FP8 weights 4 (2 × TP 2), half as many``.
+    """
+    best, goal = result.best, result.goal
+    if best is None:
+        return _nothing(result)
+    if goal.rate_per_s is None:
+        rate = format_rate(best.tokens_per_s).strip()
+        batch = counted(best.batch, "request")
+        said = (
+            f"{_where(best)} holds {_objectives(goal)} with up to {batch} at a time: "
+            f"at most {_sure(best, rate)} tokens/s"
+        )
+    else:
+        least = {Claim.FLOOR: "At least", Claim.ESTIMATE: "About"}
+        which = least.get(best.option.claim, "By the recording,")
+        gpus = f"{best.gpus:,} {best.option.plan.machine.device.name}"
+        hold = "holds" if best.gpus == 1 else "hold"
+        what = _objectives(goal)
+        held = f"{hold} {what} at" if goal.slo.limits else hold.replace("hold", "serve")
+        said = f"{which} {gpus} ({_replicas(best)}) {held} {_rate(goal)}"
+    return f"{said}{_saved(result, best)}"
+
+
+def _saved(result: CapacityResult, best: CapacityAnswer) -> str:
+    """What FP8 that nobody asked for would save."""
+    extras = [a for a in result.answers if a.option.is_extra]
+    if not extras or best.option.is_extra:
+        return ""
+    same = best.option.plan.machine.device.name
+    alike = (e for e in extras if e.option.plan.machine.device.name == same)
+    fp8 = min((e for e in alike if e.holds), key=result.cost, default=None)
+    if fp8 is None:
+        return ""
+    share = result.cost(fp8)[0] / result.cost(best)[0]
+    if share > 1 - SAME:
+        return "; FP8 saves no GPU" if result.goal.rate_per_s else ""
+    what = "price" if result.is_priced else "GPUs"
+    less = f"half the {what}" if abs(share - 0.5) < SAME else f"{1 - share:.0%} less"
+    if result.goal.rate_per_s is None:
+        each = f"{what} of a token" if result.is_priced else "GPUs for a token"
+        return f"; {fp8.option.formats} on {_where(fp8)}: {1 - share:.0%} less {each}"
+    return f"; with {fp8.option.formats} {fp8.gpus:,} ({_replicas(fp8)}), {less}"
+
+
+def _nothing(result: CapacityResult) -> str:
+    goal = _objectives(result.goal)
+    at = f" at {_rate(result.goal)}" if result.goal.rate_per_s else ""
+    near = {
+        max(ratios.values()): answer
+        for answer in result.answers
+        if answer.limits.fitting and (ratios := at_best(answer))
+    }
+    if near:
+        answer = near[min(near)]
+        return f"Nothing here holds {goal}{at}; nearest is {_where(answer)} in {_why(answer)}"
+    least = max(result.answers, key=lambda a: a.option.plan.left_bytes)
+    if least.limits.fitting:
+        return (
+            f"Nothing here holds {goal}{at}: {_where(least)} misses it in {_why(least)}"
+        )
+    return f"The model does not fit: on {_where(least)} in {_why(least)}"
+
+
+def _refusals(unfit: Sequence[CapacityAnswer]) -> Iterator[str]:
+    """Set-ups that do not hold it, with the reason; those with one reason together."""
+    for where, alike in groupby(unfit, _where):
+        yield f"{where}: {'; '.join(map(_why, alike))}"
+
+
+def _why(answer: CapacityAnswer) -> str:
+    formats, plan = answer.option.formats, answer.option.plan
+    if answer.is_outbid:
+        gpus = (answer.least_replicas or 0) * plan.machine.gpus
+        return f"{formats}, at least {gpus:,} GPUs"
+    if not answer.limits.fitting:
+        short = f"{format_gigabytes(-plan.left_bytes).strip()} GB of each GPU short"
+        return f"{formats}, {short if plan.left_bytes < 0 else 'no request fits'}"
+    ratios = at_best(answer)
+    if not ratios:
+        missed = answer.missed or Binds.QUEUE
+        return f"{formats}, {OF_METRIC.get(missed, missed)} with chunks of prompts"
+    metric = max(ratios, key=lambda each: ratios[each])
+    limit = next(e for e in answer.goal.slo.limits if e.metric == metric)
+    took = _sure(answer, duration_text(ratios[metric] * limit.below_s))
+    return f"{formats}, {OF_METRIC[metric]} {took} at best"
+
+
+def _objectives(goal: Goal) -> str:
+    return " and ".join(map(_objective, goal.slo.limits)) or "that"
+
+
+def _objective(limit: Limit) -> str:
+    sign = "≤" if limit.or_equal else "<"
+    return f"{OF_METRIC[limit.metric]} {sign} {format_round_duration(limit.below_s)}"
+
+
+def _rate(goal: Goal) -> str:
+    return f"{format_value(goal.rate_per_s or 0.0)} requests/s"
+
+
+def _replicas(answer: CapacityAnswer) -> str:
+    return f"{answer.replicas:,} × {_ways(answer)}"
+
+
+def _ways(answer: CapacityAnswer) -> str:
+    machine = answer.option.plan.machine
+    ways = [f"TP {machine.tensor_parallel}"]
+    ways += [f"PP {machine.pipeline_parallel}"] * (machine.pipeline_parallel > 1)
+    ways += [f"DP {machine.data_parallel}"] * (machine.data_parallel > 1)
+    return " ".join(ways)
+
+
+def _where(answer: CapacityAnswer) -> str:
+    return f"{answer.option.plan.machine.device.name} {_ways(answer)}"
+
+
+def _sure(answer: CapacityAnswer, text: str) -> str:
+    """Mark what is no floor."""
+    is_floor = answer.option.claim is Claim.FLOOR or text == UNKNOWN
+    return text if is_floor else f"{ABOUT}{text}"
+
+
+# The table.
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    head: str
+    texts: Sequence[str]
+    rank: int = 0
+    """The highest is left out first where a screen is narrow; 0 never is."""
+    is_left: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.head, *self.texts))) + GAP
+
+
+def _table(result: CapacityResult, width: int) -> Table:
+    columns = list(_columns(result))
+    while sum(each.width for each in columns) > width + GAP:
+        last = max(columns, key=lambda each: each.rank)
+        if not last.rank:
+            break
+        columns.remove(last)
+    rows = zip(*(each.texts for each in columns), strict=True)
+    return Table(
+        columns=[
+            PrintedColumn(head=each.head, is_left=each.is_left, width=each.width)
+            for each in columns
+        ],
+        groups=[RowGroup(rows=[PrintedRow(cells=cells) for cells in rows])],
+    )
+
+
+def _columns(result: CapacityResult) -> Iterator[_Column]:
+    answers, goal = result.holding, result.goal
+    devices = {a.option.plan.machine.device.name for a in answers}
+
+    def column(
+        head: str,
+        text: Callable[[CapacityAnswer], str],
+        rank: int = 0,
+        *,
+        is_left: bool = False,
+    ) -> _Column:
+        return _Column(head, [text(each) for each in answers], rank, is_left)
+
+    if len(devices) > 1:
+        yield column("GPU", lambda a: a.option.plan.machine.device.name, is_left=True)
+    if goal.rate_per_s is None:
+        yield column("set-up", _ways, is_left=True)
+    else:
+        yield column("set-up", _replicas, is_left=True)
+    yield column("format", lambda a: a.option.formats, is_left=True)
+    yield column("GPUs", lambda a: f"{a.gpus:,}")
+    yield column("batch", lambda a: f"{a.batch:,}", 3)
+    yield column("req/s", lambda a: _sure(a, _most(a)), 4)
+    yield column("tokens/s", lambda a: _sure(a, format_rate(a.tokens_per_s).strip()), 6)
+    share = format_nines(goal.target).rstrip("%")
+    at = f" p{share}" if goal.rate_per_s is not None else ""
+    yield _Column(f"TPOT{at}", _times(answers, [_tpot(a) for a in answers]), 1)
+    yield _Column(f"TTFT{at}", _times(answers, [_ttft(a) for a in answers]), 2)
+    yield column("binds", lambda a: a.binds.value)
+    if result.is_priced:
+        yield from _prices(answers, result.currency)
+
+
+def _most(answer: CapacityAnswer) -> str:
+    rate = (answer.most_per_s or 0.0) * (answer.replicas or 0)
+    return format_rate(rate).strip()
+
+
+def _tpot(answer: CapacityAnswer) -> float | None:
+    if answer.held is not None:
+        return answer.held.tpot_s
+    times = answer.option.times
+    if times.workload.output == 1:
+        return None
+    return times.mean_s(answer.limits.holding)
+
+
+def _ttft(answer: CapacityAnswer) -> float | None:
+    if answer.held is not None:
+        return answer.held.ttft_s
+    return answer.option.times.alone_s() / answer.option.stages
+
+
+def _times(
+    answers: Sequence[CapacityAnswer], values: Sequence[float | None]
+) -> list[str]:
+    texts = (each.strip() for each in format_durations(values))
+    return [_sure(answer, text) for answer, text in zip(answers, texts, strict=True)]
+
+
+def _prices(answers: Sequence[CapacityAnswer], currency: str) -> Iterator[_Column]:
+    for head, values, rank in (
+        ("an hour", [a.gpu_hours_price for a in answers], 5),
+        ("a million", [a.price_per_million for a in answers], 0),
+    ):
+        places = price_places(values)
+        texts = [format_price(each, currency, places) for each in values]
+        yield _Column(head, texts, rank)
+
+
+# What it rests on.
+
+
+def _basis(result: CapacityResult) -> Iterator[str]:
+    goal, best, load = result.goal, result.best, result.workload
+    yield (
+        f"{result.model}, {load.prompt:,} + {load.output:,} tokens. {_claims(result)}"
+    )
+    if goal.rate_per_s is not None:
+        yield (
+            "Requests come at random (Poisson, one fixed seed) and wait in a model of "
+            f"vLLM's scheduler; {format_nines(goal.target)} of them are to hold all "
+            f"limits{_fed_back(best)} req/s is what so many replicas serve at their largest "
+            "batch, without a queue."
+        )
+    if best is not None and best.setting is not None:
+        yield (
+            f"Best set-up: start each replica with --max-num-seqs "
+            f"{best.setting.max_num_seqs * best.option.queues} "
+            f"--max-num-batched-tokens {best.setting.max_num_batched_tokens}, so that "
+            f"steps stay within the limits. {_load(best)}"
+        )
+    if not result.is_priced:
+        by = "GPUs" if goal.rate_per_s is not None else "tokens/s of a GPU"
+        yield f"Without --gpu-hour it is sorted by {by}."
+
+
+def _claims(result: CapacityResult) -> str:
+    calibration = result.calibration
+    if calibration is not None:
+        batch, tokens = (int(each / 2) for each in calibration.seen)
+        same = any(
+            calibration.is_of(a.option.plan.shape, a.option.plan.machine)
+            for a in result.answers
+        )
+        of = (
+            ""
+            if same
+            else (
+                ", of another model or GPU: only what steps took beyond their floors is "
+                "taken from it"
+            )
+        )
+        return (
+            f"~: floors, with what steps of {calibration.session} ({calibration.model} "
+            f"on {calibration.machine.device.name}, TP "
+            f"{calibration.machine.tensor_parallel}) took beyond theirs{of}. Batches up "
+            f"to {batch:,} and {tokens:,} prompt tokens a step were seen; twice as many "
+            "is as far as it reaches."
+        )
+    best = next(iter(result.answers))
+    efficiency = best.option.times.pace.efficiency
+    if efficiency is not None:
+        share = format_share(efficiency).strip()
+        return f"~: estimates, at {share} of the peaks and with communication."
+    return (
+        "Every step takes its floor: no communication, no host, full peaks. Real "
+        "servers need more: --efficiency 0.7, or --calibrate SESSION."
+    )
+
+
+def _fed_back(best: CapacityAnswer | None) -> str:
+    if best is None or best.held is None or best.replicas is None:
+        return "."
+    share = format_nines(best.held.good_share)
+    said = f": {share} do with {counted(best.replicas, 'replica')} of the best set-up"
+    if best.fewer is not None:
+        fewer = best.fewer
+        why = "its queue grows" if fewer.overloaded else format_nines(fewer.good_share)
+        said += f"; with one fewer, {why}"
+    elif best.replicas > 1:
+        said += "; one fewer cannot serve the rate at its largest batch"
+    return f"{said}."
+
+
+def _load(best: CapacityAnswer) -> str:
+    stages = [
+        f"{each.name} {ABOUT if each.is_estimate else ''}{duration_text(each.seconds)}"
+        for each in load_stages(best.option.plan)
+        if each.seconds is not None
+    ]
+    return f"Its weights load in at least the longest of {', '.join(stages)}."
+
+
+# Demand.
+
+
+def _demand_blocks(
+    result: CapacityResult, demand: DemandResult, best: CapacityAnswer, width: int
+) -> list[Block]:
+    plan, gpus = demand.plan, best.option.plan.machine.gpus
+    saved = 1 - plan.replica_hours / plan.peak_hours
+    late = plan.late_requests / sum(plan.requests)
+    lead = (
+        f"{_where(best)} by the hour: {plan.replica_hours * gpus:,.0f} GPU hours"
+        f"{_priced(result, best, plan.replica_hours)}, against "
+        f"{plan.peak_hours * gpus:,.0f}{_priced(result, best, plan.peak_hours)} for "
+        f"{counted(max(plan.replicas), 'replica')} all the time: "
+        f"{format_share(saved).strip()} less"
+    )
+    spans = [
+        (min(hours), max(hours), replicas)
+        for replicas, group in groupby(
+            range(len(plan.replicas)), plan.replicas.__getitem__
+        )
+        for hours in [list(group)]
+    ]
+    said = ", ".join(
+        f"{first}–{last + 1} h {replicas}" for first, last, replicas in spans
+    )
+    return [
+        Sentence(text=f"{lead}."),
+        FactList(
+            pairs=[
+                (
+                    "one replica holds",
+                    f"{format_figure(demand.per_replica_s).strip()} requests/s",
+                ),
+                ("replicas", said),
+                (
+                    f"a start takes {duration_text(demand.start_s)} ({demand.start_told})",
+                    "start each so long before its hour; started only once demand has "
+                    f"risen, {plan.late_requests:,.0f} requests "
+                    f"({format_share(late).strip()}) come before their replica",
+                ),
+            ]
+        ),
+    ]
+
+
+def _priced(result: CapacityResult, best: CapacityAnswer, hours: float) -> str:
+    machine = best.option.plan.machine
+    if machine.gpu_hour is None:
+        return ""
+    price = hours * machine.gpus * machine.gpu_hour
+    return f" ({format_price(price, result.currency, 2)})"
+
+
+# JSON.
+
+
+def capacity_facts(result: CapacityResult) -> dict[str, Any]:
+    """The answer as JSON."""
+    goal, load, calibration = result.goal, result.workload, result.calibration
+    best = result.best
+    return {
+        "model": result.model,
+        "conclusion": capacity_answer(result),
+        "objectives": str(goal.slo),
+        "target": goal.target,
+        "requests_per_s": goal.rate_per_s,
+        "prompt_tokens": load.prompt,
+        "output_tokens": load.output,
+        "sorted_by": "price" if result.is_priced else "gpus",
+        "calibrated_by": None if calibration is None else calibration.session,
+        "best": None if best is None else result.answers.index(best),
+        "set_ups": [_facts(each) for each in result.answers],
+        "demand": None if result.demand is None else _demand_facts(result.demand),
+    }
+
+
+def _facts(answer: CapacityAnswer) -> dict[str, Any]:
+    option, held, setting = answer.option, answer.held, answer.setting
+    plan = option.plan
+    return {
+        "gpu": plan.machine.device.name,
+        "tensor_parallel": plan.machine.tensor_parallel,
+        "pipeline_parallel": plan.machine.pipeline_parallel,
+        "data_parallel": plan.machine.data_parallel,
+        "formats": option.formats,
+        "asked_for": not option.is_extra,
+        "weight_bits": plan.shape.weight_bits,
+        "kv_bits": plan.shape.kv_bits,
+        "claim": option.claim.value,
+        "holds": answer.holds,
+        "binds": answer.binds.value,
+        "missed": answer.missed,
+        "at_best_over_limit": at_best(answer) if answer.limits.fitting else {},
+        "max_requests": plan.max_requests,
+        "batch": answer.batch,
+        "max_num_seqs": None
+        if setting is None
+        else setting.max_num_seqs * option.queues,
+        "max_num_batched_tokens": None
+        if setting is None
+        else setting.max_num_batched_tokens,
+        "most_requests_per_s": answer.most_per_s,
+        "least_replicas": answer.least_replicas,
+        "replicas": answer.replicas,
+        "gpus": answer.gpus,
+        "tokens_per_s": answer.tokens_per_s,
+        "tpot_s": _tpot(answer) if answer.holds else None,
+        "ttft_s": _ttft(answer) if answer.holds else None,
+        "good_share": None if held is None else held.good_share,
+        "simulated_requests": None if held is None else held.requests,
+        "good_share_with_one_fewer": None
+        if answer.fewer is None or answer.fewer.overloaded
+        else answer.fewer.good_share,
+        "price_per_hour": answer.gpu_hours_price,
+        "price_per_million_good": answer.price_per_million,
+        "load": {each.name: each.seconds for each in load_stages(plan)},
+    }
+
+
+def _demand_facts(demand: DemandResult) -> dict[str, Any]:
+    plan = demand.plan
+    return {
+        "requests_per_hour": plan.requests,
+        "replicas": plan.replicas,
+        "replica_requests_per_s": demand.per_replica_s,
+        "start_s": demand.start_s,
+        "start_told": demand.start_told,
+        "replica_hours": plan.replica_hours,
+        "peak_replica_hours": plan.peak_hours,
+        "late_requests": plan.late_requests,
+    }
