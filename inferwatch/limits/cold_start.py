@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from inferwatch.limits.plan import CapacityPlan
 
 HOST_COPY_BYTES_PER_S = 10e9
-"""Estimate: of a process that copies weights within the host's memory, by one thread
-(STREAM copy of a single core, McCalpin, *Memory bandwidth and machine balance*, 1995)."""
+"""Estimate: a thread that copies weights within the host's memory (STREAM copy of one
+core: McCalpin, *Memory bandwidth and machine balance*, 1995)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def load_stages(plan: CapacityPlan) -> Sequence[LoadStage]:
 
 
 def cold_start_floor_s(plan: CapacityPlan) -> float | None:
-    """The slowest stage whose rate is known; engines then compile and capture graphs."""
+    """The slowest stage whose rate is known; engines compile and capture after it."""
     known = [
         each.seconds
         for each in load_stages(plan)

@@ -80,7 +80,7 @@ def missed_by(times: StepTimes, slo: Slo, batch: int, stages: int) -> list[str]:
 def batch_limits(
     plan: CapacityPlan, times: StepTimes, slo: Slo, seen: int | None = None
 ) -> BatchLimits:
-    """How many requests a queue may hold; ``seen`` is the most that times are known for."""
+    """How many requests a queue may hold; times are known of up to ``seen``."""
     fitting = plan.max_requests // queues(plan)
     if not fitting:
         return BatchLimits(fitting=0, holding=0, binds=Binds.WEIGHTS)

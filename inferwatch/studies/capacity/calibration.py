@@ -41,7 +41,7 @@ class Calibration:
     startup: Startup | None = None
 
     def overhead_s(self, load: StepLoad) -> float:
-        """Seconds beyond the floor of the recorded step with this load, gap included."""
+        """Seconds beyond the floor of a recorded step with this load, gap included."""
         members = load.decoding + load.prefilling
         took_ns = self.cost.expected_ns(load) + self.cost.gap_ns(members)
         return max(0.0, took_ns / NS_PER_S - self.floors.step_s(load))

@@ -117,7 +117,7 @@ def capacity_document(result: CapacityResult, width: int) -> list[list[Block]]:
         items = [Item(text=each) for each in _refusals(unfit)]
         sections.append([Sentence(text="Not in the table:"), Items(items=items)])
     if result.demand is not None and result.best is not None:
-        sections.append(_demand_blocks(result, result.demand, result.best, width))
+        sections.append(_demand_blocks(result, result.demand, result.best))
     sections.append([Sentence(text=each, hangs=False) for each in _basis(result)])
     return sections
 
@@ -160,13 +160,15 @@ def _saved(result: CapacityResult, best: CapacityAnswer) -> str:
     if fp8 is None:
         return ""
     share = result.cost(fp8)[0] / result.cost(best)[0]
+    if result.goal.rate_per_s is None:
+        if share > 1 - SAME:
+            return ""
+        rate = _sure(fp8, format_rate(fp8.tokens_per_s).strip())
+        return f"; with {fp8.option.formats} {rate} ({_where(fp8)})"
     if share > 1 - SAME:
-        return "; FP8 saves no GPU" if result.goal.rate_per_s else ""
+        return "; FP8 saves no GPU"
     what = "price" if result.is_priced else "GPUs"
     less = f"half the {what}" if abs(share - 0.5) < SAME else f"{1 - share:.0%} less"
-    if result.goal.rate_per_s is None:
-        each = f"{what} of a token" if result.is_priced else "GPUs for a token"
-        return f"; {fp8.option.formats} on {_where(fp8)}: {1 - share:.0%} less {each}"
     return f"; with {fp8.option.formats} {fp8.gpus:,} ({_replicas(fp8)}), {less}"
 
 
@@ -180,7 +182,8 @@ def _nothing(result: CapacityResult) -> str:
     }
     if near:
         answer = near[min(near)]
-        return f"Nothing here holds {goal}{at}; nearest is {_where(answer)} in {_why(answer)}"
+        near_by = f"{_where(answer)} in {_why(answer)}"
+        return f"Nothing here holds {goal}{at}; nearest is {near_by}"
     least = max(result.answers, key=lambda a: a.option.plan.left_bytes)
     if least.limits.fitting:
         return (
@@ -356,15 +359,22 @@ def _prices(answers: Sequence[CapacityAnswer], currency: str) -> Iterator[_Colum
 
 def _basis(result: CapacityResult) -> Iterator[str]:
     goal, best, load = result.goal, result.best, result.workload
+    unknown = [a for a in result.answers if not a.option.times.compute_is_known]
+    if unknown:
+        name = unknown[0].option.plan.machine.device.name
+        yield (
+            f"What {name} computes a second is not known, so that prompts take no time "
+            "here: give --peak-tflops."
+        )
     yield (
         f"{result.model}, {load.prompt:,} + {load.output:,} tokens. {_claims(result)}"
     )
-    if goal.rate_per_s is not None:
+    if best is not None and goal.rate_per_s is not None:
         yield (
             "Requests come at random (Poisson, one fixed seed) and wait in a model of "
             f"vLLM's scheduler; {format_nines(goal.target)} of them are to hold all "
-            f"limits{_fed_back(best)} req/s is what so many replicas serve at their largest "
-            "batch, without a queue."
+            f"limits{_fed_back(best)} req/s is what so many replicas serve at their "
+            "largest batch, without a queue."
         )
     if best is not None and best.setting is not None:
         yield (
@@ -373,7 +383,7 @@ def _basis(result: CapacityResult) -> Iterator[str]:
             f"--max-num-batched-tokens {best.setting.max_num_batched_tokens}, so that "
             f"steps stay within the limits. {_load(best)}"
         )
-    if not result.is_priced:
+    if best is not None and not result.is_priced:
         by = "GPUs" if goal.rate_per_s is not None else "tokens/s of a GPU"
         yield f"Without --gpu-hour it is sorted by {by}."
 
@@ -381,28 +391,8 @@ def _basis(result: CapacityResult) -> Iterator[str]:
 def _claims(result: CapacityResult) -> str:
     calibration = result.calibration
     if calibration is not None:
-        batch, tokens = (int(each / 2) for each in calibration.seen)
-        same = any(
-            calibration.is_of(a.option.plan.shape, a.option.plan.machine)
-            for a in result.answers
-        )
-        of = (
-            ""
-            if same
-            else (
-                ", of another model or GPU: only what steps took beyond their floors is "
-                "taken from it"
-            )
-        )
-        return (
-            f"~: floors, with what steps of {calibration.session} ({calibration.model} "
-            f"on {calibration.machine.device.name}, TP "
-            f"{calibration.machine.tensor_parallel}) took beyond theirs{of}. Batches up "
-            f"to {batch:,} and {tokens:,} prompt tokens a step were seen; twice as many "
-            "is as far as it reaches."
-        )
-    best = next(iter(result.answers))
-    efficiency = best.option.times.pace.efficiency
+        return _calibrated(result, calibration)
+    efficiency = result.answers[0].option.times.pace.efficiency
     if efficiency is not None:
         share = format_share(efficiency).strip()
         return f"~: estimates, at {share} of the peaks and with communication."
@@ -412,8 +402,25 @@ def _claims(result: CapacityResult) -> str:
     )
 
 
-def _fed_back(best: CapacityAnswer | None) -> str:
-    if best is None or best.held is None or best.replicas is None:
+def _calibrated(result: CapacityResult, calibration: Calibration) -> str:
+    machine, (batch, tokens) = calibration.machine, calibration.seen
+    plans = [answer.option.plan for answer in result.answers]
+    others = not all(calibration.is_of(plan.shape, plan.machine) for plan in plans)
+    also = (
+        " Of another model or set-up that is all that is taken from it."
+        if others
+        else ""
+    )
+    return (
+        f"~: floors, and what steps of {calibration.session} ({calibration.model} on "
+        f"{machine.device.name}, TP {machine.tensor_parallel}) took beyond theirs."
+        f"{also} It reaches to batches of {batch:,} and {tokens:,} prompt tokens a "
+        "step, twice what was seen."
+    )
+
+
+def _fed_back(best: CapacityAnswer) -> str:
+    if best.held is None or best.replicas is None:
         return "."
     share = format_nines(best.held.good_share)
     said = f": {share} do with {counted(best.replicas, 'replica')} of the best set-up"
@@ -439,7 +446,7 @@ def _load(best: CapacityAnswer) -> str:
 
 
 def _demand_blocks(
-    result: CapacityResult, demand: DemandResult, best: CapacityAnswer, width: int
+    result: CapacityResult, demand: DemandResult, best: CapacityAnswer
 ) -> list[Block]:
     plan, gpus = demand.plan, best.option.plan.machine.gpus
     saved = 1 - plan.replica_hours / plan.peak_hours
@@ -451,32 +458,20 @@ def _demand_blocks(
         f"{counted(max(plan.replicas), 'replica')} all the time: "
         f"{format_share(saved).strip()} less"
     )
-    spans = [
-        (min(hours), max(hours), replicas)
-        for replicas, group in groupby(
-            range(len(plan.replicas)), plan.replicas.__getitem__
-        )
-        for hours in [list(group)]
-    ]
-    said = ", ".join(
-        f"{first}–{last + 1} h {replicas}" for first, last, replicas in spans
+    hours = enumerate(plan.replicas)
+    spans = [[*alike] for _, alike in groupby(hours, lambda each: each[1])]
+    said = ", ".join(f"{a[0][0]}–{a[-1][0] + 1} h {a[0][1]}" for a in spans)
+    start = f"a start takes {duration_text(demand.start_s)} ({demand.start_told})"
+    lag = (
+        "start each so long before its hour; started only once demand has risen, "
+        f"{plan.late_requests:,.0f} requests ({format_share(late).strip()}) come "
+        "before their replica"
     )
+    holds = f"{format_figure(demand.per_replica_s).strip()} requests/s"
     return [
         Sentence(text=f"{lead}."),
         FactList(
-            pairs=[
-                (
-                    "one replica holds",
-                    f"{format_figure(demand.per_replica_s).strip()} requests/s",
-                ),
-                ("replicas", said),
-                (
-                    f"a start takes {duration_text(demand.start_s)} ({demand.start_told})",
-                    "start each so long before its hour; started only once demand has "
-                    f"risen, {plan.late_requests:,.0f} requests "
-                    f"({format_share(late).strip()}) come before their replica",
-                ),
-            ]
+            pairs=[("one replica holds", holds), ("replicas", said), (start, lag)]
         ),
     ]
 

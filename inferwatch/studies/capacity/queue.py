@@ -32,7 +32,7 @@ MEASURED = 1_000
 FEWEST = 20
 MOST_STEPS = 20_000
 """Fewer requests are judged where so many steps would not be enough."""
-OVERLOAD = 0.02
+OVERLOAD = 0.05
 """Share of the requests that may wait when the last arrives; more: the queue grows."""
 WAITING = "queue"
 """What a request missed that was not begun when the last arrived."""
@@ -133,7 +133,7 @@ def simulate(
         arrivals,
     )
     most_waiting = max(ceil(OVERLOAD * measured), 1)
-    most_present = setting.max_num_seqs + warm + 5 * most_waiting
+    most_present = setting.max_num_seqs + warm + 2 * most_waiting
     for _ in scheduler.go_on(0):
         if arrivals.present > most_present:
             return QueueOutcome(

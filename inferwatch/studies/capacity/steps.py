@@ -71,9 +71,9 @@ class StepTimes:
         self._bandwidth = machine.device.bytes_per_s
         self._flops = machine.device.flops_at(shape.compute_dtype)
         lengths = workload.prompt, workload.output
-        of = {"window": shape.window, "chunked": shape.chunked}
-        self._token = StepSums.answering(1, lengths, **of)
-        self.prompt = StepSums.prefilling(workload.prompt, 0, **of)
+        window, chunked = shape.window, shape.chunked
+        self._token = StepSums.answering(1, lengths, window, chunked=chunked)
+        self.prompt = StepSums.prefilling(workload.prompt, 0, window, chunked=chunked)
         self._prompt_flops = self._costs.work(self.prompt).flops
         token, prompt = self._token, self.prompt
         self._windowed = (
@@ -165,7 +165,9 @@ class StepTimes:
         return self._taking(work, self.prompt.tokens, load)
 
     def is_computing(self, batch: float) -> bool:
-        """Whether compute, and not memory, takes up the mean step."""
+        """Whether compute takes up the mean step; not said of recorded overhead."""
+        if self.pace.overhead is not None:
+            return False
         if self.workload.output == 1:
             return self._flops is not None
         decode, prompts = self._decode(batch), self._prompts(batch)

@@ -187,8 +187,8 @@ def _formats(shape: ModelShape, method: str | None, kv: str) -> str:
     """The formats of weights and KV cache in words: FP8 weights, FP8 both."""
     bits = _weight_bits(shape), shape.kv_bits
     named = None if method in {None, "none"} else method.upper()
-    weights = named or f"{bits[0]:g}-bit"
-    cache = f"{bits[1]:g}-bit" if kv == "auto" else kv.upper()
+    weights = named or f"{bits[0]:.3g}-bit"
+    cache = f"{bits[1]:.3g}-bit" if kv == "auto" else kv.upper()
     if weights == cache:
         return weights if bits == SIXTEEN_BITS else f"{weights} both"
     if bits[1] == SIXTEEN_BITS[1]:
