@@ -269,7 +269,7 @@ class _Column:
 
 def _table(result: CapacityResult, width: int) -> Table:
     columns = list(_columns(result))
-    while sum(each.width for each in columns) > width + GAP:
+    while sum(each.width for each in columns) > width:
         last = max(columns, key=lambda each: each.rank)
         if not last.rank:
             break

@@ -16,6 +16,8 @@ PLANNED = {
     "small": f"--model llama-3-8b --gpu H200 {BATCH}",
     "columns": "--model llama-3-70b --gpu H100 --tp 2,4 --kv-dtype auto,fp8",
     "experts": f"--model deepseek-v3 --gpu A100 --tp 8 {BATCH}",
+    "objective": "--model llama-3-8b --gpu H100,A100 --tp 1 --prompt 1k --output 50 "
+    "--rate 40 --slo 'tpot_s<30ms ttft_s<1' --gpu-hour H100=2.5,A100=1.4",
 }
 
 REPLAYED = {
@@ -99,6 +101,8 @@ COMMANDS = {
     },
     "plan_unfit.txt": "plan --model llama-3-405b --gpu L40S --fail-if-not-fit",
     "plan_measured.txt": "plan --model llama-3-8b --gpu A100 --measured-tpot 7.1ms",
+    "plan_unheld.txt": "plan 8b --gpu L40S --tp 1,2 --rate 5 --slo 'tpot_s<2ms'",
+    "plan_largest.txt": "plan 8b --gpu H100 --tp 1,2 --slo tpot_s<20ms",
     "plan_shape.txt": "plan --layers 32 --hidden 4096 --heads 32 --kv-heads 8 "
     "--ffn 14336 --vocab 128256 --gpu mine --peak-gbps 2000 --peak-tflops 300 "
     "--memory-gb 64",

@@ -20,7 +20,7 @@ LOAD = workload(300, 40)
 
 
 def recorded(model: str = "llama-3-8b", gpu: str | None = "H100") -> list[AnyReading]:
-    """Steps of 20 ms, 0.5 ms a request and 20 µs a token of a prompt; gaps of 0.2 ms."""
+    """Steps of 20 ms, 0.5 ms a request, 20 µs a token of a prompt; gaps of 0.2 ms."""
     random, at_ns, jobs = Random(1), 0, list[Job]()
     for n in range(300):
         at_ns += int(random.expovariate(1 / (40 * MS)))

@@ -136,6 +136,16 @@ def test_a_tighter_ttft_takes_more_replicas_than_throughput_does() -> None:
     assert tight.binds is Binds.TTFT
 
 
+def test_stages_of_a_pipeline_share_the_requests() -> None:
+    want = goal("tpot_s<40ms", 30)
+    alone, staged = (
+        simulated_answer(bound_for(option(ways=ways), want))
+        for ways in [(1, 1), (1, 2)]
+    )
+
+    assert (alone.replicas, staged.replicas) == (2, 1)
+
+
 def test_the_price_is_of_tokens_of_good_requests() -> None:
     found = option()
     priced = replace(found.plan, machine=replace(found.plan.machine, gpu_hour=3.6))
@@ -144,8 +154,9 @@ def test_the_price_is_of_tokens_of_good_requests() -> None:
     )
 
     good = 10 * 256 * answer.good_share
-    assert answer.gpu_hours_price == 3.6 * answer.gpus
-    assert answer.price_per_million == pytest.approx(answer.gpus * 1e3 / good)
+    gpus = answer.gpus or 0
+    assert answer.gpu_hours_price == 3.6 * gpus
+    assert answer.price_per_million == pytest.approx(gpus * 1e3 / good)
 
 
 def test_what_one_replica_holds_is_less_than_its_largest_batch_serves() -> None:
