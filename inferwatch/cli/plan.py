@@ -48,6 +48,7 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
         "currency",
     ),
     "Requests": ("batch", "context", "prompt", "output", "block_size"),
+    "Speculation": ("acceptance", "k", "draft_model", "draft_cost"),
     "Measured": ("measured_tpot", "measured_ttft", "measured_tokens_per_s"),
     "Answer": ("as_json", "fail_if_not_fit"),
 }
@@ -174,6 +175,24 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     show_default=True,
     metavar="TOKENS",
     help="Of a block of the KV cache.",
+)
+@click.option(
+    "--acceptance",
+    type=SHARE,
+    metavar="SHARE",
+    help="Chance that a drafted token is accepted if those before it were.",
+)
+@click.option("--k", type=MANY, metavar="N", help="Tokens drafted for each pass.")
+@click.option(
+    "--draft-model",
+    metavar="CONFIG",
+    help="That drafts them, as --model.  [default: n-grams, which cost nothing]",
+)
+@click.option(
+    "--draft-cost",
+    type=SHARE,
+    metavar="SHARE",
+    help="Of a head that drafts: time of a token, as a share of a decode step.",
 )
 @click.option("--measured-tpot", metavar="TIME", help="15ms: can it be?")
 @click.option("--measured-ttft", metavar="TIME", help="Of a prompt alone: can it be?")

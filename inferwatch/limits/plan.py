@@ -4,7 +4,7 @@ They follow from the shape, the device and the workload at full peaks, so no ser
 faster. Communication between GPUs is left out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from inferwatch.limits.cache import kv_bytes, kv_shards, max_requests
@@ -25,6 +25,7 @@ from inferwatch.limits.parameters import (
 )
 from inferwatch.limits.roofline import compute_bound_batch, ridge_point
 from inferwatch.limits.shape import ModelShape
+from inferwatch.limits.speculation import Drafting, most_helped
 from inferwatch.limits.step import (
     StepCosts,
     StepSums,
@@ -82,6 +83,13 @@ class Workload:
     block_tokens: int = 16
     chunk: int = 8192
     """Most tokens per step, which activations are estimated for."""
+    drafting: Drafting | None = None
+    """Speculative decoding: each step verifies drafted tokens, too."""
+
+    @property
+    def rows(self) -> int:
+        """Tokens of each decoding request in a step."""
+        return 1 if self.drafting is None else self.drafting.drafts + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +158,7 @@ class CapacityPlan:
     """KV cache tokens of all those requests."""
     decode: StepWork
     """The mean decode step of one tensor-parallel rank: all pipeline stages together,
-    for the requests one stage has at a time."""
+    for the requests one stage has at a time. With speculation, that verifies."""
     communication: Communication
     """Of a decode step, while its tokens pass all stages."""
     communication_s: float | None
@@ -160,7 +168,10 @@ class CapacityPlan:
     compute_bound_from: int | None
     batch_limit: BatchLimit
     tpot_floor_s: float | None
-    """Mean over a response, whose context grows from its prompt on."""
+    """Mean over a response, whose context grows from its prompt on. With speculation,
+    of an expected token: drafts and verification are shared by a pass's tokens."""
+    most_helped: int | None
+    """The largest batch at which speculation lowers that floor; None if all."""
     ttft_floor_s: float | None
     e2el_floor_s: float | None
     tokens_per_s: float | None
@@ -195,12 +206,12 @@ def overhead_estimate(
 
     The process, activations, and logits of the batch; an engine's own profile is exact.
     """
-    logits = workload.batch * logits_bytes(shape)
+    logits = workload.batch * workload.rows * logits_bytes(shape)
     return PROCESS_BYTES + activation_bytes(shape, workload, tensor_parallel) + logits
 
 
 def logits_bytes(shape: ModelShape) -> int:
-    """Bytes of a request's logits in FP32, twice, because samplers copy them."""
+    """Bytes of a token's logits in FP32, twice, because samplers copy them."""
     return shape.vocab * 4 * 2
 
 
@@ -228,6 +239,17 @@ class _Planner:
         )
         self.bandwidth = machine.device.bytes_per_s
         self.flops = machine.device.flops_at(shape.compute_dtype)
+        self.drafting = workload.drafting
+        self.draft, self.draft_ways = self._drafter(machine.tensor_parallel)
+
+    def _drafter(self, ways: int) -> tuple[ModelShape | None, int]:
+        """The drafting model, and how many GPUs share its layers."""
+        model = self.drafting.model if self.drafting is not None else None
+        if model is None:
+            return None, 1
+        # both have one cache, in one format
+        shared = replace(model, kv_bits=self.shape.kv_bits)
+        return shared, 1 if model.heads % ways else ways
 
     def plan(self) -> CapacityPlan:
         shape, machine, load = self.shape, self.machine, self.workload
@@ -238,24 +260,28 @@ class _Planner:
             machine.pipeline_parallel,
             machine.data_parallel,
         )
+        stored = total
+        if self.draft is not None:
+            weights += gpu_weight_bytes(self.draft, self.draft_ways)
+            stored += weight_bytes(self.draft)
         allowed = machine.device.memory_bytes * machine.memory_share
         overhead = machine.overhead_bytes
         if overhead is None:
             overhead = overhead_estimate(shape, load, machine.tensor_parallel)
-        request = kv_bytes(shape, load.context, load.block_tokens)
-        shards = kv_shards(shape, machine.tensor_parallel) * machine.pipeline_parallel
-        shards *= machine.data_parallel
+        request, share = self.request_kv()
         # each further request has logits, too, so its overhead is part of its size
-        logits = 0 if machine.overhead_bytes is not None else logits_bytes(shape)
+        logits = load.rows * logits_bytes(shape)
+        logits = 0 if machine.overhead_bytes is not None else logits
         most = max_requests(
-            allowed, weights, overhead - load.batch * logits, request / shards + logits
+            allowed, weights, overhead - load.batch * logits, share + logits
         )
-        sent = communication(shape, machine.ways, self.tokens(load.batch))
+        tokens = load.rows * self.tokens(load.batch)
+        sent = communication(shape, machine.ways, tokens)
         link = machine.link
         decode = self.decode(load.batch)
         compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
         tpot, ttft = self.tpot(load.batch), self.ttft()
-        left = allowed - weights - overhead - load.batch * request / shards
+        left = allowed - weights - overhead - load.batch * share
         return CapacityPlan(
             machine=machine,
             shape=shape,
@@ -267,7 +293,7 @@ class _Planner:
             weight_bytes=weights,
             overhead_bytes=overhead,
             overhead_is_estimate=machine.overhead_bytes is None,
-            kv_bytes=load.batch * request / shards,
+            kv_bytes=load.batch * share,
             left_bytes=left,
             max_requests=most,
             max_kv_tokens=most * load.context,
@@ -279,25 +305,42 @@ class _Planner:
             compute_bound_from=compute_from,
             batch_limit=_limit(most, compute_from),
             tpot_floor_s=tpot,
+            most_helped=most_helped(self.tpot, self.plain_s) if self.drafting else None,
             ttft_floor_s=ttft,
             e2el_floor_s=self.e2el(ttft, tpot),
             tokens_per_s=load.batch / tpot if tpot and left >= 0 else None,
             most_tokens_per_s=self.most_tokens_per_s(most),
             served_tokens_per_s=self.served_tokens_per_s() if left >= 0 else None,
             load_pcie_s=load_floor_s(weights, None, machine.device.pcie_bytes_per_s),
-            load_storage_s=load_floor_s(total, machine.storage_bytes_per_s, None),
+            load_storage_s=load_floor_s(stored, machine.storage_bytes_per_s, None),
         )
 
+    def request_kv(self) -> tuple[int, float]:
+        """Bytes of a request's KV cache: over all GPUs, and its share on one."""
+        load, machine, shape = self.workload, self.machine, self.shape
+        whole = kv_bytes(shape, load.context, load.block_tokens)
+        stages = machine.pipeline_parallel * machine.data_parallel
+        share = whole / (kv_shards(shape, machine.tensor_parallel) * stages)
+        if self.draft is None:
+            return whole, share
+        more = kv_bytes(self.draft, load.context, load.block_tokens)
+        # its layers are all on the last stage
+        shards = kv_shards(self.draft, self.draft_ways) * machine.data_parallel
+        return whole + more, share + more / shards
+
     def decode(self, batch: int) -> StepWork:
-        """The work of a mean decode step; pipeline stages share the batch evenly."""
-        load, shape = self.workload, self.shape
+        """The work of a mean step; speculation verifies drafted tokens in it."""
+        return self.costs.work(self.answering(batch, self.shape, self.workload.rows))
+
+    def answering(self, batch: int, shape: ModelShape, rows: int = 1) -> StepSums:
+        """Sums of a mean decode step; pipeline stages share the batch evenly."""
         sums = StepSums.answering(
             self.tokens(batch),
-            (load.prompt, load.output),
+            (self.workload.prompt, self.workload.output),
             shape.window,
             chunked=shape.chunked,
         )
-        return self.costs.work(sums)
+        return sums.verifying(rows - 1)
 
     def tokens(self, batch: int) -> float:
         """Requests that one stage of one data-parallel rank has at a time."""
@@ -308,8 +351,31 @@ class _Planner:
         return min(batch, self.machine.pipeline_parallel)
 
     def tpot(self, batch: int) -> float | None:
-        """Floor of TPOT: a token passes all pipeline stages in turn."""
-        return floor_s(self.decode(batch), self.bandwidth, self.flops)
+        """Floor of TPOT: a token passes all pipeline stages in turn.
+
+        With speculation, of a pass and its k drafts, divided by its expected tokens:
+        Leviathan et al., arXiv 2211.17192, theorem 3.8.
+        """
+        step_s = floor_s(self.decode(batch), self.bandwidth, self.flops)
+        if self.drafting is None or step_s is None:
+            return step_s
+        draft_s = self.draft_s(batch) or 0.0
+        return (step_s + self.drafting.drafts * draft_s) / self.drafting.tokens_per_pass
+
+    def plain_s(self, batch: int) -> float | None:
+        """The same without speculation."""
+        work = self.costs.work(self.answering(batch, self.shape))
+        return floor_s(work, self.bandwidth, self.flops)
+
+    def draft_s(self, batch: int) -> float | None:
+        """Floor of drafting one token for each request."""
+        if self.draft is None:
+            share = self.drafting.cost_share if self.drafting is not None else 0.0
+            return share * (self.plain_s(batch) or 0.0)
+        costs = StepCosts.of(self.draft, self.draft_ways)
+        work = costs.work(self.answering(batch, self.draft))
+        flops = self.machine.device.flops_at(self.draft.compute_dtype)
+        return floor_s(work, self.bandwidth, flops)
 
     def ttft(self) -> float | None:
         """Floor of a single prompt's TTFT; its chunks are spread over all stages."""
@@ -339,7 +405,8 @@ class _Planner:
         # per token of each request, over all stages: its share of the prompts, and its
         # step
         flops = load.batch / self.machine.data_parallel * prompt.flops / load.output
-        flops += self.stages(load.batch) * step.flops
+        passes = 1 if self.drafting is None else 1 / self.drafting.tokens_per_pass
+        flops += self.stages(load.batch) * passes * step.flops
         compute_s = flops / self.machine.pipeline_parallel / self.flops
         return load.batch / max(compute_s, decode_s)
 

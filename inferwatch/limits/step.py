@@ -118,6 +118,21 @@ class StepSums(NamedTuple):
             sums += [causal_pairs(steps, n, window) for n in (prompt - 1, prompt)]
         return cls(*(requests * each / steps for each in sums))
 
+    def verifying(self, drafts: int) -> "StepSums":
+        """The same decode step with so many drafted tokens of each request verified.
+
+        All its tokens need logits, and the cache is read once for them.
+        """
+        rows = drafts + 1
+        return StepSums(
+            tokens=rows * self.tokens,
+            sequences=rows * self.sequences,
+            context_tokens=self.context_tokens,
+            attention_pairs=rows * (self.attention_pairs + self.tokens * drafts / 2),
+            window_context_tokens=self.window_context_tokens,
+            window_pairs=rows * self.window_pairs,
+        )
+
     @classmethod
     def prefilling(
         cls,

@@ -13,12 +13,14 @@ from inferwatch.formatting import (
     format_gigabytes,
     format_price,
     format_rate,
+    format_share,
     price_places,
 )
 from inferwatch.limits.cache import kv_bytes_per_token
-from inferwatch.limits.parameters import expert_bits
+from inferwatch.limits.parameters import expert_bits, parameters
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
+from inferwatch.limits.speculation import Drafting
 from inferwatch.printing.text import GAP, Paint, plain
 
 Row = tuple[str, Callable[[CapacityPlan], str]]
@@ -95,8 +97,21 @@ def _head(name: str, plan: CapacityPlan) -> list[str]:
     return [
         f"{name}: {total} parameters{passed}; {layers}{windows}, {heads}",
         f"{requests} of {load.context:,} tokens: {load.prompt:,} + {load.output:,}",
+        *_drafts(load.drafting),
         "",
     ]
+
+
+def _drafts(drafting: Drafting | None) -> Iterator[str]:
+    if drafting is None:
+        return
+    by = ""
+    if drafting.model is not None:
+        by = f", by a model of {_parameters(parameters(drafting.model).total)}"
+    yield (
+        f"{counted(drafting.drafts, 'token')} drafted for each pass{by}; "
+        f"{format_share(drafting.acceptance).strip()} accepted if those before were"
+    )
 
 
 def _blocks(
@@ -144,12 +159,14 @@ def _sections(
     checks = (_measured_row(measured, name) for name, *_ in measured.checks(first))
     priced = first.machine.gpu_hour is not None
     stored = first.machine.storage_bytes_per_s is not None
+    drafting = first.workload.drafting
+    speculation = _SPECULATION if drafting is not None else ()
     return [
         ("On", _ON),
         ("Does it fit? Of each GPU:", _FIT),
         ("What binds decode?", _BINDS),
         ("What limits the batch?", _LIMITS),
-        ("What latency?", (*_LATENCY, *checks)),
+        ("What latency?", (*_LATENCY, *speculation, *checks)),
         ("How many tokens a second?", [(n, _rate(rate)) for n, rate in _TOKEN_RATES]),
         *([("What price of a million?", _prices(plans, currency))] if priced else []),
         ("How long does it load?", _LOADING if stored else _LOADING[:1]),
@@ -246,6 +263,17 @@ def _ways(plan: CapacityPlan) -> str:
     return f"{machine.tensor_parallel} × {stages}"
 
 
+def _tokens_per_pass(plan: CapacityPlan) -> str:
+    drafting = plan.workload.drafting
+    return f"{drafting.tokens_per_pass:.2f}" if drafting is not None else UNKNOWN
+
+
+def _most_helped(plan: CapacityPlan) -> str:
+    if plan.most_helped is None:
+        return "any batch"
+    return counted(plan.most_helped, "request") if plan.most_helped else "no batch"
+
+
 def _kibibytes(plan: CapacityPlan) -> str:
     return f"{kv_bytes_per_token(plan.shape) / 1024:,.1f} KiB"
 
@@ -282,6 +310,10 @@ _LATENCY: tuple[Row, ...] = (
     ("TTFT floor, alone", lambda plan: duration_text(plan.ttft_floor_s)),
     ("E2EL floor", lambda plan: duration_text(plan.e2el_floor_s)),
 )
+_SPECULATION: tuple[Row, ...] = (
+    ("tokens a pass, expected", _tokens_per_pass),
+    ("speculation helps up to", _most_helped),
+)
 _TOKEN_RATES: tuple[tuple[str, TokenRate], ...] = (
     ("decode, this batch", lambda plan: plan.tokens_per_s),
     ("decode, B_max", lambda plan: plan.most_tokens_per_s),
@@ -309,8 +341,21 @@ def as_json(
         "prompt_tokens": load.prompt,
         "output_tokens": load.output,
         "context_tokens": load.context,
+        "speculation": _speculation_json(load.drafting),
         "excluded": ["communication between GPUs", "host", "queue"],
         "plans": [_plan_json(plan, measured) for plan in plans],
+    }
+
+
+def _speculation_json(drafting: Drafting | None) -> dict[str, Any] | None:
+    if drafting is None:
+        return None
+    return {
+        "acceptance": drafting.acceptance,
+        "drafts": drafting.drafts,
+        "draft_model": drafting.model is not None,
+        "draft_cost": None if drafting.model is not None else drafting.cost_share,
+        "tokens_per_pass": drafting.tokens_per_pass,
     }
 
 
@@ -346,6 +391,7 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "compute_bound_from_requests": plan.compute_bound_from,
         "batch_limited_by": plan.batch_limit.value,
         "tpot_floor_s": plan.tpot_floor_s,
+        "speculation_helps_up_to_requests": plan.most_helped,
         "ttft_floor_s": plan.ttft_floor_s,
         "e2el_floor_s": plan.e2el_floor_s,
         "decode_tokens_per_s": plan.tokens_per_s,

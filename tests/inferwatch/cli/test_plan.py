@@ -159,6 +159,13 @@ def test_an_answer_that_grows_is_not_judged_as_if_it_were_whole() -> None:
     assert run(*words, "--measured-tokens-per-s", "13000")[0] == 1
 
 
+def test_a_measured_tpot_is_judged_with_speculation() -> None:
+    words = ("--model", "llama-3-8b", "--gpu", "A100", "--measured-tpot", "4ms")
+
+    assert run(*words)[0] == 1
+    assert run(*words, "--acceptance", "0.7", "--k", "4")[0] == 0
+
+
 def test_fit_is_a_check_where_it_is_asked_for() -> None:
     words = ("--model", "llama-3-70b", "--gpu", "H100", "--tp", "1,2")
 
@@ -337,6 +344,22 @@ def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
             "such as 15ms",
         ),
         (("--model", "8b", "--gpu", "H200", "--measured-ttft", "0"), "such as 15ms"),
+        (("8b", "--gpu", "H200", "--k", "4"), "--acceptance and --k go together"),
+        (("8b", "--gpu", "H200", "--draft-cost", "0.1"), "go with --acceptance, --k"),
+        (
+            (
+                *("8b", "--gpu", "H200", "--acceptance", "0.7", "--k", "4"),
+                *("--draft-cost", "0.1", "--draft-model", "8b"),
+            ),
+            "give one of both",
+        ),
+        (
+            (
+                *("8b", "--gpu", "H200", "--acceptance", "0.7", "--k", "4"),
+                *("--draft-model", "9c"),
+            ),
+            "--draft-model 9c: no such",
+        ),
         (
             (
                 *("--model", "8b", "--gpu", "H200"),

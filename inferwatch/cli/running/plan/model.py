@@ -51,7 +51,7 @@ def config_of(given: Mapping[str, Any]) -> ModelFiles:
             f"{flags} describe a model without a file: leave them or --model out"
         )
     if model is not None:
-        return _find_model(model)
+        return find_model(model)
     inner = (
         ("expert_ffn", "experts_per_token") if "experts" in shape_flags else ("ffn",)
     )
@@ -73,7 +73,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _find_model(model: str) -> ModelFiles:
+def find_model(model: str, flag: str = "--model") -> ModelFiles:
     """Find a model: a preset, a file, a folder, or one in the Hugging Face cache."""
     key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
     path = Path(model).expanduser()
@@ -88,7 +88,7 @@ def _find_model(model: str) -> ModelFiles:
     near = get_close_matches(key, [*PRESETS, *ALSO_KNOWN_AS], 1, 0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise UsageError(
-        f"--model {model}: no such file or folder, not in the Hugging Face cache here, "
+        f"{flag} {model}: no such file or folder, not in the Hugging Face cache here, "
         f"and no preset.{hint} Presets are {', '.join(PRESETS)}. The config.json of a "
         "model is enough: its weights are not needed"
     )
