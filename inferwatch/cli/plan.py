@@ -91,8 +91,8 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     "--quantization",
     multiple=True,
     metavar="METHOD",
-    help="Of weights: none, fp8, awq, gptq, bitsandbytes, nvfp4, int8 …; several side "
-    "by side.  [default: as the checkpoint]",
+    help="Of weights: none, fp8, awq, gptq, bitsandbytes, nvfp4, w8a8, w8a16 …; several "
+    "side by side.  [default: as the checkpoint]",
 )
 @click.option(
     "--kv-dtype",

@@ -131,7 +131,7 @@ def test_what_beats_its_floor_is_impossible(
 
 
 def test_what_a_claim_is_judged_under_is_named() -> None:
-    words = ("--model", "llama-3-8b", "--gpu", "A100", "--quantization", "int8")
+    words = ("--model", "llama-3-8b", "--gpu", "A100", "--quantization", "w8a16")
     claim = ("--prompt", "2048", "--measured-ttft", "60ms")
 
     _, text = run(*words, *claim)
@@ -147,6 +147,29 @@ def test_what_a_claim_is_judged_under_is_named() -> None:
         "kv_bits": 16,
         "compute_dtype": "bfloat16",
     }
+
+
+@pytest.mark.parametrize(
+    ("method", "gpu", "floor_ms", "computes"),
+    [
+        ("int8", "A100", 47.6, "int8"),
+        ("w8a8", "A100", 47.6, "int8"),
+        ("w8a16", "A100", 95.2, "bfloat16"),
+        # it has little hardware for integers
+        ("int8", "B300", 13.2, "bfloat16"),
+    ],
+)
+def test_int8_of_two_meanings_is_judged_by_the_faster(
+    method: str, gpu: str, floor_ms: float, computes: str
+) -> None:
+    words = ("llama-3-8b", "--gpu", gpu, "--quantization", method, "--prompt", "2048")
+
+    found = asked(*words)
+    (plan,) = found["plans"]
+
+    assert plan["ttft_floor_s"] == pytest.approx(floor_ms / 1e3, rel=0.01)
+    assert plan["compute_dtype"] == computes
+    assert bool(found["remarks"]) is (method == "int8")
 
 
 def test_an_answer_that_grows_is_not_judged_as_if_it_were_whole() -> None:

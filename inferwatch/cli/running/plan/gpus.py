@@ -31,10 +31,32 @@ def columns_of(
     methods: list[str | None] = [*_listed(given["quantization"])] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
     machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
-    columns = list(product(machines, methods, caches))
+    columns = [
+        (machine, _computed(method, machine.device), cache)
+        for machine, method, cache in product(machines, methods, caches)
+    ]
     if len(columns) > MOST_COLUMNS:
         raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
     return columns
+
+
+INT8 = (
+    "int8 is read as W8A8, or as W8A16 where a GPU computes faster in 16 bit: its "
+    "floors hold for both. --quantization w8a16 is of weights alone."
+)
+
+
+def remarks_of(given: Mapping[str, Any]) -> Sequence[str]:
+    """Return how options were read that have two meanings."""
+    return [INT8] if "int8" in _listed(given["quantization"]) else []
+
+
+def _computed(method: str | None, device: Device) -> str | None:
+    """Return the method with what products are in; of two meanings, the faster."""
+    if method != "int8":
+        return method
+    both, weights = device.flops_at("int8"), device.flops_at("bfloat16")
+    return "w8a16" if both and weights and weights > both else "w8a8"
 
 
 def _listed(values: Sequence[str]) -> list[str]:
