@@ -43,11 +43,11 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
         *("experts", "experts_per_token", "expert_ffn", "window"),
     ),
     "GPUs": (
-        *("gpu", "tp", "pp", "memory_share", "overhead_gb"),
+        *("gpu", "tp", "pp", "dp", "ep", "call_latency", "memory_share", "overhead_gb"),
         *("peak_gbps", "peak_tflops", "memory_gb", "storage_gbps", "gpu_hour"),
         "currency",
     ),
-    "Requests": ("batch", "context", "prompt", "output", "block_size"),
+    "Requests": ("batch", "context", "prompt", "output", "chunk", "block_size"),
     "Speculation": ("acceptance", "k", "draft_model", "draft_cost"),
     "Measured": ("measured_tpot", "measured_ttft", "measured_tokens_per_s"),
     "Answer": ("as_json", "fail_if_not_fit"),
@@ -86,13 +86,27 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     metavar="N",
     help="Pipeline parallel: stages of layers.",
 )
+@click.option(
+    "--dp",
+    type=MANY,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Data parallel of a mixture of experts: ranks with attention of their own.",
+)
+@click.option("--ep", is_flag=True, help="Expert parallel: each GPU has whole experts.")
+@click.option(
+    "--call-latency",
+    metavar="TIME",
+    help="Of a call between GPUs, an estimate.  [default: 10us]",
+)
 @click.option("--dtype", help="Of what is not quantised: bfloat16, float16, float32.")
 @click.option(
     "--quantization",
     multiple=True,
     metavar="METHOD",
-    help="Of weights: none, fp8, awq, gptq, bitsandbytes, nvfp4, w8a8, w8a16 …; several "
-    "side by side.  [default: as the checkpoint]",
+    help="Of weights: none, fp8, awq, gptq, bitsandbytes, nvfp4, w8a8, w8a16 …; "
+    "several side by side.  [default: as the checkpoint]",
 )
 @click.option(
     "--kv-dtype",
@@ -168,6 +182,14 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     "--prompt", type=MANY, metavar="TOKENS", help="[default: context − output]"
 )
 @click.option("--output", type=MANY, metavar="TOKENS", help="[default: 256]")
+@click.option(
+    "--chunk",
+    type=MANY,
+    default=8192,
+    show_default=True,
+    metavar="TOKENS",
+    help="Most that a step computes, as vLLM's --max-num-batched-tokens.",
+)
 @click.option(
     "--block-size",
     type=MANY,

@@ -4,8 +4,10 @@ They follow from the shape, the device and the workload at full peaks, so no ser
 faster. Communication between GPUs is left out.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import ceil
 
 from inferwatch.limits.cache import kv_bytes, kv_shards, max_requests
 from inferwatch.limits.communication import (
@@ -16,7 +18,7 @@ from inferwatch.limits.communication import (
     communication,
     interconnect_of,
 )
-from inferwatch.limits.devices import Device
+from inferwatch.limits.devices import COPIED, Device
 from inferwatch.limits.parameters import (
     Parameters,
     gpu_weight_bytes,
@@ -82,7 +84,7 @@ class Workload:
     """Tokens of cache reserved per request when asking how many fit."""
     block_tokens: int = 16
     chunk: int = 8192
-    """Most tokens per step, which activations are estimated for."""
+    """Most tokens per step (``--max-num-batched-tokens``)."""
     drafting: Drafting | None = None
     """Speculative decoding: each step verifies drafted tokens, too."""
 
@@ -163,6 +165,16 @@ class CapacityPlan:
     """Of a decode step, while its tokens pass all stages."""
     communication_s: float | None
     """Estimate of its time; no part of a floor. None if the link is not known."""
+    experts_touched: float | None
+    """Share of the routed experts that this step reads; None without experts."""
+    prefill: StepWork
+    """A prompt alone, in one step."""
+    prefill_binds: str | None
+    chunk_compute_bound_from: int | None
+    """The least chunk of a prompt that is bound by compute, in tokens."""
+    chunk_itl_floor_s: float | None
+    """Time between tokens while a step also computes a full chunk of a prompt; None
+    where decode leaves no room for one."""
     binds: str | None
     ridge: float | None
     compute_bound_from: int | None
@@ -173,6 +185,8 @@ class CapacityPlan:
     most_helped: int | None
     """The largest batch at which speculation lowers that floor; None if all."""
     ttft_floor_s: float | None
+    chunked_ttft_floor_s: float | None
+    """The same in chunks, each of which reads the weights again."""
     e2el_floor_s: float | None
     tokens_per_s: float | None
     """Upper bound for decode alone at this batch size; None if it does not fit."""
@@ -187,6 +201,20 @@ class CapacityPlan:
     def fits(self) -> bool:
         """Whether the whole batch fits into GPU memory."""
         return self.left_bytes >= 0
+
+    @property
+    def tpot_estimate_s(self) -> float | None:
+        """TPOT with communication: estimated, and no floor."""
+        if self.tpot_floor_s is None or self.communication_s is None:
+            return None
+        drafting = self.workload.drafting
+        tokens = 1.0 if drafting is None else drafting.tokens_per_pass
+        return self.tpot_floor_s + self.communication_s / tokens
+
+    @property
+    def load_copied_s(self) -> float | None:
+        """Estimate of loading over PCIe at the rate that copies reach."""
+        return None if self.load_pcie_s is None else self.load_pcie_s / COPIED
 
     def cost(self, tokens_per_s: float | None) -> float | None:
         """Price of a million tokens from a replica that is always busy."""
@@ -234,9 +262,8 @@ class _Planner:
     ) -> None:
         self.shape, self.machine, self.workload = shape, machine, workload
         self.costs = StepCosts.of(shape, machine.tensor_parallel, machine.data_parallel)
-        self.prompt = StepSums.prefilling(
-            workload.prompt, 0, shape.window, chunked=shape.chunked
-        )
+        self.prompt = self.chunk(workload.prompt)
+        self.alone = self._alone()
         self.bandwidth = machine.device.bytes_per_s
         self.flops = machine.device.flops_at(shape.compute_dtype)
         self.drafting = workload.drafting
@@ -250,6 +277,19 @@ class _Planner:
         # both have one cache, in one format
         shared = replace(model, kv_bits=self.shape.kv_bits)
         return shared, 1 if model.heads % ways else ways
+
+    def _alone(self) -> StepCosts:
+        """Costs of a rank whose fellows idle: they compute its share of the experts."""
+        shape, machine, costs = self.shape, self.machine, self.costs
+        experts, ranks = shape.experts, machine.data_parallel
+        if experts is None or ranks == 1:
+            return costs
+        routed = 2 * parameters(shape).active_experts / machine.tensor_parallel
+        return replace(
+            costs,
+            token_flops=costs.token_flops - routed * (1 - 1 / ranks),
+            untouched=1 - experts.per_token / experts.count,
+        )
 
     def plan(self) -> CapacityPlan:
         shape, machine, load = self.shape, self.machine, self.workload
@@ -267,20 +307,23 @@ class _Planner:
         allowed = machine.device.memory_bytes * machine.memory_share
         overhead = machine.overhead_bytes
         if overhead is None:
-            overhead = overhead_estimate(shape, load, machine.tensor_parallel)
+            batch = ceil(load.batch / machine.data_parallel)
+            overhead = overhead_estimate(
+                shape, replace(load, batch=batch), machine.tensor_parallel
+            )
         request, share = self.request_kv()
         # each further request has logits, too, so its overhead is part of its size
-        logits = load.rows * logits_bytes(shape)
+        logits = load.rows * logits_bytes(shape) / machine.data_parallel
         logits = 0 if machine.overhead_bytes is not None else logits
         most = max_requests(
             allowed, weights, overhead - load.batch * logits, share + logits
         )
-        tokens = load.rows * self.tokens(load.batch)
-        sent = communication(shape, machine.ways, tokens)
+        sent = self.communication(load.batch)
         link = machine.link
         decode = self.decode(load.batch)
         compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
-        tpot, ttft = self.tpot(load.batch), self.ttft()
+        tpot, ttft = self.tpot(load.batch), self.ttft([self.prompt])
+        prefill = self.alone.work(self.prompt)
         left = allowed - weights - overhead - load.batch * share
         return CapacityPlan(
             machine=machine,
@@ -300,6 +343,17 @@ class _Planner:
             decode=decode,
             communication=sent,
             communication_s=sent.time_s(link) if link is not None else None,
+            experts_touched=self.costs.touched(load.rows * self.tokens(load.batch))
+            if shape.experts
+            else None,
+            prefill=prefill,
+            prefill_binds=binding(prefill, self.bandwidth, self.flops),
+            chunk_compute_bound_from=compute_bound_batch(
+                lambda tokens: self.alone.work(self.chunk(tokens)),
+                self.bandwidth,
+                self.flops,
+            ),
+            chunk_itl_floor_s=self.chunk_itl(load.batch),
             binds=binding(decode, self.bandwidth, self.flops),
             ridge=ridge_point(self.flops, self.bandwidth),
             compute_bound_from=compute_from,
@@ -307,6 +361,7 @@ class _Planner:
             tpot_floor_s=tpot,
             most_helped=most_helped(self.tpot, self.plain_s) if self.drafting else None,
             ttft_floor_s=ttft,
+            chunked_ttft_floor_s=self.ttft(self.chunks()),
             e2el_floor_s=self.e2el(ttft, tpot),
             tokens_per_s=load.batch / tpot if tpot and left >= 0 else None,
             most_tokens_per_s=self.most_tokens_per_s(most),
@@ -377,9 +432,45 @@ class _Planner:
         flops = self.machine.device.flops_at(self.draft.compute_dtype)
         return floor_s(work, self.bandwidth, flops)
 
-    def ttft(self) -> float | None:
+    def chunk(self, tokens: int, before: int = 0) -> StepSums:
+        shape = self.shape
+        return StepSums.prefilling(tokens, before, shape.window, chunked=shape.chunked)
+
+    def chunks(self) -> Iterator[StepSums]:
+        """The prompt in steps of at most so many tokens as a step may compute."""
+        prompt, size = self.workload.prompt, self.workload.chunk
+        for before in range(0, prompt, size):
+            yield self.chunk(min(size, prompt - before), before)
+
+    def chunk_itl(self, batch: int) -> float | None:
+        """Floor of a step in which a batch decodes and a prompt gets the other tokens.
+
+        Agrawal et al., *Sarathi-Serve*, arXiv 2403.02310, section 4.
+        """
+        decoding = self.answering(batch, self.shape, self.workload.rows)
+        room = int(self.workload.chunk - decoding.tokens)
+        if room < 1:
+            return None
+        both = zip(decoding, self.chunk(room), strict=True)
+        work = self.alone.work(StepSums(*map(sum, both)))
+        return floor_s(work, self.bandwidth, self.flops)
+
+    def communication(self, batch: int) -> Communication:
+        """Of a step and, where a model drafts, of its steps before."""
+        load, ways = self.workload, self.machine.ways
+        sent = communication(self.shape, ways, load.rows * self.tokens(batch))
+        if self.drafting is None or self.draft is None:
+            return sent
+        alike = Parallelism(tensor_parallel=self.draft_ways)
+        one = communication(self.draft, alike, self.tokens(batch))
+        steps = self.drafting.drafts
+        return Communication(
+            sent.sent_bytes + steps * one.sent_bytes, sent.calls + steps * one.calls
+        )
+
+    def ttft(self, steps: Iterable[StepSums]) -> float | None:
         """Floor of a single prompt's TTFT; its chunks are spread over all stages."""
-        floor = ttft_floor_s(self.costs, [self.prompt], self.bandwidth, self.flops)
+        floor = ttft_floor_s(self.alone, steps, self.bandwidth, self.flops)
         return None if floor is None else floor / self.machine.pipeline_parallel
 
     def e2el(self, ttft: float | None, tpot: float | None) -> float | None:

@@ -300,12 +300,91 @@ def test_a_model_needs_no_flag() -> None:
         run("llama-3-8b", "--model", "8b", "--gpu", "H200")
 
 
+def test_communication_is_an_estimate_beside_the_floor() -> None:
+    """By hand: 2·126 all-reduces of 2·7/8 · 16,384 · 2 bytes over 450 GB/s."""
+    words = ("llama-3-405b", "--gpu", "8xH100", "--quantization", "fp8")
+
+    (usual,) = asked(*words)["plans"]
+    (fast,) = asked(*words, "--call-latency", "2us")["plans"]
+    text = run(*words)[1]
+
+    sent = usual["communication"]
+    assert (sent["link"], sent["calls"]) == ("NVLink", 252)
+    assert sent["sending_s"] == pytest.approx(0.0321e-3, rel=0.01)
+    assert sent["estimate_s"] == pytest.approx(2.55e-3, rel=0.01)
+    assert fast["communication"]["estimate_s"] == pytest.approx(0.536e-3, rel=0.01)
+    assert usual["tpot_floor_s"] == fast["tpot_floor_s"]
+    assert usual["tpot_estimate_s"] == pytest.approx(
+        usual["tpot_floor_s"] + 2.55e-3, 1e-3
+    )
+    assert re.search("TPOT with it +~17.8 ms", text)
+    assert "communication of a step" not in run("8b", "--gpu", "H100")[1]
+
+
+def test_heads_are_divided_or_on_several_gpus() -> None:
+    assert re.search("KV heads +2 of 8 each", run("70b", "--gpu", "4xH100")[1])
+    assert re.search("KV heads +each on 2 GPUs", run("70b", "--gpu", "16xH100")[1])
+    assert "latent, on every GPU" in run("deepseek-v3", "--gpu", "8xH200")[1]
+    assert "all" in run("8b", "--gpu", "H100")[1]
+
+
+def test_ranks_of_a_mixture_share_its_experts() -> None:
+    words = ("deepseek-v3", "--batch", "128", "--gpu", "8xH200")
+
+    (whole,) = asked(*words, "--dp", "8", "--ep")["plans"]
+    (one,) = asked(*words)["plans"]
+
+    assert (whole["tensor_parallel"], whole["data_parallel"]) == (1, 8)
+    # attention is whole on each rank, and latent vectors are of its own requests
+    assert whole["weight_bytes"] > one["weight_bytes"]
+    assert whole["kv_bytes"] == one["kv_bytes"] / 8
+    assert whole["experts_touched"] == pytest.approx(1 - (1 - 8 / 256) ** 128)
+    assert whole["communication"]["calls"] == 2 * 58
+
+
+@pytest.mark.parametrize("flag", [("--dp", "2"), ("--ep",)])
+def test_a_dense_model_has_no_experts_to_share(flag: tuple[str, ...]) -> None:
+    status, text = run("8b", "--gpu", "H100", *flag)
+
+    assert status == 2
+    assert "no experts to share" in text
+    assert "plan for one" in text
+
+
+def test_a_long_prompt_is_computed_in_chunks() -> None:
+    words = ("8b", "--gpu", "A100", "--prompt", "8192", "--batch", "32")
+
+    (whole,) = asked(*words)["plans"]
+    (tiny,) = asked(*words, "--chunk", "64")["plans"]
+    (full,) = asked(*words, "--chunk", "32")["plans"]
+
+    assert whole["chunked_ttft_floor_s"] == whole["ttft_floor_s"]
+    # 128 times 15.0 of 16.1 GB, as a chunk below the ridge point is bound by memory
+    assert tiny["chunk_compute_bound_from_tokens"] > 64
+    assert tiny["chunked_ttft_floor_s"] == pytest.approx(128 * 7.5e-3, rel=0.05)
+    assert tiny["ttft_floor_s"] == whole["ttft_floor_s"]
+    assert tiny["chunk_itl_floor_s"] < whole["chunk_itl_floor_s"]
+    # all tokens of a step decode
+    assert full["chunk_itl_floor_s"] is None
+
+
+def test_loading_tells_the_line_rate_from_that_of_copies() -> None:
+    words = ("qwen2.5-7b", "--gpu", "A100")
+
+    (plan,) = asked(*words)["plans"]
+
+    assert plan["load_pcie_floor_s"] == pytest.approx(15.23e9 / 31.5e9, rel=0.01)
+    assert plan["load_pcie_estimate_s"] == pytest.approx(0.57, rel=0.01)
+    assert re.search(r"PCIe, GB/s of its lines +Gen4 31\.5", run(*words)[1])
+
+
 def test_a_factor_that_other_flags_contradict_is_refused() -> None:
     wrong = {
         "--tp 2": "is 4 GPUs, but --tp 2 uses 2: leave it out",
         "--tp 2,4": "but --tp 2,4 uses 2 or 4: leave",
         "--tp 4 --pp 2": "but --tp 4 --pp 2 uses 8: leave",
         "--pp 3": "but --pp 3 does not divide them: leave",
+        "--tp 4 --dp 2": "but --tp 4 --dp 2 uses 8: leave",
     }
     for more, said in wrong.items():
         status, text = run("--model", "llama-3-8b", "--gpu", "4xH100", *more.split())

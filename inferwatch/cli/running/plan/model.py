@@ -160,7 +160,13 @@ def shape_with(
 
 
 def splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
-    """Return the shape if tensor parallelism can split its heads evenly."""
+    """Return the shape if so many GPUs can share it."""
+    if shape.experts is None and (machine.data_parallel > 1 or machine.expert_parallel):
+        flag = "--ep" if machine.expert_parallel else f"--dp {machine.data_parallel}"
+        raise UsageError(
+            f"{flag}: this model has no experts to share; data parallel ranks of it "
+            "are replicas: plan for one, with its share of the requests"
+        )
     ways = machine.tensor_parallel
     if shape.heads % ways:
         can = [

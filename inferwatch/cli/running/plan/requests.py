@@ -39,6 +39,7 @@ def workload_of(given: Mapping[str, Any]) -> Workload:
         output=output,
         context=context,
         block_tokens=given["block_size"],
+        chunk=given["chunk"],
         drafting=_drafting(given),
     )
 
