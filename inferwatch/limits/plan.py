@@ -227,6 +227,20 @@ def plan_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> Capaci
     return _Planner(shape, machine, workload).plan()
 
 
+def step_estimate_s(
+    shape: ModelShape, machine: GpuSetup, sums: StepSums
+) -> float | None:
+    """Floor of a step on all stages, and the estimated communication of its tokens."""
+    device, link = machine.device, machine.link
+    costs = StepCosts.of(shape, machine.tensor_parallel, machine.data_parallel)
+    flops = device.flops_at(shape.compute_dtype)
+    least_s = floor_s(costs.work(sums), device.bytes_per_s, flops)
+    sent = communication(shape, machine.ways, sums.tokens)
+    if least_s is None or (link is None and sent.calls):
+        return None
+    return least_s + (sent.time_s(link) if link is not None else 0.0)
+
+
 def overhead_estimate(
     shape: ModelShape, workload: Workload, tensor_parallel: int
 ) -> float:
