@@ -669,8 +669,8 @@ def test_more_gpus_than_help_are_told_with_both_estimates() -> None:
         # calls take as long among four as among two
         shared_by(4),
         shared_by(1),
-        # its KV cache needs both
-        shared_by(2, batch=9_000),
+        # of all that wait, KV needs both
+        replace(shared_by(2), waiting=9_000),
         replace(shared_by(2), speculates=True),
         replace(shared_by(2), around=Around()),
     ],
