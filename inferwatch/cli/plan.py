@@ -37,7 +37,14 @@ MANY = PositiveParam("count", whole=True, most=1_000_000_000)
 POSITIVE = PositiveParam("amount", whole=False, most=1e12)
 SHARE = PositiveParam("share", whole=False, most=1)
 HEADINGS: Mapping[str, tuple[str, ...]] = {
-    "Model": ("model", "dtype", "quantization", "kv_dtype", "weight_bits"),
+    "Model": (
+        "model",
+        "dtype",
+        "quantization",
+        "kv_dtype",
+        "weight_bits",
+        "quantize_head",
+    ),
     "Model without a file": (
         *("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied"),
         *("experts", "experts_per_token", "expert_ffn", "window"),
@@ -63,8 +70,8 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     "--model",
     metavar="CONFIG",
     help="A config.json, a folder with one, a model in the Hugging Face cache here, or "
-    "a preset: llama-3-8b, llama-3-70b, llama-3-405b, qwen2.5-7b, qwen3-30b-a3b, "
-    "gpt-oss-20b, deepseek-v3.",
+    "a preset: llama-3-8b, llama-3-70b, llama-3-405b, qwen2.5-7b, qwen2.5-72b, "
+    "qwen3-30b-a3b, mixtral-8x7b, gpt-oss-20b, deepseek-v3.",
 )
 @click.option(
     "--gpu",
@@ -119,6 +126,11 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     type=POSITIVE,
     metavar="BITS",
     help="Of a quantised weight, where the method does not say it: 4.85 for Q4_K_M.",
+)
+@click.option(
+    "--quantize-head",
+    is_flag=True,
+    help="Embedding and output head have those bits, too, as in GGUF.",
 )
 @click.option("--layers", type=MANY, metavar="N", help="Layers.")
 @click.option("--hidden", type=MANY, metavar="N", help="Hidden size.")

@@ -20,7 +20,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.limits.cache import kv_bytes_per_token, kv_shards
 from inferwatch.limits.devices import PCIE
-from inferwatch.limits.parameters import expert_bits, parameters
+from inferwatch.limits.parameters import expert_bits, parameters, table_bits
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
 from inferwatch.limits.speculation import Drafting
@@ -179,7 +179,11 @@ def _sections(
             (*_LATENCY[:2], *chunked, *_LATENCY[2:], *together, *speculation, *checks),
         ),
         ("How many tokens a second?", [(n, _rate(rate)) for n, rate in _TOKEN_RATES]),
-        *([("What price of a million?", _prices(plans, currency))] if priced else []),
+        *(
+            [("What price of a million?", _prices(plans, measured, currency))]
+            if priced
+            else []
+        ),
         ("How long does it load?", _LOADING if stored else _LOADING[:-1]),
     ]
 
@@ -304,12 +308,15 @@ def _rate(rate: TokenRate) -> Callable[[CapacityPlan], str]:
     return lambda plan: format_rate(rate(plan)).strip()
 
 
-def _prices(plans: Sequence[CapacityPlan], currency: str) -> list[Row]:
+def _prices(
+    plans: Sequence[CapacityPlan], measured: MeasuredTimes, currency: str
+) -> list[Row]:
     """Price rows, all with the same number of decimals."""
-    places = price_places(
-        plan.cost(rate(plan)) for plan in plans for _, rate in _TOKEN_RATES
-    )
-    return [(name, _price(rate, currency, places)) for name, rate in _TOKEN_RATES]
+    rates = [*_TOKEN_RATES]
+    if measured.tokens_per_s is not None:
+        rates.append(("at the measured rate", lambda _: measured.tokens_per_s))
+    places = price_places(plan.cost(rate(plan)) for plan in plans for _, rate in rates)
+    return [(name, _price(rate, currency, places)) for name, rate in rates]
 
 
 def _price(
@@ -469,6 +476,7 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "data_parallel": machine.data_parallel,
         "expert_parallel": machine.expert_parallel,
         "weight_bits": shape.weight_bits,
+        "table_bits": table_bits(shape),
         "expert_bits": expert_bits(shape) if shape.experts else None,
         "kv_bits": shape.kv_bits,
         "compute_dtype": shape.compute_dtype,
@@ -512,6 +520,7 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "price_per_million": plan.cost(plan.tokens_per_s),
         "price_per_million_at_max_requests": plan.cost(plan.most_tokens_per_s),
         "price_per_million_with_prompts": plan.cost(plan.served_tokens_per_s),
+        "price_per_million_measured": plan.cost(measured.tokens_per_s),
         "load_pcie_floor_s": plan.load_pcie_s,
         "load_pcie_estimate_s": plan.load_copied_s,
         "load_storage_floor_s": plan.load_storage_s,

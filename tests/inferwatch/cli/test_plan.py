@@ -446,6 +446,8 @@ def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
             "such as 15ms",
         ),
         (("--model", "8b", "--gpu", "H200", "--measured-ttft", "0"), "such as 15ms"),
+        (("8b", "--gpu", "H200", "--quantize-head"), "goes with --quantization"),
+        (("8b", "--gpu", "H200", "--call-latency", "soon"), "such as 15ms"),
         (("8b", "--gpu", "H200", "--k", "4"), "--acceptance and --k go together"),
         (("8b", "--gpu", "H200", "--draft-cost", "0.1"), "go with --acceptance, --k"),
         (

@@ -152,11 +152,15 @@ def shape_with(
             f"{error}; where it is built as Llama is, leave --model out and give its "
             "shape: --layers, --hidden, --heads, --kv-heads, --ffn and --vocab"
         ) from error
-    if bits is None:
+    if bits is not None:
+        if method not in {None, "none"}:
+            raise UsageError("--weight-bits and --quantization: give one of both")
+        shape = replace(shape, weight_bits=bits)
+    if not given["quantize_head"]:
         return shape
-    if method not in {None, "none"}:
-        raise UsageError("--weight-bits and --quantization: give one of both")
-    return replace(shape, weight_bits=bits)
+    if method is None and shape.weight_bits == shape.other_bits:
+        raise UsageError("--quantize-head goes with --quantization or --weight-bits")
+    return replace(shape, table_bits=shape.weight_bits)
 
 
 def splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:

@@ -60,7 +60,7 @@ def _drafting(given: Mapping[str, Any]) -> Drafting | None:
         raise UsageError("--draft-model and --draft-cost: give one of both")
     draft = None
     if model is not None:
-        own = {"dtype": given["dtype"], "weight_bits": None}
+        own = {"dtype": given["dtype"], "weight_bits": None, "quantize_head": False}
         draft = shape_with(find_model(model, "--draft-model")[1], own, None, "auto")
     return Drafting(
         acceptance=acceptance, drafts=drafts, model=draft, cost_share=cost or 0.0
