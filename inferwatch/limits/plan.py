@@ -4,7 +4,7 @@ They follow from the shape, the device and the workload at full peaks, so no ser
 faster. Communication between GPUs is left out.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
@@ -60,6 +60,9 @@ def joules_per_token(joules: float, tokens: int) -> float | None:
 GIB = 2**30
 PROCESS_BYTES = 1.5 * GIB
 """Estimate for CUDA context, libraries, communication buffers and graphs of a GPU."""
+
+
+MOST_CHUNKS = 10_000
 
 
 class BatchLimit(StrEnum):
@@ -375,7 +378,7 @@ class _Planner:
             tpot_floor_s=tpot,
             most_helped=most_helped(self.tpot, self.plain_s) if self.drafting else None,
             ttft_floor_s=ttft,
-            chunked_ttft_floor_s=self.ttft(self.chunks()),
+            chunked_ttft_floor_s=self.chunked_ttft(),
             e2el_floor_s=self.e2el(ttft, tpot),
             tokens_per_s=load.batch / tpot if tpot and left >= 0 else None,
             most_tokens_per_s=self.most_tokens_per_s(most),
@@ -450,11 +453,15 @@ class _Planner:
         shape = self.shape
         return StepSums.prefilling(tokens, before, shape.window, chunked=shape.chunked)
 
-    def chunks(self) -> Iterator[StepSums]:
-        """The prompt in steps of at most so many tokens as a step may compute."""
+    def chunked_ttft(self) -> float | None:
+        """The floor of TTFT in chunks; None of more than can be added up quickly."""
         prompt, size = self.workload.prompt, self.workload.chunk
-        for before in range(0, prompt, size):
-            yield self.chunk(min(size, prompt - before), before)
+        if prompt > MOST_CHUNKS * size:
+            return None
+        return self.ttft(
+            self.chunk(min(size, prompt - before), before)
+            for before in range(0, prompt, size)
+        )
 
     def chunk_itl(self, batch: int) -> float | None:
         """Floor of a step in which a batch decodes and a prompt gets the other tokens.

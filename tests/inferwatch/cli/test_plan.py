@@ -366,6 +366,8 @@ def test_a_long_prompt_is_computed_in_chunks() -> None:
     assert tiny["chunk_itl_floor_s"] < whole["chunk_itl_floor_s"]
     # all tokens of a step decode
     assert full["chunk_itl_floor_s"] is None
+    (many,) = asked("8b", "--gpu", "A100", "--prompt", "20k", "--chunk", "1")["plans"]
+    assert many["chunked_ttft_floor_s"] is None
 
 
 def test_loading_tells_the_line_rate_from_that_of_copies() -> None:
