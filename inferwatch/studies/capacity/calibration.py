@@ -29,7 +29,7 @@ CALIBRATION_KINDS = (*KINDS, ModelConfig, GpuInfo, StartupStage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class RecordedOverhead:
     """The step costs of a recording, beside its own floors."""
 
     session: str
@@ -65,7 +65,7 @@ class Calibration:
 
 def calibration_of(
     readings: Iterable[AnyReading], session: str, workload: Workload
-) -> Calibration:
+) -> RecordedOverhead:
     """Learn from a session's readings.
 
     Raises:
@@ -89,7 +89,7 @@ def calibration_of(
     cost = StepCost(run.steps)
     if not cost.most_prefill_tokens:
         raise CannotTellError("no step with a prompt was recorded")
-    return Calibration(
+    return RecordedOverhead(
         session=session,
         model=run.engine.model,
         shape=shape,

@@ -41,9 +41,9 @@ from inferwatch.printing.document import (
 )
 from inferwatch.printing.text import GAP
 from inferwatch.studies.capacity.batch import OF_METRIC, Binds
-from inferwatch.studies.capacity.calibration import Calibration
+from inferwatch.studies.capacity.calibration import RecordedOverhead
 from inferwatch.studies.capacity.demand import DemandPlan
-from inferwatch.studies.capacity.search import CapacityAnswer, Goal, at_best
+from inferwatch.studies.capacity.search import CapacityAnswer, CapacityGoal, at_best
 from inferwatch.studies.capacity.steps import Claim
 
 SAME = 0.02
@@ -68,11 +68,13 @@ class CapacityResult:
 
     model: str
     workload: Workload
-    goal: Goal
+    goal: CapacityGoal
     answers: Sequence[CapacityAnswer]
     currency: str = "$"
-    calibration: Calibration | None = None
+    calibration: RecordedOverhead | None = None
     demand: DemandResult | None = None
+    remarks: Sequence[str] = ()
+    """How options were read that have two meanings."""
 
     @property
     def is_priced(self) -> bool:
@@ -216,7 +218,7 @@ def _why(answer: CapacityAnswer) -> str:
     return f"{formats}, {OF_METRIC[metric]} {took} at best"
 
 
-def _objectives(goal: Goal) -> str:
+def _objectives(goal: CapacityGoal) -> str:
     return " and ".join(map(_objective, goal.slo.limits)) or "that"
 
 
@@ -225,7 +227,7 @@ def _objective(limit: Limit) -> str:
     return f"{OF_METRIC[limit.metric]} {sign} {format_round_duration(limit.below_s)}"
 
 
-def _rate(goal: Goal) -> str:
+def _rate(goal: CapacityGoal) -> str:
     return f"{format_value(goal.rate_per_s or 0.0)} requests/s"
 
 
@@ -359,6 +361,7 @@ def _prices(answers: Sequence[CapacityAnswer], currency: str) -> Iterator[_Colum
 
 def _basis(result: CapacityResult) -> Iterator[str]:
     goal, best, load = result.goal, result.best, result.workload
+    yield from result.remarks
     unknown = [a for a in result.answers if not a.option.times.compute_is_known]
     if unknown:
         name = unknown[0].option.plan.machine.device.name
@@ -402,7 +405,7 @@ def _claims(result: CapacityResult) -> str:
     )
 
 
-def _calibrated(result: CapacityResult, calibration: Calibration) -> str:
+def _calibrated(result: CapacityResult, calibration: RecordedOverhead) -> str:
     machine, (batch, tokens) = calibration.machine, calibration.seen
     plans = [answer.option.plan for answer in result.answers]
     others = not all(calibration.is_of(plan.shape, plan.machine) for plan in plans)
@@ -501,6 +504,7 @@ def capacity_facts(result: CapacityResult) -> dict[str, Any]:
         "output_tokens": load.output,
         "sorted_by": "price" if result.is_priced else "gpus",
         "calibrated_by": None if calibration is None else calibration.session,
+        "remarks": result.remarks,
         "best": None if best is None else result.answers.index(best),
         "set_ups": [_facts(each) for each in result.answers],
         "demand": None if result.demand is None else _demand_facts(result.demand),

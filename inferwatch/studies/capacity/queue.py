@@ -27,10 +27,10 @@ from inferwatch.studies.what_if.scheduler import (
 from inferwatch.studies.what_if.setting import SchedulerSetting
 
 SEED = 32
-MEASURED = 1_000
+MEASURED = 2_000
 """Requests that are judged, after those that warm the server up."""
 FEWEST = 20
-MOST_STEPS = 20_000
+MOST_STEPS = 25_000
 """Fewer requests are judged where so many steps would not be enough."""
 OVERLOAD = 0.05
 """Share of the requests that may wait when the last arrives; more: the queue grows."""

@@ -35,7 +35,7 @@ Simulated = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class CapacityGoal:
     """What is to be held."""
 
     slo: Slo = NO_SLO
@@ -83,7 +83,7 @@ class CapacityAnswer:
     """What a set-up takes to hold the goal; replicas are None where it cannot."""
 
     option: Option
-    goal: Goal
+    goal: CapacityGoal
     limits: BatchLimits
     binds: Binds
     setting: ServerSetting | None = None
@@ -152,7 +152,7 @@ class CapacityAnswer:
 
 
 def answers_for(
-    options: Sequence[Option], goal: Goal, simulated: Simulated = lambda: None
+    options: Sequence[Option], goal: CapacityGoal, simulated: Simulated = lambda: None
 ) -> list[CapacityAnswer]:
     """An answer for each set-up, in order; ``simulated`` is called for each queue.
 
@@ -176,7 +176,7 @@ def answers_for(
     return [answers[place] for place in range(len(options))]
 
 
-def bound_for(option: Option, goal: Goal) -> CapacityAnswer:
+def bound_for(option: Option, goal: CapacityGoal) -> CapacityAnswer:
     """The largest batch of a set-up, and how many replicas are too few, closed form."""
     seen_batch, seen_tokens = option.seen or (None, None)
     limits = batch_limits(option.plan, option.times, goal.slo, seen_batch)

@@ -36,7 +36,7 @@ class Overhead(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class StepPace:
     """How much slower than their floors steps are; by default not at all."""
 
     efficiency: float | None = None
@@ -51,7 +51,7 @@ class Pace:
         return Claim.FLOOR if self.efficiency is None else Claim.ESTIMATE
 
 
-AT_BEST = Pace()
+AT_BEST = StepPace()
 
 
 class StepTimes:
@@ -62,7 +62,7 @@ class StepTimes:
         shape: ModelShape,
         machine: GpuSetup,
         workload: Workload,
-        pace: Pace = AT_BEST,
+        pace: StepPace = AT_BEST,
     ) -> None:
         self.workload, self.pace = workload, pace
         self._costs = StepCosts.of(

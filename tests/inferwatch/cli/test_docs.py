@@ -155,6 +155,7 @@ def home(records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
         "2023-11-16 18:15:46.680590,40,4\n2023-11-16 18:15:46.880590,80,3\n"
     )
+    Path("demand.csv").write_text("hour,requests_per_hour\n0,100000\n1,700000\n")
     return tmp_path
 
 

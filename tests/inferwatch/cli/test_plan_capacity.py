@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.inferwatch.cli.test_plan import asked, run
+from tests.inferwatch.studies.capacity.setups import few_requests
+
+__all__ = ["few_requests"]
 
 QUICK = ("8b", "--gpu", "H100", "--tp", "1", "--prompt", "1k", "--output", "50")
 DAY = "hour,requests_per_hour\n0,100000\n1,700000\n2,400000\n"

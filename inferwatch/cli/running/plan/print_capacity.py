@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from inferwatch.cli.running.chosen_session import session_location
-from inferwatch.cli.running.plan.gpus import columns_of
+from inferwatch.cli.running.plan.gpus import columns_of, remarks_of
 from inferwatch.cli.running.plan.model import config_of, shape_with, splittable
+from inferwatch.cli.running.plan.print_plan import FP8_FORMATS
 from inferwatch.cli.running.plan.requests import seconds_of, workload_of
 from inferwatch.cli.say import RowsProgress, say_coloured, say_json
 from inferwatch.errors import UsageError
@@ -29,7 +30,7 @@ from inferwatch.record.sessions.sessions import find
 from inferwatch.studies.capacity.batch import NO_SLO
 from inferwatch.studies.capacity.calibration import (
     CALIBRATION_KINDS,
-    Calibration,
+    RecordedOverhead,
     calibration_of,
 )
 from inferwatch.studies.capacity.demand import DemandPlan, demand_plan, read_demand
@@ -41,16 +42,14 @@ from inferwatch.studies.capacity.printed import (
 )
 from inferwatch.studies.capacity.search import (
     CapacityAnswer,
-    Goal,
+    CapacityGoal,
     Option,
     answers_for,
     most_rate,
 )
-from inferwatch.studies.capacity.steps import Pace, StepTimes
+from inferwatch.studies.capacity.steps import StepPace, StepTimes
 
 USUAL_WAYS = (1, 2, 4, 8)
-FP8_FORMATS = (("fp8", "auto"), ("none", "fp8"), ("fp8", "fp8"))
-"""Of the weights, and of the KV cache."""
 SIXTEEN_BITS = (16.0, 16.0)
 MOST_RATE = 1e6
 MOST_OUTPUT = 100_000
@@ -83,7 +82,7 @@ def print_capacity(given: Mapping[str, Any]) -> int:
             f"most {MOST_OUTPUT:,} of a request"
         )
     calibration = _calibration(given["calibrate"], workload)
-    pace = Pace(efficiency=given["efficiency"], overhead=calibration)
+    pace = StepPace(efficiency=given["efficiency"], overhead=calibration)
     options = list(_options(config, given, workload, pace, calibration))
     with closing(RowsProgress()) as progress:
         tried = count()
@@ -97,6 +96,7 @@ def print_capacity(given: Mapping[str, Any]) -> int:
             answers=answers,
             currency=given["currency"] or "$",
             calibration=calibration,
+            remarks=remarks_of(given),
         )
         best = result.best
         if requests is not None and best is not None:
@@ -130,7 +130,7 @@ def _refuse(given: Mapping[str, Any]) -> None:
         )
 
 
-def _goal(given: Mapping[str, Any]) -> Goal:
+def _goal(given: Mapping[str, Any]) -> CapacityGoal:
     rate = None
     if given["rate"] is not None:
         rate = rate_per_s(given["rate"])
@@ -139,7 +139,7 @@ def _goal(given: Mapping[str, Any]) -> Goal:
                 f"--rate {given['rate']!r}: give requests such as 20, 20/s or 600/min, "
                 f"at most {MOST_RATE:,.0f} a second"
             )
-    return Goal(
+    return CapacityGoal(
         slo=NO_SLO if given["slo"] is None else parse_slo(given["slo"]),
         target=given["slo_target"] or DEFAULT_SHARE,
         rate_per_s=rate,
@@ -150,8 +150,8 @@ def _options(
     config: Mapping[str, Any],
     given: Mapping[str, Any],
     workload: Workload,
-    pace: Pace,
-    calibration: Calibration | None,
+    pace: StepPace,
+    calibration: RecordedOverhead | None,
 ) -> Iterator[Option]:
     """Yield each set-up asked for and, if all is in 16 bits, the same in FP8."""
     asked = shape_with(config, given, None, "auto")
@@ -160,7 +160,7 @@ def _options(
     seen = None if calibration is None else calibration.seen
     formats = list(dict.fromkeys((method, kv) for _, method, kv in columns))
     first = shape_with(config, given, *formats[0])
-    extras: Sequence[tuple[str, str]] = ()
+    extras: Sequence[tuple[str | None, str]] = ()
     is_16_bit = (_weight_bits(first), first.kv_bits) == SIXTEEN_BITS
     if len(formats) == 1 and is_16_bit and not given["weight_bits"]:
         extras = FP8_FORMATS
@@ -198,7 +198,7 @@ def _formats(shape: ModelShape, method: str | None, kv: str) -> str:
     return f"{weights}, {cache} cache"
 
 
-def _calibration(session: str | None, workload: Workload) -> Calibration | None:
+def _calibration(session: str | None, workload: Workload) -> RecordedOverhead | None:
     if session is None:
         return None
     path, name = session_location(session, None)
@@ -213,7 +213,7 @@ def _demand(
     requests: Sequence[float],
     best: CapacityAnswer,
     given: Mapping[str, Any],
-    calibration: Calibration | None,
+    calibration: RecordedOverhead | None,
 ) -> DemandResult:
     start_s, told = seconds_of(given["start_time"], "--start-time"), "as given"
     if start_s is None and calibration is not None and calibration.startup is not None:

@@ -1,14 +1,18 @@
 """Set-ups of the tests, by the names that people use."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+
+import pytest
 
 from inferwatch.limits.devices import device_named
 from inferwatch.limits.hf_config import shape_of
 from inferwatch.limits.plan import GpuSetup, Workload, plan_for
 from inferwatch.limits.presets import PRESETS
 from inferwatch.metrics.requests.slo import parse_slo
-from inferwatch.studies.capacity.search import Goal, Option
-from inferwatch.studies.capacity.steps import AT_BEST, Pace, StepTimes
+from inferwatch.studies.capacity import queue
+from inferwatch.studies.capacity.search import CapacityGoal, Option
+from inferwatch.studies.capacity.steps import AT_BEST, StepPace, StepTimes
 
 
 def workload(prompt: int = 2_000, output: int = 256) -> Workload:
@@ -22,7 +26,7 @@ def option(
     *,
     method: str | None = None,
     load: Workload | None = None,
-    pace: Pace = AT_BEST,
+    pace: StepPace = AT_BEST,
 ) -> Option:
     device = device_named(gpu)
     assert device is not None
@@ -38,5 +42,13 @@ def option(
     )
 
 
-def goal(slo: str, rate: float | None = None) -> Goal:
-    return replace(Goal(rate_per_s=rate), slo=parse_slo(slo))
+def goal(slo: str, rate: float | None = None) -> CapacityGoal:
+    return replace(CapacityGoal(rate_per_s=rate), slo=parse_slo(slo))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_requests() -> Iterator[None]:
+    """Where this is imported, queues are simulated for a short while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue, "MEASURED", 300)
+        yield

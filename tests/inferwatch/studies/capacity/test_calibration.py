@@ -9,7 +9,7 @@ from collectors.contract.readings import AnyReading, GpuInfo, ModelConfig
 from inferwatch.limits.presets import PRESETS
 from inferwatch.studies.capacity.calibration import calibration_of
 from inferwatch.studies.capacity.search import bound_for
-from inferwatch.studies.capacity.steps import Claim, Pace
+from inferwatch.studies.capacity.steps import Claim, StepPace
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.scheduler import StepLoad
 from tests.inferwatch.studies.capacity.setups import goal, option, workload
@@ -35,7 +35,7 @@ def recorded(model: str = "llama-3-8b", gpu: str | None = "H100") -> list[AnyRea
 
 def test_on_the_same_set_up_steps_take_what_was_recorded() -> None:
     calibration = calibration_of(recorded(), "s1", LOAD)
-    found = option(load=LOAD, pace=Pace(overhead=calibration))
+    found = option(load=LOAD, pace=StepPace(overhead=calibration))
 
     assert calibration.is_of(found.plan.shape, found.plan.machine)
     assert found.claim is Claim.CALIBRATED
@@ -45,8 +45,8 @@ def test_on_the_same_set_up_steps_take_what_was_recorded() -> None:
 
 def test_on_another_gpu_only_the_overhead_is_taken() -> None:
     calibration = calibration_of(recorded(), "s1", LOAD)
-    here = option(load=LOAD, pace=Pace(overhead=calibration))
-    there = option(gpu="A100", load=LOAD, pace=Pace(overhead=calibration))
+    here = option(load=LOAD, pace=StepPace(overhead=calibration))
+    there = option(gpu="A100", load=LOAD, pace=StepPace(overhead=calibration))
     load = StepLoad(decoding=10, context_tokens=3_000)
 
     assert not calibration.is_of(there.plan.shape, there.plan.machine)
@@ -58,7 +58,7 @@ def test_on_another_gpu_only_the_overhead_is_taken() -> None:
 
 def test_batches_are_no_larger_than_twice_what_was_seen() -> None:
     calibration = calibration_of(recorded(), "s1", LOAD)
-    found = option(load=LOAD, pace=Pace(overhead=calibration))
+    found = option(load=LOAD, pace=StepPace(overhead=calibration))
 
     wide = bound_for(found, goal("tpot_s<10"))
     assert wide.limits.holding > calibration.seen[0]

@@ -16,7 +16,14 @@ from inferwatch.studies.capacity.search import (
     most_rate,
     simulated_answer,
 )
-from tests.inferwatch.studies.capacity.setups import goal, option, workload
+from tests.inferwatch.studies.capacity.setups import (
+    few_requests,
+    goal,
+    option,
+    workload,
+)
+
+__all__ = ["few_requests"]
 
 
 def holds(answer: CapacityAnswer, replicas: int) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inferwatch.limits.plan import plan_for
-from inferwatch.studies.capacity.steps import Claim, Pace
+from inferwatch.studies.capacity.steps import Claim, StepPace
 from tests.inferwatch.studies.capacity.setups import option, workload
 
 
@@ -39,7 +39,9 @@ def test_a_prompt_alone_takes_the_floor_of_ttft_over_all_stages() -> None:
 
 def test_estimates_add_communication_to_a_share_of_the_peaks() -> None:
     best = option("llama-3-405b", ways=(8, 1), method="fp8")
-    found = option("llama-3-405b", ways=(8, 1), method="fp8", pace=Pace(efficiency=0.5))
+    found = option(
+        "llama-3-405b", ways=(8, 1), method="fp8", pace=StepPace(efficiency=0.5)
+    )
     load = found.times.load_of(1)
 
     assert found.claim is Claim.ESTIMATE
