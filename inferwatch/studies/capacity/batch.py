@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 from inferwatch.limits.plan import CapacityPlan
 from inferwatch.metrics.requests.slo import Slo
@@ -132,18 +133,21 @@ def setting_for(
     2403.02310, section 4.3), which is best for throughput and TTFT alike. Without
     objectives on decode it is the chunk of the workload.
     """
-    chunk = times.workload.chunk
+    chunk = times.workload.chunk if seen is None else min(seen, times.workload.chunk)
     most_s = _longest_step_s(times, slo, stages)
     if most_s is None:
         return ServerSetting(
             max_num_seqs=holding, max_num_batched_tokens=max(chunk, holding)
         )
     within_s = most_s * (1 - SLACK)
-    seqs = max(1, largest(lambda n: times.mean_s(n) <= within_s, holding))
-    tokens = largest(
-        lambda n: times.step_s(times.load_of(seqs, n)) <= within_s,
-        max(chunk - seqs, 1) if seen is None else seen,
-    )
+    prompts = times.workload.prompt / times.answer_steps
+
+    def is_within(seqs: int, tokens: int) -> bool:
+        return times.step_s(times.load_of(seqs, tokens)) <= within_s
+
+    # a full batch needs room for the prompts of those that come as others leave
+    seqs = max(1, largest(lambda n: is_within(n, ceil(n * prompts)), holding))
+    tokens = largest(lambda n: is_within(seqs, n), max(chunk - seqs, 1))
     return ServerSetting(
         max_num_seqs=seqs, max_num_batched_tokens=seqs + max(tokens, 1)
     )

@@ -386,6 +386,13 @@ def _basis(result: CapacityResult) -> Iterator[str]:
             f"--max-num-batched-tokens {best.setting.max_num_batched_tokens}, so that "
             f"steps stay within the limits. {_load(best)}"
         )
+    startup = result.calibration.startup if result.calibration is not None else None
+    if startup is not None:
+        stages = (
+            f"{e.stage.value} {duration_text(e.duration_s)}" for e in startup.stages
+        )
+        whole = duration_text(startup.duration_s)
+        yield f"The recorded start took {whole}: {', '.join(stages)}."
     if best is not None and not result.is_priced:
         by = "GPUs" if goal.rate_per_s is not None else "tokens/s of a GPU"
         yield f"Without --gpu-hour it is sorted by {by}."

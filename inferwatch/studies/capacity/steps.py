@@ -149,7 +149,8 @@ class StepTimes:
         decode = self._decode(batch)
         work = StepWork(decode.bytes_read, decode.flops + share * self._prompt_flops)
         tokens = batch + share * self.workload.prompt
-        return self._taking(work, tokens, self.load_of(batch))
+        load = self.load_of(batch, round(share * self.workload.prompt))
+        return self._taking(work, tokens, load)
 
     def most_per_s(self, batch: float) -> float:
         """Requests per second that ``batch`` of them at a time make, without a queue.

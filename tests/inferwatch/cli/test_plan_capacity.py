@@ -1,11 +1,17 @@
 """``inferwatch plan --slo --rate``: how many GPUs it takes, asked as people ask."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from collectors.contract.clock import NS_PER_S, SessionClock, monotonic_ns
+from collectors.contract.readings import Stage, StartupStage
+from inferwatch.record.writing.recorder import Recorder
+from inferwatch.sample import sample_file
 from tests.inferwatch.cli.test_plan import asked, run
 from tests.inferwatch.studies.capacity.setups import few_requests
+from tests.inferwatch.studies.capacity.test_calibration import recorded
 
 __all__ = ["few_requests"]
 
@@ -141,3 +147,49 @@ def test_a_demand_takes_replicas_by_the_hour(tmp_path: Path) -> None:
     assert max(demand["replicas"]) == best["replicas"] == demand["replicas"][1]
     assert demand["replicas"][0] < demand["replicas"][2] < demand["replicas"][1]
     assert demand["start_told"] == "load, at least"
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> str:
+    """A session of steps of 20 ms and more on an H100, whose start took 90 s."""
+    file = tmp_path / "h100.db"
+    clock = SessionClock(monotonic_ns() - 30 * NS_PER_S)
+    recorder = Recorder.open(file, floor_bytes=0, capacity=1 << 20, clock=clock)
+    start = StartupStage(
+        source="e", t_ns=0, duration_ns=90 * NS_PER_S, stage=Stage.LOAD_WEIGHTS
+    )
+    for ordinal, each in enumerate([start, *recorded()], 1):
+        recorder.put(ordinal, each)
+    recorder.close()
+    return str(file)
+
+
+def test_a_recording_calibrates_what_steps_and_starts_take(
+    recording: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "day.csv"
+    file.write_text(DAY.replace("00000", "000"), "utf-8")
+    words = ("8b", "--gpu", "H100", "--tp", "1", "--prompt", "300", "--output", "40")
+    words += ("--slo", "tpot_s<60ms", "--calibrate", recording)
+    found = asked(*words, "--demand", str(file), "--quantization", "none")
+    _, text = run(*words, "--rate", "1")
+
+    best = found["set_ups"][found["best"]]
+    assert best["claim"] == "calibrated"
+    assert best["tpot_s"] > 0.02  # of which 5 ms are the floor
+    assert found["demand"]["start_s"] == pytest.approx(90)
+    assert found["demand"]["start_told"] == "as recorded"
+    assert text.startswith("By the recording, 1 H100 SXM (1 × TP 1) holds")
+    assert "(scripted on H100 SXM, TP 1) took beyond theirs" in text.replace("\n", " ")
+    assert "The recorded start took 90.0 s: load weights 90.0 s." in text
+    assert re.search(r"~2\d\.\d ms", text)
+
+
+def test_a_recording_of_a_cpu_calibrates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    status, text = run(*QUICK, "--rate", "1", "--calibrate", str(sample_file()))
+
+    assert status == 2
+    assert "what the GPUs of its engine can do is not known" in text

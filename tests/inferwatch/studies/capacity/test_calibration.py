@@ -1,6 +1,7 @@
 """What recorded steps took beyond their floors, and how far that reaches."""
 
 import json
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -63,9 +64,7 @@ def test_batches_are_no_larger_than_twice_what_was_seen() -> None:
     wide = bound_for(found, goal("tpot_s<10"))
     assert wide.limits.holding > calibration.seen[0]
     answer = bound_for(
-        type(found)(
-            plan=found.plan, times=found.times, formats="", seen=calibration.seen
-        ),
+        replace(found, seen=calibration.seen),
         goal("tpot_s<10"),
     )
     assert answer.limits.holding == calibration.seen[0]
@@ -76,3 +75,16 @@ def test_batches_are_no_larger_than_twice_what_was_seen() -> None:
 def test_a_recording_without_a_known_gpu_is_refused(gpu: str | None) -> None:
     with pytest.raises(CannotTellError, match="GPUs of its engine"):
         calibration_of(recorded(gpu=gpu), "s1", LOAD)
+
+
+def test_a_full_batch_leaves_room_for_the_prompts_that_come() -> None:
+    """Else prompts get a token a step, and no number of replicas is enough."""
+    calibration = calibration_of(recorded(), "s1", LOAD)
+    found = option(
+        "llama-3-70b", "A100", (2, 1), load=LOAD, pace=StepPace(overhead=calibration)
+    )
+    answer = bound_for(replace(found, seen=calibration.seen), goal("tpot_s<60ms"))
+
+    assert answer.setting is not None
+    seqs = answer.setting.max_num_seqs
+    assert answer.setting.max_num_batched_tokens >= seqs + seqs * 300 / 39
