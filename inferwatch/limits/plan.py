@@ -23,7 +23,7 @@ from inferwatch.limits.parameters import (
     parameters,
     weight_bytes,
 )
-from inferwatch.limits.roofline import compute_bound_batch, ridge_point
+from inferwatch.limits.roofline import compute_bound_batch, knee_batch, ridge_point
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import (
     StepCosts,
@@ -188,6 +188,11 @@ def plan_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> Capaci
     return _Planner(shape, machine, workload).plan()
 
 
+def knee_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> int | None:
+    """Batch size from which weights no longer set the pace of decode, whatever fits."""
+    return _Planner(shape, machine, workload).knee()
+
+
 def overhead_estimate(
     shape: ModelShape, workload: Workload, tensor_parallel: int
 ) -> float:
@@ -290,14 +295,27 @@ class _Planner:
 
     def decode(self, batch: int) -> StepWork:
         """The work of a mean decode step; pipeline stages share the batch evenly."""
+        return self.costs.work(self.sums(batch))
+
+    def knee(self) -> int | None:
+        """Batch size from which weights no longer set the pace of decode."""
+
+        def traffic(batch: int) -> tuple[float, float]:
+            sums = self.sums(batch)
+            kv = self.costs.kv_traffic(sums)
+            return self.costs.work(sums).bytes_read - kv, kv
+
+        compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
+        return knee_batch(traffic, compute_from)
+
+    def sums(self, batch: int) -> StepSums:
         load, shape = self.workload, self.shape
-        sums = StepSums.answering(
+        return StepSums.answering(
             self.tokens(batch),
             (load.prompt, load.output),
             shape.window,
             chunked=shape.chunked,
         )
-        return self.costs.work(sums)
 
     def tokens(self, batch: int) -> float:
         """Requests that one stage of one data-parallel rank has at a time."""
