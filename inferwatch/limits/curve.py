@@ -5,6 +5,7 @@ A curve is made of plans, so that each of its points is what a plan of it says.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from inferwatch.limits.plan import (
     CapacityPlan,
@@ -54,13 +55,39 @@ class Curve:
     """Plans of one set-up and context by batch size, rising."""
 
     points: tuple[CurvePoint, ...]
-    knee: int | None
-    """See `knee_batch`; it may be more than fit."""
+    at_knee: CapacityPlan | None
+    """The plan at the knee (see `knee_batch`), which may be more than fit."""
+    at_compute: CapacityPlan | None
+    """The plan from which on compute binds; likewise."""
+
+    @property
+    def knee(self) -> int | None:
+        """Batch size from which weights no longer set the pace."""
+        return self.at_knee.workload.batch if self.at_knee is not None else None
 
     @property
     def plan(self) -> CapacityPlan:
         """The first plan: what does not depend on the batch is the same in all."""
         return self.points[0].plan
+
+    def ceiling_at(self, batch: float) -> float | None:
+        """Most tokens/s of a batch; between two points along a line of their floors."""
+        for low, high in pairwise(self._floors()):
+            if low[0] <= batch <= high[0]:
+                share = (batch - low[0]) / (high[0] - low[0])
+                return batch / (low[1] + share * (high[1] - low[1]))
+        return None
+
+    def _floors(self) -> list[tuple[int, float]]:
+        """Batch and floor of each point, and of those where the curve bends."""
+        bends = (each for each in (self.at_knee, self.at_compute) if each is not None)
+        plans = [*(each.plan for each in self.points), *bends]
+        floors = {
+            each.workload.batch: each.tpot_floor_s
+            for each in plans
+            if each.tpot_floor_s and each.workload.batch <= self.points[-1].batch
+        }
+        return sorted(floors.items())
 
     @property
     def measured(self) -> tuple[CurvePoint, ...]:
@@ -84,12 +111,21 @@ def curve_for(
 
     ``measured`` are tokens/s by batch; the batch of the workload is ignored.
     """
-    told = measured or {}
+    told, knee = measured or {}, knee_for(shape, machine, workload)
+
+    def at(batch: int) -> CapacityPlan:
+        return plan_for(shape, machine, replace(workload, batch=batch))
+
     points = (
-        CurvePoint(
-            plan=plan_for(shape, machine, replace(workload, batch=batch)),
-            measured_tokens_per_s=told.get(batch),
-        )
+        CurvePoint(plan=at(batch), measured_tokens_per_s=told.get(batch))
         for batch in sorted({*batches, *told})
     )
-    return Curve(points=tuple(points), knee=knee_for(shape, machine, workload))
+    curve = Curve(
+        points=tuple(points),
+        at_knee=at(knee) if knee is not None else None,
+        at_compute=None,
+    )
+    compute_from = curve.plan.compute_bound_from
+    return (
+        curve if compute_from is None else replace(curve, at_compute=at(compute_from))
+    )

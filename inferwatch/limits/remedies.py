@@ -110,7 +110,10 @@ def _single(kind: RemedyKind, plan: CapacityPlan | None) -> Iterator[Remedy]:
 
 
 def _formats(plan: CapacityPlan) -> list[Remedy]:
-    """The first formats that fit, without those that another one makes needless."""
+    """The first formats that fit, without those that another one makes needless.
+
+    Where experts are quantised, servers leave the other weights as they are.
+    """
     found: list[Remedy] = []
     for weights, kv in (
         (None, FP8_BITS),
@@ -121,7 +124,8 @@ def _formats(plan: CapacityPlan) -> list[Remedy]:
     ):
         shape = lighter(plan.shape, weights, kv)
         is_needless = bool(weights and kv and found)
-        if shape is None or is_needless:
+        is_fixed = weights is not None and plan.shape.expert_bits is not None
+        if shape is None or is_needless or is_fixed:
             continue
         if shape.weight_bits == FP8_BITS != plan.shape.weight_bits:
             shape = replace(shape, compute_dtype="float8")

@@ -19,6 +19,7 @@ from inferwatch.limits.cache import kv_bytes_per_token
 from inferwatch.limits.parameters import expert_bits
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
+from inferwatch.printing.summary.remedies import remedies_json, remedy_lines
 from inferwatch.printing.text import GAP, Paint, plain
 
 Row = tuple[str, Callable[[CapacityPlan], str]]
@@ -75,6 +76,7 @@ def plan_text(
     for block in _blocks(plans, sections, width - label_width):
         lines += _table(block, sections, label_width, paint)
         lines.append("")
+    lines += remedy_lines(plans, width, currency)
     if any(measured.beaten(each) for each in plans):
         lines += [paint(IMPOSSIBLE, "impossible"), ""]
     if any(measured.checks(plans[0])):
@@ -314,7 +316,8 @@ def as_json(
     }
 
 
-def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
+def formats_json(plan: CapacityPlan) -> dict[str, Any]:
+    """What identifies a column: its GPUs and formats."""
     machine, shape = plan.machine, plan.shape
     return {
         "gpu": machine.device.name,
@@ -325,6 +328,19 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "expert_bits": expert_bits(shape) if shape.experts else None,
         "kv_bits": shape.kv_bits,
         "compute_dtype": shape.compute_dtype,
+    }
+
+
+def formats_text(plan: CapacityPlan) -> str:
+    """The formats of weights and cache, such as ``8 bit, cache 16 bit``."""
+    weights, cache = _weights(plan), _bits(plan.shape.kv_bits)
+    return weights if weights == cache else f"{weights}, cache {cache}"
+
+
+def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
+    machine, shape = plan.machine, plan.shape
+    return {
+        **formats_json(plan),
         "fits": plan.fits,
         "memory_bytes": machine.device.memory_bytes,
         "allowed_bytes": plan.allowed_bytes,
@@ -356,6 +372,7 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "price_per_million_with_prompts": plan.cost(plan.served_tokens_per_s),
         "load_pcie_floor_s": plan.load_pcie_s,
         "load_storage_floor_s": plan.load_storage_s,
+        "remedies": remedies_json(plan),
         "measured": [
             {
                 "name": name,

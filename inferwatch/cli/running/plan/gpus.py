@@ -20,6 +20,9 @@ SEVERAL = re.compile(
 )
 """Several GPUs: 4xH100, H100x4 or H100:4."""
 
+Ways = tuple[int, int]
+"""Tensor parallel, pipeline parallel."""
+
 
 def columns_of(
     given: Mapping[str, Any],
@@ -43,25 +46,26 @@ def _listed(values: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(part for part in parts if part))
 
 
-def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]:
-    """Return a device, and by how many of it each layer may be shared.
+def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[Ways, ...]]:
+    """Return a device, and by how many of it layers and stages may be shared.
 
     ``4xH100`` is four GPUs: tensor parallel by four, or by two in two stages.
     """
     ways = tuple(_number(each) for each in _listed(given["tp"]))
     several = SEVERAL.fullmatch(text)
     if several is None:
-        return _device(text, given), ways or (1,)
-    name, stages = several["gpu"] or several["gpu_"], given["pp"]
+        return _device(text, given), tuple(product(ways or (1,), given["pp"]))
+    name = several["gpu"] or several["gpu_"]
     gpus, device = int(several["n"] or several["n_"]), _device(name, given)
     if not 0 < gpus <= MOST_GPUS:
         raise UsageError(f"--gpu {text}: give how many GPUs, such as 2x{name}")
-    if gpus % stages or (ways and ways != (gpus // stages,)):
-        raise UsageError(
-            f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, stages)}: leave "
-            f"it out, or write --gpu {name}"
-        )
-    return device, (gpus // stages,)
+    for stages in given["pp"]:
+        if gpus % stages or (ways and ways != (gpus // stages,)):
+            raise UsageError(
+                f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, stages)}: "
+                f"leave it out, or write --gpu {name}"
+            )
+    return device, tuple((gpus // stages, stages) for stages in given["pp"])
 
 
 def _used(ways: Sequence[int], stages: int) -> str:
@@ -125,12 +129,12 @@ def _unknown(name: str) -> str:
     )
 
 
-def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> GpuSetup:
+def _machine(device: Device, ways: Ways, given: Mapping[str, Any]) -> GpuSetup:
     overhead, storage = given["overhead_gb"], given["storage_gbps"]
     return GpuSetup(
         device=device,
-        tensor_parallel=ways,
-        pipeline_parallel=given["pp"],
+        tensor_parallel=ways[0],
+        pipeline_parallel=ways[1],
         memory_share=given["memory_share"],
         overhead_bytes=None if overhead is None else overhead * GB,
         storage_bytes_per_s=None if storage is None else storage * GB,
