@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from inferwatch.limits.devices import DEVICES, Device
-from inferwatch.limits.plan import CapacityPlan, GpuSetup, plan_for
+from inferwatch.limits.plan import CapacityPlan, GpuSetup, Workload, plan_for
 from inferwatch.limits.shape import ModelShape
 
 FP8_BITS = 8.0
@@ -94,14 +94,10 @@ def _again(
     plan: CapacityPlan,
     shape: ModelShape | None = None,
     machine: GpuSetup | None = None,
-    **load: int,
+    load: Workload | None = None,
 ) -> CapacityPlan:
     """The plan with something else about it."""
-    return plan_for(
-        shape or plan.shape,
-        machine or plan.machine,
-        replace(plan.workload, **load) if load else plan.workload,
-    )
+    return plan_for(shape or plan.shape, machine or plan.machine, load or plan.workload)
 
 
 def _single(kind: RemedyKind, plan: CapacityPlan | None) -> Iterator[Remedy]:
@@ -137,7 +133,9 @@ def _formats(plan: CapacityPlan) -> list[Remedy]:
 
 def _smaller_batch(plan: CapacityPlan) -> CapacityPlan | None:
     most = plan.max_requests
-    return _again(plan, batch=most) if most else None
+    if not most:
+        return None
+    return _again(plan, load=replace(plan.workload, batch=most))
 
 
 def _shorter_context(plan: CapacityPlan) -> CapacityPlan | None:
@@ -149,7 +147,8 @@ def _shorter_context(plan: CapacityPlan) -> CapacityPlan | None:
         context = blocks * block
         output = min(load.output, max(context // 2, 1))
         prompt = max(1, min(load.prompt, context - output))
-        return _again(plan, context=context, output=output, prompt=prompt)
+        less = replace(load, context=context, output=output, prompt=prompt)
+        return _again(plan, load=less)
 
     blocks = _most((load.context - 1) // block, lambda each: of(each).fits)
     return of(blocks) if blocks * block * LEAST_CONTEXT >= load.context else None

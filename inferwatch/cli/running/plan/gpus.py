@@ -7,8 +7,10 @@ from difflib import get_close_matches
 from itertools import product
 from typing import Any
 
+from inferwatch.cli.running.plan.requests import seconds_of
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted
+from inferwatch.limits.communication import CALL_S
 from inferwatch.limits.devices import DEVICES, Device, device_named
 from inferwatch.limits.plan import GpuSetup
 
@@ -34,10 +36,32 @@ def columns_of(
     methods: list[str | None] = [*_listed(given["quantization"])] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
     machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
-    columns = list(product(machines, methods, caches))
+    columns = [
+        (machine, _computed(method, machine.device), cache)
+        for machine, method, cache in product(machines, methods, caches)
+    ]
     if len(columns) > MOST_COLUMNS:
         raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
     return columns
+
+
+INT8 = (
+    "int8 is read as W8A8, or as W8A16 where a GPU computes faster in 16 bit: its "
+    "floors hold for both. --quantization w8a16 is of weights alone."
+)
+
+
+def remarks_of(given: Mapping[str, Any]) -> Sequence[str]:
+    """Return how options were read that have two meanings."""
+    return [INT8] if "int8" in _listed(given["quantization"]) else []
+
+
+def _computed(method: str | None, device: Device) -> str | None:
+    """Return the method with what products are in; of two meanings, the faster."""
+    if method != "int8":
+        return method
+    both, weights = device.flops_at("int8"), device.flops_at("bfloat16")
+    return "w8a16" if both and weights and weights > both else "w8a8"
 
 
 def _listed(values: Sequence[str]) -> list[str]:
@@ -60,21 +84,25 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[Ways, ...]
     if not 0 < gpus <= MOST_GPUS:
         raise UsageError(f"--gpu {text}: give how many GPUs, such as 2x{name}")
     for stages in given["pp"]:
-        if gpus % stages or (ways and ways != (gpus // stages,)):
+        others = stages * given["dp"]
+        if gpus % others or (ways and ways != (gpus // others,)):
             raise UsageError(
-                f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, stages)}: "
-                f"leave it out, or write --gpu {name}"
+                f"--gpu {text} is {counted(gpus, 'GPU')}, but "
+                f"{_used(ways, stages, given['dp'])}: leave it out, or write --gpu "
+                f"{name}"
             )
-    return device, tuple((gpus // stages, stages) for stages in given["pp"])
+    return device, tuple((gpus // (n * given["dp"]), n) for n in given["pp"])
 
 
-def _used(ways: Sequence[int], stages: int) -> str:
-    """Say how many GPUs --tp and --pp use."""
+def _used(ways: Sequence[int], stages: int, ranks: int) -> str:
+    """Say how many GPUs --tp, --pp and --dp use."""
+    flags = [f"--{name} {n}" for name, n in (("pp", stages), ("dp", ranks)) if n > 1]
     if not ways:
-        return f"--pp {stages} does not divide them"
-    used = " or ".join(str(each * stages) for each in ways)
-    more = f" --pp {stages}" if stages > 1 else ""
-    return f"--tp {','.join(map(str, ways))}{more} uses {used}"
+        verb = "does" if len(flags) == 1 else "do"
+        return f"{' '.join(flags)} {verb} not divide them"
+    used = " or ".join(str(each * stages * ranks) for each in ways)
+    flags.insert(0, f"--tp {','.join(map(str, ways))}")
+    return f"{' '.join(flags)} uses {used}"
 
 
 def _number(text: str) -> int:
@@ -131,10 +159,14 @@ def _unknown(name: str) -> str:
 
 def _machine(device: Device, ways: Ways, given: Mapping[str, Any]) -> GpuSetup:
     overhead, storage = given["overhead_gb"], given["storage_gbps"]
+    latency = seconds_of(given["call_latency"], "--call-latency")
     return GpuSetup(
         device=device,
         tensor_parallel=ways[0],
         pipeline_parallel=ways[1],
+        data_parallel=given["dp"],
+        expert_parallel=given["ep"],
+        call_s=CALL_S if latency is None else latency,
         memory_share=given["memory_share"],
         overhead_bytes=None if overhead is None else overhead * GB,
         storage_bytes_per_s=None if storage is None else storage * GB,

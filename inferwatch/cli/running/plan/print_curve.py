@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from inferwatch.cli.running.plan.gpus import columns_of
+from inferwatch.cli.running.plan.gpus import columns_of, remarks_of
 from inferwatch.cli.running.plan.model import config_of, shape_with, splittable
 from inferwatch.cli.running.plan.requests import claimed_curve, workloads_of
 from inferwatch.cli.say import say, say_coloured, say_json
@@ -51,15 +51,16 @@ def print_curves(given: Mapping[str, Any]) -> int:
         for machine, method, kv in columns
         for load in loads
     ]
-    conclusion = curve_sentence(curves)
-    facts = curve_json(name, curves, conclusion)
+    conclusion, remarks = curve_sentence(curves), remarks_of(given)
+    facts = {**curve_json(name, curves, conclusion), "remarks": remarks}
     if given["as_json"]:
         say_json(facts)
     if page is not None:
         write_page(curve_page(name, curves, conclusion, facts), page)
     if not given["as_json"] and (page is None or not page.is_stdout):
         width = shutil.get_terminal_size((88, 24)).columns
-        say("\n".join([*wrapped_sentence(f"{conclusion}.", width=width), ""]))
+        for each in (f"{conclusion}.", *remarks):
+            say("\n".join([*wrapped_sentence(each, width=width), ""]))
         say_coloured("\n".join(curve_text(name, curves, width, painter())))
     impossible = any(each.impossible for each in curves)
     points = [point for each in curves for point in each.points]
