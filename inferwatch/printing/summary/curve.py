@@ -55,9 +55,8 @@ def curve_sentence(curves: Sequence[Curve]) -> str:
     judged = [each for each in curves if each.measured]
     said = [_judgement(each) for each in judged] or [_knee(each) for each in curves]
     more = len(said) - MOST_NAMED
-    return "; ".join(
-        [*said[:MOST_NAMED], *([f"{more} more below"] if more > 0 else [])]
-    )
+    text = "; ".join([*said[:MOST_NAMED], *([f"{more} more below"] * (more > 0))])
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _judgement(curve: Curve) -> str:

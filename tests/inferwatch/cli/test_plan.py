@@ -61,6 +61,12 @@ def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
     assert text.endswith("1, 2, 4, 8, 16, 32 would do")
 
 
+def test_more_stages_than_layers_are_refused() -> None:
+    status, text = run("--model", "llama-3-8b", "--gpu", "H100", "--pp", "2,33")
+
+    assert (status, text) == (2, "--pp 33: the model has but 32 layers")
+
+
 def test_columns_are_all_that_was_asked_for() -> None:
     found = asked(
         *("--model", "8b", "--gpu", "A100,H200", "--gpu", "h200", "--tp", "1,2"),

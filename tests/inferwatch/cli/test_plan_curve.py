@@ -19,6 +19,7 @@ def test_several_batches_are_a_curve_with_its_knee_marked() -> None:
     batches = [int(row[0]) for row in rows]
     marked = [row[0] for row in rows if row[-1] == "◆"]
     assert status == 0
+    assert plot.startswith("The knee is at 60 requests on A100 SXM 80GB")
     assert batches == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert marked == ["64"]
     assert "◆ knee: 60 requests" in text
