@@ -51,7 +51,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class PlanCurve:
     """Plans of one set-up and context by batch size, rising."""
 
     points: tuple[CurvePoint, ...]
@@ -106,7 +106,7 @@ def curve_for(
     workload: Workload,
     batches: Iterable[int],
     measured: Mapping[int, float] | None = None,
-) -> Curve:
+) -> PlanCurve:
     """The curve of a set-up over these batches, and those that were measured.
 
     ``measured`` are tokens/s by batch; the batch of the workload is ignored.
@@ -120,7 +120,7 @@ def curve_for(
         CurvePoint(plan=at(batch), measured_tokens_per_s=told.get(batch))
         for batch in sorted({*batches, *told})
     )
-    curve = Curve(
+    curve = PlanCurve(
         points=tuple(points),
         at_knee=at(knee) if knee is not None else None,
         at_compute=None,

@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_gigabytes,
     format_rate,
 )
-from inferwatch.limits.curve import Curve, CurvePoint
+from inferwatch.limits.curve import PlanCurve, CurvePoint
 from inferwatch.limits.plan import CapacityPlan
 from inferwatch.limits.roofline import CHECK
 from inferwatch.printing.axis import PlotAxis
@@ -46,7 +46,7 @@ ABOUT = (
 )
 
 
-def curve_sentence(curves: Sequence[Curve]) -> str:
+def curve_sentence(curves: Sequence[PlanCurve]) -> str:
     """Where the knee is, or which measured points cannot be.
 
     For example ``7 of 7 measured points are faster than possible on A100 SXM 80GB, up
@@ -59,7 +59,7 @@ def curve_sentence(curves: Sequence[Curve]) -> str:
     return f"{text[0].upper()}{text[1:]}"
 
 
-def _judgement(curve: Curve) -> str:
+def _judgement(curve: PlanCurve) -> str:
     points, bad = counted(len(curve.measured), "measured point"), curve.impossible
     where = _where(curve.plan)
     if not bad:
@@ -74,7 +74,7 @@ def _judgement(curve: Curve) -> str:
     )
 
 
-def _knee(curve: Curve) -> str:
+def _knee(curve: PlanCurve) -> str:
     where, knee = _where(curve.plan), curve.at_knee
     most = curve.plan.max_requests
     fit = f"{counted(most, 'request')} {'fits' if most == 1 else 'fit'}"
@@ -94,7 +94,7 @@ def _where(plan: CapacityPlan) -> str:
 
 
 def curve_text(
-    name: str, curves: Sequence[Curve], width: int, paint: Paint
+    name: str, curves: Sequence[PlanCurve], width: int, paint: Paint
 ) -> Iterator[str]:
     """The curves as a plot and a table of each."""
     load = curves[0].plan.workload
@@ -112,7 +112,7 @@ def curve_text(
 
 
 def curve_page(
-    name: str, curves: Sequence[Curve], conclusion: str, facts: object
+    name: str, curves: Sequence[PlanCurve], conclusion: str, facts: object
 ) -> Iterable[str]:
     """The curves as an HTML page."""
     blocks: list[Block] = [
@@ -127,14 +127,14 @@ def curve_page(
     return page(title, blocks, kind="study", heading=title)
 
 
-def _load(curve: Curve) -> tuple[int, int]:
+def _load(curve: PlanCurve) -> tuple[int, int]:
     return curve.plan.workload.prompt, curve.plan.workload.output
 
 
 # The table: a group of rows for each curve.
 
 
-def _table(curves: Sequence[Curve]) -> Table:
+def _table(curves: Sequence[PlanCurve]) -> Table:
     claimed = any(each.measured for each in curves)
     heads = ["batch", "TPOT floor", "tokens/s", "a user", "KV a GPU", "fits"]
     widths = [9, 12, 10, 9, 11, 6]
@@ -158,12 +158,12 @@ def _table(curves: Sequence[Curve]) -> Table:
     return Table(columns=columns, groups=groups)
 
 
-def _letters(curves: Sequence[Curve]) -> Iterator[str]:
+def _letters(curves: Sequence[PlanCurve]) -> Iterator[str]:
     for at in range(len(curves)):
         yield ascii_lowercase[at] if at < len(ascii_lowercase) else "•"
 
 
-def _rows(curve: Curve, *, claimed: bool) -> list[PrintedRow]:
+def _rows(curve: PlanCurve, *, claimed: bool) -> list[PrintedRow]:
     floors = format_durations(each.plan.tpot_floor_s for each in curve.points)
     rows = []
     for point, floor in zip(curve.points, floors, strict=True):
@@ -188,11 +188,11 @@ def _rows(curve: Curve, *, claimed: bool) -> list[PrintedRow]:
     return rows
 
 
-def _first_from(curve: Curve, batch: int) -> CurvePoint | None:
+def _first_from(curve: PlanCurve, batch: int) -> CurvePoint | None:
     return next((each for each in curve.points if each.batch >= batch), None)
 
 
-def _compute(curve: Curve) -> int | None:
+def _compute(curve: PlanCurve) -> int | None:
     return curve.plan.compute_bound_from
 
 
@@ -207,7 +207,7 @@ def _of_ceiling(point: CurvePoint) -> str:
     return f"{TOO_FAST if point.possible is False else ''} {share:.2f} ×".strip()
 
 
-def _notes(curve: Curve) -> str:
+def _notes(curve: PlanCurve) -> str:
     knee, compute = curve.knee, _compute(curve)
     most = curve.plan.max_requests
     parts = [
@@ -225,7 +225,7 @@ def _notes(curve: Curve) -> str:
 # The plot: tokens/s over the batch.
 
 
-def curve_plot(curves: Sequence[Curve], width: int) -> list[PlotRow]:
+def curve_plot(curves: Sequence[PlanCurve], width: int) -> list[PlotRow]:
     """The rows of the plot; empty if there is but one batch, or no peak is known."""
     axes = _axes(curves, is_rate=True)
     if axes is None:
@@ -248,7 +248,7 @@ def curve_plot(curves: Sequence[Curve], width: int) -> list[PlotRow]:
     ]
 
 
-def _letter(curves: Sequence[Curve], curve: Curve) -> str:
+def _letter(curves: Sequence[PlanCurve], curve: PlanCurve) -> str:
     return next(
         letter
         for letter, each in zip(_letters(curves), curves, strict=True)
@@ -257,7 +257,7 @@ def _letter(curves: Sequence[Curve], curve: Curve) -> str:
 
 
 def _axes(
-    curves: Sequence[Curve], *, is_rate: bool
+    curves: Sequence[PlanCurve], *, is_rate: bool
 ) -> tuple[PlotAxis, PlotAxis] | None:
     points = [point for each in curves for point in each.points]
     claims = [e.measured_tokens_per_s for e in points] if is_rate else []
@@ -276,7 +276,7 @@ def _y(point: CurvePoint, *, is_rate: bool) -> float | None:
     return point.ceiling if is_rate else point.plan.tpot_floor_s
 
 
-def _draw(canvas: PlotCanvas, curve: Curve, letter: str) -> Iterator[str]:
+def _draw(canvas: PlotCanvas, curve: PlanCurve, letter: str) -> Iterator[str]:
     """Draw a curve; yields the signs that it has."""
     for point in curve.measured:
         sign = TOO_FAST if point.possible is False else CLAIM
@@ -294,7 +294,7 @@ def _draw(canvas: PlotCanvas, curve: Curve, letter: str) -> Iterator[str]:
             canvas.put(column, canvas.row(rate), "·", PlotStyle.STAIRS)
 
 
-def _draw_places(canvas: PlotCanvas, curve: Curve) -> Iterator[str]:
+def _draw_places(canvas: PlotCanvas, curve: PlanCurve) -> Iterator[str]:
     """Mark the knee, and where compute begins to bind."""
     for sign, batch in ((KNEE, curve.knee), (COMPUTE, _compute(curve))):
         rate = curve.ceiling_at(batch) if batch is not None else None
@@ -303,7 +303,7 @@ def _draw_places(canvas: PlotCanvas, curve: Curve) -> Iterator[str]:
             yield sign
 
 
-def _figure(curves: Sequence[Curve], *, is_rate: bool) -> str:
+def _figure(curves: Sequence[PlanCurve], *, is_rate: bool) -> str:
     """Tokens/s or TPOT over the batch as a figure; empty without two batches."""
     axes = _axes(curves, is_rate=is_rate)
     if axes is None:
@@ -352,7 +352,7 @@ def _figure(curves: Sequence[Curve], *, is_rate: bool) -> str:
     ).html()
 
 
-def _rules(curve: Curve, x: PlotAxis) -> Iterator[str]:
+def _rules(curve: PlanCurve, x: PlotAxis) -> Iterator[str]:
     knee = curve.knee
     if knee is not None and x.holds(knee):
         words = f"{KNEE} knee at {counted(knee, 'request')}, {_where(curve.plan)}"
@@ -368,7 +368,9 @@ def _words(point: CurvePoint) -> str:
     )
 
 
-def curve_json(name: str, curves: Sequence[Curve], conclusion: str) -> dict[str, Any]:
+def curve_json(
+    name: str, curves: Sequence[PlanCurve], conclusion: str
+) -> dict[str, Any]:
     return {
         "conclusion": conclusion,
         "model": name,
@@ -377,7 +379,7 @@ def curve_json(name: str, curves: Sequence[Curve], conclusion: str) -> dict[str,
     }
 
 
-def _one_json(curve: Curve) -> dict[str, Any]:
+def _one_json(curve: PlanCurve) -> dict[str, Any]:
     plan = curve.plan
     knee, load = curve.at_knee, plan.workload
     return {

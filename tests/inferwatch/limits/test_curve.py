@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from inferwatch.limits.curve import Curve, curve_for
+from inferwatch.limits.curve import PlanCurve, curve_for
 from inferwatch.limits.devices import device_named
 from inferwatch.limits.hf_config import shape_of
 from inferwatch.limits.plan import GpuSetup, Workload, knee_for, plan_for
@@ -31,7 +31,7 @@ def setup(gpu: str, tensor_parallel: int = 1) -> GpuSetup:
     return GpuSetup(device=device, tensor_parallel=tensor_parallel)
 
 
-def curve(gpu: str, measured: dict[int, float] | None = None) -> Curve:
+def curve(gpu: str, measured: dict[int, float] | None = None) -> PlanCurve:
     shape = shape_of(PRESETS["llama-3-8b"])
     return curve_for(shape, setup(gpu), WORKLOAD, BATCHES, measured)
 

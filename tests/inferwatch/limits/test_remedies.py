@@ -34,8 +34,8 @@ def of_kind(found: tuple[Remedy, ...], kind: RemedyKind) -> CapacityPlan | None:
     return next((each.plan for each in found if each.kind is kind), None)
 
 
-def with_load(found: CapacityPlan, **load: int) -> CapacityPlan:
-    return plan_for(found.shape, found.machine, replace(found.workload, **load))
+def with_load(found: CapacityPlan, load: Workload) -> CapacityPlan:
+    return plan_for(found.shape, found.machine, load)
 
 
 def with_gpus(found: CapacityPlan, **gpus: object) -> CapacityPlan:
@@ -72,11 +72,13 @@ def test_fed_back_a_remedy_fits_and_less_of_it_does_not(
     assert not asked.fits
     assert found
     for each in found:
-        assert with_load(each.plan, batch=each.plan.workload.batch).fits
+        assert with_load(each.plan, each.plan.workload).fits
     if fewer := of_kind(found, RemedyKind.BATCH):
-        assert not with_load(fewer, batch=fewer.workload.batch + 1).fits
+        load = fewer.workload
+        assert not with_load(fewer, replace(load, batch=load.batch + 1)).fits
     if shorter := of_kind(found, RemedyKind.CONTEXT):
-        assert not with_load(shorter, context=shorter.workload.context + 1).fits
+        load = shorter.workload
+        assert not with_load(shorter, replace(load, context=load.context + 1)).fits
     if more := of_kind(found, RemedyKind.MORE_GPUS):
         tp, pp = more.machine.tensor_parallel, more.machine.pipeline_parallel
         if pp > 1:
