@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_gigabytes,
     format_rate,
 )
-from inferwatch.limits.curve import PlanCurve, CurvePoint
+from inferwatch.limits.curve import CurvePoint, PlanCurve
 from inferwatch.limits.plan import CapacityPlan
 from inferwatch.limits.roofline import CHECK
 from inferwatch.printing.axis import PlotAxis
