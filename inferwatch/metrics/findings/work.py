@@ -236,7 +236,7 @@ class _Halved:
 
 
 class TensorParallelTooHigh(Diagnosis):
-    """Half the GPUs would decode as fast: what they send each other takes the rest."""
+    """Two replicas on the same GPUs would decode as fast: sharing layers costs more."""
 
     NAME, TITLE = "tensor_parallel_too_high", "TP too high for this batch"
     SUBJECT = Subject.ENGINE
@@ -248,15 +248,16 @@ class TensorParallelTooHigh(Diagnosis):
         halved = _halved(facts)
         if halved is None:
             return None
-        return FindingCost(self.COST, f"half of its {halved.gpus} GPUs")
+        return FindingCost(self.COST, "what its GPUs send each other")
 
     def sentence(self, facts: Facts) -> str:
         halved = _halved(facts)
         if halved is None:
             return ""
         return (
-            f"Half of its {halved.gpus} GPUs would decode batches of {halved.batch:,} "
-            "as fast: what GPUs send each other takes what sharing saves"
+            f"Two replicas on its {halved.gpus} GPUs would share batches of "
+            f"{halved.batch:,} and decode as fast: what GPUs send each other takes "
+            "what sharing saves"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
@@ -264,9 +265,9 @@ class TensorParallelTooHigh(Diagnosis):
         if halved is None:
             return ()
         text = (
-            f"a step takes ~{halved.now_s * 1e3:.2f} ms on {halved.gpus} GPUs and "
-            f"~{halved.half_s * 1e3:.2f} ms on {halved.gpus // 2}: floors and an "
-            "estimate of communication"
+            f"a step takes ~{halved.now_s * 1e3:.2f} ms on {halved.gpus} GPUs, and "
+            f"with half the batch ~{halved.half_s * 1e3:.2f} ms on "
+            f"{halved.gpus // 2}: floors and an estimate of communication"
         )
         return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
 
@@ -275,12 +276,12 @@ class TensorParallelTooHigh(Diagnosis):
         if halved is None:
             return ()
         half = halved.gpus // 2
-        why = f"its weights and KV in use fit on {half}"
+        why = f"its weights and half of the KV in use fit on {half}"
         return (
             facts.flag(
                 "tensor_parallel_size",
                 "Share layers among half the GPUs and start a replica on the others",
-                "as fast a token, and twice as many requests served by both",
+                "tokens as fast or faster, and a smaller failure when one stops",
                 Effort.RESTART,
                 value=FlagValue(half, why),
             ),
@@ -288,7 +289,7 @@ class TensorParallelTooHigh(Diagnosis):
 
 
 def _halved(facts: Facts) -> _Halved | None:
-    """The decode step on half the GPUs; None if it is slower, too big, or unknown."""
+    """The decode step of one of two replicas; None if slower, too big, or unknown."""
     info, limits = (facts.infos[0] if facts.infos else None), facts.limits
     if info is None or limits is None or limits.shape is None or facts.speculates:
         return None
@@ -310,14 +311,20 @@ def _halved(facts: Facts) -> _Halved | None:
     if isinstance(share, float):
         now = replace(now, memory_share=share)
     half = replace(now, tensor_parallel=gpus // 2)
-    sums = StepSums.decoding(batch, ceil(context), shape.window, chunked=shape.chunked)
-    now_s, half_s = (step_estimate_s(shape, each, sums) for each in (now, half))
+    now_s, half_s = (
+        step_estimate_s(shape, machine, _decoding(shape, requests, ceil(context)))
+        for machine, requests in ((now, batch), (half, ceil(batch / 2)))
+    )
     if now_s is None or half_s is None or half_s > now_s:
         return None
     held = ceil(((facts.running or 0) + (facts.waiting or 0)) / facts.ranks)
-    if not _fits(shape, half, max(held, batch), ceil(context)):
+    if not _fits(shape, half, ceil(max(held, batch) / 2), ceil(context)):
         return None
     return _Halved(gpus, batch, now_s, half_s)
+
+
+def _decoding(shape: ModelShape, requests: int, context: int) -> StepSums:
+    return StepSums.decoding(requests, context, shape.window, chunked=shape.chunked)
 
 
 def _fits(shape: ModelShape, half: GpuSetup, requests: int, context: int) -> bool:
