@@ -53,7 +53,14 @@ FOREIGN_OPTIONS = {
 }
 WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""
-JUDGES = {"--fail-if", "--slo", "--class", "--plan", "--measured-tpot"}
+JUDGES = {
+    "--fail-if",
+    "--slo",
+    "--class",
+    "--plan",
+    "--measured-tpot",
+    "--measured-curve",
+}
 """Whatever the verdict, the command itself was right."""
 KEYS = {
     "←": "left",
