@@ -7,6 +7,7 @@ arXiv 2405.04434; experts: Mixtral, arXiv 2401.04088).
 
 from dataclasses import dataclass
 
+from inferwatch.limits.cache import kv_shards
 from inferwatch.limits.shape import Experts, Mla, ModelShape
 
 
@@ -92,6 +93,45 @@ def weight_bytes(shape: ModelShape) -> int:
         )
         / 8
     )
+
+
+def gpu_weight_bytes(
+    shape: ModelShape,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    data_parallel: int = 1,
+) -> float:
+    """Bytes of the weights of one GPU: an even share, except what each keeps whole.
+
+    Data-parallel ranks have all of attention each, and share routed experts.
+    """
+    counted = parameters(shape)
+    experts = counted.experts * expert_bits(shape) / 8
+    attention = counted.attention * attention_bits(shape) / 8
+    even = weight_bytes(shape) - experts - attention + experts / data_parallel
+    own = attention_share(shape, tensor_parallel) * attention
+    return (even / tensor_parallel + own) / pipeline_parallel
+
+
+def attention_share(shape: ModelShape, tensor_parallel: int) -> float:
+    """Share of attention's matrices that each of so many GPUs holds, 0-1.
+
+    Each has whole KV heads, at least one, and all of MLA's projections to latent
+    vectors (vLLM's ``QKVParallelLinear``, and ``ReplicatedLinear`` in DeepSeek-V2).
+    """
+    whole = _attention(shape)
+    divided_less = _divided_less(shape)
+    shards = kv_shards(shape, tensor_parallel)
+    own = (whole - divided_less) / tensor_parallel + divided_less / shards
+    return own / whole
+
+
+def _divided_less(shape: ModelShape) -> int:
+    """Attention parameters of a layer that are divided like the KV cache."""
+    mla = shape.mla
+    if mla is None:
+        return 2 * shape.hidden * shape.kv_heads * shape.head_dim
+    return shape.hidden * (mla.kv_rank + mla.rope_dim + (mla.query_rank or 0))
 
 
 def attention_bits(shape: ModelShape) -> float:

@@ -8,8 +8,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.limits.cache import kv_bytes, kv_shards, max_requests
+from inferwatch.limits.communication import (
+    CALL_S,
+    Communication,
+    Interconnect,
+    Parallelism,
+    communication,
+    interconnect_of,
+)
 from inferwatch.limits.devices import Device
-from inferwatch.limits.parameters import Parameters, parameters, weight_bytes
+from inferwatch.limits.parameters import (
+    Parameters,
+    gpu_weight_bytes,
+    parameters,
+    weight_bytes,
+)
 from inferwatch.limits.roofline import compute_bound_batch, ridge_point
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import (
@@ -78,6 +91,10 @@ class GpuSetup:
     device: Device
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    data_parallel: int = 1
+    """Ranks with attention of their own, which share the routed experts."""
+    expert_parallel: bool = False
+    """Each GPU has whole experts, to which tokens are sent."""
     memory_share: float = 0.92
     """``--gpu-memory-utilization`` of vLLM."""
     overhead_bytes: float | None = None
@@ -85,11 +102,28 @@ class GpuSetup:
     storage_bytes_per_s: float | None = None
     gpu_hour: float | None = None
     """Price per GPU hour."""
+    call_s: float = CALL_S
+    """Latency of a call between GPUs."""
 
     @property
     def gpus(self) -> int:
         """Number of GPUs of one replica."""
-        return self.tensor_parallel * self.pipeline_parallel
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+    @property
+    def ways(self) -> Parallelism:
+        """How its GPUs share the model."""
+        return Parallelism(
+            tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.pipeline_parallel,
+            data_parallel=self.data_parallel,
+            expert_parallel=self.expert_parallel,
+        )
+
+    @property
+    def link(self) -> Interconnect | None:
+        """The link between its GPUs; None if it is not known."""
+        return interconnect_of(self.device, self.call_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +151,10 @@ class CapacityPlan:
     decode: StepWork
     """The mean decode step of one tensor-parallel rank: all pipeline stages together,
     for the requests one stage has at a time."""
+    communication: Communication
+    """Of a decode step, while its tokens pass all stages."""
+    communication_s: float | None
+    """Estimate of its time; no part of a floor. None if the link is not known."""
     binds: str | None
     ridge: float | None
     compute_bound_from: int | None
@@ -184,7 +222,7 @@ class _Planner:
         self, shape: ModelShape, machine: GpuSetup, workload: Workload
     ) -> None:
         self.shape, self.machine, self.workload = shape, machine, workload
-        self.costs = StepCosts.of(shape, machine.tensor_parallel)
+        self.costs = StepCosts.of(shape, machine.tensor_parallel, machine.data_parallel)
         self.prompt = StepSums.prefilling(
             workload.prompt, 0, shape.window, chunked=shape.chunked
         )
@@ -194,18 +232,26 @@ class _Planner:
     def plan(self) -> CapacityPlan:
         shape, machine, load = self.shape, self.machine, self.workload
         total = weight_bytes(shape)
-        weights = total / machine.gpus
+        weights = gpu_weight_bytes(
+            shape,
+            machine.tensor_parallel,
+            machine.pipeline_parallel,
+            machine.data_parallel,
+        )
         allowed = machine.device.memory_bytes * machine.memory_share
         overhead = machine.overhead_bytes
         if overhead is None:
             overhead = overhead_estimate(shape, load, machine.tensor_parallel)
         request = kv_bytes(shape, load.context, load.block_tokens)
         shards = kv_shards(shape, machine.tensor_parallel) * machine.pipeline_parallel
+        shards *= machine.data_parallel
         # each further request has logits, too, so its overhead is part of its size
         logits = 0 if machine.overhead_bytes is not None else logits_bytes(shape)
         most = max_requests(
             allowed, weights, overhead - load.batch * logits, request / shards + logits
         )
+        sent = communication(shape, machine.ways, self.tokens(load.batch))
+        link = machine.link
         decode = self.decode(load.batch)
         compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
         tpot, ttft = self.tpot(load.batch), self.ttft()
@@ -226,6 +272,8 @@ class _Planner:
             max_requests=most,
             max_kv_tokens=most * load.context,
             decode=decode,
+            communication=sent,
+            communication_s=sent.time_s(link) if link is not None else None,
             binds=binding(decode, self.bandwidth, self.flops),
             ridge=ridge_point(self.flops, self.bandwidth),
             compute_bound_from=compute_from,
@@ -244,12 +292,16 @@ class _Planner:
         """The work of a mean decode step; pipeline stages share the batch evenly."""
         load, shape = self.workload, self.shape
         sums = StepSums.answering(
-            batch / self.stages(batch),
+            self.tokens(batch),
             (load.prompt, load.output),
             shape.window,
             chunked=shape.chunked,
         )
         return self.costs.work(sums)
+
+    def tokens(self, batch: int) -> float:
+        """Requests that one stage of one data-parallel rank has at a time."""
+        return batch / self.machine.data_parallel / self.stages(batch)
 
     def stages(self, batch: int) -> int:
         """Number of pipeline stages at work: each works on different requests."""
@@ -286,7 +338,7 @@ class _Planner:
         prompt = self.costs.work(self.prompt)
         # per token of each request, over all stages: its share of the prompts, and its
         # step
-        flops = load.batch * prompt.flops / load.output
+        flops = load.batch / self.machine.data_parallel * prompt.flops / load.output
         flops += self.stages(load.batch) * step.flops
         compute_s = flops / self.machine.pipeline_parallel / self.flops
         return load.batch / max(compute_s, decode_s)

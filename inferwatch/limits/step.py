@@ -32,6 +32,7 @@ from inferwatch.limits.cache import kv_bytes_per_layer, kv_shards
 from inferwatch.limits.parameters import (
     Parameters,
     attention_bits,
+    attention_share,
     expert_bits,
     parameters,
 )
@@ -179,7 +180,8 @@ class StepCosts:
     expert_bytes: float
     """All routed experts."""
     untouched: float
-    """Probability that a token does not use a given expert: 1 − top-k / experts."""
+    """Probability that a token does not use a given expert, nor its fellows of other
+    data-parallel ranks: 1 − top-k / experts of each."""
     kv_full_bytes: float
     """KV of a token in layers with full attention."""
     kv_window_bytes: float
@@ -193,12 +195,16 @@ class StepCosts:
     activation_sequence_bytes: float
 
     @classmethod
-    def of(cls, shape: ModelShape, tensor_parallel: int = 1) -> "StepCosts":
+    def of(
+        cls, shape: ModelShape, tensor_parallel: int = 1, data_parallel: int = 1
+    ) -> "StepCosts":
         """Coefficients of a whole model, or of one of its tensor-parallel GPUs.
 
         A GPU's share is a plain division (Shoeybi et al., *Megatron-LM*, arXiv
         1909.08053), without the all-reduce; KV heads that cannot be divided further are
         replicated. Pipeline stages add up for one token, so they shorten no step.
+        Data-parallel ranks share the routed experts, each with as many tokens (vLLM's
+        data-parallel attention); the rest they have whole.
         """
         counted = parameters(shape)
         kv_layer = kv_bytes_per_layer(shape) / kv_shards(shape, tensor_parallel)
@@ -210,11 +216,16 @@ class StepCosts:
             (2 if shape.learned_positions else 1) * shape.hidden * shape.other_bits / 8
         )
         return cls(
-            weight_bytes=_layer_bytes(shape, counted) / tensor_parallel,
+            weight_bytes=_layer_bytes(shape, counted, tensor_parallel),
             head_bytes=head * shape.other_bits / 8 / tensor_parallel,
             row_bytes=row / tensor_parallel,
-            expert_bytes=counted.experts * expert_bits(shape) / 8 / tensor_parallel,
-            untouched=1 - experts.per_token / experts.count if experts else 1.0,
+            expert_bytes=counted.experts
+            * expert_bits(shape)
+            / 8
+            / (tensor_parallel * data_parallel),
+            untouched=(1 - experts.per_token / experts.count) ** data_parallel
+            if experts
+            else 1.0,
             kv_full_bytes=full_layers * kv_layer,
             kv_window_bytes=shape.window_layers * kv_layer,
             token_flops=2 * counted.linear_active / tensor_parallel,
@@ -295,12 +306,16 @@ def binding(
     return "memory" if memory_s >= compute_s else "compute"
 
 
-def _layer_bytes(shape: ModelShape, counted: Parameters) -> float:
-    """Bytes of all weights in layers except routed experts."""
+def _layer_bytes(shape: ModelShape, counted: Parameters, tensor_parallel: int) -> float:
+    """Bytes of a GPU's share of all weights in layers except routed experts."""
+    attention = counted.attention * attention_bits(shape)
     bits = (
-        counted.attention * attention_bits(shape)
-        + counted.ffn * shape.weight_bits
-        + (counted.router + counted.norms) * shape.other_bits
+        attention * attention_share(shape, tensor_parallel)
+        + (
+            counted.ffn * shape.weight_bits
+            + (counted.router + counted.norms) * shape.other_bits
+        )
+        / tensor_parallel
     )
     return bits / 8
 

@@ -237,11 +237,12 @@ def test_the_mean_step_of_an_answer_has_the_mean_of_all_its_steps(
     )
 
 
-def test_latent_vectors_are_on_every_gpu() -> None:
+def test_latent_vectors_and_the_projections_to_them_are_on_every_gpu() -> None:
     four, eight = (plan("deepseek-v3", "B200", n, 64) for n in (4, 8))
 
     assert eight.kv_bytes == four.kv_bytes
-    assert eight.weight_bytes == four.weight_bytes / 2
+    down = 61 * 7168 * (1536 + 512 + 64)
+    assert 2 * eight.weight_bytes - four.weight_bytes == pytest.approx(down, rel=1e-3)
 
 
 def test_stages_add_up_for_a_token_but_work_on_different_requests() -> None:
@@ -333,7 +334,9 @@ def test_shares_add_up_to_the_whole_or_more(
 ) -> None:
     whole, share = floor(shape, load), floor(shape, load, ways)
 
-    assert ways * share.weight_bytes == pytest.approx(whole.weight_bytes)
+    assert ways * share.weight_bytes >= whole.weight_bytes * (1 - 1e-9)
+    if shape.kv_heads % ways == 0:
+        assert ways * share.weight_bytes == pytest.approx(whole.weight_bytes)
     assert ways * share.decode.flops == pytest.approx(whole.decode.flops)
     assert ways * share.decode.bytes_read >= whole.decode.bytes_read * (1 - 1e-9)
     if shape.kv_heads % ways == 0:
