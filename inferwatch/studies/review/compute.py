@@ -1,0 +1,134 @@
+"""Lines on how steps are computed: CUDA graphs and tensor parallelism."""
+
+from inferwatch.formatting import duration_text, format_share
+from inferwatch.limits.communication import Parallelism, communication, interconnect_of
+from inferwatch.limits.devices import device_named
+from inferwatch.metrics.floor.view import Bound
+from inferwatch.studies.review.line import (
+    NO_STEPS,
+    Advised,
+    Judged,
+    ReviewLine,
+    change,
+    good,
+    unknown,
+)
+from inferwatch.studies.review.setup import Setup, Usage
+
+FULL = 0.9
+"""Share of the GPUs' memory that weights and KV cache may take, 0-1."""
+FASTER = 1.15
+"""Ratio from which another split is worth a restart: communication is estimated."""
+
+
+class CudaGraphs(ReviewLine):
+    """Kernels launched one by one, against the time that is beyond the floors."""
+
+    NAME, SETTING = "CUDA graphs", "cudagraph_mode"
+
+    def present(self, setup: Setup) -> str | None:
+        mode = super().present(setup)
+        if setup.setting("enforce_eager") is True:
+            return "off (enforce_eager)"
+        return (
+            mode
+            if mode is not None
+            else ("on" if setup.setting("enforce_eager") is False else None)
+        )
+
+    def judge(self, setup: Setup) -> Judged:
+        if setup.on_cpu:
+            return good("the engine computes on a CPU, which has none")
+        present = self.present(setup)
+        if present is None or not setup.tells_steps:
+            return unknown(NO_STEPS if present else "whether they are used is not told")
+        off = setup.setting("enforce_eager") is True or present == "NONE"
+        limits, held = setup.now.limits, setup.held("host_bound")
+        split = limits.split if limits is not None else None
+        decode = limits.decode if limits is not None else None
+        beyond = (
+            None
+            if split is None or split.inefficiency is None
+            else (split.inefficiency + (split.host_gap or 0.0))
+        )
+        seen = "how far steps are from their floors is not known"
+        if beyond is not None:
+            share = format_share(beyond).strip()
+            seen = f"{share} of the time with work is beyond the floors of the steps"
+        if not off:
+            return good(seen)
+        launches = decode is not None and decode.bound is Bound.OVERHEAD
+        if held is None and not launches:
+            return unknown(seen) if beyond is None else good(seen)
+        gain = (
+            None
+            if beyond is None
+            else (
+                f"at most the {format_share(beyond).strip()} that is beyond the floors"
+            )
+        )
+        eager = setup.setting("enforce_eager") is True
+        return change(
+            held.sentence if held is not None else seen,
+            Advised(
+                text="leave it out: decode is launched as CUDA graphs then"
+                if eager
+                else "launch decode as CUDA graphs",
+                flag="--enforce-eager" if eager else "--compilation-config",
+                gain=gain,
+                risk="a longer start, and some GPU memory",
+            ),
+        )
+
+
+class TensorParallel(ReviewLine):
+    """How many GPUs share each layer, against what they have to tell each other."""
+
+    NAME, SETTING = "tensor parallelism", "tensor_parallel_size"
+
+    def judge(self, setup: Setup) -> Judged:
+        ways = setup.setting(self.SETTING)
+        if not isinstance(ways, int):
+            return unknown("not told")
+        if ways < 2:
+            return good("a GPU has each layer whole, and nothing is sent")
+        limits, batch = setup.now.limits, setup.now.steps.batch_mean
+        device = device_named((limits.peak.device if limits else None) or "")
+        link = interconnect_of(device) if device is not None else None
+        shape = limits.shape if limits is not None else None
+        if limits is None or shape is None or link is None or not batch:
+            return unknown("the model's shape or the GPUs' link is not known")
+        decode = limits.decode
+        if decode is None or decode.floor_s is None:
+            return unknown("no floor of its steps is known")
+
+        def sent_s(n: int) -> float:
+            split = Parallelism(tensor_parallel=n)
+            return communication(shape, split, batch).time_s(link)
+
+        now_s = decode.floor_s + sent_s(ways)
+        half_s = 2 * decode.floor_s + (sent_s(ways // 2) if ways > 2 else 0.0)
+        share = format_share(sent_s(ways) / now_s).strip()
+        seen = (
+            f"at batches of {batch:.1f} a step needs {duration_text(decode.floor_s)} "
+            f"at least, and ~{duration_text(sent_s(ways))} over {link.name} ({share})"
+        )
+        kv = setup.now.kv
+        tokens = (kv.peak_used_blocks or 0) * (kv.block_tokens or 0)
+        held = (limits.weight_bytes or 0) + tokens * (limits.kv_bytes_per_token or 0)
+        fits = bool(device and held <= FULL * device.memory_bytes * (ways // 2))
+        quicker = now_s / half_s
+        if setup.usage is Usage.BATCH:
+            quicker *= 2  # tokens a second of each GPU
+        if ways % 2 or not limits.weight_bytes or not fits or quicker < FASTER:
+            return good(seen)
+        of = "tokens/s of each GPU" if setup.usage is Usage.BATCH else "quicker steps"
+        return change(
+            seen,
+            Advised(
+                text="let half as many GPUs share each layer, in twice the replicas",
+                flag=f"--tensor-parallel-size {ways // 2}",
+                gain=f"~{quicker - 1:.0%} {of}, by floors and that estimate",
+                risk="less room for KV blocks in each replica; longer prefills",
+            ),
+        )
