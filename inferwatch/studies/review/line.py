@@ -30,6 +30,8 @@ class Advised:
     """The flag as vLLM spells it, with its value where what was seen says one."""
     gain: str | None = None
     """What it would gain, by floors or a prediction; None where that is not known."""
+    untold: str | None = None
+    """Why the gain is not known, where a prediction was tried."""
     risk: str
     change: SettingChange | None = None
     """The same, where the load can be predicted under it."""
@@ -50,6 +52,8 @@ class Reviewed:
     """One line as it is shown."""
 
     name: str
+    setting: str | None
+    """The setting that it is about, by vLLM's flag; None where there is none."""
     present: str | None
     """The present value as text; None where it is not told."""
     judged: Judged
@@ -71,7 +75,10 @@ class ReviewLine(ABC):
 
     def reviewed(self, setup: Setup) -> Reviewed:
         return Reviewed(
-            name=self.NAME, present=self.present(setup), judged=self.judge(setup)
+            name=self.NAME,
+            setting=self.SETTING or None,
+            present=self.present(setup),
+            judged=self.judge(setup),
         )
 
 

@@ -1,13 +1,14 @@
 """A review as text, as Markdown and as JSON."""
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from inferwatch.formatting import counted, duration_text
 from inferwatch.printing.document import Block, FactList, Item, Items, Sentence
 from inferwatch.printing.markdown import document_markdown
 from inferwatch.printing.text import Paint, document_text, plain
-from inferwatch.studies.review.line import LineVerdict, Reviewed
+from inferwatch.studies.review.line import Advised, LineVerdict, Reviewed
 from inferwatch.studies.review.review import Review
 
 SIGNS = {LineVerdict.CHANGE: "▲", LineVerdict.UNKNOWN: "?", LineVerdict.GOOD: "✓"}
@@ -40,10 +41,15 @@ def lead(review: Review) -> str:
     """Return the outcome in a sentence."""
     n, of = len(review.changes), f"for {review.usage} use"
     if review.model is not None:
-        of = f"{review.model} {of}"
+        of = f"{_short(review.model)} {of}"
     if not n:
         return f"{of}: nothing that was seen asks for a change"
     return f"{of}: {n} of {len(review.lines)} settings should change"
+
+
+def _short(model: str) -> str:
+    """Return a model's name; of a folder, its last part."""
+    return PurePosixPath(model).name if model.startswith("/") else model
 
 
 def _sections(review: Review) -> Iterator[list[Block]]:
@@ -75,10 +81,14 @@ def _change(line: Reviewed) -> Iterator[Block]:
         pairs=[
             ("seen", line.judged.seen),
             ("change", what),
-            ("gain", advised.gain or NOT_KNOWN),
+            ("gain", advised.gain or _untold(advised)),
             ("risk", advised.risk),
         ]
     )
+
+
+def _untold(advised: Advised) -> str:
+    return f"{NOT_KNOWN}: {advised.untold}" if advised.untold else NOT_KNOWN
 
 
 def _head(line: Reviewed) -> str:
@@ -91,6 +101,7 @@ def _line_json(line: Reviewed) -> dict[str, Any]:
     judged, advised = line.judged, line.judged.advised
     return {
         "name": line.name,
+        "setting": line.setting,
         "present": line.present,
         "verdict": judged.verdict.value,
         "seen": judged.seen,
@@ -100,6 +111,7 @@ def _line_json(line: Reviewed) -> dict[str, Any]:
             "flag": advised.flag,
             "text": advised.text,
             "gain": advised.gain,
+            "gain_not_known": advised.untold,
             "risk": advised.risk,
         },
     }

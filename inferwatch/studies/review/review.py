@@ -3,9 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from inferwatch.formatting import format_durations
+from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.studies.review.compute import CudaGraphs, TensorParallel
-from inferwatch.studies.review.line import LineVerdict, Reviewed, ReviewLine, good
+from inferwatch.studies.review.line import (
+    Advised,
+    LineVerdict,
+    Reviewed,
+    ReviewLine,
+    good,
+)
 from inferwatch.studies.review.memory import (
     KvDtype,
     KvMemory,
@@ -25,7 +33,7 @@ from inferwatch.studies.review.serving import (
     RequestLogging,
 )
 from inferwatch.studies.review.setup import Setup, Usage
-from inferwatch.studies.what_if.answer import answers
+from inferwatch.studies.what_if.answer import answers, between
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.outcome import Outcome
 from inferwatch.studies.what_if.prediction import WhatIf
@@ -117,16 +125,39 @@ def _predicted(line: Reviewed, predict: Callable[[SettingChange], WhatIf]) -> Re
         return line
     try:
         result = predict(advised.change)
-    except CannotTellError:
-        return line
+        most = SettingChange(max_num_seqs=2 * result.most_members)
+        if result.predictions[0].outcome is None and advised.change.max_num_seqs:
+            result = predict(most)  # as far as can be told
+    except CannotTellError as error:
+        return _with(line, replace(advised, untold=str(error)))
     (prediction,) = result.predictions
-    told = ". ".join(answers(result))
-    outcome = prediction.outcome
-    if outcome is not None and not prediction.unsure and not _gains(result, outcome):
+    told, outcome = ". ".join(answers(result)), prediction.outcome
+    if advised.change.max_num_batched_tokens is not None:
+        told += _gaps(result)
+    if outcome is None:
+        return _with(line, replace(advised, untold=prediction.cannot))
+    if not prediction.unsure and not _gains(result, outcome):
         seen = f"{line.judged.seen}, but {told[:1].lower()}{told[1:]}"
         return replace(line, judged=good(seen))
-    if outcome is not None:
-        advised = replace(advised, gain=told)
+    return _with(line, replace(advised, gain=told))
+
+
+def _gaps(result: WhatIf) -> str:
+    """Return what becomes of the longest gaps between tokens; empty if not told."""
+    (prediction,) = result.predictions
+    then = prediction.outcome or Outcome()
+    ends = [prediction.low or then, prediction.high or then]
+    before, low, high = (
+        each.latencies.get("itl_s", Quantiles()).p99
+        for each in (result.measured, *ends)
+    )
+    if "itl_s p99" in result.untold or None in {before, low, high}:
+        return ""
+    was, *texts = (each.strip() for each in format_durations([before, low, high]))
+    return f"; ITL p99 {between(*texts)} (was {was})"
+
+
+def _with(line: Reviewed, advised: Advised) -> Reviewed:
     return replace(line, judged=replace(line.judged, advised=advised))
 
 

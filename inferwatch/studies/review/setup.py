@@ -77,7 +77,7 @@ class Setup:
     def busy_s(self) -> float:
         """How long there was work; of servers without steps, how long they ran."""
         steps, covered_s = self.now.steps, self.now.covered_ns / NS_PER_S
-        if steps.duration_s.mean is None:
+        if not self.tells_steps or steps.duration_s.mean is None:
             return covered_s
         spent_s = steps.count * steps.duration_s.mean / max(len(self.now.engines), 1)
         return min(spent_s / max(1 - (steps.gap_share or 0.0), WORTH), covered_s)
@@ -90,7 +90,8 @@ class Setup:
 
     @property
     def tells_steps(self) -> bool:
-        return bool(self.now.steps.count)
+        """Whether a probe told steps: servers only count them."""
+        return bool(self.now.engines) and bool(self.now.steps.count)
 
     def held(self, *names: str) -> Held | None:
         """Return what these findings told; None if none lasted for long."""
@@ -102,7 +103,8 @@ class Setup:
         if not findings or lasted_s < WORTH * self.busy_s:
             return None
         worst = max(findings, key=lambda each: each.cost * self._lasted_s(each))
-        told = f"{worst.sentence} ({self._of_busy(lasted_s)})"
+        held, work = duration_text(lasted_s), duration_text(self.busy_s)
+        told = f"{worst.sentence} (for {held}; there was work for {work})"
         return Held(sentence=told, knobs=worst.knobs)
 
     @property
@@ -140,10 +142,3 @@ class Setup:
     def _lasted_s(self, finding: Finding | PastFinding) -> float:
         until_ns = getattr(finding, "until_ns", self.now.now_ns)
         return max(until_ns - finding.since_ns, 0) / NS_PER_S
-
-    def _of_busy(self, lasted_s: float) -> str:
-        busy_s = self.busy_s
-        return (
-            f"{duration_text(min(lasted_s, busy_s))} of "
-            f"{duration_text(busy_s)} with work"
-        )

@@ -311,6 +311,7 @@ class LimitsScreen(WatchScreen):
             "R",
             "review",
             "review",
+            show=False,
             tooltip="What of its settings should change, by what was seen",
         ),
         Binding("v", "view(1)", "view", tooltip="Roofline, time, memory"),

@@ -30,17 +30,18 @@ from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.kit.renderables.text import Line, TextRun
 from inferwatch.ui.what_if.dialog import recorded_lately
 
-INKS = {"▲": "warn strong", "?": "muted", "✓": ""}
+INKS = {"▲": "warn", "✓": ""}
 
 
 def _lines(judged: Review, width: int) -> Sequence[Line]:
-    """Return the review as text; what is a change or not known stands out."""
+    """Return the review as text: changes stand out, what is not known is dim."""
     lines: list[Line] = []
     ink = "strong"
     for text in review_text(judged, width).splitlines():
-        ink = INKS.get(text[:1], ink if text.startswith(" ") else "strong")
+        if lines and not text.startswith(" "):
+            ink = INKS.get(text[:1], "muted")
         lines.append((TextRun(text, ink),))
-        ink = "" if ink.startswith("warn") else ink
+        ink = "" if ink == "warn" else ink
     return lines
 
 
