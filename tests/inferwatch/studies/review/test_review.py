@@ -1,8 +1,10 @@
 """What is planted in a set-up is named by its review, and nothing else."""
 
+import ast
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +20,12 @@ from collectors.contract.readings import (
     Tick,
 )
 from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.findings.tracker import BY_NAME
 from inferwatch.metrics.floor.view import Bound, EnginePeak, Limits, OperatingPoint
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.studies import review as package
 from inferwatch.studies.review.line import LineVerdict, Reviewed
 from inferwatch.studies.review.printed import review_json, review_markdown, review_text
 from inferwatch.studies.review.review import (
@@ -354,3 +358,18 @@ def test_every_line_is_in_every_form() -> None:
     (change,) = (each["change"] for each in told["lines"] if each["change"])
     assert change["flag"] == "--max-num-seqs 128"
     assert change["gain"] is None
+
+
+def test_every_finding_that_a_line_asks_for_exists() -> None:
+    asked = {
+        name
+        for path in Path(*package.__path__).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        for name in node.args
+        if node.func.attr == "held" and isinstance(name, ast.Constant)
+    }
+
+    names = {str(each.value) for each in asked}
+    assert {"batch_too_small", "front_end", "prefix_evicted"} <= names
+    assert names <= {*BY_NAME}
