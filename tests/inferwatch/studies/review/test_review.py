@@ -184,6 +184,8 @@ def test_whether_prompts_repeat_is_not_guessed() -> None:
     caching = line(judged, "prefix caching").judged
     assert caching.verdict is LineVerdict.UNKNOWN
     assert "not known" in caching.seen
+    agents = review(seen(on_gpu(TURNS)), Usage.AGENTS)  # whose turns do
+    assert flags(agents) == [("prefix caching", "--enable-prefix-caching")]
 
 
 def test_more_are_not_let_in_where_kv_blocks_are_short() -> None:
@@ -193,6 +195,15 @@ def test_more_are_not_let_in_where_kv_blocks_are_short() -> None:
 
     assert "max_num_seqs" not in dict(flags(judged))
     assert "no KV blocks" in line(judged, "max_num_seqs").judged.seen
+
+
+def test_no_more_are_let_in_than_fit() -> None:
+    now = replace(seen(on_gpu(SMALL_BATCH)), limits=Limits(max_requests=10.4))
+
+    judged = review(now, Usage.BATCH)
+
+    assert flags(judged) == [("max_num_seqs", "--max-num-seqs 10")]
+    assert "KV blocks hold 10 such" in line(judged, "max_num_seqs").judged.seen
 
 
 def test_memory_that_others_hold_is_not_promised() -> None:
@@ -205,6 +216,12 @@ def test_memory_that_others_hold_is_not_promised() -> None:
 
 def test_a_cpu_is_not_told_to_use_cuda_graphs() -> None:
     judged = review(seen(on_gpu(EAGER, device="cpu")), Usage.INTERACTIVE)
+
+    assert flags(judged) == []
+
+
+def test_launches_that_hold_nothing_up_are_left_alone() -> None:
+    judged = review(seen(on_gpu(replace(EAGER, gap_s=0.0002))), Usage.INTERACTIVE)
 
     assert flags(judged) == []
 
@@ -222,16 +239,17 @@ def test_a_batch_load_does_not_mind_that_prompts_hold_tokens_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ways", "usage", "floor_s", "flag"),
+    ("ways", "usage", "floor_s", "weights", "flag"),
     [
-        (8, Usage.INTERACTIVE, 0.0006, None),  # half as many would take longer
-        (8, Usage.BATCH, 0.0006, "--tensor-parallel-size 4"),
-        (8, Usage.BATCH, 0.01, None),
-        (2, Usage.INTERACTIVE, 0.0002, "--tensor-parallel-size 1"),
+        (8, Usage.INTERACTIVE, 0.0006, 16, None),  # half as many would take longer
+        (8, Usage.BATCH, 0.0006, 16, "--tensor-parallel-size 4"),
+        (8, Usage.BATCH, 0.01, 16, None),
+        (8, Usage.BATCH, 0.0006, 400, None),  # half as many cannot hold it
+        (2, Usage.INTERACTIVE, 0.0002, 16, "--tensor-parallel-size 1"),
     ],
 )
 def test_gpus_that_mostly_talk_to_each_other_are_too_many(
-    ways: int, usage: Usage, floor_s: float, flag: str | None
+    ways: int, usage: Usage, floor_s: float, weights: int, flag: str | None
 ) -> None:
     shape = ModelShape(
         layers=32,
@@ -255,7 +273,7 @@ def test_gpus_that_mostly_talk_to_each_other_are_too_many(
     limits = Limits(
         peak=EnginePeak(device="NVIDIA H100 80GB HBM3"),
         shape=shape,
-        weight_bytes=16 * GB,
+        weight_bytes=weights * GB,
         decode=decode,
     )
     steps = replace(healthy.steps, batch_mean=1.0)
@@ -270,8 +288,11 @@ def test_a_limit_far_beyond_what_is_asked_for_is_named_where_it_can_do_harm() ->
     asked = Engine(kv_blocks=2_100, rate_per_s=4)
     now = seen(on_gpu(asked, max_model_len=32_768))
 
+    roomy = seen(on_gpu(replace(asked, kv_blocks=9_000), max_model_len=32_768))
+
     chat, agents = (review(now, each) for each in (Usage.INTERACTIVE, Usage.AGENTS))
 
+    assert flags(review(roomy, Usage.INTERACTIVE)) == []
     assert flags(chat) == [("max_model_len", "--max-model-len 2048")]
     assert flags(agents) == []  # their contexts grow
     assert "98% of the KV cache" in line(chat, "max_model_len").judged.seen
