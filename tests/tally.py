@@ -1,7 +1,8 @@
 """Tells `.ci/suites` how a run stands: ``pytest -p tests.tally``, one line an event.
 
 The file that ``INFERWATCH_TALLY`` names gets ``collected N``, then for each test
-``passed``, ``failed`` or ``skipped`` and its id.
+``passed``, ``failed`` or ``skipped`` and its id. Where tests that start processes are
+left out, ``elsewhere N`` tells how many.
 """
 
 import os
@@ -48,8 +49,30 @@ class Tally:
         self._file.flush()
 
 
+class Elsewhere:
+    """Tells of the tests that start processes, where others run."""
+
+    def __init__(self, path: Path, *, soak: bool) -> None:
+        self._path, self._soak = path, soak
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Of a worker: who started it collects nothing."""
+        marks = [{mark.name for mark in item.iter_markers()} for item in items]
+        others = {"timing", "gpu"} if self._soak else {"timing", "gpu", "soak"}
+        started = sum("process" in each and not each & others for each in marks)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"elsewhere {started}\n")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Workers report to whoever started them, who alone tells."""
     path = os.environ.get(VARIABLE)
-    if path and not hasattr(config, "workerinput"):
+    if not path:
+        return
+    worker = getattr(config, "workerinput", None)
+    marks = str(config.option.markexpr)
+    if worker is None:
         config.pluginmanager.register(Tally(Path(path)))
+    elif worker["workerid"] == "gw0" and marks.startswith("not process"):
+        soak = "not soak" not in marks
+        config.pluginmanager.register(Elsewhere(Path(path), soak=soak))

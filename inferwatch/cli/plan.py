@@ -37,17 +37,25 @@ MANY = PositiveParam("count", whole=True, most=1_000_000_000)
 POSITIVE = PositiveParam("amount", whole=False, most=1e12)
 SHARE = PositiveParam("share", whole=False, most=1)
 HEADINGS: Mapping[str, tuple[str, ...]] = {
-    "Model": ("model", "dtype", "quantization", "kv_dtype", "weight_bits"),
+    "Model": (
+        "model",
+        "dtype",
+        "quantization",
+        "kv_dtype",
+        "weight_bits",
+        "quantize_head",
+    ),
     "Model without a file": (
         *("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "tied"),
         *("experts", "experts_per_token", "expert_ffn", "window"),
     ),
     "GPUs": (
-        *("gpu", "tp", "pp", "memory_share", "overhead_gb"),
+        *("gpu", "tp", "pp", "dp", "ep", "call_latency", "memory_share", "overhead_gb"),
         *("peak_gbps", "peak_tflops", "memory_gb", "storage_gbps", "gpu_hour"),
         "currency",
     ),
-    "Requests": ("batch", "context", "prompt", "output", "block_size"),
+    "Requests": ("batch", "context", "prompt", "output", "chunk", "block_size"),
+    "Speculation": ("acceptance", "k", "draft_model", "draft_cost"),
     "Measured": ("measured_tpot", "measured_ttft", "measured_tokens_per_s"),
     "Answer": ("as_json", "fail_if_not_fit"),
 }
@@ -62,8 +70,8 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     "--model",
     metavar="CONFIG",
     help="A config.json, a folder with one, a model in the Hugging Face cache here, or "
-    "a preset: llama-3-8b, llama-3-70b, llama-3-405b, qwen2.5-7b, qwen3-30b-a3b, "
-    "gpt-oss-20b, deepseek-v3.",
+    "a preset: llama-3-8b, llama-3-70b, llama-3-405b, qwen2.5-7b, qwen2.5-72b, "
+    "qwen3-30b-a3b, mixtral-8x7b, gpt-oss-20b, deepseek-v3.",
 )
 @click.option(
     "--gpu",
@@ -85,13 +93,27 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     metavar="N",
     help="Pipeline parallel: stages of layers.",
 )
+@click.option(
+    "--dp",
+    type=MANY,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Data parallel of a mixture of experts: ranks with attention of their own.",
+)
+@click.option("--ep", is_flag=True, help="Expert parallel: each GPU has whole experts.")
+@click.option(
+    "--call-latency",
+    metavar="TIME",
+    help="Of a call between GPUs, an estimate.  [default: 10us]",
+)
 @click.option("--dtype", help="Of what is not quantised: bfloat16, float16, float32.")
 @click.option(
     "--quantization",
     multiple=True,
     metavar="METHOD",
-    help="Of weights: none, fp8, awq, gptq, bitsandbytes, nvfp4, int8 …; several side "
-    "by side.  [default: as the checkpoint]",
+    help="Of weights: none, fp8, awq, gptq, bitsandbytes, nvfp4, w8a8, w8a16 …; "
+    "several side by side.  [default: as the checkpoint]",
 )
 @click.option(
     "--kv-dtype",
@@ -104,6 +126,11 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     type=POSITIVE,
     metavar="BITS",
     help="Of a quantised weight, where the method does not say it: 4.85 for Q4_K_M.",
+)
+@click.option(
+    "--quantize-head",
+    is_flag=True,
+    help="Embedding and output head have those bits, too, as in GGUF.",
 )
 @click.option("--layers", type=MANY, metavar="N", help="Layers.")
 @click.option("--hidden", type=MANY, metavar="N", help="Hidden size.")
@@ -168,12 +195,38 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 )
 @click.option("--output", type=MANY, metavar="TOKENS", help="[default: 256]")
 @click.option(
+    "--chunk",
+    type=MANY,
+    default=8192,
+    show_default=True,
+    metavar="TOKENS",
+    help="Most that a step computes, as vLLM's --max-num-batched-tokens.",
+)
+@click.option(
     "--block-size",
     type=MANY,
     default=16,
     show_default=True,
     metavar="TOKENS",
     help="Of a block of the KV cache.",
+)
+@click.option(
+    "--acceptance",
+    type=SHARE,
+    metavar="SHARE",
+    help="Chance that a drafted token is accepted if those before it were.",
+)
+@click.option("--k", type=MANY, metavar="N", help="Tokens drafted for each pass.")
+@click.option(
+    "--draft-model",
+    metavar="CONFIG",
+    help="That drafts them, as --model.  [default: n-grams, which cost nothing]",
+)
+@click.option(
+    "--draft-cost",
+    type=SHARE,
+    metavar="SHARE",
+    help="Of a head that drafts: time of a token, as a share of a decode step.",
 )
 @click.option("--measured-tpot", metavar="TIME", help="15ms: can it be?")
 @click.option("--measured-ttft", metavar="TIME", help="Of a prompt alone: can it be?")

@@ -7,7 +7,7 @@ switch. What is estimated here is the usual way, one call after the other.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from inferwatch.limits.devices import Device
+from inferwatch.limits.devices import PCIE, Device
 from inferwatch.limits.shape import ModelShape
 
 CALL_S = 10e-6
@@ -39,7 +39,8 @@ def interconnect_of(device: Device, call_s: float = CALL_S) -> Interconnect | No
     if nvlink is not None:
         return Interconnect(name="NVLink", bytes_per_s=nvlink, call_s=call_s)
     if pcie is not None:
-        return Interconnect(name="PCIe", bytes_per_s=pcie, call_s=call_s)
+        name = f"PCIe {PCIE.get(pcie, '')}".strip()
+        return Interconnect(name=name, bytes_per_s=pcie, call_s=call_s)
     return None
 
 

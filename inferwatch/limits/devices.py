@@ -17,6 +17,9 @@ MIB = 2.0**20
 GB = 1e9
 GEN3, GEN4, GEN5 = 15.754e9, 31.508e9, 63.015e9
 """Bytes/s one way of sixteen lanes (PCI-SIG)."""
+PCIE = {GEN3: "Gen3", GEN4: "Gen4", GEN5: "Gen5"}
+COPIED = 26.5e9 / GEN4
+"""Estimated share of PCIe's line rate that copies reach: 25 to 28 GB/s of Gen4."""
 _WIDER = {
     "float4": "float8",
     "float8": "bfloat16",

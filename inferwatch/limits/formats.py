@@ -176,9 +176,12 @@ _SIMPLE: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
     "ptpc-fp8": _float8,
     "fp8-per-tensor": _float8,
     "fp8-per-block": _float8,
+    "fp8-per-channel": _float8,
+    "w8a8-fp8": _float8,
     "modelopt": _modelopt,
     "modelopt-fp4": lambda _: 4.5,
     "nvfp4": lambda _: 4.5,
+    "nvfp4-per-token": lambda _: 4.5,
     "petit-nvfp4": lambda _: 4.5,
     "modelopt-mxfp8": lambda _: 8.25,
     "mxfp8": lambda _: 8.25,
@@ -191,6 +194,10 @@ _SIMPLE: dict[str, Callable[[Mapping[str, Any]], float | None]] = {
     "inc": _grouped,
     "bitsandbytes": _bitsandbytes,
     "int8": lambda _: 8.0,
+    "int8-per-channel-weight-only": lambda _: 8.0,
+    "w8a16": lambda _: 8.0,
+    "w8a8": lambda _: 8.0,
+    "w8a8-int8": lambda _: 8.0,
     "int4": lambda _: 4 + 16 / 128,
     "4bit": lambda _: 4 + 16 / 128,
 }
@@ -200,11 +207,17 @@ _COMPUTES_IN = {
     "ptpc-fp8": "float8",
     "fp8-per-tensor": "float8",
     "fp8-per-block": "float8",
+    "fp8-per-channel": "float8",
+    "w8a8-fp8": "float8",
+    # integers: Xiao et al., SmoothQuant, arXiv 2211.10438
+    "w8a8": "int8",
+    "w8a8-int8": "int8",
     "modelopt": "float8",
     "modelopt-mxfp8": "float8",
     "mxfp8": "float8",
     "modelopt-fp4": "float4",
     "nvfp4": "float4",
+    "nvfp4-per-token": "float4",
 }
 """Other methods keep activations in 16 bits and dequantise the weights first."""
 

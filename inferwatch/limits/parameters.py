@@ -77,14 +77,14 @@ def parameters(shape: ModelShape) -> Parameters:
 def weight_bytes(shape: ModelShape) -> int:
     """Bytes of the weights: parameters times bits, with scales of quantised ones.
 
-    Embeddings, head, router, norms and biases are not quantised
+    Router, norms and biases are not quantised; embeddings and head are rarely
     (``modules_to_not_convert`` of a checkpoint; vLLM's ``LinearMethod`` for the rest).
     """
     counted = parameters(shape)
     return round(
         (
-            (counted.embedding + counted.positions) * shape.other_bits
-            + counted.head * shape.other_bits
+            (counted.embedding + counted.head) * table_bits(shape)
+            + counted.positions * shape.other_bits
             + counted.attention * attention_bits(shape)
             + counted.ffn * shape.weight_bits
             + counted.experts * expert_bits(shape)
@@ -136,6 +136,10 @@ def _divided_less(shape: ModelShape) -> int:
 
 def attention_bits(shape: ModelShape) -> float:
     return shape.weight_bits if shape.quantised_attention else shape.other_bits
+
+
+def table_bits(shape: ModelShape) -> float:
+    return shape.other_bits if shape.table_bits is None else shape.table_bits
 
 
 def expert_bits(shape: ModelShape) -> float:

@@ -4,8 +4,10 @@ They follow from the shape, the device and the workload at full peaks, so no ser
 faster. Communication between GPUs is left out.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import ceil
 
 from inferwatch.limits.cache import kv_bytes, kv_shards, max_requests
 from inferwatch.limits.communication import (
@@ -16,7 +18,7 @@ from inferwatch.limits.communication import (
     communication,
     interconnect_of,
 )
-from inferwatch.limits.devices import Device
+from inferwatch.limits.devices import COPIED, Device
 from inferwatch.limits.parameters import (
     Parameters,
     gpu_weight_bytes,
@@ -25,6 +27,7 @@ from inferwatch.limits.parameters import (
 )
 from inferwatch.limits.roofline import compute_bound_batch, ridge_point
 from inferwatch.limits.shape import ModelShape
+from inferwatch.limits.speculation import Drafting, most_helped
 from inferwatch.limits.step import (
     StepCosts,
     StepSums,
@@ -59,6 +62,9 @@ PROCESS_BYTES = 1.5 * GIB
 """Estimate for CUDA context, libraries, communication buffers and graphs of a GPU."""
 
 
+MOST_CHUNKS = 10_000
+
+
 class BatchLimit(StrEnum):
     """What limits the batch size, or its benefit."""
 
@@ -81,7 +87,14 @@ class Workload:
     """Tokens of cache reserved per request when asking how many fit."""
     block_tokens: int = 16
     chunk: int = 8192
-    """Most tokens per step, which activations are estimated for."""
+    """Most tokens per step (``--max-num-batched-tokens``)."""
+    drafting: Drafting | None = None
+    """Speculative decoding: each step verifies drafted tokens, too."""
+
+    @property
+    def rows(self) -> int:
+        """Tokens of each decoding request in a step."""
+        return 1 if self.drafting is None else self.drafting.drafts + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,18 +163,33 @@ class CapacityPlan:
     """KV cache tokens of all those requests."""
     decode: StepWork
     """The mean decode step of one tensor-parallel rank: all pipeline stages together,
-    for the requests one stage has at a time."""
+    for the requests one stage has at a time. With speculation, that verifies."""
     communication: Communication
     """Of a decode step, while its tokens pass all stages."""
     communication_s: float | None
     """Estimate of its time; no part of a floor. None if the link is not known."""
+    experts_touched: float | None
+    """Share of the routed experts that this step reads; None without experts."""
+    prefill: StepWork
+    """A prompt alone, in one step."""
+    prefill_binds: str | None
+    chunk_compute_bound_from: int | None
+    """The least chunk of a prompt that is bound by compute, in tokens."""
+    chunk_itl_floor_s: float | None
+    """Time between tokens while a step also computes a full chunk of a prompt; None
+    where decode leaves no room for one."""
     binds: str | None
     ridge: float | None
     compute_bound_from: int | None
     batch_limit: BatchLimit
     tpot_floor_s: float | None
-    """Mean over a response, whose context grows from its prompt on."""
+    """Mean over a response, whose context grows from its prompt on. With speculation,
+    of an expected token: drafts and verification are shared by a pass's tokens."""
+    most_helped: int | None
+    """The largest batch at which speculation lowers that floor; None if all."""
     ttft_floor_s: float | None
+    chunked_ttft_floor_s: float | None
+    """The same in chunks, each of which reads the weights again."""
     e2el_floor_s: float | None
     tokens_per_s: float | None
     """Upper bound for decode alone at this batch size; None if it does not fit."""
@@ -177,6 +205,20 @@ class CapacityPlan:
         """Whether the whole batch fits into GPU memory."""
         return self.left_bytes >= 0
 
+    @property
+    def tpot_estimate_s(self) -> float | None:
+        """TPOT with communication: estimated, and no floor."""
+        if self.tpot_floor_s is None or self.communication_s is None:
+            return None
+        drafting = self.workload.drafting
+        tokens = 1.0 if drafting is None else drafting.tokens_per_pass
+        return self.tpot_floor_s + self.communication_s / tokens
+
+    @property
+    def load_copied_s(self) -> float | None:
+        """Estimate of loading over PCIe at the rate that copies reach."""
+        return None if self.load_pcie_s is None else self.load_pcie_s / COPIED
+
     def cost(self, tokens_per_s: float | None) -> float | None:
         """Price of a million tokens from a replica that is always busy."""
         if self.machine.gpu_hour is None or not tokens_per_s:
@@ -188,6 +230,20 @@ def plan_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> Capaci
     return _Planner(shape, machine, workload).plan()
 
 
+def step_estimate_s(
+    shape: ModelShape, machine: GpuSetup, sums: StepSums
+) -> float | None:
+    """Floor of a step on all stages, and the estimated communication of its tokens."""
+    device, link = machine.device, machine.link
+    costs = StepCosts.of(shape, machine.tensor_parallel, machine.data_parallel)
+    flops = device.flops_at(shape.compute_dtype)
+    least_s = floor_s(costs.work(sums), device.bytes_per_s, flops)
+    sent = communication(shape, machine.ways, sums.tokens)
+    if least_s is None or (link is None and sent.calls):
+        return None
+    return least_s + (sent.time_s(link) if link is not None else 0.0)
+
+
 def overhead_estimate(
     shape: ModelShape, workload: Workload, tensor_parallel: int
 ) -> float:
@@ -195,12 +251,12 @@ def overhead_estimate(
 
     The process, activations, and logits of the batch; an engine's own profile is exact.
     """
-    logits = workload.batch * logits_bytes(shape)
+    logits = workload.batch * workload.rows * logits_bytes(shape)
     return PROCESS_BYTES + activation_bytes(shape, workload, tensor_parallel) + logits
 
 
 def logits_bytes(shape: ModelShape) -> int:
-    """Bytes of a request's logits in FP32, twice, because samplers copy them."""
+    """Bytes of a token's logits in FP32, twice, because samplers copy them."""
     return shape.vocab * 4 * 2
 
 
@@ -223,11 +279,34 @@ class _Planner:
     ) -> None:
         self.shape, self.machine, self.workload = shape, machine, workload
         self.costs = StepCosts.of(shape, machine.tensor_parallel, machine.data_parallel)
-        self.prompt = StepSums.prefilling(
-            workload.prompt, 0, shape.window, chunked=shape.chunked
-        )
+        self.prompt = self.chunk(workload.prompt)
+        self.alone = self._alone()
         self.bandwidth = machine.device.bytes_per_s
         self.flops = machine.device.flops_at(shape.compute_dtype)
+        self.drafting = workload.drafting
+        self.draft, self.draft_ways = self._drafter(machine.tensor_parallel)
+
+    def _drafter(self, ways: int) -> tuple[ModelShape | None, int]:
+        """The drafting model, and how many GPUs share its layers."""
+        model = self.drafting.model if self.drafting is not None else None
+        if model is None:
+            return None, 1
+        # both have one cache, in one format
+        shared = replace(model, kv_bits=self.shape.kv_bits)
+        return shared, 1 if model.heads % ways else ways
+
+    def _alone(self) -> StepCosts:
+        """Costs of a rank whose fellows idle: they compute its share of the experts."""
+        shape, machine, costs = self.shape, self.machine, self.costs
+        experts, ranks = shape.experts, machine.data_parallel
+        if experts is None or ranks == 1:
+            return costs
+        routed = 2 * parameters(shape).active_experts / machine.tensor_parallel
+        return replace(
+            costs,
+            token_flops=costs.token_flops - routed * (1 - 1 / ranks),
+            untouched=1 - experts.per_token / experts.count,
+        )
 
     def plan(self) -> CapacityPlan:
         shape, machine, load = self.shape, self.machine, self.workload
@@ -238,24 +317,31 @@ class _Planner:
             machine.pipeline_parallel,
             machine.data_parallel,
         )
+        stored = total
+        if self.draft is not None:
+            weights += gpu_weight_bytes(self.draft, self.draft_ways)
+            stored += weight_bytes(self.draft)
         allowed = machine.device.memory_bytes * machine.memory_share
         overhead = machine.overhead_bytes
         if overhead is None:
-            overhead = overhead_estimate(shape, load, machine.tensor_parallel)
-        request = kv_bytes(shape, load.context, load.block_tokens)
-        shards = kv_shards(shape, machine.tensor_parallel) * machine.pipeline_parallel
-        shards *= machine.data_parallel
+            batch = ceil(load.batch / machine.data_parallel)
+            overhead = overhead_estimate(
+                shape, replace(load, batch=batch), machine.tensor_parallel
+            )
+        request, share = self.request_kv()
         # each further request has logits, too, so its overhead is part of its size
-        logits = 0 if machine.overhead_bytes is not None else logits_bytes(shape)
+        logits = load.rows * logits_bytes(shape) / machine.data_parallel
+        logits = 0 if machine.overhead_bytes is not None else logits
         most = max_requests(
-            allowed, weights, overhead - load.batch * logits, request / shards + logits
+            allowed, weights, overhead - load.batch * logits, share + logits
         )
-        sent = communication(shape, machine.ways, self.tokens(load.batch))
+        sent = self.communication(load.batch)
         link = machine.link
         decode = self.decode(load.batch)
         compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
-        tpot, ttft = self.tpot(load.batch), self.ttft()
-        left = allowed - weights - overhead - load.batch * request / shards
+        tpot, ttft = self.tpot(load.batch), self.ttft([self.prompt])
+        prefill = self.alone.work(self.prompt)
+        left = allowed - weights - overhead - load.batch * share
         return CapacityPlan(
             machine=machine,
             shape=shape,
@@ -267,37 +353,66 @@ class _Planner:
             weight_bytes=weights,
             overhead_bytes=overhead,
             overhead_is_estimate=machine.overhead_bytes is None,
-            kv_bytes=load.batch * request / shards,
+            kv_bytes=load.batch * share,
             left_bytes=left,
             max_requests=most,
             max_kv_tokens=most * load.context,
             decode=decode,
             communication=sent,
             communication_s=sent.time_s(link) if link is not None else None,
+            experts_touched=self.costs.touched(load.rows * self.tokens(load.batch))
+            if shape.experts
+            else None,
+            prefill=prefill,
+            prefill_binds=binding(prefill, self.bandwidth, self.flops),
+            chunk_compute_bound_from=compute_bound_batch(
+                lambda tokens: self.alone.work(self.chunk(tokens)),
+                self.bandwidth,
+                self.flops,
+            ),
+            chunk_itl_floor_s=self.chunk_itl(load.batch),
             binds=binding(decode, self.bandwidth, self.flops),
             ridge=ridge_point(self.flops, self.bandwidth),
             compute_bound_from=compute_from,
             batch_limit=_limit(most, compute_from),
             tpot_floor_s=tpot,
+            most_helped=most_helped(self.tpot, self.plain_s) if self.drafting else None,
             ttft_floor_s=ttft,
+            chunked_ttft_floor_s=self.chunked_ttft(),
             e2el_floor_s=self.e2el(ttft, tpot),
             tokens_per_s=load.batch / tpot if tpot and left >= 0 else None,
             most_tokens_per_s=self.most_tokens_per_s(most),
             served_tokens_per_s=self.served_tokens_per_s() if left >= 0 else None,
             load_pcie_s=load_floor_s(weights, None, machine.device.pcie_bytes_per_s),
-            load_storage_s=load_floor_s(total, machine.storage_bytes_per_s, None),
+            load_storage_s=load_floor_s(stored, machine.storage_bytes_per_s, None),
         )
 
+    def request_kv(self) -> tuple[int, float]:
+        """Bytes of a request's KV cache: over all GPUs, and its share on one."""
+        load, machine, shape = self.workload, self.machine, self.shape
+        whole = kv_bytes(shape, load.context, load.block_tokens)
+        stages = machine.pipeline_parallel * machine.data_parallel
+        share = whole / (kv_shards(shape, machine.tensor_parallel) * stages)
+        if self.draft is None:
+            return whole, share
+        more = kv_bytes(self.draft, load.context, load.block_tokens)
+        # its layers are all on the last stage
+        shards = kv_shards(self.draft, self.draft_ways) * machine.data_parallel
+        return whole + more, share + more / shards
+
     def decode(self, batch: int) -> StepWork:
-        """The work of a mean decode step; pipeline stages share the batch evenly."""
-        load, shape = self.workload, self.shape
+        """The work of a mean step; speculation verifies drafted tokens in it."""
+        return self.costs.work(self.answering(batch, self.shape, self.workload.rows))
+
+    def answering(self, batch: int, shape: ModelShape, rows: int = 1) -> StepSums:
+        """Sums of a mean decode step; pipeline stages share the batch evenly."""
         sums = StepSums.answering(
             self.tokens(batch),
-            (load.prompt, load.output),
+            (self.workload.prompt, self.workload.output),
             shape.window,
             chunked=shape.chunked,
         )
-        return self.costs.work(sums)
+        return sums.verifying(rows - 1)
 
     def tokens(self, batch: int) -> float:
         """Requests that one stage of one data-parallel rank has at a time."""
@@ -308,12 +423,75 @@ class _Planner:
         return min(batch, self.machine.pipeline_parallel)
 
     def tpot(self, batch: int) -> float | None:
-        """Floor of TPOT: a token passes all pipeline stages in turn."""
-        return floor_s(self.decode(batch), self.bandwidth, self.flops)
+        """Floor of TPOT: a token passes all pipeline stages in turn.
 
-    def ttft(self) -> float | None:
+        With speculation, of a pass and its k drafts, divided by its expected tokens:
+        Leviathan et al., arXiv 2211.17192, theorem 3.8.
+        """
+        step_s = floor_s(self.decode(batch), self.bandwidth, self.flops)
+        if self.drafting is None or step_s is None:
+            return step_s
+        draft_s = self.draft_s(batch) or 0.0
+        return (step_s + self.drafting.drafts * draft_s) / self.drafting.tokens_per_pass
+
+    def plain_s(self, batch: int) -> float | None:
+        """The same without speculation."""
+        work = self.costs.work(self.answering(batch, self.shape))
+        return floor_s(work, self.bandwidth, self.flops)
+
+    def draft_s(self, batch: int) -> float | None:
+        """Floor of drafting one token for each request."""
+        if self.draft is None:
+            share = self.drafting.cost_share if self.drafting is not None else 0.0
+            return share * (self.plain_s(batch) or 0.0)
+        costs = StepCosts.of(self.draft, self.draft_ways)
+        work = costs.work(self.answering(batch, self.draft))
+        flops = self.machine.device.flops_at(self.draft.compute_dtype)
+        return floor_s(work, self.bandwidth, flops)
+
+    def chunk(self, tokens: int, before: int = 0) -> StepSums:
+        shape = self.shape
+        return StepSums.prefilling(tokens, before, shape.window, chunked=shape.chunked)
+
+    def chunked_ttft(self) -> float | None:
+        """The floor of TTFT in chunks; None of more than can be added up quickly."""
+        prompt, size = self.workload.prompt, self.workload.chunk
+        if prompt > MOST_CHUNKS * size:
+            return None
+        return self.ttft(
+            self.chunk(min(size, prompt - before), before)
+            for before in range(0, prompt, size)
+        )
+
+    def chunk_itl(self, batch: int) -> float | None:
+        """Floor of a step in which a batch decodes and a prompt gets the other tokens.
+
+        Agrawal et al., *Sarathi-Serve*, arXiv 2403.02310, section 4.
+        """
+        decoding = self.answering(batch, self.shape, self.workload.rows)
+        room = int(self.workload.chunk - decoding.tokens)
+        if room < 1:
+            return None
+        both = zip(decoding, self.chunk(room), strict=True)
+        work = self.alone.work(StepSums(*map(sum, both)))
+        return floor_s(work, self.bandwidth, self.flops)
+
+    def communication(self, batch: int) -> Communication:
+        """Of a step and, where a model drafts, of its steps before."""
+        load, ways = self.workload, self.machine.ways
+        sent = communication(self.shape, ways, load.rows * self.tokens(batch))
+        if self.drafting is None or self.draft is None:
+            return sent
+        alike = Parallelism(tensor_parallel=self.draft_ways)
+        one = communication(self.draft, alike, self.tokens(batch))
+        steps = self.drafting.drafts
+        return Communication(
+            sent.sent_bytes + steps * one.sent_bytes, sent.calls + steps * one.calls
+        )
+
+    def ttft(self, steps: Iterable[StepSums]) -> float | None:
         """Floor of a single prompt's TTFT; its chunks are spread over all stages."""
-        floor = ttft_floor_s(self.costs, [self.prompt], self.bandwidth, self.flops)
+        floor = ttft_floor_s(self.alone, steps, self.bandwidth, self.flops)
         return None if floor is None else floor / self.machine.pipeline_parallel
 
     def e2el(self, ttft: float | None, tpot: float | None) -> float | None:
@@ -339,7 +517,8 @@ class _Planner:
         # per token of each request, over all stages: its share of the prompts, and its
         # step
         flops = load.batch / self.machine.data_parallel * prompt.flops / load.output
-        flops += self.stages(load.batch) * step.flops
+        passes = 1 if self.drafting is None else 1 / self.drafting.tokens_per_pass
+        flops += self.stages(load.batch) * passes * step.flops
         compute_s = flops / self.machine.pipeline_parallel / self.flops
         return load.batch / max(compute_s, decode_s)
 

@@ -52,6 +52,21 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     },
+    # Qwen/Qwen2.5-72B
+    "qwen2.5-72b": {
+        "model_type": "qwen2",
+        "num_hidden_layers": 80,
+        "hidden_size": 8192,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "intermediate_size": 29_568,
+        "vocab_size": 152_064,
+        "max_window_layers": 80,
+        "sliding_window": 131_072,
+        "use_sliding_window": False,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    },
     # Qwen/Qwen3-30B-A3B
     "qwen3-30b-a3b": {
         "model_type": "qwen3_moe",
@@ -69,6 +84,21 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "vocab_size": 151_936,
         "sliding_window": None,
         "use_sliding_window": False,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    },
+    # mistralai/Mixtral-8x7B-v0.1
+    "mixtral-8x7b": {
+        "model_type": "mixtral",
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14_336,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "vocab_size": 32_000,
+        "sliding_window": None,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     },

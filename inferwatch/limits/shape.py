@@ -81,6 +81,9 @@ class ModelShape:
     other_bits: float = 16.0
     """Bits of everything else: embeddings, head, norms, and what the method
     excludes."""
+    table_bits: float | None = None
+    """Bits of embedding and output head, where different from ``other_bits``: files of
+    GGUF quantise them, too."""
     expert_bits: float | None = None
     """Bits of experts, where different from ``weight_bits``: 4.25 for MXFP4."""
     quantised_attention: bool = True

@@ -35,6 +35,7 @@ from inferwatch.limits.parameters import (
     attention_share,
     expert_bits,
     parameters,
+    table_bits,
 )
 from inferwatch.limits.shape import ModelShape
 
@@ -117,6 +118,21 @@ class StepSums(NamedTuple):
         elif window is not None:
             sums += [causal_pairs(steps, n, window) for n in (prompt - 1, prompt)]
         return cls(*(requests * each / steps for each in sums))
+
+    def verifying(self, drafts: int) -> "StepSums":
+        """The same decode step with so many drafted tokens of each request verified.
+
+        All its tokens need logits, and the cache is read once for them.
+        """
+        rows = drafts + 1
+        return StepSums(
+            tokens=rows * self.tokens,
+            sequences=rows * self.sequences,
+            context_tokens=self.context_tokens,
+            attention_pairs=rows * (self.attention_pairs + self.tokens * drafts / 2),
+            window_context_tokens=self.window_context_tokens,
+            window_pairs=rows * self.window_pairs,
+        )
 
     @classmethod
     def prefilling(
@@ -212,12 +228,11 @@ class StepCosts:
         full_layers = shape.layers - shape.window_layers
         head = shape.vocab * shape.hidden
         experts = shape.experts
-        row = (
-            (2 if shape.learned_positions else 1) * shape.hidden * shape.other_bits / 8
-        )
+        positions = shape.other_bits if shape.learned_positions else 0
+        row = shape.hidden * (table_bits(shape) + positions) / 8
         return cls(
             weight_bytes=_layer_bytes(shape, counted, tensor_parallel),
-            head_bytes=head * shape.other_bits / 8 / tensor_parallel,
+            head_bytes=head * table_bits(shape) / 8 / tensor_parallel,
             row_bytes=row / tensor_parallel,
             expert_bytes=counted.experts
             * expert_bits(shape)

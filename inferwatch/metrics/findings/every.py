@@ -40,6 +40,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     work.PrefillStalls(),
     work.MemoryBound(),
     work.ComputeBound(),
+    work.TensorParallelTooHigh(),
     work.FasterThanFloor(),
     speculation.LowAcceptance(),
     speculation.SpeculationAtFullBatch(),

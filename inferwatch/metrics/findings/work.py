@@ -1,13 +1,20 @@
 """Diagnoses of the work itself: memory-bound, compute-bound, mixed steps."""
 
+from dataclasses import dataclass, replace
+from math import ceil
+
+from inferwatch.limits.devices import Device, device_named
+from inferwatch.limits.plan import GpuSetup, Workload, plan_for, step_estimate_s
 from inferwatch.limits.roofline import CHECK
+from inferwatch.limits.shape import ModelShape
+from inferwatch.limits.step import StepSums
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
-from inferwatch.metrics.findings.facts import Facts, now
+from inferwatch.metrics.findings.facts import Facts, FlagValue, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob, Subject
 from inferwatch.metrics.findings.flag_values import more_seqs
 from inferwatch.metrics.findings.queue import shed
-from inferwatch.metrics.floor.view import Bound
+from inferwatch.metrics.floor.view import Bound, EnginePeak
 
 ITL = ("itl_s", "tpot_s", "e2el_s")
 
@@ -216,6 +223,124 @@ class ComputeBound(Diagnosis):
         if limits.prefill.bound is not Bound.COMPUTE:
             return None
         return limits.prefill.mfu
+
+
+@dataclass(frozen=True, slots=True)
+class _Halved:
+    """A decode step on the engine's GPUs and on half of them, both estimated."""
+
+    gpus: int
+    batch: int
+    now_s: float
+    half_s: float
+
+
+class TensorParallelTooHigh(Diagnosis):
+    """Two replicas on the same GPUs would decode as fast: sharing layers costs more."""
+
+    NAME, TITLE = "tensor_parallel_too_high", "TP too high for this batch"
+    SUBJECT = Subject.ENGINE
+    MANY = "share layers among more GPUs than help"
+    COST = 0.05
+    """Small, so that it stands below what makes requests slow."""
+
+    def holds(self, facts: Facts) -> FindingCost | None:
+        halved = _halved(facts)
+        if halved is None:
+            return None
+        return FindingCost(self.COST, "what its GPUs send each other")
+
+    def sentence(self, facts: Facts) -> str:
+        halved = _halved(facts)
+        if halved is None:
+            return ""
+        return (
+            f"Two replicas on its {halved.gpus} GPUs would share batches of "
+            f"{halved.batch:,} and decode as fast: what GPUs send each other takes "
+            "what sharing saves"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        halved = _halved(facts)
+        if halved is None:
+            return ()
+        text = (
+            f"a step takes ~{halved.now_s * 1e3:.2f} ms on {halved.gpus} GPUs, and "
+            f"with half the batch ~{halved.half_s * 1e3:.2f} ms on "
+            f"{halved.gpus // 2}: floors and an estimate of communication"
+        )
+        return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        halved = _halved(facts)
+        if halved is None:
+            return ()
+        half = halved.gpus // 2
+        why = f"its weights and half of the KV in use fit on {half}"
+        return (
+            facts.flag(
+                "tensor_parallel_size",
+                "Share layers among half the GPUs and start a replica on the others",
+                "tokens as fast or faster, and a smaller failure when one stops",
+                Effort.RESTART,
+                value=FlagValue(half, why),
+            ),
+        )
+
+
+def _halved(facts: Facts) -> _Halved | None:
+    """The decode step of one of two replicas; None if slower, too big, or unknown."""
+    info, limits = (facts.infos[0] if facts.infos else None), facts.limits
+    if info is None or limits is None or limits.shape is None or facts.speculates:
+        return None
+    gpus, device = info.tensor_parallel or 1, _device(limits.peak)
+    context, rows = limits.tokens_per_request, facts.steps.rows
+    whole = facts.steps.sums.get("batch", 0)
+    if gpus % 2 or device is None or not context or not whole:
+        return None
+    shape, ranks = limits.shape, info.data_parallel or 1
+    if shape.experts is not None and ranks > 1:
+        return None
+    batch = max(round(whole / rows), 1)
+    now = GpuSetup(
+        device=device,
+        tensor_parallel=gpus,
+        pipeline_parallel=info.pipeline_parallel or 1,
+    )
+    share = facts.setting("gpu_memory_utilization")
+    if isinstance(share, float):
+        now = replace(now, memory_share=share)
+    half = replace(now, tensor_parallel=gpus // 2)
+    now_s, half_s = (
+        step_estimate_s(shape, machine, _decoding(shape, requests, ceil(context)))
+        for machine, requests in ((now, batch), (half, ceil(batch / 2)))
+    )
+    if now_s is None or half_s is None or half_s > now_s:
+        return None
+    held = ceil(((facts.running or 0) + (facts.waiting or 0)) / facts.ranks)
+    if not _fits(shape, half, ceil(max(held, batch) / 2), ceil(context)):
+        return None
+    return _Halved(gpus, batch, now_s, half_s)
+
+
+def _decoding(shape: ModelShape, requests: int, context: int) -> StepSums:
+    return StepSums.decoding(requests, context, shape.window, chunked=shape.chunked)
+
+
+def _fits(shape: ModelShape, half: GpuSetup, requests: int, context: int) -> bool:
+    load = Workload(batch=requests, prompt=context, output=1, context=context + 1)
+    return plan_for(shape, half, load).fits
+
+
+def _device(peak: EnginePeak) -> Device | None:
+    """One of the engine's GPUs with its share of their peak; None if unknown."""
+    device = device_named(peak.device or "")
+    if device is None or peak.bytes_per_s is None:
+        return None
+    flops = device.flops
+    if peak.flops is not None and peak.dtype is not None:
+        flops = {peak.dtype: peak.flops / peak.devices}
+    return replace(device, bytes_per_s=peak.bytes_per_s / peak.devices, flops=flops)
 
 
 class FasterThanFloor(Diagnosis):

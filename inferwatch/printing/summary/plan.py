@@ -6,19 +6,24 @@ from typing import Any
 
 from inferwatch.formatting import (
     UNKNOWN,
+    about,
     counted,
     duration_text,
+    format_bytes,
     format_count,
     format_figure,
     format_gigabytes,
     format_price,
     format_rate,
+    format_share,
     price_places,
 )
-from inferwatch.limits.cache import kv_bytes_per_token
-from inferwatch.limits.parameters import expert_bits
+from inferwatch.limits.cache import kv_bytes_per_token, kv_shards
+from inferwatch.limits.devices import PCIE
+from inferwatch.limits.parameters import expert_bits, parameters, table_bits
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
+from inferwatch.limits.speculation import Drafting
 from inferwatch.printing.text import GAP, Paint, plain
 
 Row = tuple[str, Callable[[CapacityPlan], str]]
@@ -27,7 +32,7 @@ Section = tuple[str, Sequence[Row]]
 LEGEND = (
     "Times are floors and rates are ceilings, at 100% of the peaks; communication "
     "between\nGPUs, the host and the queue are excluded.\n~ is an estimate: "
-    "activations, graphs, libraries."
+    "activations, graphs, libraries; calls between GPUs; copies over PCIe."
 )
 JUDGED = (
     "Measured numbers are judged with weights, KV cache and products in the formats "
@@ -95,8 +100,21 @@ def _head(name: str, plan: CapacityPlan) -> list[str]:
     return [
         f"{name}: {total} parameters{passed}; {layers}{windows}, {heads}",
         f"{requests} of {load.context:,} tokens: {load.prompt:,} + {load.output:,}",
+        *_drafts(load.drafting),
         "",
     ]
+
+
+def _drafts(drafting: Drafting | None) -> Iterator[str]:
+    if drafting is None:
+        return
+    by = ""
+    if drafting.model is not None:
+        by = f", by a model of {_parameters(parameters(drafting.model).total)}"
+    yield (
+        f"{counted(drafting.drafts, 'token')} drafted for each pass{by}; "
+        f"{format_share(drafting.acceptance).strip()} accepted if those before were"
+    )
 
 
 def _blocks(
@@ -144,15 +162,29 @@ def _sections(
     checks = (_measured_row(measured, name) for name, *_ in measured.checks(first))
     priced = first.machine.gpu_hour is not None
     stored = first.machine.storage_bytes_per_s is not None
+    speculation = _SPECULATION if first.workload.drafting is not None else ()
+    several = any(plan.communication.calls for plan in plans)
+    together = _COMMUNICATION if several else ()
+    shared = _HEADS if any(plan.machine.tensor_parallel > 1 for plan in plans) else ()
+    routed = _EXPERTS if first.shape.experts is not None else ()
+    chunked = _CHUNKED if first.workload.prompt > first.workload.chunk else ()
     return [
-        ("On", _ON),
+        ("On", (*_ON, *shared)),
         ("Does it fit? Of each GPU:", _FIT),
-        ("What binds decode?", _BINDS),
+        ("What binds decode?", (*_BINDS, *routed)),
+        ("What binds a prompt?", _PROMPT),
         ("What limits the batch?", _LIMITS),
-        ("What latency?", (*_LATENCY, *checks)),
+        (
+            "What latency?",
+            (*_LATENCY[:2], *chunked, *_LATENCY[2:], *together, *speculation, *checks),
+        ),
         ("How many tokens a second?", [(n, _rate(rate)) for n, rate in _TOKEN_RATES]),
-        *([("What price of a million?", _prices(plans, currency))] if priced else []),
-        ("How long does it load?", _LOADING if stored else _LOADING[:1]),
+        *(
+            [("What price of a million?", _prices(plans, measured, currency))]
+            if priced
+            else []
+        ),
+        ("How long does it load?", _LOADING if stored else _LOADING[:-1]),
     ]
 
 
@@ -210,6 +242,58 @@ def _intensity(plan: CapacityPlan) -> str:
     return f"{format_figure(plan.decode.intensity).strip()} FLOP/B"
 
 
+def _prompt_intensity(plan: CapacityPlan) -> str:
+    return f"{format_figure(plan.prefill.intensity).strip()} FLOP/B"
+
+
+def _chunk_from(plan: CapacityPlan) -> str:
+    if plan.ridge is None:
+        return UNKNOWN
+    if plan.chunk_compute_bound_from is None:
+        return "never"
+    return counted(plan.chunk_compute_bound_from, "token")
+
+
+def _heads(plan: CapacityPlan) -> str:
+    """How KV heads are shared out: divided, or each on several GPUs."""
+    shape, gpus = plan.shape, plan.machine.tensor_parallel
+    shards = kv_shards(shape, gpus)
+    if gpus == 1:
+        return "all"
+    if shape.mla is not None:
+        return "latent, on every GPU"
+    if shards < gpus:
+        return f"each on {gpus / shards:.3g} GPUs"
+    return f"{shape.kv_heads / gpus:.3g} of {shape.kv_heads} each"
+
+
+def _estimate(time_s: float | None) -> str:
+    return UNKNOWN if time_s is None else about(duration_text(time_s))
+
+
+def _communication(plan: CapacityPlan) -> str:
+    return _estimate(plan.communication_s) if plan.communication.calls else "none"
+
+
+def _link(plan: CapacityPlan) -> str:
+    link = plan.machine.link
+    return link.name if link is not None and plan.communication.calls else UNKNOWN
+
+
+def _sent(plan: CapacityPlan) -> str:
+    sent = plan.communication
+    if not sent.calls:
+        return UNKNOWN
+    return f"{sent.calls:,.0f}, {format_bytes(sent.sent_bytes).strip()}"
+
+
+def _pcie(plan: CapacityPlan) -> str:
+    rate = plan.machine.device.pcie_bytes_per_s
+    if rate is None:
+        return UNKNOWN
+    return f"{PCIE.get(rate, '')} {rate / 1e9:.1f}".strip()
+
+
 def _ridge(plan: CapacityPlan) -> str:
     return f"{format_figure(plan.ridge).strip()} FLOP/B"
 
@@ -224,12 +308,15 @@ def _rate(rate: TokenRate) -> Callable[[CapacityPlan], str]:
     return lambda plan: format_rate(rate(plan)).strip()
 
 
-def _prices(plans: Sequence[CapacityPlan], currency: str) -> list[Row]:
+def _prices(
+    plans: Sequence[CapacityPlan], measured: MeasuredTimes, currency: str
+) -> list[Row]:
     """Price rows, all with the same number of decimals."""
-    places = price_places(
-        plan.cost(rate(plan)) for plan in plans for _, rate in _TOKEN_RATES
-    )
-    return [(name, _price(rate, currency, places)) for name, rate in _TOKEN_RATES]
+    rates = [*_TOKEN_RATES]
+    if measured.tokens_per_s is not None:
+        rates.append(("at the measured rate", lambda _: measured.tokens_per_s))
+    places = price_places(plan.cost(rate(plan)) for plan in plans for _, rate in rates)
+    return [(name, _price(rate, currency, places)) for name, rate in rates]
 
 
 def _price(
@@ -240,10 +327,23 @@ def _price(
 
 def _ways(plan: CapacityPlan) -> str:
     machine = plan.machine
-    if machine.pipeline_parallel == 1:
-        return str(machine.tensor_parallel)
-    stages = counted(machine.pipeline_parallel, "stage")
-    return f"{machine.tensor_parallel} × {stages}"
+    ways = [str(machine.tensor_parallel)]
+    if machine.pipeline_parallel > 1:
+        ways.append(counted(machine.pipeline_parallel, "stage"))
+    if machine.data_parallel > 1:
+        ways.append(counted(machine.data_parallel, "rank"))
+    return " × ".join(ways) + (", EP" if machine.expert_parallel else "")
+
+
+def _tokens_per_pass(plan: CapacityPlan) -> str:
+    drafting = plan.workload.drafting
+    return f"{drafting.tokens_per_pass:.2f}" if drafting is not None else UNKNOWN
+
+
+def _most_helped(plan: CapacityPlan) -> str:
+    if plan.most_helped is None:
+        return "any batch"
+    return counted(plan.most_helped, "request") if plan.most_helped else "no batch"
 
 
 def _kibibytes(plan: CapacityPlan) -> str:
@@ -257,6 +357,7 @@ _ON: tuple[Row, ...] = (
     ("KV cache format", lambda plan: _bits(plan.shape.kv_bits)),
     ("computed in", lambda plan: plan.shape.compute_dtype),
 )
+_HEADS: tuple[Row, ...] = (("KV heads", _heads),)
 _FIT: tuple[Row, ...] = (
     ("fits", _fits),
     ("memory for the engine", lambda plan: _gigabytes(plan.allowed_bytes)),
@@ -271,6 +372,17 @@ _BINDS: tuple[Row, ...] = (
     ("ridge point of the GPU", _ridge),
     ("bound by compute from", _compute_from),
 )
+_EXPERTS: tuple[Row, ...] = (
+    (
+        "experts read, expected",
+        lambda plan: format_share(plan.experts_touched).strip(),
+    ),
+)
+_PROMPT: tuple[Row, ...] = (
+    ("prompt bound by", lambda plan: plan.prefill_binds or UNKNOWN),
+    ("intensity of a prompt", _prompt_intensity),
+    ("compute-bound chunks from", _chunk_from),
+)
 _LIMITS: tuple[Row, ...] = (
     ("limited by", _batch_limit),
     ("requests that fit (B_max)", lambda plan: f"{plan.max_requests:,}"),
@@ -281,6 +393,20 @@ _LATENCY: tuple[Row, ...] = (
     ("TPOT floor, this batch", lambda plan: duration_text(plan.tpot_floor_s)),
     ("TTFT floor, alone", lambda plan: duration_text(plan.ttft_floor_s)),
     ("E2EL floor", lambda plan: duration_text(plan.e2el_floor_s)),
+    ("ITL floor, beside a chunk", lambda plan: duration_text(plan.chunk_itl_floor_s)),
+)
+_CHUNKED: tuple[Row, ...] = (
+    ("TTFT floor, in chunks", lambda plan: duration_text(plan.chunked_ttft_floor_s)),
+)
+_COMMUNICATION: tuple[Row, ...] = (
+    ("communication of a step", _communication),
+    ("over", _link),
+    ("calls, bytes sent", _sent),
+    ("TPOT with it", lambda plan: _estimate(plan.tpot_estimate_s)),
+)
+_SPECULATION: tuple[Row, ...] = (
+    ("tokens a pass, expected", _tokens_per_pass),
+    ("speculation helps up to", _most_helped),
 )
 _TOKEN_RATES: tuple[tuple[str, TokenRate], ...] = (
     ("decode, this batch", lambda plan: plan.tokens_per_s),
@@ -288,7 +414,9 @@ _TOKEN_RATES: tuple[tuple[str, TokenRate], ...] = (
     ("output, prompts beside", lambda plan: plan.served_tokens_per_s),
 )
 _LOADING: tuple[Row, ...] = (
-    ("over PCIe, its share", lambda plan: duration_text(plan.load_pcie_s)),
+    ("PCIe, GB/s of its lines", _pcie),
+    ("over it, its share", lambda plan: duration_text(plan.load_pcie_s)),
+    ("as copies go", lambda plan: _estimate(plan.load_copied_s)),
     ("from storage, all", lambda plan: duration_text(plan.load_storage_s)),
 )
 
@@ -309,8 +437,32 @@ def as_json(
         "prompt_tokens": load.prompt,
         "output_tokens": load.output,
         "context_tokens": load.context,
+        "speculation": _speculation_json(load.drafting),
         "excluded": ["communication between GPUs", "host", "queue"],
         "plans": [_plan_json(plan, measured) for plan in plans],
+    }
+
+
+def _speculation_json(drafting: Drafting | None) -> dict[str, Any] | None:
+    if drafting is None:
+        return None
+    return {
+        "acceptance": drafting.acceptance,
+        "drafts": drafting.drafts,
+        "draft_model": drafting.model is not None,
+        "draft_cost": None if drafting.model is not None else drafting.cost_share,
+        "tokens_per_pass": drafting.tokens_per_pass,
+    }
+
+
+def _communication_json(plan: CapacityPlan) -> dict[str, Any]:
+    sent, link = plan.communication, plan.machine.link
+    return {
+        "link": link.name if link is not None else None,
+        "sent_bytes": sent.sent_bytes,
+        "calls": sent.calls,
+        "sending_s": sent.sent_bytes / link.bytes_per_s if link is not None else None,
+        "estimate_s": plan.communication_s,
     }
 
 
@@ -321,7 +473,10 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "gpu_source": machine.device.source,
         "tensor_parallel": machine.tensor_parallel,
         "pipeline_parallel": machine.pipeline_parallel,
+        "data_parallel": machine.data_parallel,
+        "expert_parallel": machine.expert_parallel,
         "weight_bits": shape.weight_bits,
+        "table_bits": table_bits(shape),
         "expert_bits": expert_bits(shape) if shape.experts else None,
         "kv_bits": shape.kv_bits,
         "compute_dtype": shape.compute_dtype,
@@ -342,11 +497,22 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "decode_flops": plan.decode.flops,
         "decode_intensity": plan.decode.intensity,
         "ridge_point": plan.ridge,
+        "experts_touched": plan.experts_touched,
         "decode_bound_by": plan.binds,
         "compute_bound_from_requests": plan.compute_bound_from,
+        "prefill_bytes": plan.prefill.bytes_read,
+        "prefill_flops": plan.prefill.flops,
+        "prefill_intensity": plan.prefill.intensity,
+        "prefill_bound_by": plan.prefill_binds,
+        "chunk_compute_bound_from_tokens": plan.chunk_compute_bound_from,
+        "communication": _communication_json(plan),
         "batch_limited_by": plan.batch_limit.value,
         "tpot_floor_s": plan.tpot_floor_s,
+        "tpot_estimate_s": plan.tpot_estimate_s,
+        "speculation_helps_up_to_requests": plan.most_helped,
         "ttft_floor_s": plan.ttft_floor_s,
+        "chunked_ttft_floor_s": plan.chunked_ttft_floor_s,
+        "chunk_itl_floor_s": plan.chunk_itl_floor_s,
         "e2el_floor_s": plan.e2el_floor_s,
         "decode_tokens_per_s": plan.tokens_per_s,
         "max_decode_tokens_per_s": plan.most_tokens_per_s,
@@ -354,7 +520,9 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "price_per_million": plan.cost(plan.tokens_per_s),
         "price_per_million_at_max_requests": plan.cost(plan.most_tokens_per_s),
         "price_per_million_with_prompts": plan.cost(plan.served_tokens_per_s),
+        "price_per_million_measured": plan.cost(measured.tokens_per_s),
         "load_pcie_floor_s": plan.load_pcie_s,
+        "load_pcie_estimate_s": plan.load_copied_s,
         "load_storage_floor_s": plan.load_storage_s,
         "measured": [
             {

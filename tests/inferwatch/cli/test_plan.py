@@ -131,7 +131,7 @@ def test_what_beats_its_floor_is_impossible(
 
 
 def test_what_a_claim_is_judged_under_is_named() -> None:
-    words = ("--model", "llama-3-8b", "--gpu", "A100", "--quantization", "int8")
+    words = ("--model", "llama-3-8b", "--gpu", "A100", "--quantization", "w8a16")
     claim = ("--prompt", "2048", "--measured-ttft", "60ms")
 
     _, text = run(*words, *claim)
@@ -149,6 +149,29 @@ def test_what_a_claim_is_judged_under_is_named() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("method", "gpu", "floor_ms", "computes"),
+    [
+        ("int8", "A100", 47.6, "int8"),
+        ("w8a8", "A100", 47.6, "int8"),
+        ("w8a16", "A100", 95.2, "bfloat16"),
+        # it has little hardware for integers
+        ("int8", "B300", 13.2, "bfloat16"),
+    ],
+)
+def test_int8_of_two_meanings_is_judged_by_the_faster(
+    method: str, gpu: str, floor_ms: float, computes: str
+) -> None:
+    words = ("llama-3-8b", "--gpu", gpu, "--quantization", method, "--prompt", "2048")
+
+    found = asked(*words)
+    (plan,) = found["plans"]
+
+    assert plan["ttft_floor_s"] == pytest.approx(floor_ms / 1e3, rel=0.01)
+    assert plan["compute_dtype"] == computes
+    assert bool(found["remarks"]) is (method == "int8")
+
+
 def test_an_answer_that_grows_is_not_judged_as_if_it_were_whole() -> None:
     load = ("--batch", "128", "--prompt", "128", "--output", "3968")
     words = ("--model", "llama-3-8b", "--gpu", "H200", *load)
@@ -157,6 +180,13 @@ def test_an_answer_that_grows_is_not_judged_as_if_it_were_whole() -> None:
     assert run(*words, "--measured-tpot", "10ms")[0] == 1
     assert run(*words, "--measured-tokens-per-s", "10000")[0] == 0
     assert run(*words, "--measured-tokens-per-s", "13000")[0] == 1
+
+
+def test_a_measured_tpot_is_judged_with_speculation() -> None:
+    words = ("--model", "llama-3-8b", "--gpu", "A100", "--measured-tpot", "4ms")
+
+    assert run(*words)[0] == 1
+    assert run(*words, "--acceptance", "0.7", "--k", "4")[0] == 0
 
 
 def test_fit_is_a_check_where_it_is_asked_for() -> None:
@@ -270,12 +300,93 @@ def test_a_model_needs_no_flag() -> None:
         run("llama-3-8b", "--model", "8b", "--gpu", "H200")
 
 
+def test_communication_is_an_estimate_beside_the_floor() -> None:
+    """By hand: 2·126 all-reduces of 2·7/8 · 16,384 · 2 bytes over 450 GB/s."""
+    words = ("llama-3-405b", "--gpu", "8xH100", "--quantization", "fp8")
+
+    (usual,) = asked(*words)["plans"]
+    (fast,) = asked(*words, "--call-latency", "2us")["plans"]
+    text = run(*words)[1]
+
+    sent = usual["communication"]
+    assert (sent["link"], sent["calls"]) == ("NVLink", 252)
+    assert sent["sending_s"] == pytest.approx(0.0321e-3, rel=0.01)
+    assert sent["estimate_s"] == pytest.approx(2.55e-3, rel=0.01)
+    assert fast["communication"]["estimate_s"] == pytest.approx(0.536e-3, rel=0.01)
+    assert usual["tpot_floor_s"] == fast["tpot_floor_s"]
+    assert usual["tpot_estimate_s"] == pytest.approx(
+        usual["tpot_floor_s"] + 2.55e-3, 1e-3
+    )
+    assert re.search("TPOT with it +~17.8 ms", text)
+    assert "communication of a step" not in run("8b", "--gpu", "H100")[1]
+
+
+def test_heads_are_divided_or_on_several_gpus() -> None:
+    assert re.search("KV heads +2 of 8 each", run("70b", "--gpu", "4xH100")[1])
+    assert re.search("KV heads +each on 2 GPUs", run("70b", "--gpu", "16xH100")[1])
+    assert "latent, on every GPU" in run("deepseek-v3", "--gpu", "8xH200")[1]
+    assert "all" in run("8b", "--gpu", "H100")[1]
+
+
+def test_ranks_of_a_mixture_share_its_experts() -> None:
+    words = ("deepseek-v3", "--batch", "128", "--gpu", "8xH200")
+
+    (whole,) = asked(*words, "--dp", "8", "--ep")["plans"]
+    (one,) = asked(*words)["plans"]
+
+    assert (whole["tensor_parallel"], whole["data_parallel"]) == (1, 8)
+    # attention is whole on each rank, and latent vectors are of its own requests
+    assert whole["weight_bytes"] > one["weight_bytes"]
+    assert whole["kv_bytes"] == one["kv_bytes"] / 8
+    assert whole["experts_touched"] == pytest.approx(1 - (1 - 8 / 256) ** 128)
+    assert whole["communication"]["calls"] == 2 * 58
+
+
+@pytest.mark.parametrize("flag", [("--dp", "2"), ("--ep",)])
+def test_a_dense_model_has_no_experts_to_share(flag: tuple[str, ...]) -> None:
+    status, text = run("8b", "--gpu", "H100", *flag)
+
+    assert status == 2
+    assert "no experts to share" in text
+    assert "plan for one" in text
+
+
+def test_a_long_prompt_is_computed_in_chunks() -> None:
+    words = ("8b", "--gpu", "A100", "--prompt", "8192", "--batch", "32")
+
+    (whole,) = asked(*words)["plans"]
+    (tiny,) = asked(*words, "--chunk", "64")["plans"]
+    (full,) = asked(*words, "--chunk", "32")["plans"]
+
+    assert whole["chunked_ttft_floor_s"] == whole["ttft_floor_s"]
+    # 128 times 15.0 of 16.1 GB, as a chunk below the ridge point is bound by memory
+    assert tiny["chunk_compute_bound_from_tokens"] > 64
+    assert tiny["chunked_ttft_floor_s"] == pytest.approx(128 * 7.5e-3, rel=0.05)
+    assert tiny["ttft_floor_s"] == whole["ttft_floor_s"]
+    assert tiny["chunk_itl_floor_s"] < whole["chunk_itl_floor_s"]
+    # all tokens of a step decode
+    assert full["chunk_itl_floor_s"] is None
+    (many,) = asked("8b", "--gpu", "A100", "--prompt", "20k", "--chunk", "1")["plans"]
+    assert many["chunked_ttft_floor_s"] is None
+
+
+def test_loading_tells_the_line_rate_from_that_of_copies() -> None:
+    words = ("qwen2.5-7b", "--gpu", "A100")
+
+    (plan,) = asked(*words)["plans"]
+
+    assert plan["load_pcie_floor_s"] == pytest.approx(15.23e9 / 31.5e9, rel=0.01)
+    assert plan["load_pcie_estimate_s"] == pytest.approx(0.57, rel=0.01)
+    assert re.search(r"PCIe, GB/s of its lines +Gen4 31\.5", run(*words)[1])
+
+
 def test_a_factor_that_other_flags_contradict_is_refused() -> None:
     wrong = {
         "--tp 2": "is 4 GPUs, but --tp 2 uses 2: leave it out",
         "--tp 2,4": "but --tp 2,4 uses 2 or 4: leave",
         "--tp 4 --pp 2": "but --tp 4 --pp 2 uses 8: leave",
         "--pp 3": "but --pp 3 does not divide them: leave",
+        "--tp 4 --dp 2": "but --tp 4 --dp 2 uses 8: leave",
     }
     for more, said in wrong.items():
         status, text = run("--model", "llama-3-8b", "--gpu", "4xH100", *more.split())
@@ -337,6 +448,24 @@ def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
             "such as 15ms",
         ),
         (("--model", "8b", "--gpu", "H200", "--measured-ttft", "0"), "such as 15ms"),
+        (("8b", "--gpu", "H200", "--quantize-head"), "goes with --quantization"),
+        (("8b", "--gpu", "H200", "--call-latency", "soon"), "such as 15ms"),
+        (("8b", "--gpu", "H200", "--k", "4"), "--acceptance and --k go together"),
+        (("8b", "--gpu", "H200", "--draft-cost", "0.1"), "go with --acceptance, --k"),
+        (
+            (
+                *("8b", "--gpu", "H200", "--acceptance", "0.7", "--k", "4"),
+                *("--draft-cost", "0.1", "--draft-model", "8b"),
+            ),
+            "give one of both",
+        ),
+        (
+            (
+                *("8b", "--gpu", "H200", "--acceptance", "0.7", "--k", "4"),
+                *("--draft-model", "9c"),
+            ),
+            "--draft-model 9c: no such",
+        ),
         (
             (
                 *("--model", "8b", "--gpu", "H200"),

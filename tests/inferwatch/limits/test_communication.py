@@ -72,4 +72,4 @@ def test_the_faster_link_of_a_data_sheet_is_used() -> None:
 
     assert nvlink == Interconnect(name="NVLink", bytes_per_s=450e9)
     assert pcie is not None
-    assert (pcie.name, pcie.bytes_per_s) == ("PCIe", 31.508e9)
+    assert (pcie.name, pcie.bytes_per_s) == ("PCIe Gen4", 31.508e9)

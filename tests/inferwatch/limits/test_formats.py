@@ -38,6 +38,21 @@ def test_bits_of_a_weight(
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "computes"),
+    [
+        ("w8a8", "int8"),
+        ("w8a8_fp8", "float8"),
+        ("fp8_per_channel", "float8"),
+        ("w8a16", None),
+        ("int8_per_channel_weight_only", None),
+        ("gptq", None),
+    ],
+)
+def test_what_products_are_computed_in(method: str, computes: str | None) -> None:
+    assert weight_format(method, {}, 16).compute_dtype == computes
+
+
 def test_mxfp4_is_of_experts_alone() -> None:
     found = weight_format("mxfp4", {}, 16)
 

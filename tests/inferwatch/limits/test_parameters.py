@@ -13,12 +13,19 @@ PUBLISHED = {
     "llama-3-70b": 70_553_706_496,
     "llama-3-405b": 405_853_388_800,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-72b": 72_706_203_648,
     "qwen3-30b-a3b": 30_532_122_624,
+    "mixtral-8x7b": 46_702_792_704,
     "gpt-oss-20b": 20_914_757_184,
     "deepseek-v3": 671_026_419_200,
 }
 """Of the safetensors that their makers publish, without layers for speculation."""
-ACTIVE = {"qwen3-30b-a3b": 3.3e9, "deepseek-v3": 37e9, "llama-3-8b": 8.03e9}
+ACTIVE = {
+    "mixtral-8x7b": 12.9e9,
+    "qwen3-30b-a3b": 3.3e9,
+    "deepseek-v3": 37e9,
+    "llama-3-8b": 8.03e9,
+}
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -7,8 +7,10 @@ from difflib import get_close_matches
 from itertools import product
 from typing import Any
 
+from inferwatch.cli.running.plan.requests import seconds_of
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted
+from inferwatch.limits.communication import CALL_S
 from inferwatch.limits.devices import DEVICES, Device, device_named
 from inferwatch.limits.plan import GpuSetup
 
@@ -31,10 +33,32 @@ def columns_of(
     methods: list[str | None] = [*_listed(given["quantization"])] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
     machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
-    columns = list(product(machines, methods, caches))
+    columns = [
+        (machine, _computed(method, machine.device), cache)
+        for machine, method, cache in product(machines, methods, caches)
+    ]
     if len(columns) > MOST_COLUMNS:
         raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
     return columns
+
+
+INT8 = (
+    "int8 is read as W8A8, or as W8A16 where a GPU computes faster in 16 bit: its "
+    "floors hold for both. --quantization w8a16 is of weights alone."
+)
+
+
+def remarks_of(given: Mapping[str, Any]) -> Sequence[str]:
+    """Return how options were read that have two meanings."""
+    return [INT8] if "int8" in _listed(given["quantization"]) else []
+
+
+def _computed(method: str | None, device: Device) -> str | None:
+    """Return the method with what products are in; of two meanings, the faster."""
+    if method != "int8":
+        return method
+    both, weights = device.flops_at("int8"), device.flops_at("bfloat16")
+    return "w8a16" if both and weights and weights > both else "w8a8"
 
 
 def _listed(values: Sequence[str]) -> list[str]:
@@ -52,25 +76,27 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]
     several = SEVERAL.fullmatch(text)
     if several is None:
         return _device(text, given), ways or (1,)
-    name, stages = several["gpu"] or several["gpu_"], given["pp"]
+    name, others = several["gpu"] or several["gpu_"], given["pp"] * given["dp"]
     gpus, device = int(several["n"] or several["n_"]), _device(name, given)
     if not 0 < gpus <= MOST_GPUS:
         raise UsageError(f"--gpu {text}: give how many GPUs, such as 2x{name}")
-    if gpus % stages or (ways and ways != (gpus // stages,)):
+    if gpus % others or (ways and ways != (gpus // others,)):
         raise UsageError(
-            f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, stages)}: leave "
+            f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, given)}: leave "
             f"it out, or write --gpu {name}"
         )
-    return device, (gpus // stages,)
+    return device, (gpus // others,)
 
 
-def _used(ways: Sequence[int], stages: int) -> str:
-    """Say how many GPUs --tp and --pp use."""
+def _used(ways: Sequence[int], given: Mapping[str, Any]) -> str:
+    """Say how many GPUs --tp, --pp and --dp use."""
+    flags = [f"--{each} {given[each]}" for each in ("pp", "dp") if given[each] > 1]
     if not ways:
-        return f"--pp {stages} does not divide them"
-    used = " or ".join(str(each * stages) for each in ways)
-    more = f" --pp {stages}" if stages > 1 else ""
-    return f"--tp {','.join(map(str, ways))}{more} uses {used}"
+        verb = "does" if len(flags) == 1 else "do"
+        return f"{' '.join(flags)} {verb} not divide them"
+    used = " or ".join(str(each * given["pp"] * given["dp"]) for each in ways)
+    flags.insert(0, f"--tp {','.join(map(str, ways))}")
+    return f"{' '.join(flags)} uses {used}"
 
 
 def _number(text: str) -> int:
@@ -127,10 +153,14 @@ def _unknown(name: str) -> str:
 
 def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> GpuSetup:
     overhead, storage = given["overhead_gb"], given["storage_gbps"]
+    latency = seconds_of(given["call_latency"], "--call-latency")
     return GpuSetup(
         device=device,
         tensor_parallel=ways,
         pipeline_parallel=given["pp"],
+        data_parallel=given["dp"],
+        expert_parallel=given["ep"],
+        call_s=CALL_S if latency is None else latency,
         memory_share=given["memory_share"],
         overhead_bytes=None if overhead is None else overhead * GB,
         storage_bytes_per_s=None if storage is None else storage * GB,

@@ -51,7 +51,7 @@ def config_of(given: Mapping[str, Any]) -> ModelFiles:
             f"{flags} describe a model without a file: leave them or --model out"
         )
     if model is not None:
-        return _find_model(model)
+        return find_model(model)
     inner = (
         ("expert_ffn", "experts_per_token") if "experts" in shape_flags else ("ffn",)
     )
@@ -73,7 +73,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _find_model(model: str) -> ModelFiles:
+def find_model(model: str, flag: str = "--model") -> ModelFiles:
     """Find a model: a preset, a file, a folder, or one in the Hugging Face cache."""
     key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
     path = Path(model).expanduser()
@@ -88,7 +88,7 @@ def _find_model(model: str) -> ModelFiles:
     near = get_close_matches(key, [*PRESETS, *ALSO_KNOWN_AS], 1, 0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise UsageError(
-        f"--model {model}: no such file or folder, not in the Hugging Face cache here, "
+        f"{flag} {model}: no such file or folder, not in the Hugging Face cache here, "
         f"and no preset.{hint} Presets are {', '.join(PRESETS)}. The config.json of a "
         "model is enough: its weights are not needed"
     )
@@ -152,15 +152,25 @@ def shape_with(
             f"{error}; where it is built as Llama is, leave --model out and give its "
             "shape: --layers, --hidden, --heads, --kv-heads, --ffn and --vocab"
         ) from error
-    if bits is None:
+    if bits is not None:
+        if method not in {None, "none"}:
+            raise UsageError("--weight-bits and --quantization: give one of both")
+        shape = replace(shape, weight_bits=bits)
+    if not given["quantize_head"]:
         return shape
-    if method not in {None, "none"}:
-        raise UsageError("--weight-bits and --quantization: give one of both")
-    return replace(shape, weight_bits=bits)
+    if method is None and shape.weight_bits == shape.other_bits:
+        raise UsageError("--quantize-head goes with --quantization or --weight-bits")
+    return replace(shape, table_bits=shape.weight_bits)
 
 
 def splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
-    """Return the shape if tensor parallelism can split its heads evenly."""
+    """Return the shape if so many GPUs can share it."""
+    if shape.experts is None and (machine.data_parallel > 1 or machine.expert_parallel):
+        flag = "--ep" if machine.expert_parallel else f"--dp {machine.data_parallel}"
+        raise UsageError(
+            f"{flag}: this model has no experts to share; data parallel ranks of it "
+            "are replicas: plan for one, with its share of the requests"
+        )
     ways = machine.tensor_parallel
     if shape.heads % ways:
         can = [

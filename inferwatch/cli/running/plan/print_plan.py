@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from inferwatch.cli.running.plan.gpus import columns_of
+from inferwatch.cli.running.plan.gpus import columns_of, remarks_of
 from inferwatch.cli.running.plan.model import (
     config_of,
     odd_size,
@@ -39,12 +39,14 @@ def print_plan(given: Mapping[str, Any]) -> int:
         for machine, method, kv in columns_of(given)
     ]
     conclusion = capacity_sentence([*plans, *_in_fp8(config, given, plans)])
+    remarks = remarks_of(given)
     if given["as_json"]:
         facts = as_json(name, plans, measured, conclusion)
-        say_json({**facts, "stored_weight_bytes": stored})
+        say_json({**facts, "remarks": remarks, "stored_weight_bytes": stored})
     else:
         width = shutil.get_terminal_size((88, 24)).columns
-        say("\n".join([*wrapped_sentence(f"{conclusion}.", width=width), ""]))
+        for each in (f"{conclusion}.", *remarks):
+            say("\n".join([*wrapped_sentence(each, width=width), ""]))
         say_coloured(
             plan_text(name, plans, measured, width, painter(), given["currency"] or "$")
         )

@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from inferwatch.cli.running.plan.model import find_model, shape_with
 from inferwatch.errors import UsageError
 from inferwatch.limits.plan import Workload
+from inferwatch.limits.speculation import Drafting
 from inferwatch.printing.summary.plan import MeasuredTimes
 from inferwatch.quantities import duration_s
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
+MOST_DRAFTS = 128
 
 
 def workload_of(given: Mapping[str, Any]) -> Workload:
@@ -36,6 +39,31 @@ def workload_of(given: Mapping[str, Any]) -> Workload:
         output=output,
         context=context,
         block_tokens=given["block_size"],
+        chunk=given["chunk"],
+        drafting=_drafting(given),
+    )
+
+
+def _drafting(given: Mapping[str, Any]) -> Drafting | None:
+    """Return how tokens are drafted; None without speculation."""
+    acceptance, drafts = given["acceptance"], given["k"]
+    model, cost = given["draft_model"], given["draft_cost"]
+    if acceptance is None and drafts is None:
+        if model is not None or cost is not None:
+            raise UsageError("--draft-model and --draft-cost go with --acceptance, --k")
+        return None
+    if acceptance is None or drafts is None:
+        raise UsageError("--acceptance and --k go together: --acceptance 0.7 --k 4")
+    if drafts > MOST_DRAFTS:
+        raise UsageError(f"--k {drafts:,}: at most {MOST_DRAFTS} tokens are drafted")
+    if model is not None and cost is not None:
+        raise UsageError("--draft-model and --draft-cost: give one of both")
+    draft = None
+    if model is not None:
+        own = {"dtype": given["dtype"], "weight_bits": None, "quantize_head": False}
+        draft = shape_with(find_model(model, "--draft-model")[1], own, None, "auto")
+    return Drafting(
+        acceptance=acceptance, drafts=drafts, model=draft, cost_share=cost or 0.0
     )
 
 

@@ -121,6 +121,7 @@ def test_every_diagnosis_is_planted_or_says_why_not() -> None:
         "prefix_evicted",
         "memory_bound",
         "compute_bound",
+        "tensor_parallel_too_high",
         "speculation_at_full_batch",  # the queue costs more: test_single
         "impossible",
         "warm_up",

@@ -17,6 +17,8 @@ from collectors.contract.readings import (
     LiveLimits,
     Vantage,
 )
+from inferwatch.limits.hf_config import shape_of
+from inferwatch.limits.presets import PRESETS
 from inferwatch.metrics.causes.cause import DEFERRAL_CAUSES, Cause
 from inferwatch.metrics.findings.cache import (
     BlocksWasted,
@@ -41,8 +43,19 @@ from inferwatch.metrics.findings.traffic import (
     RestartLoop,
     SloMissed,
 )
-from inferwatch.metrics.findings.work import ComputeBound, FasterThanFloor, MemoryBound
-from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
+from inferwatch.metrics.findings.work import (
+    ComputeBound,
+    FasterThanFloor,
+    MemoryBound,
+    TensorParallelTooHigh,
+)
+from inferwatch.metrics.floor.view import (
+    Bound,
+    EnginePeak,
+    Impossible,
+    Limits,
+    OperatingPoint,
+)
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.objectives.view import SloState
@@ -608,3 +621,62 @@ def test_before_a_first_token_steps_tell_what_is_waited_for() -> None:
     )
 
     assert "computes prompts" in Deferred().sentence(facts)
+
+
+SMALL = "qwen2.5-0.5b"
+
+
+def shared_by(gpus: int, *, name: str = SMALL, batch: int = 4) -> Facts:
+    """An engine that decodes on so many H100, each step ``batch`` requests."""
+    small = {"hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864}
+    heads = {"num_attention_heads": 14, "num_key_value_heads": 2}
+    presets = {**PRESETS, SMALL: {**PRESETS["qwen2.5-7b"], **small, **heads}}
+    shape = shape_of(presets[name])
+    peak = EnginePeak(
+        bytes_per_s=gpus * 3.35e12,
+        flops=gpus * 989.5e12,
+        dtype="bfloat16",
+        device="NVIDIA H100 80GB HBM3",
+        devices=gpus,
+    )
+    facts = replace(
+        BUSY,
+        infos=(replace_fields(INFO, tensor_parallel=gpus),),
+        running=batch,
+        waiting=0,
+        steps=steps(500, batch=500 * batch, nothing_ns=9 * S),
+    )
+    return at_limits(facts, shape=shape, peak=peak, tokens_per_request=1_000.0)
+
+
+def test_more_gpus_than_help_are_told_with_both_estimates() -> None:
+    """By hand: 1.04 GB over 3.35 TB/s is 0.30 ms; half of it and 48 calls 0.64 ms."""
+    facts = shared_by(2)
+
+    assert TensorParallelTooHigh().holds(facts) is not None
+    text = TensorParallelTooHigh().evidence(facts)[0].text
+    assert text.startswith(
+        "a step takes ~0.64 ms on 2 GPUs, and with half the batch ~0.30 ms on 1"
+    )
+    (knob,) = TensorParallelTooHigh().knobs(facts)
+    assert knob.flag == "--tensor-parallel-size 1"
+    assert knob.effort == (Effort.RESTART,)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        # 16 GB are worth sharing: 4.5 ms on one, 2.9 ms on two
+        shared_by(2, name="llama-3-8b"),
+        # calls take as long among four as among two
+        shared_by(4),
+        shared_by(1),
+        # KV of half of all that wait needs both
+        replace(shared_by(2), waiting=19_000),
+        replace(shared_by(2), speculates=True),
+        replace(shared_by(2), around=Around()),
+    ],
+    ids=["large", "calls of two", "one", "does not fit", "speculates", "unknown"],
+)
+def test_gpus_that_help_or_of_which_little_is_known_are_not(facts: Facts) -> None:
+    assert TensorParallelTooHigh().holds(facts) is None
