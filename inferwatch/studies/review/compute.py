@@ -9,16 +9,12 @@ from inferwatch.studies.review.line import (
     Advised,
     Judged,
     ReviewLine,
+    by_knob,
     change,
     good,
     unknown,
 )
-from inferwatch.studies.review.setup import Setup, Usage
-
-FULL = 0.9
-"""Share of the GPUs' memory that weights and KV cache may take, 0-1."""
-FASTER = 1.15
-"""Ratio from which another split is worth a restart: communication is estimated."""
+from inferwatch.studies.review.setup import Setup
 
 
 class CudaGraphs(ReviewLine):
@@ -95,40 +91,24 @@ class TensorParallel(ReviewLine):
         limits, batch = setup.now.limits, setup.now.steps.batch_mean
         device = device_named((limits.peak.device if limits else None) or "")
         link = interconnect_of(device) if device is not None else None
-        shape = limits.shape if limits is not None else None
-        if limits is None or shape is None or link is None or not batch:
+        shape, decode = (limits.shape, limits.decode) if limits else (None, None)
+        if shape is None or link is None or not batch or decode is None:
             return unknown("the model's shape or the GPUs' link is not known")
-        decode = limits.decode
-        if decode is None or decode.floor_s is None:
-            return unknown("no floor of its steps is known")
-
-        def sent_s(n: int) -> float:
-            split = Parallelism(tensor_parallel=n)
-            return communication(shape, split, batch).time_s(link)
-
-        now_s = decode.floor_s + sent_s(ways)
-        half_s = 2 * decode.floor_s + (sent_s(ways // 2) if ways > 2 else 0.0)
-        share = format_share(sent_s(ways) / now_s).strip()
+        sent = communication(shape, Parallelism(tensor_parallel=ways), batch)
+        sent_s = sent.time_s(link)
         seen = (
-            f"at batches of {batch:.1f} a step needs {duration_text(decode.floor_s)} "
-            f"at least, and ~{duration_text(sent_s(ways))} over {link.name} ({share})"
+            f"at batches of {batch:.1f} its GPUs send each other for "
+            f"~{duration_text(sent_s)} a step over {link.name}; steps take "
+            f"{duration_text(decode.step_s)}"
         )
-        kv = setup.now.kv
-        tokens = (kv.peak_used_blocks or 0) * (kv.block_tokens or 0)
-        held = (limits.weight_bytes or 0) + tokens * (limits.kv_bytes_per_token or 0)
-        fits = bool(device and held <= FULL * device.memory_bytes * (ways // 2))
-        quicker = now_s / half_s
-        if setup.usage is Usage.BATCH:
-            quicker *= 2  # tokens a second of each GPU
-        if ways % 2 or not limits.weight_bytes or not fits or quicker < FASTER:
+        held = setup.held("tensor_parallel_too_high")
+        if held is None or (knob := held.knob(self.SETTING)) is None:
             return good(seen)
-        of = "tokens/s of each GPU" if setup.usage is Usage.BATCH else "quicker steps"
         return change(
-            seen,
-            Advised(
-                text="let half as many GPUs share each layer, in twice the replicas",
-                flag=f"--tensor-parallel-size {ways // 2}",
-                gain=f"~{quicker - 1:.0%} {of}, by floors and that estimate",
-                risk="less room for KV blocks in each replica; longer prefills",
+            f"{held.sentence}; {seen}",
+            by_knob(
+                knob,
+                "less room for KV blocks in each replica; longer prefills",
+                gain="~as many tokens/s or more, by floors and that estimate",
             ),
         )

@@ -20,6 +20,7 @@ from collectors.contract.readings import (
     Tick,
 )
 from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.findings.finding import Effort, Finding, Knob
 from inferwatch.metrics.findings.tracker import BY_NAME
 from inferwatch.metrics.floor.view import Bound, EnginePeak, Limits, OperatingPoint
 from inferwatch.metrics.model.model import Model
@@ -238,18 +239,30 @@ def test_a_batch_load_does_not_mind_that_prompts_hold_tokens_up() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("ways", "usage", "floor_s", "weights", "flag"),
-    [
-        (8, Usage.INTERACTIVE, 0.0006, 16, None),  # half as many would take longer
-        (8, Usage.BATCH, 0.0006, 16, "--tensor-parallel-size 4"),
-        (8, Usage.BATCH, 0.01, 16, None),
-        (8, Usage.BATCH, 0.0006, 400, None),  # half as many cannot hold it
-        (2, Usage.INTERACTIVE, 0.0002, 16, "--tensor-parallel-size 1"),
-    ],
+SHARED = Finding(
+    name="tensor_parallel_too_high",
+    title="TP too high for this batch",
+    sentence="Two replicas on its 8 GPUs would decode as fast",
+    since_ns=0,
+    cost=0.05,
+    cost_text="what its GPUs send each other",
+    evidence=(),
+    knobs=(
+        Knob(
+            text="Share layers among half the GPUs",
+            flag="--tensor-parallel-size 4",
+            expected="tokens as fast",
+            effort=(Effort.RESTART,),
+        ),
+    ),
 )
-def test_gpus_that_mostly_talk_to_each_other_are_too_many(
-    ways: int, usage: Usage, floor_s: float, weights: int, flag: str | None
+
+
+@pytest.mark.parametrize(
+    ("findings", "flag"), [((SHARED,), "--tensor-parallel-size 4"), ((), None)]
+)
+def test_what_gpus_tell_each_other_is_said_and_a_finding_on_it_followed(
+    findings: tuple[Finding, ...], flag: str | None
 ) -> None:
     shape = ModelShape(
         layers=32,
@@ -260,28 +273,25 @@ def test_gpus_that_mostly_talk_to_each_other_are_too_many(
         ffn=14336,
         vocab=128256,
     )
-    healthy = seen(on_gpu(HEALTHY, tensor_parallel=ways))
     decode = OperatingPoint(
         steps=9,
         intensity=2.0,
         flops=1e12,
         bytes_per_s=1e12,
         bound=Bound.MEMORY,
-        floor_s=floor_s,
+        floor_s=0.0006,
         step_s=0.002,
     )
-    limits = Limits(
-        peak=EnginePeak(device="NVIDIA H100 80GB HBM3"),
-        shape=shape,
-        weight_bytes=weights * GB,
-        decode=decode,
-    )
-    steps = replace(healthy.steps, batch_mean=1.0)
+    peak = EnginePeak(device="NVIDIA H100 80GB HBM3")
+    now = seen(on_gpu(HEALTHY, tensor_parallel=8))
+    limits = Limits(peak=peak, shape=shape, decode=decode)
 
-    judged = review(replace(healthy, limits=limits, steps=steps), usage)
+    judged = review(replace(now, limits=limits, findings=findings), Usage.INTERACTIVE)
 
     assert dict(flags(judged)).get("tensor parallelism") == flag
-    assert "over NVLink" in line(judged, "tensor parallelism").judged.seen
+    told = line(judged, "tensor parallelism").judged.seen
+    sent = "send each other for ~646 µs a step over NVLink"  # 64 calls of 10 µs
+    assert f"{sent}; steps take 2.0 ms" in told
 
 
 def test_a_limit_far_beyond_what_is_asked_for_is_named_where_it_can_do_harm() -> None:
