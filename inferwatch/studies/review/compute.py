@@ -7,7 +7,7 @@ from inferwatch.metrics.floor.view import Bound
 from inferwatch.studies.review.line import (
     NO_STEPS,
     Advised,
-    Judged,
+    Judgement,
     ReviewLine,
     by_knob,
     change,
@@ -32,7 +32,7 @@ class CudaGraphs(ReviewLine):
             else ("on" if setup.setting("enforce_eager") is False else None)
         )
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         if setup.on_cpu:
             return good("the engine computes on a CPU, which has none")
         present = self.present(setup)
@@ -82,7 +82,7 @@ class TensorParallel(ReviewLine):
 
     NAME, SETTING = "tensor parallelism", "tensor_parallel_size"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         ways = setup.setting(self.SETTING)
         if not isinstance(ways, int):
             return unknown("not told")

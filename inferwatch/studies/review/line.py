@@ -38,7 +38,7 @@ class Advised:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judgement:
     """The judgement of one line."""
 
     verdict: LineVerdict
@@ -56,7 +56,7 @@ class Reviewed:
     """The setting that it is about, by vLLM's flag; None where there is none."""
     present: str | None
     """The present value as text; None where it is not told."""
-    judged: Judged
+    judged: Judgement
 
 
 class ReviewLine(ABC):
@@ -67,7 +67,7 @@ class ReviewLine(ABC):
     """The setting that it is about, by vLLM's flag."""
 
     @abstractmethod
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         """Return what is to be said; a change only where nothing seen contradicts."""
 
     def present(self, setup: Setup) -> str | None:
@@ -82,16 +82,16 @@ class ReviewLine(ABC):
         )
 
 
-def good(seen: str) -> Judged:
-    return Judged(verdict=LineVerdict.GOOD, seen=seen)
+def good(seen: str) -> Judgement:
+    return Judgement(verdict=LineVerdict.GOOD, seen=seen)
 
 
-def unknown(why: str) -> Judged:
-    return Judged(verdict=LineVerdict.UNKNOWN, seen=why)
+def unknown(why: str) -> Judgement:
+    return Judgement(verdict=LineVerdict.UNKNOWN, seen=why)
 
 
-def change(seen: str, advised: Advised) -> Judged:
-    return Judged(verdict=LineVerdict.CHANGE, seen=seen, advised=advised)
+def change(seen: str, advised: Advised) -> Judgement:
+    return Judgement(verdict=LineVerdict.CHANGE, seen=seen, advised=advised)
 
 
 def by_knob(

@@ -5,7 +5,7 @@ from math import floor
 from inferwatch.formatting import counted, format_share
 from inferwatch.studies.review.line import (
     Advised,
-    Judged,
+    Judgement,
     ReviewLine,
     by_knob,
     change,
@@ -36,7 +36,7 @@ class PrefixCaching(ReviewLine):
     NAME, SETTING = "prefix caching", "enable_prefix_caching"
     RISK = "none to the output; blocks of ended requests stay until others need them"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         on = setup.setting(self.SETTING)
         if on is None:
             return unknown("whether it is on is not told")
@@ -63,7 +63,7 @@ class PrefixCaching(ReviewLine):
         )
         return change(f"{held.sentence}; {why}", advised)
 
-    def _on(self, setup: Setup) -> Judged:
+    def _on(self, setup: Setup) -> Judgement:
         unstable = setup.held("unstable_prefix")
         if unstable is not None and unstable.knobs:
             return change(
@@ -92,7 +92,7 @@ class KvMemory(ReviewLine):
                 return f"{name} {value:,.15g}"
         return None
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         held = setup.kv_short
         if setup.usage is not Usage.BATCH and held is None:
             held = setup.held("prefix_evicted")
@@ -168,7 +168,7 @@ class KvDtype(ReviewLine):
 
     NAME, SETTING = "KV cache dtype", "kv_cache_dtype"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         value, held = self.present(setup), setup.kv_short
         if value is None:
             return unknown("not told")
@@ -194,7 +194,7 @@ class MaxModelLen(ReviewLine):
 
     NAME = SETTING = "max_model_len"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         limit, rows = setup.setting(self.SETTING), setup.now.requests
         lengths = [
             each.prompt_tokens + max(each.max_tokens or 0, each.output_tokens or 0)

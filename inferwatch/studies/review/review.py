@@ -24,7 +24,7 @@ from inferwatch.studies.review.scheduling import (
     AsyncScheduling,
     ChunkSize,
     MaxNumSeqs,
-    Speculation,
+    SpeculativeDecoding,
 )
 from inferwatch.studies.review.serving import (
     ApiServers,
@@ -48,7 +48,7 @@ LINES: tuple[ReviewLine, ...] = (
     PrefixCaching(),
     CudaGraphs(),
     AsyncScheduling(),
-    Speculation(),
+    SpeculativeDecoding(),
     TensorParallel(),
     ApiServers(),
     HostCores(),

@@ -6,7 +6,7 @@ from inferwatch.metrics.floor.view import Bound
 from inferwatch.studies.review.line import (
     NO_STEPS,
     Advised,
-    Judged,
+    Judgement,
     ReviewLine,
     by_knob,
     change,
@@ -30,7 +30,7 @@ class MaxNumSeqs(ReviewLine):
 
     NAME = SETTING = "max_num_seqs"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         if not setup.tells_steps:
             return unknown(NO_STEPS)
         limit, steps = setup.setting(self.SETTING), setup.now.steps
@@ -83,7 +83,7 @@ class ChunkSize(ReviewLine):
 
     NAME = SETTING = "max_num_batched_tokens"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         if not setup.tells_steps:
             return unknown(NO_STEPS)
         limit = setup.setting(self.SETTING)
@@ -120,7 +120,7 @@ class ChunkSize(ReviewLine):
         )
 
 
-class Speculation(ReviewLine):
+class SpeculativeDecoding(ReviewLine):
     """Drafts, against what they bring at the batches that ran."""
 
     NAME, SETTING = "speculative decoding", "speculative_method"
@@ -133,7 +133,7 @@ class Speculation(ReviewLine):
         told = setup.now.speculation is not None
         return "on" if told else ("off" if setup.now.engines else None)
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         now = setup.now
         wasted = setup.held("low_acceptance", "speculation_at_full_batch")
         if wasted is not None and wasted.knobs:
@@ -161,7 +161,7 @@ class AsyncScheduling(ReviewLine):
 
     NAME, SETTING = "async scheduling", "async_scheduling"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         value, share = setup.setting(self.SETTING), setup.now.steps.gap_share
         if not setup.tells_steps or value is None:
             return unknown("not told" if setup.tells_steps else NO_STEPS)

@@ -4,7 +4,7 @@ from inferwatch.formatting import format_share
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.studies.review.line import (
     Advised,
-    Judged,
+    Judgement,
     ReviewLine,
     by_knob,
     change,
@@ -19,7 +19,7 @@ class ApiServers(ReviewLine):
 
     NAME, SETTING = "API servers", "api_server_count"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         held, count = setup.held("front_end"), setup.number(self.SETTING)
         slowest = setup.now.slowest
         if held is None:
@@ -45,7 +45,7 @@ class LogProbs(ReviewLine):
 
     NAME = "log-probs"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         bodies = [plan.get("extra_body") for plan in setup.plans]
         if any("logprobs" in each for each in bodies if isinstance(each, dict)):
             advised = Advised(
@@ -61,7 +61,7 @@ class RequestLogging(ReviewLine):
 
     NAME, SETTING = "logging of requests", "enable_log_requests"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         del setup
         return unknown(
             "not told: without --enable-log-requests, vLLM does not log them"
@@ -73,7 +73,7 @@ class HostCores(ReviewLine):
 
     NAME = "CPU quota and NUMA"
 
-    def judge(self, setup: Setup) -> Judged:
+    def judge(self, setup: Setup) -> Judgement:
         held = setup.held("cpu_quota") or setup.held("host_busy")
         if held is not None and held.knobs:
             return change(held.sentence, by_knob(held.knobs[0], "others get less"))

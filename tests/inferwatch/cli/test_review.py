@@ -10,8 +10,9 @@ from inferwatch.cli.main import inferwatch
 from inferwatch.cli.running import review as running
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.sample import sample_file
+from tests.inferwatch.metrics.findings.planted import SMALL_BATCH
 from tests.inferwatch.printed.recorded import keep
-from tests.inferwatch.studies.review.test_review import SMALL_BATCH, on_gpu
+from tests.inferwatch.studies.review.test_review import on_gpu
 
 SERVER = "localhost:8000"
 

@@ -15,10 +15,11 @@ from inferwatch.record.replay.player import Player
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.dialogs import DialogTable
 from inferwatch.ui.review.dialog import ReviewScreen
+from tests.inferwatch.metrics.findings.planted import SMALL_BATCH
 from tests.inferwatch.printed.recorded import ANCHORED, PINNED, execute, keep
-from tests.inferwatch.studies.review.test_review import SMALL_BATCH, on_gpu
+from tests.inferwatch.studies.review.test_review import on_gpu
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
-from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
+from tests.inferwatch.ui.pictures import SMALL, USUAL, Pictures, named
 from tests.inferwatch.ui.typed_keys import is_busy
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
@@ -89,21 +90,22 @@ async def test_without_an_engine_it_says_what_is_missing(settle: Settle) -> None
         assert (await told(pilot))[0].startswith("Cannot judge: ")
 
 
-def reviewing(player: Player) -> Callable[[Pilot[None]], Any]:
+def reviewing(player: Player, settle: Settle) -> Callable[[Pilot[None]], Any]:
     async def act(pilot: Pilot[None]) -> None:
         await asyncio.to_thread(player._scan.look)
         app = pilot.app
         assert isinstance(app, InferwatchApp)
-        app.look()
-        await pilot.pause()
+        for _ in range(2):  # what it shows decides how high its panels are
+            app.look()
+            await settle(pilot)
         await pilot.press("R")
         await told(pilot)
 
     return act
 
 
-def test_picture(pictures: Pictures, small_batch: Player) -> None:
-    for sizes in named(SMALL), named(LARGE, USUAL):
+def test_picture(pictures: Pictures, small_batch: Player, settle: Settle) -> None:
+    for sizes in named(SMALL), named(USUAL):
         app = app_on("limits", small_batch)
 
-        assert not pictures(app, sizes, reviewing(small_batch))
+        assert not pictures(app, sizes, reviewing(small_batch, settle))
