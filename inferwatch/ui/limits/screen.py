@@ -38,7 +38,7 @@ from inferwatch.ui.limits.curve import FloorCurvePanel
 from inferwatch.ui.limits.memory_budget import MemoryPanel
 from inferwatch.ui.limits.roofline import RooflinePanel
 from inferwatch.ui.limits.texts import answer, impossible_text
-from inferwatch.ui.messages import LookAgain, LookAt
+from inferwatch.ui.messages import LookAgain, LookAt, OpenReview
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
@@ -322,6 +322,12 @@ class LimitsScreen(WatchScreen):
             "that step",
             tooltip="The moment of the step that was faster than its floor",
         ),
+        Binding(
+            "R",
+            "review",
+            "review",
+            tooltip="What of its settings should change, by what was seen",
+        ),
         Binding("v", "view(1)", "view", tooltip="Roofline, time, memory, curve"),
         Binding("V", "view(-1)", "view before", show=False),
         *CHART_BINDINGS,
@@ -482,6 +488,9 @@ class LimitsScreen(WatchScreen):
 
     def action_device(self, by: int) -> None:
         self.query_one(MemoryPanel).choose(by)
+
+    def action_review(self) -> None:
+        self.post_message(OpenReview(self.shown_source))
 
     def action_impossible(self) -> None:
         """Move the time cursor to the impossible step and show the steps."""

@@ -211,6 +211,7 @@ def try_it(words: list[str], url: str) -> None:
     """Run a command, or as much of it as there is without an engine."""
     starts_engine = not words or words[0] in WATCHERS
     starts_engine |= words[:1] == ["demo"] and "--sample" not in words
+    starts_engine |= words[:1] == ["review"] and SERVER in words
     if is_new_tune(words):
         tune_plan(tune_options(*words[1:]))  # all but the engine
         return
