@@ -146,11 +146,11 @@ def compare(
         OutputForm,
         comparison_request,
         form_of,
-        page_at,
         print_comparison,
         result_sessions,
         show_comparison,
     )
+    from inferwatch.printing.destination import page_at
 
     form = form_of(text=text, every_row=every_row, markdown=markdown, as_json=as_json)
     destination = page_at(page, force=force, alone=form is None)

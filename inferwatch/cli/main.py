@@ -90,6 +90,7 @@ SECTIONS = {
             "Predict latencies at another setting or rate.",
             "what_if:what_if",
         ),
+        LazyCommand("review", "What a set-up should change, by what was seen of it."),
         LazyCommand("plan", "What a model could do at best on some GPUs."),
     ),
     "Advanced": (
@@ -195,6 +196,7 @@ def inferwatch(context: click.Context, slo: str | None, prices: "Prices | None")
     At another setting?          inferwatch what-if --max-num-seqs 64
     Find the best settings:      inferwatch tune demo --vary max-num-seqs=8,16,32
     Did the change help?         inferwatch compare before after
+    What should be changed?      inferwatch review --for agents
     What could it do at best?    inferwatch plan llama-3-8b --gpu 4xH100
     What can be measured here:   inferwatch doctor
     """  # noqa: D301 - \b is click's mark for text it must not rewrap

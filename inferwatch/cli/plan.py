@@ -34,6 +34,41 @@ class PositiveParam(click.ParamType[float]):
         return number
 
 
+MOST_VALUES = 64
+
+
+class ListParam(click.ParamType[tuple[int, ...]]):
+    """Whole numbers above zero: one, several with commas, or a range that doubles."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> tuple[int, ...]:
+        """Refuse what is not such a list.
+
+        ``1..6`` are 1, 2, 4 and 6.
+        """
+        numbers: list[int] = []
+        for part in str(value).split(","):
+            first, is_range, last = part.partition("..")
+            low = int(MANY.convert(first.strip(), param, ctx))
+            high = int(MANY.convert(last.strip(), param, ctx)) if is_range else low
+            if low > high:
+                self.fail(f"{part!r} falls: write {last}..{first}", param, ctx)
+            while low < high:
+                numbers.append(low)
+                low *= 2
+            numbers.append(high)
+        if len(numbers) > MOST_VALUES:
+            self.fail(f"{len(numbers)} values are more than {MOST_VALUES}", param, ctx)
+        return tuple(dict.fromkeys(numbers))
+
+
 class PriceParam(click.ParamType[Mapping[str, float]]):
     """A price of every GPU, or of each by its name; that of every one is of ""."""
 
@@ -64,6 +99,7 @@ class PriceParam(click.ParamType[Mapping[str, float]]):
 
 MANY = PositiveParam("count", whole=True, most=1_000_000_000)
 POSITIVE = PositiveParam("amount", whole=False, most=1e12)
+LIST = ListParam("counts")
 SHARE = PositiveParam("share", whole=False, most=1)
 HEADINGS: Mapping[str, tuple[str, ...]] = {
     "Model": (
@@ -89,8 +125,11 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "Requests": ("batch", "context", "prompt", "output", "chunk", "block_size"),
     "Speculation": ("acceptance", "k", "draft_model", "draft_cost"),
-    "Measured": ("measured_tpot", "measured_ttft", "measured_tokens_per_s"),
-    "Answer": ("as_json", "fail_if_not_fit"),
+    "Measured": (
+        *("measured_tpot", "measured_ttft", "measured_tokens_per_s"),
+        "measured_curve",
+    ),
+    "Answer": ("as_json", "html", "force", "fail_if_not_fit"),
 }
 
 
@@ -120,11 +159,11 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 )
 @click.option(
     "--pp",
-    type=MANY,
-    default=1,
+    type=LIST,
+    default="1",
     show_default=True,
     metavar="N",
-    help="Pipeline parallel: stages of layers.",
+    help="Pipeline parallel: stages of layers; 1,2 side by side.",
 )
 @click.option(
     "--dp",
@@ -215,18 +254,18 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 @click.option("--currency", metavar="TEXT", help="Of --gpu-hour.  [default: $]")
 @click.option(
     "--batch",
-    type=MANY,
-    default=1,
+    type=LIST,
+    default="1",
     show_default=True,
     metavar="N",
-    help="Requests that decode together.",
+    help="Requests that decode together; 1,8,64 or 1..256 (doubling) make a curve.",
 )
 @click.option(
     "--context",
-    type=MANY,
+    type=LIST,
     metavar="TOKENS",
-    help="Tokens that each request has room for in the KV cache.  "
-    "32k is 32,000, 32K is 32,768.  [default: prompt + output, or 4096]",
+    help="Tokens that each request has room for in the KV cache; 2k,8k,32k: a curve "
+    "each.  32k is 32,000, 32K is 32,768.  [default: prompt + output, or 4096]",
 )
 @click.option(
     "--prompt", type=MANY, metavar="TOKENS", help="[default: context − output]"
@@ -312,7 +351,19 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     metavar="RATE",
     help="Output of all requests: can it be?",
 )
+@click.option(
+    "--measured-curve",
+    metavar="POINTS",
+    help="Tokens/s by batch, as 1=140,8=540, or a file with such lines: can they be?",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A page with the curves.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file of --html.")
 @click.option(
     "--fail-if-not-fit", is_flag=True, help="Exit status 1 where a batch does not fit."
 )
@@ -342,6 +393,8 @@ def plan(named: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
           --vocab 128256 --gpu L40S
     Can this measurement be?
       inferwatch plan --model llama-3-8b --gpu A100 --measured-tpot 7.1ms
+    Where does throughput stop growing?
+      inferwatch plan 8b --gpu A100,H100 --batch 1..256 --context 2k,8k
 
     Exit status 1 where a measured number beats its floor, or with --fail-if-not-fit
     where a batch does not fit; also where nothing holds --slo at --rate.

@@ -25,7 +25,7 @@ from inferwatch.limits.parameters import (
     parameters,
     weight_bytes,
 )
-from inferwatch.limits.roofline import compute_bound_batch, ridge_point
+from inferwatch.limits.roofline import compute_bound_batch, knee_batch, ridge_point
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.speculation import Drafting, most_helped
 from inferwatch.limits.step import (
@@ -230,6 +230,11 @@ def plan_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> Capaci
     return _Planner(shape, machine, workload).plan()
 
 
+def knee_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> int | None:
+    """Batch size from which weights no longer set the pace of decode, whatever fits."""
+    return _Planner(shape, machine, workload).knee()
+
+
 def step_estimate_s(
     shape: ModelShape, machine: GpuSetup, sums: StepSums
 ) -> float | None:
@@ -403,6 +408,17 @@ class _Planner:
     def decode(self, batch: int) -> StepWork:
         """The work of a mean step; speculation verifies drafted tokens in it."""
         return self.costs.work(self.answering(batch, self.shape, self.workload.rows))
+
+    def knee(self) -> int | None:
+        """Batch size from which weights no longer set the pace of decode."""
+
+        def traffic(batch: int) -> tuple[float, float]:
+            sums = self.answering(batch, self.shape, self.workload.rows)
+            kv = self.costs.kv_traffic(sums)
+            return self.costs.work(sums).bytes_read - kv, kv
+
+        compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
+        return knee_batch(traffic, compute_from)
 
     def answering(self, batch: int, shape: ModelShape, rows: int = 1) -> StepSums:
         """Sums of a mean decode step; pipeline stages share the batch evenly."""

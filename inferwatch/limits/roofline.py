@@ -70,10 +70,38 @@ def compute_bound_batch(
         step = work(batch)
         return step.flops >= ridge * step.bytes_read
 
-    if not is_bound(MOST_REQUESTS):
+    return least_batch(is_bound)
+
+
+def least_batch(holds: Callable[[int], bool]) -> int | None:
+    """Return the least batch size from which on ``holds``; None if it never does."""
+    if not holds(MOST_REQUESTS):
         return None
-    low, high = 0, MOST_REQUESTS  # is_bound(high), not is_bound(low)
+    low, high = 0, MOST_REQUESTS  # holds(high), not holds(low)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if is_bound(middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high
+
+
+def knee_batch(
+    traffic: Callable[[int], tuple[float, float]], compute_from: int | None
+) -> int | None:
+    """Batch size from which weights no longer set the pace; None if they always do.
+
+    ``traffic`` gives the bytes of weights and of KV cache that a step moves. Below the
+    knee most of a step reads weights, which all requests share, so a further one costs
+    little; beyond it most is KV cache, which each request has its own of (Pope et al.,
+    arXiv 2211.05102, section 2.1). While memory binds, tokens/s are half of what ever
+    more requests could reach there, and TPOT of a dense model is twice that of a
+    request alone. Where compute binds before that, the knee is there.
+    """
+
+    def outgrown(batch: int) -> bool:
+        weights, kv = traffic(batch)
+        return kv >= weights
+
+    by_memory = least_batch(outgrown)
+    return min(
+        (each for each in (by_memory, compute_from) if each is not None), default=None
+    )

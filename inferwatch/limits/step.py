@@ -266,15 +266,19 @@ class StepCosts:
             read += self.head_bytes
         if self.expert_bytes:
             read += self.expert_bytes * self.touched(sums.tokens)
-        kv = self.kv_full_bytes * (sums.context_tokens + sums.tokens)
-        kv += self.kv_window_bytes * (sums.window_context_tokens + sums.tokens)
         flops = (
             self.token_flops * sums.tokens
             + self.sequence_flops * sums.sequences
             + self.pair_flops * sums.attention_pairs
             + self.window_pair_flops * sums.window_pairs
         )
-        return StepWork(read + kv, flops)
+        return StepWork(read + self.kv_traffic(sums), flops)
+
+    def kv_traffic(self, sums: StepSums) -> float:
+        """Bytes of KV cache that a step reads and writes."""
+        full = self.kv_full_bytes * (sums.context_tokens + sums.tokens)
+        windowed = self.kv_window_bytes * (sums.window_context_tokens + sums.tokens)
+        return full + windowed
 
     def touched(self, tokens: float) -> float:
         """Expected share of experts that ``tokens`` tokens use: 1 − (1 − k/E)^T.

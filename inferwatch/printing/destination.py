@@ -87,6 +87,24 @@ class Destination:
             raise UsageError(f"{self.path} already exists: add --force to overwrite it")
 
 
+def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | None:
+    """Return the destination of ``--html``, after checks that need no result.
+
+    Raises:
+        UsageError: the file exists, or stdout would get two outputs.
+    """
+    if path is None:
+        if force:
+            raise UsageError("--force is for --html: give a file")
+        return None
+    destination = Destination(path=path, force=force)
+    if destination.is_stdout and not alone:
+        raise UsageError("--html - is the only output: leave out any other form")
+    if not destination.is_stdout:
+        destination.refuse_existing()
+    return destination
+
+
 def is_database(path: Path) -> bool:
     """Whether it is an SQLite file, whatever it is called."""
     if not path.is_file():

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from inferwatch.printing.document import (
     Block,
     Code,
+    FactList,
     Folded,
     Item,
     Items,
@@ -62,6 +63,8 @@ def block_markdown(block: Block) -> str:  # noqa: C901, PLR0911 - a case for eac
             return _sentence(block)
         case Items(items=items):
             return "\n".join(map(_item, items))
+        case FactList(pairs=pairs):
+            return "\n".join(f"- {prose(f'{k}: {text_of(v)}')}" for k, v in pairs)
         case Table():
             return _table(block)
         case Plot(rows=rows):

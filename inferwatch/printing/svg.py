@@ -130,11 +130,11 @@ def label(tick: AxisTick, side: str) -> str:
 # Shapes.
 
 
-def path(kind: str, shape: str, words: str = "") -> str:
+def path(kind: str, shape: str, words: str = "", ink: str = "") -> str:
     """An SVG path; ``words`` become its tooltip."""
-    if not words:
-        return f'<path class="{kind}" d="{shape}"/>'
-    return f'<path class="{kind}" d="{shape}"><title>{as_html(words)}</title></path>'
+    style = f' style="stroke:var(--{ink})"' if ink else ""
+    begin = f'<path class="{kind}"{style} d="{shape}"'
+    return f"{begin}><title>{as_html(words)}</title></path>" if words else f"{begin}/>"
 
 
 def line(points: Points, kind: str = "", ink: str = "") -> str:
@@ -146,9 +146,9 @@ def line(points: Points, kind: str = "", ink: str = "") -> str:
     )
 
 
-def dot(side: str, x: float, y: float, words: str) -> str:
+def dot(side: str, x: float, y: float, words: str, ink: str = "") -> str:
     """A dot with a tooltip, which keeps its shape when the chart is stretched."""
-    return path(f"dot {side}", f"M{x * WIDTH:.1f} {y * HEIGHT:.1f}h0", words)
+    return path(f"dot {side}", f"M{x * WIDTH:.1f} {y * HEIGHT:.1f}h0", words, ink)
 
 
 def shift(x: float, to_x: float, y: float) -> str:

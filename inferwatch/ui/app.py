@@ -38,6 +38,7 @@ from inferwatch.ui.messages import (
     LookAt,
     OpenKnobs,
     OpenRequest,
+    OpenReview,
     OpenStep,
     OpenWhatIf,
 )
@@ -487,6 +488,12 @@ class InferwatchApp(TerminalApp[None]):
         from inferwatch.ui.what_if.dialog import WhatIfScreen  # noqa: PLC0415 - few look at it
 
         self.push_screen(WhatIfScreen(self.session.feed, wish.source))
+
+    @on(OpenReview)
+    def _open_review(self, wish: OpenReview) -> None:
+        from inferwatch.ui.review.dialog import ReviewScreen  # noqa: PLC0415 - few look at it
+
+        self.push_screen(ReviewScreen(self.session.feed, wish.source))
 
     @on(OpenKnobs)
     def _open_knobs(self, wish: OpenKnobs) -> None:

@@ -42,6 +42,14 @@ class OpenWhatIf(Message):
 
 
 @dataclass
+class OpenReview(Message):
+    """Open the review of a server's set-up."""
+
+    source: str | None
+    """None for all servers."""
+
+
+@dataclass
 class OpenKnobs(Message):
     """Open the dialog of the engine's limits."""
 

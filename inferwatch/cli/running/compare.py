@@ -108,24 +108,6 @@ def form_of(
     return forms[0] if forms else None
 
 
-def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | None:
-    """Return the destination of ``--html``, after checks that need no comparison.
-
-    Raises:
-        UsageError: the file exists, or stdout would get two outputs.
-    """
-    if path is None:
-        if force:
-            raise UsageError("--force is for --html: give a file")
-        return None
-    destination = Destination(path=path, force=force)
-    if destination.is_stdout and not alone:
-        raise UsageError("--html - is the only output: leave out any other form")
-    if not destination.is_stdout:
-        destination.refuse_existing()
-    return destination
-
-
 def print_comparison(
     request: ComparisonRequest, form: OutputForm, *, page: Destination | None = None
 ) -> int:

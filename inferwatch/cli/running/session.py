@@ -40,16 +40,7 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
     Raises:
         SourceError: the engine was lost or never came up.
     """
-    watching = asyncio.create_task(watch.run())
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    try:
-        await _until_end(watch, options, stop, watching)
-    finally:
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
+    await watch_to_the_end(watch, options)
     failure = watch.failure
     if options.as_json or watch.came_up or failure is None:
         _print_summary(watch, as_json=options.as_json)
@@ -66,6 +57,20 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
     if failure is not None:
         raise SourceError(failure)
     return slo_status(watch.whole())
+
+
+async def watch_to_the_end(watch: Watch, options: WatchOptions) -> None:
+    """Watch for the given time, or until told to stop, with progress on stderr."""
+    watching = asyncio.create_task(watch.run())
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await _until_end(watch, options, stop, watching)
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
 
 
 def slo_status(whole: Snapshot) -> int:

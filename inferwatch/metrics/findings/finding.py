@@ -103,6 +103,8 @@ class PastFinding:
     cost: float
     sources: tuple[str, ...] = ()
     subject: Subject = Subject.ENGINE
+    knobs: tuple[Knob, ...] = ()
+    """As last shown."""
 
 
 def is_told(cost_text: str, sentence: str) -> bool:

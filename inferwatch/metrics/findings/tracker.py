@@ -185,6 +185,7 @@ class FindingTracker:
             until_ns=until_ns,
             cost=finding.cost,
             subject=finding.subject,
+            knobs=finding.knobs,
         )
         self._ended.append(over)
         del self._ended[:-MOST_ENDED]

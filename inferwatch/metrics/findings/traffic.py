@@ -1,6 +1,6 @@
 """Diagnoses of traffic: aborts, errors, the load generator and lost readings."""
 
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, duration_text
 from inferwatch.metrics.findings.diagnosis import (
     Diagnosis,
     FindingCost,
@@ -240,7 +240,7 @@ class EngineWarmUp(Diagnosis):
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         text = "no step ran lately"
         if facts.step_s is not None:
-            text = f"steps now take {facts.step_s * 1e3:.1f} ms"
+            text = f"steps now take {duration_text(facts.step_s)}"
         t_ns = ago_ns(facts, facts.up_s)
         return (Evidence(text=text, page="steps", t_ns=t_ns),)
 

@@ -10,6 +10,7 @@ from collectors.contract.readings import BoundBy, EngineInfo, WorkerMemory
 from inferwatch.limits.cache import kv_bytes, kv_bytes_per_token
 from inferwatch.limits.devices import device_named
 from inferwatch.limits.parameters import weight_bytes
+from inferwatch.limits.remedies import FOUR_BITS, FP8_BITS, lighter
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import load_floor_s
 from inferwatch.metrics.floor.derived import RankTraffic
@@ -37,9 +38,6 @@ PARTS = {
     "workspace_bytes": "workspace",
 }
 """Names of the memory parts, by field of WorkerMemory."""
-FP8_BITS = 8.0
-FOUR_BITS = 4.25
-"""Bits per weight with a one-byte scale for 32 weights, as MXFP4; AWQ is similar."""
 KV_BINDS = 0.05
 """Share of step time bound by KV blocks from which on KV memory is short, 0-1."""
 NEAR_FLOOR = 0.5
@@ -108,7 +106,7 @@ class Budget:
             return ()
         savings = []
         for name, bits in (("FP8 weights", FP8_BITS), ("4-bit weights", FOUR_BITS)):
-            smaller = _with_weights(shape, bits)
+            smaller = lighter(shape, bits)
             if smaller is not None:
                 freed = weight_bytes(shape) - weight_bytes(smaller)
                 freed *= len(self.infos)
@@ -275,17 +273,6 @@ def _with_driver(
     if weights is not None and device is not None:
         floor_s = load_floor_s(weights, None, device.pcie_bytes_per_s)
     return replace(memory, total_bytes=total, parts=tuple(parts), load_floor_s=floor_s)
-
-
-def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
-    """Return the shape with ``bits`` per weight; None if it would be no smaller."""
-    experts = shape.expert_bits
-    smaller = replace(
-        shape,
-        weight_bits=min(shape.weight_bits, bits),
-        expert_bits=None if experts is None else min(experts, bits),
-    )
-    return None if smaller == shape else smaller
 
 
 def _floor_ns(needs: StepNeeds, step: RankTraffic) -> float:

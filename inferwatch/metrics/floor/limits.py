@@ -8,6 +8,7 @@ from inferwatch.formatting import format_bytes
 from inferwatch.limits.parameters import parameters, weight_bytes
 from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.floor.budget import Budget, device_memory
+from inferwatch.metrics.floor.curve import FloorCurve
 from inferwatch.metrics.floor.peaks import missing_peaks
 from inferwatch.metrics.floor.rank import StepNeeds, sizes_of
 from inferwatch.metrics.floor.tracker import (
@@ -87,6 +88,7 @@ def limits_of(
         decode=decode,
         prefill=_point(totals, [MIXED, PROMPTS], peak),
         split=_split(totals, moment, len(ranks)),
+        curve=_curve(one, budget.tokens_per_request),
         tpot_floor_s=_tpot_floor_s(totals, needs),
         memory=device_memory(
             [
@@ -178,6 +180,13 @@ def _tpot_floor_s(totals: Totals, needs: Sequence[StepNeeds]) -> float | None:
     floor_ns = _sum(decoding, "memory_ns") + _sum(decoding, "compute_ns")
     stages = min((each.latency for each in needs), default=1)
     return stages * floor_ns / steps / NS_PER_S
+
+
+def _curve(one: StepNeeds | None, context: float | None) -> FloorCurve | None:
+    """Return the floor by batch size; None where context or peak is not known."""
+    if one is None or context is None or not one.ns_per_byte:
+        return None
+    return one.curve(context)
 
 
 def _missing(

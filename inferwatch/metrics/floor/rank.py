@@ -16,6 +16,7 @@ from inferwatch.limits.cache import kv_bytes_per_token
 from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts
+from inferwatch.metrics.floor.curve import FloorCurve
 from inferwatch.metrics.floor.derived import RankTraffic, StepTraffic
 from inferwatch.metrics.floor.view import EnginePeak
 
@@ -115,6 +116,26 @@ class StepNeeds:
         if self.window_bytes:
             kv += self.window_bytes * (step.window_context + tokens)
         return StepTraffic(weights, kv)
+
+    def curve(self, context: float) -> FloorCurve:
+        """Return the floor by batch size of requests with so much context each."""
+        window = self.shape.window if self.shape is not None else None
+        seen = context if window is None else min(context, window)
+        return FloorCurve(
+            tokens_per_request=context,
+            fixed_bytes=self.fixed_bytes,
+            expert_bytes=self.expert_bytes,
+            untouched=self.untouched,
+            request_bytes=self.token_bytes
+            + self.context_bytes * context
+            + self.window_bytes * (seen + 1),
+            request_flops=self.token_flops
+            + self.sequence_flops
+            + self.pair_flops * context
+            + self.window_pair_flops * seen,
+            bytes_per_s=self.peak.bytes_per_s,
+            flops=self.peak.flops if self.ns_per_flop else None,
+        )
 
     def flops_of(self, step: RankTraffic, sequences: int) -> float:
         flops = (

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from collectors.contract.readings import Vantage
 from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.floor.curve import FloorCurve
 from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
 
 LEFT_OUT = (
@@ -462,6 +463,17 @@ class Limits:
             f"the steps that decode; {LEFT_OUT}, and pipeline stages add up.",
             unit=Unit.SECONDS,
             better=Better.LOWER,
+        ),
+    ] = None
+    curve: Annotated[
+        FloorCurve | None,
+        Number(
+            "floor by batch",
+            "Floor by batch",
+            "The least time of a step that decodes so many requests, each with the "
+            "mean context of the window. From the knee on a step reads more KV cache "
+            "than weights, or compute binds: more requests add ever fewer tokens a "
+            f"second and make everybody slower; {LEFT_OUT}.",
         ),
     ] = None
     memory: Annotated[

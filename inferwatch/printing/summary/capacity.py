@@ -27,7 +27,7 @@ def capacity_sentence(plans: Sequence[CapacityPlan]) -> str:
 
 
 def _fitting(plan: CapacityPlan) -> str:
-    where = _machine(plan)
+    where = machine_text(plan)
     most, asked = plan.max_requests, plan.workload.batch
     if not most:
         short = _gigabytes(-plan.left_bytes)
@@ -39,7 +39,8 @@ def _fitting(plan: CapacityPlan) -> str:
     return f"{users} {fits} on {where}"
 
 
-def _machine(plan: CapacityPlan) -> str:
+def machine_text(plan: CapacityPlan) -> str:
+    """The GPUs of a plan, such as ``2 × A100 SXM 80GB``."""
     name, gpus = plan.machine.device.name, plan.machine.gpus
     return name if gpus == 1 else f"{gpus} × {name}"
 
@@ -60,7 +61,7 @@ def _difference(first: CapacityPlan, other: CapacityPlan) -> str | None:
         first.machine.gpus,
     ):
         formats = _formats(first, other)
-        return " ".join(filter(None, (f"on {_machine(other)}", formats)))
+        return " ".join(filter(None, (f"on {machine_text(other)}", formats)))
     return _formats(first, other)
 
 
@@ -102,7 +103,7 @@ def _bound(
     rate = decoded if served is None else served
     prompts = served is not None and served < (1 - SAME) * decoded
     text = f"{format_rate(rate).strip()} tokens/s"
-    where = f"on {_machine(first)}, " if _are_several(first, others) else ""
+    where = f"on {machine_text(first)}, " if _are_several(first, others) else ""
     if prompts:
         said = f"{where}prompts limit output to {text}"
         return ", ".join([said, *_no_help(rate, others)])
@@ -113,7 +114,7 @@ def _bound(
 def _are_several(
     first: CapacityPlan, others: Sequence[tuple[str, CapacityPlan]]
 ) -> bool:
-    return any(_machine(each) != _machine(first) for _, each in others)
+    return any(machine_text(each) != machine_text(first) for _, each in others)
 
 
 def _no_help(rate: float, others: Sequence[tuple[str, CapacityPlan]]) -> Iterator[str]:

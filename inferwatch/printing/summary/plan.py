@@ -24,6 +24,7 @@ from inferwatch.limits.parameters import expert_bits, parameters, table_bits
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
 from inferwatch.limits.speculation import Drafting
+from inferwatch.printing.summary.remedies import remedies_json, remedy_lines
 from inferwatch.printing.text import GAP, Paint, plain
 
 Row = tuple[str, Callable[[CapacityPlan], str]]
@@ -80,6 +81,7 @@ def plan_text(
     for block in _blocks(plans, sections, width - label_width):
         lines += _table(block, sections, label_width, paint)
         lines.append("")
+    lines += remedy_lines(plans, width, currency)
     if any(measured.beaten(each) for each in plans):
         lines += [paint(IMPOSSIBLE, "impossible"), ""]
     if any(measured.checks(plans[0])):
@@ -466,7 +468,8 @@ def _communication_json(plan: CapacityPlan) -> dict[str, Any]:
     }
 
 
-def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
+def formats_json(plan: CapacityPlan) -> dict[str, Any]:
+    """What identifies a column: its GPUs and formats."""
     machine, shape = plan.machine, plan.shape
     return {
         "gpu": machine.device.name,
@@ -480,6 +483,19 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "expert_bits": expert_bits(shape) if shape.experts else None,
         "kv_bits": shape.kv_bits,
         "compute_dtype": shape.compute_dtype,
+    }
+
+
+def formats_text(plan: CapacityPlan) -> str:
+    """The formats of weights and cache, such as ``8 bit, cache 16 bit``."""
+    weights, cache = _weights(plan), _bits(plan.shape.kv_bits)
+    return weights if weights == cache else f"{weights}, cache {cache}"
+
+
+def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
+    machine, shape = plan.machine, plan.shape
+    return {
+        **formats_json(plan),
         "fits": plan.fits,
         "memory_bytes": machine.device.memory_bytes,
         "allowed_bytes": plan.allowed_bytes,
@@ -524,6 +540,7 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
         "load_pcie_floor_s": plan.load_pcie_s,
         "load_pcie_estimate_s": plan.load_copied_s,
         "load_storage_floor_s": plan.load_storage_s,
+        "remedies": remedies_json(plan),
         "measured": [
             {
                 "name": name,

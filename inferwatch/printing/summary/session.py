@@ -155,6 +155,11 @@ def limits_rows(snapshot: Snapshot) -> Summary:
         return {"limits": None}
     rows = to_builtins(limits)
     rows["peak"] |= {"ridge": limits.peak.ridge}
+    curve = limits.curve
+    rows["curve"] = curve and {
+        "knee_requests": curve.knee,
+        "compute_bound_from_requests": curve.compute_bound_from,
+    }
     return {"limits": rows}
 
 

@@ -7,7 +7,6 @@ from textwrap import wrap
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
-from textual.widget import Widget
 
 from collectors.contract.clock import monotonic_ns, wall_offset_ns
 from inferwatch.errors import InferwatchError, UsageError
@@ -46,9 +45,9 @@ from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.runs.sides import session_before
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.kit.drawer import Drawer, key_run
 from inferwatch.ui.kit.lookup import widgets_of
-from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, join, ruled
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, join
 from inferwatch.ui.messages import LookAgain, OpenComparison
 
 
@@ -106,14 +105,11 @@ COLUMN_WIDTH = NAME_WIDTH + 2 * VALUE_WIDTH + CHANGE_WIDTH + 2
 TITLES = {ChangeSide.TRAFFIC: "traffic", ChangeSide.RESULT: "result, means"}
 
 
-class ChangesDrawer(Panel, can_focus=True):
+class ChangesDrawer(Drawer):
     """Now and the reference next to each other: traffic, results and settings."""
 
     DEFAULT_CSS = """
-    ChangesDrawer {
-        layer: drawer; dock: bottom; height: 16; max-height: 70%;
-        margin-bottom: 1; background: $surface;
-    }
+    ChangesDrawer { height: 16; min-height: 0; max-height: 70%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "screen.choose_reference", "other", tooltip="Another reference"),
@@ -128,8 +124,8 @@ class ChangesDrawer(Panel, can_focus=True):
         self._snapshot, self._reference = snapshot, reference
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Draw the verdict, then the numbers, then the settings that differ."""
+    def entries(self, width: int) -> Sequence[Line]:
+        """Return the verdict, then the numbers, then the settings that differ."""
         if self._snapshot is None or self._reference is None:
             return ()
         compared = changes(self._snapshot, self._reference.snapshot)
@@ -137,30 +133,28 @@ class ChangesDrawer(Panel, can_focus=True):
         sides = [_side(compared, side) for side in ChangeSide]
         beside = width >= len(sides) * COLUMN_WIDTH
         lines = _beside(sides) if beside else [row for rows in sides for row in rows]
-        rows = [
-            self._head(width),
+        return [
             *((TextRun(f" {text}", "strong"),) for text in said),
             (),
             *lines,
             *_settings(compared, width),
         ]
-        return [fit(row, width) for row in rows[:height]]
 
-    def _head(self, width: int) -> Line:
+    def heading(self, below: int) -> tuple[Line, Line]:
         snapshot, reference = self._snapshot, self._reference
         if snapshot is None or reference is None:
-            return ()
+            return (), ()
+        more = f" · {below:,} more lines below" if below else ""
         title = (
             TextRun("against ", "muted"),
             TextRun(reference.title, "strong"),
-            TextRun(f" · {reference.span} · now: {snapshot.window.span}", "muted"),
+            TextRun(
+                f" · {reference.span} · now: {snapshot.window.span}{more}", "muted"
+            ),
         )
         chance = (("C", "is it chance?"),) if reference.session else ()
         keys = (("a", "other"), *chance, ("x", "none"), ("esc", "closes"))
-        runs = [
-            (TextRun(k, "accent"), TextRun(f" {does}", "muted")) for k, does in keys
-        ]
-        return ruled(title, join(runs, "  "), width)
+        return title, join([key_run(*each) for each in keys], "  ")
 
 
 def _side(compared: Differences, side: ChangeSide) -> list[Line]:
@@ -230,7 +224,6 @@ class ReferenceControl:
 
     def __init__(self, screen: SessionScreen) -> None:
         self._screen = screen
-        self._focused_before: Widget | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         if reference := self._screen.view.reference:
@@ -239,9 +232,9 @@ class ReferenceControl:
 
     async def toggle(self) -> None:
         """Open or close the drawer; without a reference ask for one first."""
-        if self._screen.query(ChangesDrawer):
-            self._close()
-        elif self._screen.view.reference is None:
+        if ChangesDrawer.close_on(self._screen):
+            return
+        if self._screen.view.reference is None:
             await self.choose()
         else:
             self._open()
@@ -291,19 +284,12 @@ class ReferenceControl:
 
     def drop(self) -> None:
         self._screen.view.reference = None
-        self._close()
+        ChangesDrawer.close_on(self._screen)
 
     def _open(self) -> None:
         if not self._screen.query(ChangesDrawer):
-            drawer = ChangesDrawer()
-            self._focused_before = self._screen.focused
-            self._screen.mount(drawer)
-            drawer.focus()
+            ChangesDrawer().open_on(self._screen)
         self._screen.post_message(LookAgain())
-
-    def _close(self) -> None:
-        self._screen.query(ChangesDrawer).remove()
-        self._screen.set_focus(self._focused_before)
 
 
 def _found_baseline(

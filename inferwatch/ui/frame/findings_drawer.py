@@ -12,7 +12,6 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
-from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import UNKNOWN, counted
@@ -21,15 +20,13 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.frame.stacks_drawer import StacksDrawer
+from inferwatch.ui.kit.drawer import Drawer, titled
 from inferwatch.ui.kit.lookup import widgets_of
-from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,
     fit,
-    join,
-    ruled,
     spread,
     width_of,
 )
@@ -53,21 +50,16 @@ class DrawerRow:
     evidence: Evidence | None = None
 
 
-class FindingsDrawer(Panel, can_focus=True):
+class FindingsDrawer(Drawer):
     """Findings with their evidence, which leads to the screen that shows it."""
 
     DEFAULT_CSS = """
-    FindingsDrawer {
-        layer: drawer; dock: bottom; height: auto; max-height: 60%;
-        margin-bottom: 1; background: $surface;
-    }
+    FindingsDrawer { height: auto; min-height: 0; max-height: 60%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "look there", tooltip="To the screen that shows it"),
         Binding("up", "choose(-1)", "evidence", key_display="↑↓"),
         Binding("down", "choose(1)", "next evidence", show=False),
-        Binding("pageup", "scroll_page(-1)", "page up", show=False),
-        Binding("pagedown", "scroll_page(1)", "page down", show=False),
         Binding("escape", "shut", "close", tooltip="Close this drawer"),
     ]
 
@@ -84,7 +76,6 @@ class FindingsDrawer(Panel, can_focus=True):
     _clock: Callable[[int], str] = str
     _at = 0
     """Index of the selected evidence."""
-    _top = 0
     _tallest = 0
     """Most lines since it was opened: the drawer grows but never shrinks."""
 
@@ -98,14 +89,14 @@ class FindingsDrawer(Panel, can_focus=True):
         self._lost = snapshot.cost.dropped_readings if self.trust else 0
         self._now_ns, self._clock = snapshot.now_ns, clock
         self._at = min(self._at, max(len(self._evidence) - 1, 0))
-        if len(self._rows(self.size.width)) + 1 > self._tallest:
+        if len(self.entries(self.size.width)) + 1 > self._tallest:
             self.refresh(layout=True)
         self.redraw()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """Return the rows of all findings, never fewer than before; CSS limits them."""
         del container, viewport
-        self._tallest = max(self._tallest, len(self._rows(width)) + 1)
+        self._tallest = max(self._tallest, len(self.entries(width)) + 1)
         return self._tallest
 
     @property
@@ -116,12 +107,6 @@ class FindingsDrawer(Panel, can_focus=True):
         self._at = min(max(self._at + by, 0), max(len(self._evidence) - 1, 0))
         self._follow()
 
-    def action_scroll_page(self, pages: int) -> None:
-        rows = len(self._rows(self.size.width))
-        room = max(self.size.height - 1, 1)
-        self._top = min(max(self._top + pages * (room - 1), 0), max(rows - room, 0))
-        self.redraw()
-
     async def action_shut(self) -> None:
         """Close, also when what was told in here is over meanwhile."""
         await self.run_action(f"screen.no_{'trust' if self.trust else 'findings'}")
@@ -131,8 +116,8 @@ class FindingsDrawer(Panel, can_focus=True):
             self.post_message(self.EvidenceChosen(self._evidence[self._at]))
 
     def on_click(self, event: events.Click) -> None:
-        rows = self._rows(self.size.width)
-        at = event.y - 1 + self._top
+        rows = self.entries(self.size.width)
+        at = event.y - 1 + self._scrolled
         if event.y < 1 or at >= len(rows) or rows[at].evidence is None:
             return
         before = rows[:at]
@@ -143,36 +128,29 @@ class FindingsDrawer(Panel, can_focus=True):
         self.redraw()
         self.action_open()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        rows = self._rows(width)
-        room = max(height - 1, 1)
-        self._top = min(self._top, max(len(rows) - room, 0))
-        shown = [fit(row.line, width) for row in rows[self._top : self._top + room]]
-        below = len(rows) - self._top - room
-        more = f" · {below:,} more lines below" if below > 0 else ""
+    def entry_line(self, entry: DrawerRow, width: int) -> Line:
+        return fit(entry.line, width)
+
+    def heading(self, below: int) -> tuple[Line, Line]:
         name, key = ("trust", "F") if self.trust else ("findings", "f")
-        title = (TextRun(name, "strong"), TextRun(more, "muted"))
         keys = (("↑↓", "evidence"), ("enter", "look there"), (key, "closes"))
-        runs = [
-            (TextRun(k, "accent"), TextRun(f" {does}", "muted")) for k, does in keys
-        ]
-        return [ruled(title, join(runs, "  "), width), *shown]
+        return titled(name, "", below, *keys)
 
     def _follow(self) -> None:
         """Scroll to the selected evidence."""
-        rows, room = self._rows(self.size.width), max(self.size.height - 1, 1)
+        rows, room = self.entries(self.size.width), max(self.size.height - 1, 1)
         chosen = self._evidence[self._at] if self._evidence else None
         places = [i for i, row in enumerate(rows) if row.evidence is chosen]
         if chosen is not None and places:
-            self._top = min(self._top, max(places[0] - 2, 0))
-            self._top = max(self._top, places[-1] - room + 1)
+            self._scrolled = min(self._scrolled, max(places[0] - 2, 0))
+            self._scrolled = max(self._scrolled, places[-1] - room + 1)
         if self._at == 0:
-            self._top = 0
+            self._scrolled = 0
         if self._at == len(self._evidence) - 1:
-            self._top = max(len(rows) - room, 0) if rows else 0
+            self._scrolled = max(len(rows) - room, 0) if rows else 0
         self.redraw()
 
-    def _rows(self, width: int) -> list[DrawerRow]:
+    def entries(self, width: int) -> list[DrawerRow]:
         rows: list[DrawerRow] = []
         if self._lost:
             lost = f" {counted(self._lost, 'reading')} of this session never came"
@@ -244,7 +222,6 @@ class FindingsControl:
 
     def __init__(self, screen: SessionScreen) -> None:
         self._screen = screen
-        self._focused_before: Widget | None = None
 
     def show(self, snapshot: Snapshot) -> None:
         for drawer in widgets_of(self._screen, FindingsDrawer):
@@ -256,37 +233,23 @@ class FindingsControl:
     def toggle_stacks(self, stacks: StalledStacks | None) -> None:
         """Open the drawer of the latest stall's stacks, or close it."""
         screen = self._screen
-        if screen.query(StacksDrawer):
-            screen.query(StacksDrawer).remove()
-            screen.set_focus(self._focused_before)
-        elif stacks is not None:
-            drawer = StacksDrawer(stacks, screen.feed.wall_text)
-            self._focused_before = screen.focused
-            screen.mount(drawer)
-            drawer.focus()
+        if not StacksDrawer.close_on(screen) and stacks is not None:
+            StacksDrawer(stacks, screen.feed.wall_text).open_on(screen)
 
     def toggle(self, *, trust: bool = False) -> None:
         """Open the drawer, or close it; one on the other subject is replaced."""
         screen = self._screen
         drawers = [*widgets_of(screen, FindingsDrawer)]
-        if drawers:
-            self.close()
+        FindingsDrawer.close_on(screen)
         if any(each.trust is trust for each in drawers):
             return
-        drawer = FindingsDrawer(trust=trust)
-        self._focused_before = screen.focused
-        screen.mount(drawer)
-        drawer.focus()
+        FindingsDrawer(trust=trust).open_on(screen)
         screen.post_message(LookAgain())
-
-    def close(self) -> None:
-        self._screen.query(FindingsDrawer).remove()
-        self._screen.set_focus(self._focused_before)
 
     def look_at(self, evidence: Evidence) -> None:
         """Go to the evidence: a request, or a screen and a moment."""
         screen = self._screen
-        self.close()
+        FindingsDrawer.close_on(screen)
         if evidence.t_ns is not None:
             screen.view.cursor_ns = max(evidence.t_ns, 0)
         if evidence.key is not None:

@@ -19,10 +19,10 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.number import Number
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.header import HeaderLine, Tab, shown_time_of
+from inferwatch.ui.kit.drawer import Drawer, key_run
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.kit.lookup import widgets_of
-from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, join, ruled
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, join
 from inferwatch.ui.terminal.compositor import SparseCompositor
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
@@ -90,24 +90,18 @@ def levels_of(lines: Sequence[str]) -> list[LogLevel]:
     return levels
 
 
-class LogDrawer(Panel, can_focus=True):
+class LogDrawer(Drawer):
     """The end of the log; the heading says how much is filtered out."""
 
     DEFAULT_CSS = """
-    LogDrawer {
-        layer: drawer; dock: bottom; height: 45%; min-height: 8;
-        margin-bottom: 1; background: $surface;
-    }
+    LogDrawer { height: 45%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "access", "access lines", tooltip="Show or hide access-log lines"),
         Binding("w", "level", "level", tooltip="All, warnings and errors, or errors"),
-        Binding("up", "scroll(1)", "older", key_display="↑↓"),
-        Binding("down", "scroll(-1)", "newer", show=False),
-        Binding("pageup", "scroll_page(1)", "older", show=False),
-        Binding("pagedown", "scroll_page(-1)", "newer", show=False),
         Binding("escape", "screen.log_too", "close", show=False),
     ]
+    FROM_END = True
 
     def __init__(self, empty: str = "nothing is logged yet") -> None:
         super().__init__()
@@ -115,44 +109,38 @@ class LogDrawer(Panel, can_focus=True):
         self._log: Sequence[str] = ()
         self._access = False
         self._least = LogLevel.PLAIN
-        self._back = 0
-        """Listed lines below the last visible one."""
 
     def show(self, log: Sequence[str]) -> None:
         """Show the lines of a log, unless the user has scrolled up."""
-        if not self._back:
+        if not self._scrolled:
             self._log = log
             self.redraw()
 
     def action_access(self) -> None:
-        self._access, self._back = not self._access, 0
+        self._access, self._scrolled = not self._access, 0
         self.redraw()
 
     def action_level(self) -> None:
         levels = list(LEAST)
         self._least = levels[(levels.index(self._least) + 1) % len(levels)]
-        self._back = 0
+        self._scrolled = 0
         self.redraw()
 
-    def action_scroll(self, lines: int) -> None:
-        """Scroll the log up by lines; at its end, new lines are followed."""
+    def entries(self, width: int) -> Sequence[tuple[str, LogLevel | None]]:
+        del width
         listed, _ = self._listed()
-        most = max(len(listed) - max(self.size.height - 1, 1), 0)
-        self._back = min(max(self._back + lines, 0), most)
-        self.redraw()
+        return listed or [(self._nothing(), None)]
 
-    def action_scroll_page(self, pages: int) -> None:
-        self.action_scroll(pages * max(self.size.height - 2, 1))
+    def entry_line(self, entry: tuple[str, LogLevel | None], width: int) -> Line:
+        text, level = entry
+        if level is None:
+            return (cells(f" {text}", width, "faint"),)
+        return _line(text, level, width)
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        listed, hidden = self._listed()
-        end = len(listed) - self._back
-        shown = listed[max(end - max(height - 1, 1), 0) : end]
-        body = [_line(text, level, width) for text, level in shown]
-        if not body:
-            body = [(cells(f" {self._nothing()}", width, "faint"),)]
-        title = (TextRun("engine log", "strong"), TextRun(self._place(), "muted"))
-        return [ruled(title, self._keys(hidden), width), *body]
+    def heading(self, below: int) -> tuple[Line, Line]:
+        more = f" · {below:,} newer lines below" if below else ""
+        title = (TextRun("engine log", "strong"), TextRun(more, "muted"))
+        return title, self._keys(self._listed()[1])
 
     def _listed(self) -> tuple[list[tuple[str, LogLevel]], int]:
         """Return the lines of the chosen levels, and the number of access lines."""
@@ -171,18 +159,13 @@ class LogDrawer(Panel, can_focus=True):
             return "no lines of that level: w shows others"
         return "only access lines so far: a shows them"
 
-    def _place(self) -> str:
-        return f" · {self._back:,} newer lines below" if self._back else ""
-
     def _keys(self, hidden: int) -> Line:
         seen = self._access and self._least is LogLevel.PLAIN
         lines = f"{counted(hidden, 'access line')} {'shown' if seen else 'hidden'}"
-        close = _key("l", "closes", "screen.log")
-        return join((_key("a", lines), _key("w", LEAST[self._least]), close), "  ")
-
-
-def _key(key: str, does: str, action: str | None = None) -> Line:
-    return (TextRun(key, "accent", action), TextRun(f" {does}", "muted", action))
+        close = key_run("l", "closes", "screen.log")
+        return join(
+            (key_run("a", lines), key_run("w", LEAST[self._least]), close), "  "
+        )
 
 
 def _line(text: str, level: LogLevel, width: int) -> Line:
@@ -247,7 +230,6 @@ class SessionScreen(Screen[None]):
     OF_ALL: ClassVar[bool] = False
     """Shows all servers, whichever is selected elsewhere."""
 
-    _focused_before: Widget | None = None
     """Had the focus before the log opened."""
     present: Snapshot | None = None
     """The present, whatever moment is shown."""
@@ -304,16 +286,11 @@ class SessionScreen(Screen[None]):
         """Show a snapshot; ``charts`` says whether charts are due, too."""
 
     def action_log(self) -> None:
-        if self.query(LogDrawer):
-            self.query(LogDrawer).remove()
-            self.set_focus(self._focused_before)
+        if LogDrawer.close_on(self):
             return
-        log = self.feed.log_tail(MOST_LINES)
         drawer = LogDrawer(self.feed.no_log)
-        self._focused_before = self.focused
-        self.mount(drawer)
-        drawer.focus()
-        drawer.show(log)
+        drawer.open_on(self)
+        drawer.show(self.feed.log_tail(MOST_LINES))
 
     def action_log_too(self) -> None:
         """Open or close the log, for a key that the footer does not show."""

@@ -9,28 +9,21 @@ from textual.binding import Binding, BindingType
 from collectors.contract.readings import Stacks, ThreadStack
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.steps.stacks import STOPPED, StalledStacks, innermost, waits
-from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled
+from inferwatch.ui.kit.drawer import Drawer, titled
+from inferwatch.ui.kit.renderables.text import Line, TextRun
 
 INDENT = "   "
 NANO = 1e-9
 
 
-class StacksDrawer(Panel, can_focus=True):
+class StacksDrawer(Drawer):
     """First what holds the engine, then each process with its threads."""
 
     DEFAULT_CSS = """
-    StacksDrawer {
-        layer: drawer; dock: bottom; height: 60%; min-height: 8;
-        margin-bottom: 1; background: $surface;
-    }
+    StacksDrawer { height: 60%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "waiting", "waiting threads", tooltip="Show or hide them"),
-        Binding("up", "scroll(-1)", "scroll", key_display="↑↓"),
-        Binding("down", "scroll(1)", "down", show=False),
-        Binding("pageup", "scroll_page(-1)", "page up", show=False),
-        Binding("pagedown", "scroll_page(1)", "page down", show=False),
         Binding("escape", "screen.no_stacks", "close", tooltip="Close this drawer"),
     ]
 
@@ -39,41 +32,23 @@ class StacksDrawer(Panel, can_focus=True):
         self._stacks = stacks
         self._clock = clock
         self._with_waiting = False
-        self._top = 0
 
     def show(self, stacks: StalledStacks) -> None:
         """Show the stacks of another stall, or more of this one."""
         if stacks != self._stacks:
-            self._stacks, self._top = stacks, 0
+            self._stacks, self._scrolled = stacks, 0
             self.redraw()
 
     def action_waiting(self) -> None:
-        self._with_waiting, self._top = not self._with_waiting, 0
+        self._with_waiting, self._scrolled = not self._with_waiting, 0
         self.redraw()
 
-    def action_scroll(self, lines: int) -> None:
-        most = max(len(self._rows(self.size.width)) - max(self.size.height - 1, 1), 0)
-        self._top = min(max(self._top + lines, 0), most)
-        self.redraw()
-
-    def action_scroll_page(self, pages: int) -> None:
-        self.action_scroll(pages * max(self.size.height - 2, 1))
-
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        rows = self._rows(width)
-        room = max(height - 1, 1)
-        below = len(rows) - self._top - room
-        more = f" · {below:,} more lines below" if below > 0 else ""
-        at = f" · {self._clock(self._stacks.t_ns)}{more}"
-        title = (TextRun("stacks", "strong"), TextRun(at, "muted"))
+    def heading(self, below: int) -> tuple[Line, Line]:
         fold = "hides waiting threads" if self._with_waiting else "waiting threads too"
         keys = (("↑↓", "scrolls"), ("w", fold), ("esc", "closes"))
-        runs = [(TextRun(k, "accent"), TextRun(f" {d}", "muted")) for k, d in keys]
-        shown = rows[self._top : self._top + room]
-        head = ruled(title, join(runs, "  "), width)
-        return [head, *(fit(row, width) for row in shown)]
+        return titled("stacks", f" · {self._clock(self._stacks.t_ns)}", below, *keys)
 
-    def _rows(self, width: int) -> list[Line]:
+    def entries(self, width: int) -> Sequence[Line]:
         said = wrap(self._stacks.sentence, max(width - 2, 20), break_on_hyphens=False)
         rows: list[Line] = [(TextRun(f" {line}", "strong"),) for line in said]
         for each in self._stacks.processes:

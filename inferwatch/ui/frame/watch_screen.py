@@ -241,7 +241,7 @@ class WatchScreen(SessionScreen):
     @on(FindingsDrawer.EvidenceChosen)
     def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:
         if message.evidence.page == STACKS_PAGE:
-            self.findings.close()
+            FindingsDrawer.close_on(self)
             self.findings.toggle_stacks(self._now_shown.stacks)
         else:
             self.findings.look_at(message.evidence)

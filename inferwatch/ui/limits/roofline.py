@@ -1,7 +1,7 @@
 """The roofline: steps under the limits of memory and compute."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from inferwatch.formatting import (
@@ -18,16 +18,16 @@ from inferwatch.metrics.floor.view import Bound, EnginePeak, Limits, OperatingPo
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
+from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     beside,
     fit,
     join_whole,
-    merged,
     ruled,
 )
+from inferwatch.ui.limits.grid import FREE, LogAxes, PlotGrid, axis_label, foot
 from inferwatch.ui.limits.texts import (
     DECODE,
     PREFILL,
@@ -39,9 +39,6 @@ from inferwatch.ui.limits.texts import (
 )
 from inferwatch.ui.widgets.hardware_charts import bytes_per_s_text
 
-DOTS = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
-"""Braille bits of a cell: left and right column, from the bottom."""
-BRAILLE = 0x2800
 USUAL_DECADES = (0, 4)
 """From 1 to 10,000 FLOP/byte: from single sequences to long prompts."""
 ABOVE_ROOF = 0.45
@@ -52,8 +49,6 @@ STEPS = 2
 """Steps per decade in which the lower end moves."""
 MEMORY, COMPUTE, RIDGE, GAP = "kv", "shared", "accent", "faint"
 """Inks of the roofs, the ridge, and the way from a point to its roof."""
-FREE = "rule"
-"""Ink of lines that text may cover."""
 LEAST_COLUMNS, LEAST_ROWS = 20, 4
 
 
@@ -88,39 +83,6 @@ class RoofPoint:
     """Share of what is possible, by step; None computes it from the roof."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogAxes:
-    """Decades at the edges of a grid of cells."""
-
-    left: float
-    right: float
-    bottom: float
-    top: float
-    columns: int
-    rows: int
-
-    def column(self, intensity: float) -> float:
-        """Return the column of an intensity, in cells from the left."""
-        share = (log10(intensity) - self.left) / (self.right - self.left)
-        return share * self.columns
-
-    def row(self, flops: float) -> float:
-        """Return the row of a FLOP/s value, in cells from the bottom."""
-        return (log10(flops) - self.bottom) / (self.top - self.bottom) * self.rows
-
-    def intensity(self, column: float) -> float:
-        exponent = self.left + column / self.columns * (self.right - self.left)
-        return float(10**exponent)
-
-    def cell(self, point: RoofPoint) -> tuple[int, int]:
-        """Return column and row, clamped to the grid."""
-        column, row = int(self.column(point.intensity)), floor(self.row(point.flops))
-        return (
-            min(max(column, 0), self.columns - 1),
-            min(max(row, 0), self.rows - 1),
-        )
-
-
 def axes_of(
     roof: Roof, points: Sequence[RoofPoint], columns: int, rows: int
 ) -> LogAxes:
@@ -144,46 +106,6 @@ def axes_of(
     return LogAxes(left, right, bottom, top, columns, rows)
 
 
-@dataclass(slots=True)
-class _Grid:
-    """Cells to draw into, from the bottom."""
-
-    columns: int
-    rows: int
-    cells: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
-    dots: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    def put(self, column: int, row: int, text: str, ink: str) -> None:
-        """Write a text from a cell on; what is outside the grid is left out."""
-        for at, glyph in enumerate(text, column):
-            if 0 <= at < self.columns and 0 <= row < self.rows:
-                self.cells[at, row] = glyph, ink
-
-    def dot(self, x: int, y: int, ink: str) -> None:
-        """Set a braille dot; a cell has 2 by 4 dots."""
-        at = x // 2, y // 4
-        if 0 <= at[0] < self.columns and 0 <= at[1] < self.rows:
-            self.dots[at] = self.dots.get(at, 0) | DOTS[x % 2][y % 4]
-            self.cells[at] = chr(BRAILLE + self.dots[at]), ink
-
-    def is_free(self, column: int, row: int, cells: int) -> bool:
-        """Return True if the cells are in the grid and hold nothing important."""
-        return (
-            column >= 0
-            and column + cells <= self.columns
-            and 0 <= row < self.rows
-            and all(
-                self.cells.get((at, row), ("", FREE))[1] == FREE
-                for at in range(column, column + cells)
-            )
-        )
-
-    def line(self, row: int) -> Line:
-        return merged(
-            self.cells.get((column, row), (" ", "")) for column in range(self.columns)
-        )
-
-
 def draw_roofline(
     roof: Roof,
     points: Sequence[RoofPoint],
@@ -199,7 +121,7 @@ def draw_roofline(
     if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
         return []
     axes = axes_of(roof, [*points, *within], columns, rows)
-    grid = _Grid(columns, rows)
+    grid = PlotGrid(columns, rows)
     ridge = None if roof.ridge is None else int(axes.column(roof.ridge))
     if ridge is not None:
         for row in range(int(axes.row(roof.at(10.0**axes.right)))):
@@ -209,25 +131,23 @@ def draw_roofline(
     _name_roofs(grid, axes, roof)
     labels = _decades(axes)
     drawn = [
-        (TextRun(_axis_label(labels.get(row)), "faint"), *grid.line(row))
+        (TextRun(axis_label(labels.get(row)), "faint"), *grid.line(row))
         for row in reversed(range(rows))
     ]
     return [*drawn, _foot(axes, roof, ridge)]
 
 
-def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
-    """Draw the limits of memory and compute in dots, without holes on the slope."""
-    before: int | None = None
-    for x in range(grid.columns * 2):
-        intensity = axes.intensity((x + 0.5) / 2)
-        y = floor(axes.row(roof.at(intensity)) * 4)
-        ink = COMPUTE if roof.ridge is not None and intensity >= roof.ridge else MEMORY
-        for each in range(y if before is None else min(before + 1, y), y + 1):
-            grid.dot(x, each, ink)
-        before = y
+def _draw_roofs(grid: PlotGrid, axes: LogAxes, roof: Roof) -> None:
+    """Draw the limits of memory and compute."""
+
+    def ink(intensity: float) -> str:
+        binds = roof.ridge is not None and intensity >= roof.ridge
+        return COMPUTE if binds else MEMORY
+
+    grid.curve(axes, roof.at, ink)
 
 
-def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
+def _name_roofs(grid: PlotGrid, axes: LogAxes, roof: Roof) -> None:
     """Name the limits: compute above its line, memory left of the slope."""
     above = floor(axes.row(roof.at(10.0**axes.right))) + 1
     if roof.flops is not None:
@@ -252,7 +172,7 @@ def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
 
 
 def _draw_points(
-    grid: _Grid, axes: LogAxes, roof: Roof, points: Iterable[RoofPoint]
+    grid: PlotGrid, axes: LogAxes, roof: Roof, points: Iterable[RoofPoint]
 ) -> None:
     """Draw the points, the gaps up to the roof, and their shares of the roof."""
     placed = _placed(axes, points)
@@ -279,7 +199,7 @@ def _placed(
     """Return column and row of each point; points in one cell are moved apart."""
     placed: list[tuple[RoofPoint, int, int]] = []
     for point in points:
-        column, row = axes.cell(point)
+        column, row = axes.cell(point.intensity, point.flops)
         if any((column, row) == (at, on) for _, at, on in placed):
             column += 1 if column + 1 < axes.columns else -1
         placed.append((point, column, row))
@@ -287,41 +207,19 @@ def _placed(
 
 
 def _decades(axes: LogAxes) -> dict[int, str]:
-    """Return labels of the y axis, at least two rows apart."""
-    labels: dict[int, str] = {}
-    for exponent in range(ceil(axes.bottom), floor(axes.top) + 1):
-        row = floor((exponent - axes.bottom) / (axes.top - axes.bottom) * axes.rows)
-        if not any(abs(row - each) < 2 for each in labels) and row < axes.rows:
-            text = format_flops(10.0**exponent).removesuffix("FLOP/s").strip()
-            labels[row] = text.replace(".00", "").replace(".0", "")
-    return labels
+    """Return labels of the y axis."""
 
+    def text(flops: float) -> str:
+        text = format_flops(flops).removesuffix("FLOP/s").strip()
+        return text.replace(".00", "").replace(".0", "")
 
-def _axis_label(text: str | None) -> str:
-    return f"{text:>{MARGIN - 2}} ┤" if text else f"{'':>{MARGIN - 1}}│"
+    return axes.decades(text)
 
 
 def _foot(axes: LogAxes, roof: Roof, ridge: int | None) -> Line:
     """Return the x axis with decades and the ridge."""
-    text = list(" " * (MARGIN + axes.columns))
     named = f"▲ ridge {format_rate(roof.ridge).strip()}" if roof.ridge else ""
-    start = MARGIN + min(ridge or 0, axes.columns - len(named))
-    occupied = set(range(start - 1, start + len(named) + 1)) if named else set[int]()
-    for exponent in range(int(axes.left), int(axes.right) + 1):
-        label = tick_text(10.0**exponent)
-        at = MARGIN + round(axes.column(10.0**exponent)) - len(label) // 2
-        at = min(at, MARGIN + axes.columns - len(label))
-        cells = set(range(at - 1, at + len(label) + 1))
-        if not cells & occupied:
-            occupied |= cells
-            text[at : at + len(label)] = label
-    plain = "".join(text)
-    after = plain[start + len(named) :]
-    return (
-        TextRun(plain[:start], "faint"),
-        TextRun(named, RIDGE),
-        TextRun(after, "faint"),
-    )
+    return foot(axes, [(ridge or 0, named)] if named else [], RIDGE)
 
 
 LABEL, VALUE = 11, 14
@@ -343,14 +241,17 @@ class RooflinePanel(Panel):
     """
 
     _snapshot: Snapshot | None = None
+    _way_on = ""
 
     def __init__(self) -> None:
         super().__init__()
         self._latest: dict[str, RoofPoint] = {}
         """By glyph, so that the axes stay while there are no steps."""
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: Snapshot, way_on: str = "") -> None:
+        """Show the roofline; ``way_on`` is the key to what takes turns with it."""
         before, self._snapshot = self._snapshot, snapshot
+        self._way_on = way_on
         if before is not None and before.shown_source != snapshot.shown_source:
             self._latest = {}
         self.redraw()
@@ -359,7 +260,8 @@ class RooflinePanel(Panel):
         if self._snapshot is None:
             return ()
         why, limits = missing(self._snapshot), self._snapshot.limits
-        title, rows = (TextRun("roofline", "strong"),), height - 1
+        title: Line = (TextRun("roofline", "strong"), TextRun(self._way_on, "muted"))
+        rows = height - 1
         if limits is None:
             return [ruled(title, (), width), *missing_lines(why, width, rows)]
         head = ruled(title, peak_words(limits.peak, width), width)

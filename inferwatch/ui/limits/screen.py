@@ -34,10 +34,11 @@ from inferwatch.ui.kit.renderables.text import (
     spread,
     width_of,
 )
+from inferwatch.ui.limits.curve import FloorCurvePanel
 from inferwatch.ui.limits.memory_budget import MemoryPanel
 from inferwatch.ui.limits.roofline import RooflinePanel
 from inferwatch.ui.limits.texts import answer, impossible_text
-from inferwatch.ui.messages import LookAgain, LookAt
+from inferwatch.ui.messages import LookAgain, LookAt, OpenReview
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.time_chart import CHART_BINDINGS, CHART_KEYS, ChartStack
@@ -223,12 +224,20 @@ class ImpossibleBanner(Panel):
         return [each.strip() for each in rows[: self.MOST_ROWS]]
 
 
-VIEWS = ("roofline", "time", "memory")
+VIEWS = ("roofline", "time", "memory", "curve")
+TURNS = ("roofline", "curve")
+"""Views that take turns in one place, where there is room for the others."""
 ANSWER, SPLIT = 1, 3
 LEAST_PLOT, MOST_PLOT = 11, 22
+ALL_NUMBERS = 16
+"""Rows in which the roofline shows all of its numbers."""
+BESIDE = 14
+"""Most rows of the curve below it."""
 LEAST_CHARTS, LEAST_MEMORY = 6, 8
 ALL_FROM = ANSWER + LEAST_PLOT + SPLIT + LEAST_CHARTS + LEAST_MEMORY
-"""Least rows for all views at once."""
+"""Least rows for all views at once, of which two take turns."""
+BOTH_FROM = ALL_FROM + LEAST_PLOT
+"""Least rows for both of these, too."""
 
 
 READING = (
@@ -241,6 +250,11 @@ READING = (
         "mean, and what they reach of what is possible, step by step."
     ),
     (
+        "The curve: how long a step takes at the least, and how many tokens a second "
+        "that makes, by the requests in it; • what steps of that batch took, ◆ those "
+        "of now. From the knee on more requests add ever fewer tokens a second."
+    ),
+    (
         "Overhead-bound: more than half of a step is beyond its floor, spent on "
         "launches, communication, sampling and the host. Faster memory or compute "
         "helps little then; larger batches and CUDA graphs do."
@@ -250,7 +264,7 @@ READING = (
 
 
 class LimitsScreen(WatchScreen):
-    """Roofline, time split and memory: all, or one view at a time."""
+    """Roofline, time split, memory and curve: all, or one view at a time."""
 
     NAME = "limits"
     KEY = "6"
@@ -276,6 +290,7 @@ class LimitsScreen(WatchScreen):
             Limits.weight_bytes,
             Limits.kv_bytes_per_token,
             Limits.tpot_floor_s,
+            Limits.curve,
         ),
         *numbers(
             TimeSplit.memory_floor,
@@ -307,7 +322,13 @@ class LimitsScreen(WatchScreen):
             "that step",
             tooltip="The moment of the step that was faster than its floor",
         ),
-        Binding("v", "view(1)", "view", tooltip="Roofline, time, memory"),
+        Binding(
+            "R",
+            "review",
+            "review",
+            tooltip="What of its settings should change, by what was seen",
+        ),
+        Binding("v", "view(1)", "view", tooltip="Roofline, time, memory, curve"),
         Binding("V", "view(-1)", "view before", show=False),
         *CHART_BINDINGS,
         Binding(
@@ -324,16 +345,23 @@ class LimitsScreen(WatchScreen):
     LimitsScreen {
         &.-one-view RooflinePanel, &.-one-view SplitPanel { display: none; }
         &.-one-view ChartStack, &.-one-view MemoryPanel { display: none; }
+        &.-one-view FloorCurvePanel, &.-turns FloorCurvePanel { display: none; }
+        &.-one-view.-curve FloorCurvePanel { display: block; }
+        &.-one-view.-curve SplitPanel { display: block; }
+        &.-turns.-curve RooflinePanel { display: none; }
+        &.-turns.-curve FloorCurvePanel { display: block; }
         &.-one-view.-roofline RooflinePanel { display: block; }
         &.-one-view.-roofline SplitPanel { display: block; }
         &.-one-view.-time SplitPanel, &.-one-view.-time ChartStack { display: block; }
         &.-one-view.-memory MemoryPanel { display: block; }
         &.-unknown AnswerLine, &.-unknown SplitPanel { display: none; }
+        &.-unknown FloorCurvePanel { display: none; }
         &.-unknown RooflinePanel { height: 4; }
         &.-unknown MemoryPanel { height: 3; }
         &.-unknown.-short MemoryPanel { display: none; }
         &.-untouched AnswerLine { display: none; }
         &.-untouched RooflinePanel, &.-untouched SplitPanel,
+        &.-untouched FloorCurvePanel,
         &.-untouched ChartStack { display: none !important; }
         &.-untouched MemoryPanel { display: block !important; height: 10 !important; }
     }
@@ -349,6 +377,7 @@ class LimitsScreen(WatchScreen):
         yield ImpossibleBanner()
         yield AnswerLine()
         yield RooflinePanel()
+        yield FloorCurvePanel()
         yield SplitPanel()
         yield ChartStack((charts.FLOOR, charts.BATCH))
         yield MemoryPanel()
@@ -358,7 +387,7 @@ class LimitsScreen(WatchScreen):
         alone, any_yet = self.has_class("-one-view"), not self.has_class("-untouched")
         can = {
             "impossible": limits.impossible is not None,
-            "view": alone and any_yet,
+            "view": bool(self._names) and any_yet,
             "chart": (not alone or view == "time") and any_yet,
             "device": len(limits.memory) > 1
             and (not alone or view == "memory" or not any_yet),
@@ -380,7 +409,9 @@ class LimitsScreen(WatchScreen):
             self.query_one(ImpossibleBanner).forget()
         self.query_one(ImpossibleBanner).show(snapshot.limits)
         self.query_one(AnswerLine).show(snapshot, self._views)
-        self.query_one(RooflinePanel).show(snapshot)
+        turns = self.has_class("-turns")
+        self.query_one(RooflinePanel).show(snapshot, " v curve" * turns)
+        self.query_one(FloorCurvePanel).show(snapshot, " v roofline" * turns)
         self.query_one(SplitPanel).show(snapshot)
         self.query_one(MemoryPanel).show(snapshot)
         if is_other or _extent(before) != _extent(self._limits):
@@ -389,8 +420,15 @@ class LimitsScreen(WatchScreen):
             self.call_after_refresh(self.post_message, LookAgain())
 
     @property
+    def _names(self) -> Sequence[str]:
+        """The views that take turns; none if all are visible."""
+        if self.has_class("-one-view"):
+            return VIEWS
+        return TURNS if self.has_class("-turns") else ()
+
+    @property
     def _views(self) -> str:
-        """The names of the views; empty if all are visible."""
+        """The names of the views, and which is shown; empty if only two take turns."""
         if not self.has_class("-one-view"):
             return ""
         names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
@@ -402,38 +440,57 @@ class LimitsScreen(WatchScreen):
         body = self.body_rows - banner.rows(self.size.width)
         unknown = self._limits is None
         alone = body < ALL_FROM and not unknown
+        turns = ALL_FROM <= body < BOTH_FROM and not unknown
         self.set_class(unknown, "-unknown")
-        if alone != self.has_class("-one-view"):
+        if (alone, turns) != (self.has_class("-one-view"), self.has_class("-turns")):
             self.set_class(alone, "-one-view")
+            self.set_class(turns, "-turns")
             self.refresh_bindings()
+        if turns and VIEWS[self._in_view] not in TURNS:
+            self._in_view = 0
         for place, name in enumerate(VIEWS):
             self.set_class(place == self._in_view, f"-{name}")
-        panel, memory = self.query_one(RooflinePanel), self.query_one(MemoryPanel)
-        if unknown:
-            for each in (panel, memory):
+        self._share_out(body - ANSWER)
+
+    def _share_out(self, rest: int) -> None:
+        """Share the rows below the answer among the panels."""
+        plots = self.query_one(RooflinePanel), self.query_one(FloorCurvePanel)
+        memory = self.query_one(MemoryPanel)
+        if self.has_class("-unknown"):
+            for each in (*plots, memory):
                 each.styles.height = None  # as the style sheet has it
             return
-        rest = body - ANSWER
-        if alone:
-            panel.styles.height = max(rest - SPLIT, 3)
+        rest -= SPLIT
+        if self.has_class("-one-view"):
+            for each in plots:
+                each.styles.height = max(rest, 3)
             memory.styles.height = "1fr"
             return
-        rest -= SPLIT
+        take_turns = self.has_class("-turns")
+        rest -= (1 if take_turns else 2) * LEAST_PLOT + LEAST_CHARTS
         height = memory.rows(self.size.width)
-        spare = rest - LEAST_PLOT - LEAST_CHARTS
-        memory.styles.height = rows = min(height, max(spare, LEAST_MEMORY))
-        spare = rest - rows - LEAST_PLOT - LEAST_CHARTS
-        panel.styles.height = min(LEAST_PLOT + spare // 2, MOST_PLOT)
+        memory.styles.height = rows = min(height, max(rest, LEAST_MEMORY))
+        spare = rest - rows
+        highest = (
+            (MOST_PLOT, MOST_PLOT) if take_turns else (ALL_NUMBERS, LEAST_PLOT + 3)
+        )
+        for plot, most in zip(plots, highest, strict=True):
+            plot.styles.height = min(LEAST_PLOT + spare // 2, most)
         self.query_one(ChartStack).fit(only_one=spare < 2 * LEAST_CHARTS)
 
     def action_view(self, by: int) -> None:
-        self._in_view = (self._in_view + by) % len(VIEWS)
+        names = self._names
+        at = names.index(VIEWS[self._in_view])
+        self._in_view = VIEWS.index(names[(at + by) % len(names)])
         self.fit_height()
         self.refresh_bindings()
         self.post_message(LookAgain())
 
     def action_device(self, by: int) -> None:
         self.query_one(MemoryPanel).choose(by)
+
+    def action_review(self) -> None:
+        self.post_message(OpenReview(self.shown_source))
 
     def action_impossible(self) -> None:
         """Move the time cursor to the impossible step and show the steps."""

@@ -12,12 +12,12 @@ from inferwatch.formatting import (
     format_duration,
     format_rate,
 )
+from inferwatch.printing.canvas import PlotStyle
 from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.plot import (
     LEAST_HEIGHT,
     LEAST_WIDTH,
-    PlotStyle,
     tune_plot,
 )
 from inferwatch.studies.tune.result.table import PRESENT

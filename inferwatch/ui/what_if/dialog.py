@@ -168,6 +168,18 @@ def _row(cells: Sequence[str], widths: Sequence[int], result: WhatIf | None) -> 
     return tuple(runs)
 
 
+async def recorded_lately(feed: Feed, source: str | None) -> RecordedRun:
+    """Return the steps and requests of the last minutes before the moment shown.
+
+    Raises:
+        CannotTellError: nothing can be predicted from them.
+    """
+    now_ns = feed.now_ns()
+    state = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))
+    steps = await feed.recall.steps(max(now_ns - SPAN_NS, 0), now_ns, source)
+    return await asyncio.to_thread(run_shown, state, steps, source)
+
+
 class WhatIfScreen(TableDialog):
     """The dialog; it starts from the moment shown when it opens."""
 
@@ -255,7 +267,7 @@ class WhatIfScreen(TableDialog):
         table.show(partial(_note_lines, "simulating…"))
         try:
             if self._run is None:
-                self._run = await self._recorded()
+                self._run = await recorded_lately(self._feed, self._source)
                 self._show_present(self._run.setting)
             result = await asyncio.to_thread(self._computed, self._run, self._changes)
         except InferwatchError as error:
@@ -264,14 +276,6 @@ class WhatIfScreen(TableDialog):
             return
         else:
             table.show(partial(_result_lines, result))
-
-    async def _recorded(self) -> RecordedRun:
-        """Return the steps and requests of the last minutes before the moment shown."""
-        feed, source = self._feed, self._source
-        now_ns = feed.now_ns()
-        state = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))
-        steps = await feed.recall.steps(max(now_ns - SPAN_NS, 0), now_ns, source)
-        return await asyncio.to_thread(run_shown, state, steps, source)
 
     def _computed(self, run: RecordedRun, changes: Sequence[SettingChange]) -> WhatIf:
         return predict(run, changes, self._heard)

@@ -53,7 +53,14 @@ FOREIGN_OPTIONS = {
 }
 WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""
-JUDGES = {"--fail-if", "--slo", "--class", "--plan", "--measured-tpot"}
+JUDGES = {
+    "--fail-if",
+    "--slo",
+    "--class",
+    "--plan",
+    "--measured-tpot",
+    "--measured-curve",
+}
 """Whatever the verdict, the command itself was right."""
 KEYS = {
     "←": "left",
@@ -205,6 +212,7 @@ def try_it(words: list[str], url: str) -> None:
     """Run a command, or as much of it as there is without an engine."""
     starts_engine = not words or words[0] in WATCHERS
     starts_engine |= words[:1] == ["demo"] and "--sample" not in words
+    starts_engine |= words[:1] == ["review"] and SERVER in words
     if is_new_tune(words):
         tune_plan(tune_options(*words[1:]))  # all but the engine
         return

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,12 @@ def test_heads_that_cannot_be_shared_out_evenly_are_refused() -> None:
     assert status == 2
     assert "32 attention heads" in text
     assert text.endswith("1, 2, 4, 8, 16, 32 would do")
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    status, text = run("--model", "llama-3-8b", "--gpu", "H100", "--pp", "2,33")
+
+    assert (status, text) == (2, "--pp 33: the model has but 32 layers")
 
 
 def test_columns_are_all_that_was_asked_for() -> None:
@@ -596,3 +603,63 @@ def test_a_format_that_lets_fewer_fit_is_not_named() -> None:
     _, text = run("--model", "gpt-oss-20b", "--gpu", "L40S")
 
     assert "FP8 weights" not in text.split("\n\n")[0]
+
+
+# What would make it fit.
+
+
+def test_70b_on_two_a100_is_told_the_four_ways_that_guides_name() -> None:
+    words = ("70b", "--gpu", "A100", "--tp", "2", "--batch", "32", "--gpu-hour", "2.5")
+
+    status, text = run(*words, env={"COLUMNS": "80", "NO_COLOR": "1"})
+
+    said = text.partition("It\n  would fit with:\n")[2].splitlines()[:6]
+    rows = [re.split(" {2,}", each.strip()) for each in said]
+    assert status == 0
+    assert [(row[0], row[1], row[-1]) for row in rows] == [
+        ("FP8 or INT8 weights", "may change the output", "$5.00/h"),
+        ("4-bit weights", "may change the output", "$5.00/h"),
+        ("8 requests at a time", "fewer users", "$5.00/h"),
+        ("1,072 tokens each", "shorter conversations", "$5.00/h"),
+        ("2 × H200", "other GPUs, at their price", "–"),
+        ("4 × A100 SXM 80GB", "costs 2 more GPUs", "$10.00/h"),
+    ]
+    assert max(map(len, said)) <= 80
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("70b", "--gpu", "A100", "--tp", "2", "--batch", "32"),
+        ("70b", "--gpu", "A100", "--tp", "2", "--batch", "16"),
+        ("8b", "--gpu", "L4", "--batch", "9"),
+        ("gpt-oss-20b", "--gpu", "RTX 4090", "--batch", "64", "--context", "8k"),
+    ],
+    ids=" ".join,
+)
+def test_a_remedy_fed_back_by_its_flags_fits(words: tuple[str, ...]) -> None:
+    (plan,) = asked(*words)["plans"]
+
+    assert plan["remedies"]
+    for each in plan["remedies"]:
+        kept = list(words)
+        for flag in ("--gpu", "--tp", "--batch", "--context"):
+            if f"{flag} " in each["flags"] and flag in kept:
+                at = kept.index(flag)
+                del kept[at : at + 2]
+        (fixed,) = asked(*kept, *shlex.split(each["flags"]))["plans"]
+        assert fixed["fits"], each
+        assert fixed["left_bytes"] == pytest.approx(each["left_bytes"])
+
+
+def test_columns_that_fit_have_no_remedies() -> None:
+    (plan,) = asked("8b", "--gpu", "H100")["plans"]
+
+    assert plan["remedies"] == []
+    assert "would fit with" not in run("8b", "--gpu", "H100")[1]
+
+
+def test_what_nothing_here_makes_fit_is_said() -> None:
+    _, text = run("405b", "--gpu", "T4", "--batch", "4")
+
+    assert "No single change to formats, requests or GPUs makes it fit." in text

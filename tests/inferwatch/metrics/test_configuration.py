@@ -54,18 +54,23 @@ def configured(**settings: str | float | None) -> Configuration:
     return found
 
 
+USUAL = {"speculative_method": None, "cudagraph_mode": "FULL"}
+DRAFTS = {"speculative_method": "ngram", "num_speculative_tokens": 3}
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "before"),
     [
-        {"speculative_method": "ngram", "num_speculative_tokens": 3},
-        {"num_speculative_tokens": 4},
-        {"cudagraph_mode": "NONE"},
+        (DRAFTS, {}),
+        (DRAFTS | {"num_speculative_tokens": 4}, DRAFTS),
+        ({"cudagraph_mode": "NONE"}, {}),
     ],
     ids=["speculation", "how far", "graphs"],
 )
-def test_another_setting_is_another_configuration(settings: dict[str, Any]) -> None:
-    usual = {"speculative_method": None, "cudagraph_mode": "FULL"}
-    with_it, without = configured(**(usual | settings)), configured(**usual)
+def test_another_setting_is_another_configuration(
+    settings: dict[str, Any], before: dict[str, Any]
+) -> None:
+    with_it, without = configured(**(USUAL | settings)), configured(**(USUAL | before))
 
     assert with_it.exact_tag != without.exact_tag
     assert with_it.model_tag == without.model_tag

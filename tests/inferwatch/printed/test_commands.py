@@ -94,6 +94,14 @@ COMMANDS = {
     "what_if_impossible.json": "what-if sample.db --kv-blocks 3 --json",
     "what_if_small.txt": "what-if small --rate 2",
     "what_if_scraped.txt": "what-if scraped --rate 2",
+    "review_sample.txt": "review sample.db",
+    "review_sample.md": "review sample.db --for batch --markdown",
+    "review_schema_12.txt": "review schema_12.db",
+    "review_schema_12.json": "review schema_12.db --json",
+    "review_scraped.txt": "review scraped",
+    "review_fleet.txt": "review fleet",
+    "review_nothing.txt": "review empty",
+    "review_odd.txt": "review sample.db --json --markdown",
     **{
         f"plan_{name}.{form}": f"plan {asked} {flag}"
         for name, asked in PLANNED.items()

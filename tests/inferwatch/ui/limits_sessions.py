@@ -5,6 +5,7 @@ from typing import Any
 
 from collectors.contract.readings import Stage
 from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.floor.curve import FloorCurve
 from inferwatch.metrics.floor.view import (
     Bound,
     DeviceMemory,
@@ -17,6 +18,7 @@ from inferwatch.metrics.floor.view import (
     TimeSplit,
 )
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.efficiency import BatchCurve, BatchPoint
 from inferwatch.metrics.steps.startup import StageTime, Startup
 from tests.inferwatch.ui import attached_sessions, conftest, hardware_sessions
 from tests.inferwatch.ui.conftest import BINS, NOW_NS, S, ScriptedFeed, burst
@@ -128,6 +130,16 @@ LIMITS = Limits(
         host_gap=0.17,
         idle_share=0.12,
     ),
+    curve=FloorCurve(
+        tokens_per_request=4096.0,
+        fixed_bytes=15_009_849_344,
+        expert_bytes=0.0,
+        untouched=1.0,
+        request_bytes=536_879_104,
+        request_flops=17_157_849_088,
+        bytes_per_s=3.352e12,
+        flops=989e12,
+    ),
     tpot_floor_s=0.0052,
     memory=(device(),),
     max_requests=89.96,
@@ -162,6 +174,10 @@ LIMITS = Limits(
 def with_limits(made: Snapshot, limits: Limits) -> Snapshot:
     """The busy minute of the other screens, with floors below its steps."""
     line = made.timeline
+    peak, curve = limits.peak, limits.curve
+    if curve is not None:
+        curve = replace(curve, bytes_per_s=peak.bytes_per_s, flops=peak.flops)
+    limits = replace(limits, curve=curve if peak.bytes_per_s else None)
     reached = 0.41
     if limits.decode is not None and limits.decode.floor_s is not None:
         reached = limits.decode.floor_s / limits.decode.step_s
@@ -198,6 +214,33 @@ def of(limits: Limits, **fields: Any) -> ScriptedFeed:
 def h100() -> ScriptedFeed:
     """Decode bound by memory."""
     return of(LIMITS)
+
+
+def curved() -> ScriptedFeed:
+    """The same, with steps of many batch sizes: 2.1 ms and 35% beyond their floors."""
+    curve = LIMITS.curve
+    assert curve is not None
+    points = []
+    for batch in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
+        mean = batch * 1.1 if batch > 3 else batch
+        step_s = 1.35 * (curve.floor_s(mean) or 0.0) + 0.0021
+        points.append(
+            BatchPoint(
+                batch=batch,
+                steps=40 * (40 - batch),
+                step_mean_s=step_s,
+                output_tokens_per_s=mean / step_s,
+            )
+        )
+    found = BatchCurve(points=tuple(points), now_batch=13.0, prefill_steps=289)
+    feed = of(LIMITS)
+    limited = feed.change
+
+    def change(made: Snapshot) -> Snapshot:
+        return replace(limited(made), batch_curve=found)
+
+    feed.change = change
+    return feed
 
 
 def prefill_heavy() -> ScriptedFeed:

@@ -281,16 +281,63 @@ async def test_a_small_terminal_shows_one_view_after_the_other(settle: Any) -> N
     async with app.run_test(size=SMALL) as pilot:
         await shown(pilot, settle)
         seen = []
-        for _ in range(4):
-            names = ("RooflinePanel", "SplitPanel", "ChartStack", "MemoryPanel")
+        for _ in range(5):
+            names = (
+                *("RooflinePanel", "SplitPanel", "ChartStack"),
+                *("MemoryPanel", "FloorCurvePanel"),
+            )
             seen.append([n for n in names if app.screen.query_one(n).display])
             await pilot.press("v")
             await settle(pilot)
 
         roofline, time = ["RooflinePanel", "SplitPanel"], ["SplitPanel", "ChartStack"]
-        assert seen == [roofline, time, ["MemoryPanel"], roofline]
+        curve = ["SplitPanel", "FloorCurvePanel"]
+        assert seen == [roofline, time, ["MemoryPanel"], curve, roofline]
 
         assert await charts_in_turn(app, pilot) == THREE_TABS
+
+
+async def test_where_others_have_room_roofline_and_curve_take_turns(
+    settle: Any, text_of: Any
+) -> None:
+    app = app_of(limits_sessions.curved())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle)
+        assert "v curve" in text_of(app, "RooflinePanel")[0]
+        assert not app.screen.query_one("FloorCurvePanel").display
+
+        await shown(pilot, settle, "v")
+
+        head, *rows = text_of(app, "FloorCurvePanel")
+        assert "v roofline" in head
+        assert "knee 28 · 4,096 tokens each · 89 fit" in head
+        assert "▲ knee 28" in rows[-1]
+        assert not app.screen.query_one("RooflinePanel").display
+        assert app.screen.query_one("MemoryPanel").display
+
+
+async def test_measured_steps_stand_below_the_curve_with_the_share_they_reach(
+    settle: Any, text_of: Any
+) -> None:
+    app = app_of(limits_sessions.curved())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle, "v")
+        rows = text_of(app, "FloorCurvePanel")
+
+        (now,) = [row for row in rows if "12–15" in row]
+        assert now.split()[-7:] == ["◆", "12–15", "11.0", "ms", "6.59", "ms", "60%"]
+        assert any("◆ 60%" in row for row in rows)
+
+
+async def test_a_curve_without_a_known_floor_says_why(
+    settle: Any, text_of: Any
+) -> None:
+    app = app_of(limits_sessions.no_shape())
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot, settle, "v")
+
+        text = " ".join(text_of(app, "FloorCurvePanel"))
+        assert "model's shape is not known" in text
 
 
 THREE_TABS = [["chart-0"], ["chart-1"], ["chart-0"]]

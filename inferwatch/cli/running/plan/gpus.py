@@ -22,6 +22,9 @@ SEVERAL = re.compile(
 )
 """Several GPUs: 4xH100, H100x4 or H100:4."""
 
+Ways = tuple[int, int]
+"""Tensor parallel, pipeline parallel."""
+
 
 def columns_of(
     given: Mapping[str, Any],
@@ -70,8 +73,8 @@ def _listed(values: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(part for part in parts if part))
 
 
-def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]:
-    """Return a device, and by how many of it each layer may be shared.
+def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[Ways, ...]]:
+    """Return a device, and by how many of it layers and stages may be shared.
 
     ``4xH100`` is four GPUs: tensor parallel by four, or by two in two stages.
     """
@@ -79,26 +82,29 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[int, ...]]
     several = SEVERAL.fullmatch(text)
     if several is None:
         usual = tuple(map(_number, _listed(given.get("usual_tp", ("1",)))))
-        return _device(text, given), ways or usual
-    name, others = several["gpu"] or several["gpu_"], given["pp"] * given["dp"]
+        return _device(text, given), tuple(product(ways or usual, given["pp"]))
+    name = several["gpu"] or several["gpu_"]
     gpus, device = int(several["n"] or several["n_"]), _device(name, given)
     if not 0 < gpus <= MOST_GPUS:
         raise UsageError(f"--gpu {text}: give how many GPUs, such as 2x{name}")
-    if gpus % others or (ways and ways != (gpus // others,)):
-        raise UsageError(
-            f"--gpu {text} is {counted(gpus, 'GPU')}, but {_used(ways, given)}: leave "
-            f"it out, or write --gpu {name}"
-        )
-    return device, (gpus // others,)
+    for stages in given["pp"]:
+        others = stages * given["dp"]
+        if gpus % others or (ways and ways != (gpus // others,)):
+            raise UsageError(
+                f"--gpu {text} is {counted(gpus, 'GPU')}, but "
+                f"{_used(ways, stages, given['dp'])}: leave it out, or write --gpu "
+                f"{name}"
+            )
+    return device, tuple((gpus // (n * given["dp"]), n) for n in given["pp"])
 
 
-def _used(ways: Sequence[int], given: Mapping[str, Any]) -> str:
+def _used(ways: Sequence[int], stages: int, ranks: int) -> str:
     """Say how many GPUs --tp, --pp and --dp use."""
-    flags = [f"--{each} {given[each]}" for each in ("pp", "dp") if given[each] > 1]
+    flags = [f"--{name} {n}" for name, n in (("pp", stages), ("dp", ranks)) if n > 1]
     if not ways:
         verb = "does" if len(flags) == 1 else "do"
         return f"{' '.join(flags)} {verb} not divide them"
-    used = " or ".join(str(each * given["pp"] * given["dp"]) for each in ways)
+    used = " or ".join(str(each * stages * ranks) for each in ways)
     flags.insert(0, f"--tp {','.join(map(str, ways))}")
     return f"{' '.join(flags)} uses {used}"
 
@@ -155,13 +161,13 @@ def _unknown(name: str) -> str:
     )
 
 
-def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> GpuSetup:
+def _machine(device: Device, ways: Ways, given: Mapping[str, Any]) -> GpuSetup:
     overhead, storage = given["overhead_gb"], given["storage_gbps"]
     latency = seconds_of(given["call_latency"], "--call-latency")
     return GpuSetup(
         device=device,
-        tensor_parallel=ways,
-        pipeline_parallel=given["pp"],
+        tensor_parallel=ways[0],
+        pipeline_parallel=ways[1],
         data_parallel=given["dp"],
         expert_parallel=given["ep"],
         call_s=CALL_S if latency is None else latency,

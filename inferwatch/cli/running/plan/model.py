@@ -171,7 +171,9 @@ def splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
             f"{flag}: this model has no experts to share; data parallel ranks of it "
             "are replicas: plan for one, with its share of the requests"
         )
-    ways = machine.tensor_parallel
+    ways, stages = machine.tensor_parallel, machine.pipeline_parallel
+    if stages > shape.layers:
+        raise UsageError(f"--pp {stages}: the model has but {shape.layers} layers")
     if shape.heads % ways:
         can = [
             str(n) for n in range(1, min(shape.heads, 64) + 1) if not shape.heads % n

@@ -59,6 +59,9 @@ NOT_BESIDE = {
     "measured_tpot": "a measurement is judged without objectives",
     "measured_ttft": "a measurement is judged without objectives",
     "measured_tokens_per_s": "a measurement is judged without objectives",
+    "measured_curve": "a measurement is judged without objectives",
+    "html": "a page is of a curve",
+    "force": "a page is of a curve",
     "fail_if_not_fit": "the exit status says whether anything holds",
 }
 

@@ -12,8 +12,14 @@ from inferwatch.cli.running.plan.model import (
     shape_with,
     splittable,
 )
-from inferwatch.cli.running.plan.requests import measured_of, workload_of
+from inferwatch.cli.running.plan.print_curve import print_curves
+from inferwatch.cli.running.plan.requests import (
+    draws_curve,
+    measured_of,
+    workload_of,
+)
 from inferwatch.cli.say import say, say_coloured, say_json
+from inferwatch.errors import UsageError
 from inferwatch.limits.hf_config import ShapeError
 from inferwatch.limits.plan import CapacityPlan, plan_for
 from inferwatch.printing.summary.capacity import capacity_sentence
@@ -27,6 +33,10 @@ def print_plan(given: Mapping[str, Any]) -> int:
     Raises:
         UsageError, ShapeError: the options do not go together, or are too few.
     """
+    if draws_curve(given):
+        return print_curves(given)
+    if given["html"] is not None or given["force"]:
+        raise UsageError("--html is of a curve: give several batches, as --batch 1..64")
     name, config, stored = config_of(given)
     workload = workload_of(given)
     measured = measured_of(given)

@@ -1,6 +1,8 @@
 """Which requests a plan is of, and what was measured of them."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from inferwatch.cli.running.plan.model import find_model, shape_with
@@ -8,16 +10,43 @@ from inferwatch.errors import UsageError
 from inferwatch.limits.plan import Workload
 from inferwatch.limits.speculation import Drafting
 from inferwatch.printing.summary.plan import MeasuredTimes
-from inferwatch.quantities import duration_s
+from inferwatch.quantities import count_of, duration_s
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_DRAFTS = 128
+MOST_LINES, MOST_POINTS = 10_000, 256
+MOST_BATCH, MOST_RATE = 1_000_000_000, 1e12
+
+
+def workloads_of(given: Mapping[str, Any]) -> list[Workload]:
+    """Return a workload for each context, of the first batch.
+
+    Of context, prompt and output, two determine the third.
+    """
+    contexts: tuple[int | None, ...] = given["context"] or (None,)
+    return [_workload(given, context) for context in contexts]
 
 
 def workload_of(given: Mapping[str, Any]) -> Workload:
-    """Return the workload; of context, prompt and output, two determine the third."""
-    context, prompt, output = (given[each] for each in ("context", "prompt", "output"))
+    """Return the only workload.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if draws_curve(given):
+        raise UsageError("several batches or contexts make a curve: give one of each")
+    return workloads_of(given)[0]
+
+
+def draws_curve(given: Mapping[str, Any]) -> bool:
+    """Whether several batches or contexts are asked for, or a curve was measured."""
+    several = len(given["batch"]) > 1 or len(given["context"] or ()) > 1
+    return several or given["measured_curve"] is not None
+
+
+def _workload(given: Mapping[str, Any], context: int | None) -> Workload:
+    prompt, output = given["prompt"], given["output"]
     if context is None:
         made = output or DEFAULT_OUTPUT
         context = DEFAULT_CONTEXT if prompt is None else prompt + made
@@ -34,7 +63,7 @@ def workload_of(given: Mapping[str, Any]) -> Workload:
             f"--context {context}"
         )
     return Workload(
-        batch=given["batch"],
+        batch=given["batch"][0],
         prompt=prompt,
         output=output,
         context=context,
@@ -65,6 +94,76 @@ def _drafting(given: Mapping[str, Any]) -> Drafting | None:
     return Drafting(
         acceptance=acceptance, drafts=drafts, model=draft, cost_share=cost or 0.0
     )
+
+
+def claimed_curve(given: Mapping[str, Any]) -> dict[int, float]:
+    """Return the measured tokens/s by batch; empty without any.
+
+    Raises:
+        UsageError: they cannot be read, or other options do not go with a curve.
+    """
+    single = ("measured_tpot", "measured_ttft", "measured_tokens_per_s")
+    given_flags = [f"--{each.replace('_', '-')}" for each in single if given[each]]
+    if given_flags:
+        raise UsageError(
+            f"{given_flags[0]} is of one batch and context; of a curve give "
+            "--measured-curve 1=140,8=540"
+        )
+    text = given["measured_curve"]
+    if text is None:
+        return {}
+    if len(given["context"] or ()) > 1:
+        raise UsageError("--measured-curve is of one --context")
+    return dict(_points(text))
+
+
+def _points(text: str) -> Iterator[tuple[int, float]]:
+    """Yield batch and tokens/s of each point, given in words or in the lines of a file.
+
+    In a file batch and rate may stand apart by a comma or blanks, too; what follows #
+    is a comment, and a first line without numbers the names of columns.
+    """
+    path = Path(text)
+    is_file = "=" not in text or path.is_file()
+    if not is_file:
+        words = text.split(",")
+    else:
+        try:
+            lines = path.read_text("utf-8").splitlines()[:MOST_LINES]
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--measured-curve {text!r}: no such file that can be read, and no "
+                "points such as 1=140,8=540"
+            ) from error
+        words = [line.partition("#")[0].strip() for line in lines]
+        words = [each for each in words if each]
+        if words and not any(map(str.isdigit, words[0])):
+            del words[0]
+    seen: set[int] = set()
+    for word in words:
+        batch, rate = _point(word)
+        if batch in seen:
+            raise UsageError(f"--measured-curve: batch {batch} is there twice")
+        seen.add(batch)
+        yield batch, rate
+    if not seen:
+        raise UsageError(f"--measured-curve {text!r} holds no point")
+    if len(seen) > MOST_POINTS:
+        raise UsageError(f"--measured-curve: more than {MOST_POINTS} points")
+
+
+def _point(word: str) -> tuple[int, float]:
+    parts = re.split(r"\s*[=,;\t]\s*|\s+", word.strip())
+    batch = count_of(parts[0])
+    try:
+        rate = float(parts[1])
+    except (IndexError, ValueError):
+        rate = 0.0
+    if len(parts) != 2 or not batch or not 0 < rate < MOST_RATE or batch > MOST_BATCH:
+        raise UsageError(
+            f"--measured-curve: {word!r} is no batch with its tokens/s, such as 8=540"
+        )
+    return batch, rate
 
 
 def measured_of(given: Mapping[str, Any]) -> MeasuredTimes:

@@ -8,40 +8,17 @@ are drawn through each point. Letters are those of the table.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from string import ascii_lowercase
 
-from inferwatch.studies.tune.result.axis import PlotAxis
+from inferwatch.printing.axis import PlotAxis
+from inferwatch.printing.canvas import GUTTER, PlotCanvas, PlotRow, PlotStyle
 from inferwatch.studies.tune.result.tune_result import PointResult, TuneResult
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
-GUTTER = 8
-"""Columns for the labels beside the axis."""
-COLUMNS_A_TICK, ROWS_A_TICK = 14, 4
 NO_MARK = "•"
 """The mark from the 27th setting on, as letters are used up."""
 BEHIND = "behind another: "
-
-
-class PlotStyle(StrEnum):
-    """The style of a piece of a row; whoever displays it chooses the colour."""
-
-    NONE = "none"
-    AXIS = "axis"
-    LABEL = "label"
-    STAIRS = "stairs"
-    """Steps that join points of the frontier."""
-    INTERVAL = "interval"
-    POINT = "point"
-    """A setting that another beats in both throughput and latency."""
-    FRONTIER = "frontier"
-    BEST = "best"
-    PRESENT = "present"
-
-
-PlotRow = tuple[tuple[str, PlotStyle], ...]
-"""Pieces of text from left to right, without a line end."""
 
 
 class PlotLatency(StrEnum):
@@ -149,7 +126,8 @@ def tune_plot(
         canvas.draw_interval(point)
     for point in points:
         canvas.draw_mark(point)
-    return [*_head(latency, width), *canvas.rows(), *_behind(canvas.behind, width)]
+    ticks = canvas.x.durations(canvas.most_ticks)
+    return [*_head(latency, width), *canvas.rows(ticks), *_behind(canvas.behind, width)]
 
 
 def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
@@ -168,43 +146,36 @@ def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:
         yield ((cut, PlotStyle.LABEL),)
 
 
-class _Canvas:
-    """The plot's cells: the first drawn line stays, and marks cover everything."""
+class _Canvas(PlotCanvas):
+    """The canvas of a tune: the first drawn line stays, and marks cover everything."""
 
     def __init__(self, width: int, height: int, x: PlotAxis, y: PlotAxis) -> None:
-        self._width, self._height, self._x, self._y = width, height, x, y
-        self._cells: dict[tuple[int, int], tuple[str, PlotStyle]] = {}
+        super().__init__(width, height, x, y)
         self._marks: dict[tuple[int, int], str] = {}
         self.behind: list[str] = []
         """For example ``c (A)``: the hidden mark, and the mark in front of it."""
 
-    def _column(self, latency_s: float) -> int:
-        return round(self._x.share(latency_s) * (self._width - 1))
-
-    def _row(self, tokens_per_s: float) -> int:
-        return round((1 - self._y.share(tokens_per_s)) * (self._height - 1))
-
     def draw_stairs(self, corners: Sequence[tuple[float, float]]) -> None:
         for (x, y), (to_x, to_y) in pairwise(corners):
-            for column in range(self._column(x), self._column(to_x) + 1):
-                self._put(column, self._row(y), "·", PlotStyle.STAIRS)
-            for row in range(self._row(to_y), self._row(y) + 1):
-                self._put(self._column(to_x), row, "·", PlotStyle.STAIRS)
+            for column in range(self.column(x), self.column(to_x) + 1):
+                self.put(column, self.row(y), "·", PlotStyle.STAIRS)
+            for row in range(self.row(to_y), self.row(y) + 1):
+                self.put(self.column(to_x), row, "·", PlotStyle.STAIRS)
 
     def draw_interval(self, point: PlotPoint) -> None:
         """Draw intervals in both directions, with arrows where they leave the axes."""
-        column, row = self._column(point.latency_s), self._row(point.tokens_per_s)
+        column, row = self.column(point.latency_s), self.row(point.tokens_per_s)
         if point.latency_span is not None:
-            low, high = map(self._column, point.latency_span)
+            low, high = map(self.column, point.latency_span)
             for each in range(low, high + 1):
                 self._cross(each, row, "─")
-            self._arrows(self._x, point.latency_span, [(low, row), (high, row)], "◂▸")
+            self._arrows(self.x, point.latency_span, [(low, row), (high, row)], "◂▸")
         if point.tokens_span is not None:
-            high, low = map(self._row, point.tokens_span)
+            high, low = map(self.row, point.tokens_span)
             for each in range(low, high + 1):
                 self._cross(column, each, "│")
             ends = [(column, high), (column, low)]
-            self._arrows(self._y, point.tokens_span, ends, "▾▴")
+            self._arrows(self.y, point.tokens_span, ends, "▾▴")
 
     def _arrows(
         self,
@@ -215,62 +186,17 @@ class _Canvas:
     ) -> None:
         for value, end, sign in zip(span, ends, signs, strict=True):
             if not axis.holds(value):
-                self._cells[end] = sign, PlotStyle.INTERVAL
+                self.cells[end] = sign, PlotStyle.INTERVAL
 
     def draw_mark(self, point: PlotPoint) -> None:
-        at = self._column(point.latency_s), self._row(point.tokens_per_s)
+        at = self.column(point.latency_s), self.row(point.tokens_per_s)
         if at in self._marks:
             self.behind.append(f"{point.mark} ({self._marks[at]})")
             return
         self._marks[at] = point.mark
-        self._cells[at] = point.mark, point.style
+        self.cells[at] = point.mark, point.style
 
     def _cross(self, column: int, row: int, sign: str) -> None:
-        there, _ = self._cells.get((column, row), ("", PlotStyle.NONE))
+        there, _ = self.cells.get((column, row), ("", PlotStyle.NONE))
         crossing = there in {"─", "│", "┼"} and there != sign
-        self._cells[column, row] = "┼" if crossing else sign, PlotStyle.INTERVAL
-
-    def _put(self, column: int, row: int, sign: str, style: PlotStyle) -> None:
-        self._cells.setdefault((column, row), (sign, style))
-
-    def rows(self) -> Iterator[PlotRow]:
-        marks = {
-            self._row(value): text
-            for value, text in self._y.counts(self._height // ROWS_A_TICK + 1)
-        }
-        for row in range(self._height):
-            label = marks.get(row, "").rjust(GUTTER)
-            edge = "┤" if row in marks else "│"
-            cells = [
-                self._cells.get((column, row), (" ", PlotStyle.NONE))
-                for column in range(self._width)
-            ]
-            yield (
-                (label, PlotStyle.LABEL),
-                (edge, PlotStyle.AXIS),
-                *_pieces(cells),
-            )
-        yield from self._below()
-
-    def _below(self) -> Iterator[PlotRow]:
-        line, words = ["─"] * self._width, [" "] * (self._width + GUTTER + 1)
-        free = 0
-        for value, text in self._x.durations(self._width // COLUMNS_A_TICK + 1):
-            column = self._column(value)
-            line[column] = "┬"
-            begin = min(GUTTER + 1 + column - len(text) // 2, len(words) - len(text))
-            if begin >= free:
-                words[begin : begin + len(text)] = text
-                free = begin + len(text) + 2
-        yield (
-            (" " * GUTTER, PlotStyle.NONE),
-            ("└" + "".join(line), PlotStyle.AXIS),
-        )
-        yield (("".join(words).rstrip(), PlotStyle.LABEL),)
-
-
-def _pieces(cells: Sequence[tuple[str, PlotStyle]]) -> Iterator[tuple[str, PlotStyle]]:
-    """Joins neighbouring cells of one style; drops blanks at the end."""
-    last = max((n for n, (sign, _) in enumerate(cells) if sign != " "), default=-1)
-    for style, run in groupby(cells[: last + 1], itemgetter(1)):
-        yield "".join(sign for sign, _ in run), style
+        self.cells[column, row] = "┼" if crossing else sign, PlotStyle.INTERVAL

@@ -10,6 +10,8 @@ from inferwatch.formatting import (
     format_figure,
     format_rate,
 )
+from inferwatch.printing.axis import PlotAxis
+from inferwatch.printing.canvas import PlotStyle
 from inferwatch.printing.command import continued
 from inferwatch.printing.document import (
     Block,
@@ -36,11 +38,9 @@ from inferwatch.printing.svg import WIDTH as FRONTIER_WIDTH
 from inferwatch.printing.text import GAP, WIDTH, Paint, document_text, plain
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.result.as_json import SCORES, tune_json
-from inferwatch.studies.tune.result.axis import PlotAxis
 from inferwatch.studies.tune.result.plot import (
     PlotLatency,
     PlotPoint,
-    PlotStyle,
     latencies_of,
     plot_axes,
     plot_points,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.printing.canvas import PlotStyle
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.page import write_page
 from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.as_json import tune_json
-from inferwatch.studies.tune.result.plot import PlotStyle
 from inferwatch.studies.tune.result.printed import tune_markdown, tune_text
 from inferwatch.studies.tune.result.printed import tune_page as page
 from inferwatch.studies.tune.result.tune_result import TuneResult, result_of

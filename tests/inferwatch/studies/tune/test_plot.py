@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from inferwatch.studies.tune.result.axis import PlotAxis
+from inferwatch.printing.axis import PlotAxis
+from inferwatch.printing.canvas import PlotStyle
 from inferwatch.studies.tune.result.plot import (
     PlotLatency,
-    PlotStyle,
     latencies_of,
     tune_plot,
 )

@@ -55,6 +55,13 @@ class PlotAxis:
             low, high, at = math.log(low), math.log(high), math.log(at)
         return (at - low) / (high - low)
 
+    def value(self, share: float) -> float:
+        """Return the value at a share of the axis, the reverse of `share`."""
+        if self.is_log:
+            low, high = math.log(self.low), math.log(self.high)
+            return math.exp(low + share * (high - low))
+        return self.low + share * (self.high - self.low)
+
     def holds(self, value: float) -> bool:
         return self.low <= value <= self.high
 

@@ -1,0 +1,1 @@
+"""Judges a set-up against a checklist, by what was seen of it."""

@@ -1,0 +1,1 @@
+"""A set-up against a checklist: a dialog over Limits."""

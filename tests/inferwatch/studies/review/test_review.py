@@ -1,0 +1,406 @@
+"""What is planted in a set-up is named by its review, and nothing else."""
+
+import ast
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from collectors.contract.readings import (
+    AnyReading,
+    EngineInfo,
+    GpuSample,
+    LoadEvent,
+    LoadKind,
+    LoadPlanned,
+    Tick,
+)
+from inferwatch.limits.shape import ModelShape
+from inferwatch.metrics.findings.finding import Effort, Finding, Knob
+from inferwatch.metrics.findings.tracker import BY_NAME
+from inferwatch.metrics.floor.view import Bound, EnginePeak, Limits, OperatingPoint
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.studies import review as package
+from inferwatch.studies.review.line import LineVerdict, Reviewed
+from inferwatch.studies.review.printed import review_json, review_markdown, review_text
+from inferwatch.studies.review.review import (
+    LINES,
+    Review,
+    cannot_review,
+    review,
+    with_predictions,
+)
+from inferwatch.studies.review.setup import Usage
+from inferwatch.studies.what_if.heard import CannotTellError
+from inferwatch.studies.what_if.outcome import Outcome
+from inferwatch.studies.what_if.prediction import Prediction, WhatIf
+from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
+from tests.inferwatch.metrics.findings.planted import PLANTED, SMALL_BATCH, host
+from tests.inferwatch.metrics.findings.planted import together as beside
+from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
+from tests.inferwatch.metrics.scripted_hardware import gpu_info, uuid
+
+GB = 1 << 30
+SETTINGS: dict[str, str | int | float | bool | None] = {
+    "enforce_eager": False,
+    "cudagraph_mode": "FULL_AND_PIECEWISE",
+    "gpu_memory_utilization": 0.9,
+    "kv_cache_dtype": "auto",
+    "api_server_count": 1,
+}
+Told = Callable[[], Iterable[AnyReading]]
+
+
+def on_gpu(engine: Engine, **fields: Any) -> Told:
+    """An engine that tells all of its set-up."""
+    told = replace(engine, settings=SETTINGS | engine.settings)
+    known: dict[str, Any] = {
+        "device": "cuda",
+        "async_scheduling": True,
+        "max_model_len": 4_096,
+        "tensor_parallel": 1,
+    }
+
+    def readings() -> Iterator[AnyReading]:
+        for each in replace(told).run(40):
+            if isinstance(each, EngineInfo):
+                yield structs.replace(each, **(known | fields))
+            else:
+                yield each
+
+    return readings
+
+
+def with_load(told: Told, **plan: Any) -> Told:
+    """The same under a load of ours."""
+
+    def load() -> Iterator[AnyReading]:
+        text = json.dumps({"run_id": "load-1", **plan})
+        yield LoadPlanned(source="load-1", t_ns=1, plan=text)
+        yield LoadEvent(source="load-1", t_ns=2, kind=LoadKind.STARTED)
+
+    return beside(load, told)
+
+
+def with_gpu(told: Told, used: float) -> Told:
+    """The same on a GPU of which such a share is in use."""
+
+    def gpu() -> Iterator[AnyReading]:
+        yield gpu_info(0, memory_bytes=80 * GB)
+        for n in range(1, 40):
+            used_bytes = round(used * 80 * GB)
+            yield GpuSample(source=uuid(0), t_ns=n * S, memory_used_bytes=used_bytes)
+
+    return beside(gpu, told)
+
+
+def seen(told: Told) -> Snapshot:
+    model, now_ns = Model(), 0
+    for each in told():
+        model.fold(each)
+        now_ns = each.t_ns if isinstance(each, Tick) else now_ns
+    return model.snapshot(now_ns, SnapshotQuery(Window.SESSION))
+
+
+def flags(judged: Review) -> list[tuple[str, str | None]]:
+    advised = ((each.name, each.judged.advised) for each in judged.changes)
+    return [(name, each.flag if each else None) for name, each in advised]
+
+
+def line(judged: Review, name: str) -> Reviewed:
+    (found,) = (each for each in judged.lines if each.name == name)
+    return found
+
+
+HEALTHY = Engine()
+TURNS = Engine(prompt=lambda _: 1_000, prefix_caching=False, rate_per_s=1.5)
+GROWING = Engine(
+    kv_blocks=200,
+    rate_per_s=6,
+    prompt=lambda _: 30,
+    output=lambda r: r.randint(300, 600),
+    settings={"gpu_memory_utilization": 0.5},
+)
+EAGER = Engine(gap_s=0.02, settings={"enforce_eager": True, "cudagraph_mode": "NONE"})
+
+
+@pytest.mark.parametrize("usage", Usage)
+def test_a_healthy_set_up_is_left_as_it_is(usage: Usage) -> None:
+    judged = review(seen(beside(on_gpu(HEALTHY), host())), usage)
+
+    assert flags(judged) == []
+    unknown = {each.name for each in judged.of(LineVerdict.UNKNOWN)}
+    assert unknown == {"log-probs", "logging of requests"}
+
+
+@pytest.mark.parametrize(
+    ("told", "usage", "name", "flag"),
+    [
+        (
+            with_load(on_gpu(TURNS), turns={"type": "fixed", "value": 5}),
+            Usage.AGENTS,
+            "prefix caching",
+            "--enable-prefix-caching",
+        ),
+        (on_gpu(SMALL_BATCH), Usage.BATCH, "max_num_seqs", "--max-num-seqs 128"),
+        (
+            on_gpu(GROWING),
+            Usage.INTERACTIVE,
+            "KV cache memory",
+            "--gpu-memory-utilization 0.9",
+        ),
+        (on_gpu(EAGER), Usage.INTERACTIVE, "CUDA graphs", "--enforce-eager"),
+    ],
+    ids=["no prefix caching", "a small batch", "little memory", "eager"],
+)
+def test_what_is_planted_is_named_and_nothing_else(
+    told: Told, usage: Usage, name: str, flag: str
+) -> None:
+    judged = review(seen(told), usage)
+
+    assert flags(judged) == [(name, flag)]
+    (found,) = judged.changes
+    assert "; there was work for " in found.judged.seen  # how long it lasted
+    assert found.present is not None
+    assert found.judged.advised is not None
+    assert found.judged.advised.risk
+
+
+def test_prompts_that_no_two_share_need_no_prefix_cache() -> None:
+    judged = review(seen(with_load(on_gpu(TURNS))), Usage.AGENTS)
+
+    assert flags(judged) == []
+    assert "random" in line(judged, "prefix caching").judged.seen
+
+
+def test_whether_prompts_repeat_is_not_guessed() -> None:
+    judged = review(seen(on_gpu(TURNS)), Usage.INTERACTIVE)
+
+    caching = line(judged, "prefix caching").judged
+    assert caching.verdict is LineVerdict.UNKNOWN
+    assert "not known" in caching.seen
+    agents = review(seen(on_gpu(TURNS)), Usage.AGENTS)  # whose turns do
+    assert flags(agents) == [("prefix caching", "--enable-prefix-caching")]
+
+
+def test_more_are_not_let_in_where_kv_blocks_are_short() -> None:
+    (turns,) = (e for e in PLANTED if e.what.startswith("sequences and KV blocks"))
+
+    judged = review(seen(turns.told), Usage.BATCH)
+
+    assert "max_num_seqs" not in dict(flags(judged))
+    assert "no KV blocks" in line(judged, "max_num_seqs").judged.seen
+
+
+def test_no_more_are_let_in_than_fit() -> None:
+    now = replace(seen(on_gpu(SMALL_BATCH)), limits=Limits(max_requests=10.4))
+
+    judged = review(now, Usage.BATCH)
+
+    assert flags(judged) == [("max_num_seqs", "--max-num-seqs 10")]
+    assert "KV blocks hold 10 such" in line(judged, "max_num_seqs").judged.seen
+
+
+def test_memory_that_others_hold_is_not_promised() -> None:
+    full = review(seen(with_gpu(on_gpu(GROWING), 0.96)), Usage.INTERACTIVE)
+    roomy = review(seen(with_gpu(on_gpu(GROWING), 0.85)), Usage.INTERACTIVE)
+
+    assert flags(full) == [("KV cache dtype", "--kv-cache-dtype fp8")]
+    assert flags(roomy) == [("KV cache memory", "--gpu-memory-utilization 0.6")]
+
+
+def test_a_cpu_is_not_told_to_use_cuda_graphs() -> None:
+    judged = review(seen(on_gpu(EAGER, device="cpu")), Usage.INTERACTIVE)
+
+    assert flags(judged) == []
+
+
+def test_launches_that_hold_nothing_up_are_left_alone() -> None:
+    judged = review(seen(on_gpu(replace(EAGER, gap_s=0.0002))), Usage.INTERACTIVE)
+
+    assert flags(judged) == []
+
+
+def test_a_batch_load_does_not_mind_that_prompts_hold_tokens_up() -> None:
+    long = next(e for e in PLANTED if e.finding == "prefill_stalls_decode")
+    now = seen(long.told)
+
+    batch, chat = (review(now, each) for each in (Usage.BATCH, Usage.INTERACTIVE))
+
+    assert flags(batch) == []
+    assert flags(chat) == [
+        ("max_num_batched_tokens", "--max-num-batched-tokens 4096"),
+    ]
+
+
+SHARED = Finding(
+    name="tensor_parallel_too_high",
+    title="TP too high for this batch",
+    sentence="Two replicas on its 8 GPUs would decode as fast",
+    since_ns=0,
+    cost=0.05,
+    cost_text="what its GPUs send each other",
+    evidence=(),
+    knobs=(
+        Knob(
+            text="Share layers among half the GPUs",
+            flag="--tensor-parallel-size 4",
+            expected="tokens as fast",
+            effort=(Effort.RESTART,),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("findings", "flag"), [((SHARED,), "--tensor-parallel-size 4"), ((), None)]
+)
+def test_what_gpus_tell_each_other_is_said_and_a_finding_on_it_followed(
+    findings: tuple[Finding, ...], flag: str | None
+) -> None:
+    shape = ModelShape(
+        layers=32,
+        hidden=4096,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        ffn=14336,
+        vocab=128256,
+    )
+    decode = OperatingPoint(
+        steps=9,
+        intensity=2.0,
+        flops=1e12,
+        bytes_per_s=1e12,
+        bound=Bound.MEMORY,
+        floor_s=0.0006,
+        step_s=0.002,
+    )
+    peak = EnginePeak(device="NVIDIA H100 80GB HBM3")
+    now = seen(on_gpu(HEALTHY, tensor_parallel=8))
+    limits = Limits(peak=peak, shape=shape, decode=decode)
+
+    judged = review(replace(now, limits=limits, findings=findings), Usage.INTERACTIVE)
+
+    assert dict(flags(judged)).get("tensor parallelism") == flag
+    told = line(judged, "tensor parallelism").judged.seen
+    sent = "send each other for ~646 µs a step over NVLink"  # 64 calls of 10 µs
+    assert f"{sent}; steps take 2.0 ms" in told
+
+
+def test_a_limit_far_beyond_what_is_asked_for_is_named_where_it_can_do_harm() -> None:
+    asked = Engine(kv_blocks=2_100, rate_per_s=4)
+    now = seen(on_gpu(asked, max_model_len=32_768))
+
+    roomy = seen(on_gpu(replace(asked, kv_blocks=9_000), max_model_len=32_768))
+
+    chat, agents = (review(now, each) for each in (Usage.INTERACTIVE, Usage.AGENTS))
+
+    assert flags(review(roomy, Usage.INTERACTIVE)) == []
+    assert flags(chat) == [("max_model_len", "--max-model-len 2048")]
+    assert flags(agents) == []  # their contexts grow
+    assert "98% of the KV cache" in line(chat, "max_model_len").judged.seen
+
+
+SETTING = SchedulerSetting(max_num_seqs=2, max_num_batched_tokens=2_048)
+
+
+def predicted(ttft_s: float | None) -> WhatIf:
+    def outcome(p50: float) -> Outcome:
+        told = dict.fromkeys(("ttft_s", "tpot_s"), Quantiles(n=2_000, p50=p50, p99=p50))
+        return Outcome(requests=2_000, latencies=told, output_tokens_per_s=100.0)
+
+    then = replace(SETTING, max_num_seqs=128)
+    to = Prediction(setting=then, cannot="steps are too large")
+    if ttft_s is not None:
+        to = Prediction(setting=then, outcome=outcome(ttft_s))
+    return WhatIf(
+        setting=SETTING,
+        measured=outcome(1.0),
+        simulated=outcome(1.0),
+        step_error=0.0,
+        near_s=0.0,
+        most_members=2,
+        predictions=(to,),
+    )
+
+
+def gain(judged: Review) -> str:
+    (found,) = judged.changes
+    assert found.judged.advised is not None
+    return found.judged.advised.gain or found.judged.advised.untold or ""
+
+
+def test_what_a_change_would_gain_is_predicted_as_far_as_can_be_told() -> None:
+    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+    asked: list[int | None] = []
+
+    def up_to_four(change: SettingChange) -> WhatIf:
+        asked.append(change.max_num_seqs)
+        return predicted(0.1 if change.max_num_seqs == 4 else None)
+
+    def untold(_: SettingChange) -> WhatIf:
+        raise CannotTellError("too few requests")
+
+    told = gain(with_predictions(judged, up_to_four))
+
+    assert "TTFT p50 falls from 1,000 ms to 100 ms" in told
+    assert asked == [128, 4]
+    assert gain(with_predictions(judged, lambda _: predicted(None))) == (
+        "steps are too large"
+    )
+    assert gain(with_predictions(judged, untold)) == "too few requests"
+
+
+def test_a_change_that_is_predicted_to_gain_nothing_is_not_advised() -> None:
+    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+
+    same = with_predictions(judged, lambda _: predicted(1.0))
+
+    assert same.changes == ()
+    assert "stays at about" in line(same, "max_num_seqs").judged.seen
+
+
+def test_nothing_seen_and_several_servers_are_nothing_to_judge_by() -> None:
+    two = next(e for e in PLANTED if e.finding == "imbalance")
+
+    assert "no engine" in (cannot_review(seen(lambda: iter(()))) or "")
+    assert "no request ran" in (cannot_review(seen(on_gpu(Engine(rate_per_s=0)))) or "")
+    assert "choose one of a, b" in (cannot_review(seen(two.told)) or "")
+    assert cannot_review(seen(on_gpu(HEALTHY))) is None
+
+
+def test_every_line_is_in_every_form() -> None:
+    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+
+    text, told = review_text(judged), review_json(judged, "s1")
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.index("▲ max_num_seqs, now 2") < text.index("✓ CUDA graphs")
+    assert "  gain: not known" in text
+    assert "- gain: not known" in review_markdown(judged)
+    assert [each["name"] for each in told["lines"]] == [each.NAME for each in LINES]
+    (change,) = (each["change"] for each in told["lines"] if each["change"])
+    assert change["flag"] == "--max-num-seqs 128"
+    assert change["gain"] is None
+
+
+def test_every_finding_that_a_line_asks_for_exists() -> None:
+    asked = {
+        name
+        for path in Path(*package.__path__).glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        for name in node.args
+        if node.func.attr == "held" and isinstance(name, ast.Constant)
+    }
+
+    names = {str(each.value) for each in asked}
+    assert {"batch_too_small", "front_end", "prefix_evicted"} <= names
+    assert names <= {*BY_NAME}
