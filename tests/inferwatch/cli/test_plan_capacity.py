@@ -170,9 +170,9 @@ def test_a_recording_calibrates_what_steps_and_starts_take(
     file = tmp_path / "day.csv"
     file.write_text(DAY.replace("00000", "000"), "utf-8")
     words = ("8b", "--gpu", "H100", "--tp", "1", "--prompt", "300", "--output", "40")
-    words += ("--slo", "tpot_s<60ms", "--calibrate", recording)
-    found = asked(*words, "--demand", str(file), "--quantization", "none")
-    _, text = run(*words, "--rate", "1")
+    slo = ("--slo", "tpot_s<60ms", "--calibrate", recording)
+    found = asked(*words, *slo, "--demand", str(file), "--quantization", "none")
+    _, text = run(*words, *slo, "--rate", "1")
 
     best = found["set_ups"][found["best"]]
     assert best["claim"] == "calibrated"
