@@ -6,8 +6,6 @@ The same facts as JSON. Estimates have a ~, floors have none.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import inf
-from typing import Any
 
 from inferwatch.formatting import (
     ABOUT,
@@ -26,7 +24,6 @@ from inferwatch.formatting import (
     price_places,
 )
 from inferwatch.limits.cold_start import load_stages
-from inferwatch.limits.plan import Workload
 from inferwatch.metrics.requests.slo import Limit
 from inferwatch.printing.document import (
     Block,
@@ -42,67 +39,12 @@ from inferwatch.printing.document import (
 from inferwatch.printing.text import GAP
 from inferwatch.studies.capacity.batch import OF_METRIC, Binds
 from inferwatch.studies.capacity.calibration import RecordedOverhead
-from inferwatch.studies.capacity.demand import DemandPlan
+from inferwatch.studies.capacity.result import CapacityResult, DemandResult
 from inferwatch.studies.capacity.search import CapacityAnswer, CapacityGoal, at_best
 from inferwatch.studies.capacity.steps import Claim
 
 SAME = 0.02
 """A difference in price of less is none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemandResult:
-    """Replicas of the best set-up over a day, and what they rest on."""
-
-    plan: DemandPlan
-    per_replica_s: float
-    """Requests per second that one replica holds."""
-    start_s: float
-    start_told: str
-    """Where the time of a start comes from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityResult:
-    """All set-ups with their answers."""
-
-    model: str
-    workload: Workload
-    goal: CapacityGoal
-    answers: Sequence[CapacityAnswer]
-    currency: str = "$"
-    calibration: RecordedOverhead | None = None
-    demand: DemandResult | None = None
-    remarks: Sequence[str] = ()
-    """How options were read that have two meanings."""
-
-    @property
-    def is_priced(self) -> bool:
-        return any(a.option.plan.machine.gpu_hour for a in self.answers)
-
-    @property
-    def holding(self) -> list[CapacityAnswer]:
-        """Those that hold, the cheapest first; without prices, the fewest GPUs."""
-        return sorted((a for a in self.answers if a.holds), key=self.cost)
-
-    @property
-    def best(self) -> CapacityAnswer | None:
-        """The cheapest in the formats asked for, else of all."""
-        holding = self.holding
-        asked = [each for each in holding if not each.option.is_extra]
-        return next(iter(asked or holding), None)
-
-    def cost(self, answer: CapacityAnswer) -> tuple[float, ...]:
-        """What it is sorted by: price or GPUs, then FP8 nobody asked for, then TTFT."""
-        gpus, price = answer.gpus or inf, answer.gpu_hours_price
-        if self.goal.rate_per_s is None:  # of each token
-            tokens = answer.tokens_per_s or 0.0
-            gpus = gpus / tokens if tokens else inf
-            price = None if price is None else price / tokens if tokens else inf
-        spare = -(answer.replicas or 0) * (answer.most_per_s or 0.0)
-        money = inf if price is None else price
-        by = (money, gpus) if self.is_priced else (gpus, money)
-        return (*by, answer.option.is_extra, spare)
 
 
 # The document.
@@ -312,8 +254,8 @@ def _columns(result: CapacityResult) -> Iterator[_Column]:
     yield column("tokens/s", lambda a: _sure(a, format_rate(a.tokens_per_s).strip()), 6)
     share = format_nines(goal.target).rstrip("%")
     at = f" p{share}" if goal.rate_per_s is not None else ""
-    yield _Column(f"TPOT{at}", _times(answers, [_tpot(a) for a in answers]), 1)
-    yield _Column(f"TTFT{at}", _times(answers, [_ttft(a) for a in answers]), 2)
+    yield _Column(f"TPOT{at}", _times(answers, [a.tpot_s for a in answers]), 1)
+    yield _Column(f"TTFT{at}", _times(answers, [a.ttft_s for a in answers]), 2)
     yield column("binds", lambda a: a.binds.value)
     if result.is_priced:
         yield from _prices(answers, result.currency)
@@ -322,21 +264,6 @@ def _columns(result: CapacityResult) -> Iterator[_Column]:
 def _most(answer: CapacityAnswer) -> str:
     rate = (answer.most_per_s or 0.0) * (answer.replicas or 0)
     return format_rate(rate).strip()
-
-
-def _tpot(answer: CapacityAnswer) -> float | None:
-    if answer.held is not None:
-        return answer.held.tpot_s
-    times = answer.option.times
-    if times.workload.output == 1:
-        return None
-    return times.mean_s(answer.limits.holding)
-
-
-def _ttft(answer: CapacityAnswer) -> float | None:
-    if answer.held is not None:
-        return answer.held.ttft_s
-    return answer.option.times.alone_s() / answer.option.stages
 
 
 def _times(
@@ -492,84 +419,3 @@ def _priced(result: CapacityResult, best: CapacityAnswer, hours: float) -> str:
         return ""
     price = hours * machine.gpus * machine.gpu_hour
     return f" ({format_price(price, result.currency, 2)})"
-
-
-# JSON.
-
-
-def capacity_facts(result: CapacityResult) -> dict[str, Any]:
-    """The answer as JSON."""
-    goal, load, calibration = result.goal, result.workload, result.calibration
-    best = result.best
-    return {
-        "model": result.model,
-        "conclusion": capacity_answer(result),
-        "objectives": str(goal.slo),
-        "target": goal.target,
-        "requests_per_s": goal.rate_per_s,
-        "prompt_tokens": load.prompt,
-        "output_tokens": load.output,
-        "sorted_by": "price" if result.is_priced else "gpus",
-        "calibrated_by": None if calibration is None else calibration.session,
-        "remarks": result.remarks,
-        "best": None if best is None else result.answers.index(best),
-        "set_ups": [_facts(each) for each in result.answers],
-        "demand": None if result.demand is None else _demand_facts(result.demand),
-    }
-
-
-def _facts(answer: CapacityAnswer) -> dict[str, Any]:
-    option, held, setting = answer.option, answer.held, answer.setting
-    plan = option.plan
-    return {
-        "gpu": plan.machine.device.name,
-        "tensor_parallel": plan.machine.tensor_parallel,
-        "pipeline_parallel": plan.machine.pipeline_parallel,
-        "data_parallel": plan.machine.data_parallel,
-        "formats": option.formats,
-        "asked_for": not option.is_extra,
-        "weight_bits": plan.shape.weight_bits,
-        "kv_bits": plan.shape.kv_bits,
-        "claim": option.claim.value,
-        "holds": answer.holds,
-        "binds": answer.binds.value,
-        "missed": answer.missed,
-        "at_best_over_limit": at_best(answer) if answer.limits.fitting else {},
-        "max_requests": plan.max_requests,
-        "batch": answer.batch,
-        "max_num_seqs": None
-        if setting is None
-        else setting.max_num_seqs * option.queues,
-        "max_num_batched_tokens": None
-        if setting is None
-        else setting.max_num_batched_tokens,
-        "most_requests_per_s": answer.most_per_s,
-        "least_replicas": answer.least_replicas,
-        "replicas": answer.replicas,
-        "gpus": answer.gpus,
-        "tokens_per_s": answer.tokens_per_s,
-        "tpot_s": _tpot(answer) if answer.holds else None,
-        "ttft_s": _ttft(answer) if answer.holds else None,
-        "good_share": None if held is None else held.good_share,
-        "simulated_requests": None if held is None else held.requests,
-        "good_share_with_one_fewer": None
-        if answer.fewer is None or answer.fewer.overloaded
-        else answer.fewer.good_share,
-        "price_per_hour": answer.gpu_hours_price,
-        "price_per_million_good": answer.price_per_million,
-        "load": {each.name: each.seconds for each in load_stages(plan)},
-    }
-
-
-def _demand_facts(demand: DemandResult) -> dict[str, Any]:
-    plan = demand.plan
-    return {
-        "requests_per_hour": plan.requests,
-        "replicas": plan.replicas,
-        "replica_requests_per_s": demand.per_replica_s,
-        "start_s": demand.start_s,
-        "start_told": demand.start_told,
-        "replica_hours": plan.replica_hours,
-        "peak_replica_hours": plan.peak_hours,
-        "late_requests": plan.late_requests,
-    }

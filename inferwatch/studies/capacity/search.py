@@ -132,6 +132,21 @@ class CapacityAnswer:
         return rate * self.option.plan.workload.output
 
     @property
+    def tpot_s(self) -> float | None:
+        """As simulated, at the share to be good; else of the largest batch."""
+        times = self.option.times
+        if self.held is not None or not self.holds or times.workload.output == 1:
+            return self.held.tpot_s if self.held is not None else None
+        return times.mean_s(self.limits.holding)
+
+    @property
+    def ttft_s(self) -> float | None:
+        """As simulated, at the share to be good; else of a prompt alone."""
+        if self.held is not None or not self.holds:
+            return self.held.ttft_s if self.held is not None else None
+        return self.option.times.alone_s() / self.option.stages
+
+    @property
     def good_share(self) -> float:
         """Share of those tokens that are of good requests."""
         return 1.0 if self.held is None else self.held.good_share

@@ -51,6 +51,7 @@ def test_one_command_says_how_many_gpus_and_what_fp8_would_save() -> None:
         (["--rate", "5", "--efficiency", "1", "--calibrate", "x"], "give one of both"),
         (["--rate", "5", "--start-time", "3min"], "is the lag of --demand"),
         (["--rate", "5", "--gpu-hour", "H200=3"], "--gpu does not name it"),
+        (["--gpu", "A100", "--rate", "5", "--gpu-hour", "H100=3"], "no price of A100"),
         (["--rate", "5", "--gpu-hour", "3,H100=3"], "name every GPU, or none"),
         (["--rate", "5", "--output", "200k", "--context", "300k"], "at most 100,000"),
     ],

@@ -36,6 +36,9 @@ def columns_of(
     for name in given["gpu_hour"] or ():
         if not any(_means(name, device) for device, _ in gpus):
             raise UsageError(f"--gpu-hour {name}=…: --gpu does not name it")
+    unpriced = [d.name for d, _ in gpus if not _price(d, given["gpu_hour"] or {"": 1})]
+    if unpriced:
+        raise UsageError(f"--gpu-hour has no price of {unpriced[0]}: give all, or none")
     methods: list[str | None] = [*_listed(given["quantization"])] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
     machines = [_machine(device, way, given) for device, ways in gpus for way in ways]

@@ -27,6 +27,7 @@ from inferwatch.quantities import rate_per_s
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import find
+from inferwatch.studies.capacity.as_json import capacity_facts
 from inferwatch.studies.capacity.batch import NO_SLO
 from inferwatch.studies.capacity.calibration import (
     CALIBRATION_KINDS,
@@ -35,11 +36,9 @@ from inferwatch.studies.capacity.calibration import (
 )
 from inferwatch.studies.capacity.demand import DemandPlan, demand_plan, read_demand
 from inferwatch.studies.capacity.printed import (
-    CapacityResult,
-    DemandResult,
     capacity_document,
-    capacity_facts,
 )
+from inferwatch.studies.capacity.result import CapacityResult, DemandResult
 from inferwatch.studies.capacity.search import (
     CapacityAnswer,
     CapacityGoal,
