@@ -147,7 +147,9 @@ def state(model: Model) -> tuple[bytes, list[bytes]]:
 
 
 @pytest.mark.parametrize("drafts", [0.0, 0.02, 0.5])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3))]
+)
 def test_every_number_is_that_of_counting_one_by_one(
     seed: int, drafts: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
