@@ -1,10 +1,8 @@
 """A set-up against the checklist."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from inferwatch.formatting import format_durations
-from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.studies.review.compute import CudaGraphs, TensorParallel
 from inferwatch.studies.review.line import (
@@ -33,9 +31,8 @@ from inferwatch.studies.review.serving import (
     RequestLogging,
 )
 from inferwatch.studies.review.setup import Setup, Usage
-from inferwatch.studies.what_if.answer import answers, between
+from inferwatch.studies.what_if.answer import SAME, TOLD, Told, answers, ends_of
 from inferwatch.studies.what_if.heard import CannotTellError
-from inferwatch.studies.what_if.outcome import Outcome
 from inferwatch.studies.what_if.prediction import WhatIf
 from inferwatch.studies.what_if.setting import SettingChange
 
@@ -56,8 +53,8 @@ LINES: tuple[ReviewLine, ...] = (
     RequestLogging(),
 )
 """The checklist: what concerns most set-ups first."""
-GAIN = 0.02
-"""Relative difference below which a prediction is no gain."""
+ITL: Told = ("ITL p99", "itl_s", "p99")
+E2EL: Told = ("E2EL p99", "e2el_s", "p99")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +100,7 @@ def review(now: Snapshot, usage: Usage) -> Review:
     return Review(
         usage=usage,
         model=model,
-        covered_s=now.covered_ns / 1e9,
+        covered_s=setup.covered_s,
         busy_s=setup.busy_s,
         finished=now.flow.finished,
         lines=tuple(each.reviewed(setup) for each in LINES),
@@ -119,55 +116,84 @@ def with_predictions(
     )
 
 
+def without_predictions(judged: Review, why: str) -> Review:
+    """Say why it cannot be told what changes would gain."""
+
+    def cannot(_: SettingChange) -> WhatIf:
+        raise CannotTellError(why)
+
+    return with_predictions(judged, cannot)
+
+
 def _predicted(line: Reviewed, predict: Callable[[SettingChange], WhatIf]) -> Reviewed:
     advised = line.judged.advised
     if advised is None or advised.change is None:
         return line
     try:
         result = predict(advised.change)
-        most = SettingChange(max_num_seqs=2 * result.most_members)
-        if result.predictions[0].outcome is None and advised.change.max_num_seqs:
-            result = predict(most)  # as far as can be told
+        most = _most_told(advised, result)
+        then = predict(SettingChange(max_num_seqs=most)) if most else result
     except CannotTellError as error:
         return _with(line, replace(advised, untold=str(error)))
+    if most and then.predictions[0].outcome is not None:
+        result = then
+        text = f"{advised.text}, then look again: of more, nothing can be told yet"
+        advised = replace(advised, text=text, flag=f"--max-num-seqs {most}")
     (prediction,) = result.predictions
-    told, outcome = ". ".join(answers(result)), prediction.outcome
-    if advised.change.max_num_batched_tokens is not None:
-        told += _gaps(result)
-    if outcome is None:
+    if prediction.outcome is None:
         return _with(line, replace(advised, untold=prediction.cannot))
-    if not prediction.unsure and not _gains(result, outcome):
-        seen = f"{line.judged.seen}, but {told[:1].lower()}{told[1:]}"
-        return replace(line, judged=good(seen))
-    return _with(line, replace(advised, gain=told))
+    shown = _shown(result)
+    told = ". ".join(answers(result, shown))
+    ratios = [*_ratios(result, shown)]
+    if min((worst for _, worst in ratios), default=1.0) < 1 - SAME:
+        return _with(line, replace(advised, gain=told))
+    told = told[:1].lower() + told[1:]
+    if min((best for best, _ in ratios), default=0.0) < 1 - SAME:
+        return _with(line, replace(advised, untold=told))
+    return replace(line, judged=good(f"{line.judged.seen}, but {told}"))
 
 
-def _gaps(result: WhatIf) -> str:
-    """Return what becomes of the longest gaps between tokens; empty if not told."""
+def _most_told(advised: Advised, result: WhatIf) -> int | None:
+    """Return up to where more requests at once can be predicted, if not all advised."""
+    wanted = advised.change.max_num_seqs if advised.change is not None else None
+    most = 2 * result.most_members
+    if result.predictions[0].outcome is not None or wanted is None:
+        return None
+    return most if result.setting.max_num_seqs < most < wanted else None
+
+
+def _shown(result: WhatIf) -> Sequence[Told]:
+    """Return the latencies that are told: what a change is meant for, first."""
+    before, then = result.setting, result.predictions[0].setting
+    if then.max_num_batched_tokens < before.max_num_batched_tokens:
+        return (ITL, *TOLD)
+    return (*TOLD, E2EL if then.kv_blocks != before.kv_blocks else ITL)
+
+
+def _ratios(result: WhatIf, shown: Sequence[Told]) -> Iterator[tuple[float, float]]:
+    """Yield what is left of each time, at best and at worst; anything if not told.
+
+    It is less only if it is so of what was measured and of what was simulated.
+    """
     (prediction,) = result.predictions
-    then = prediction.outcome or Outcome()
-    ends = [prediction.low or then, prediction.high or then]
-    before, low, high = (
-        each.latencies.get("itl_s", Quantiles()).p99
-        for each in (result.measured, *ends)
+    before = result.measured, result.simulated
+    for _, metric, percent in shown:
+        key = f"{metric} {percent}"
+        was, then = (
+            [getattr(each.latencies[metric], percent) for each in outcomes]
+            for outcomes in (before, ends_of(prediction, key))
+        )
+        if key in result.untold:
+            yield 0.0, 1.0
+        elif all(was) and None not in then:
+            yield min(then) / min(was), max(then) / min(was)
+    was, then = (
+        [each.output_tokens_per_s or 0.0 for each in outcomes]
+        for outcomes in (before, ends_of(prediction, ""))
     )
-    if "itl_s p99" in result.untold or None in {before, low, high}:
-        return ""
-    was, *texts = (each.strip() for each in format_durations([before, low, high]))
-    return f"; ITL p99 {between(*texts)} (was {was})"
+    if all(was) and all(then):
+        yield max(was) / max(then), max(was) / min(then)
 
 
 def _with(line: Reviewed, advised: Advised) -> Reviewed:
     return replace(line, judged=replace(line.judged, advised=advised))
-
-
-def _gains(result: WhatIf, then: Outcome) -> bool:
-    before = result.simulated
-    for metric in before.latencies:
-        for percent in ("p50", "p99"):
-            was = getattr(before.latencies[metric], percent)
-            is_now = getattr(then.latencies[metric], percent)
-            if was and is_now is not None and is_now < (1 - GAIN) * was:
-                return True
-    rates = before.output_tokens_per_s, then.output_tokens_per_s
-    return bool(rates[0] and rates[1] and rates[1] > (1 + GAIN) * rates[0])

@@ -59,7 +59,7 @@ class MaxNumSeqs(ReviewLine):
             Advised(
                 text="let more run at once",
                 flag=f"--max-num-seqs {wanted}",
-                risk="the time between tokens rises a little with the batch",
+                risk="the time between tokens rises with the batch",
                 change=SettingChange(max_num_seqs=wanted),
             ),
         )

@@ -12,6 +12,7 @@ from inferwatch.formatting import duration_text
 from inferwatch.metrics.findings.facts import INFO_FIELDS, Setting
 from inferwatch.metrics.findings.finding import Finding, Knob, PastFinding
 from inferwatch.metrics.floor.peaks import CPU
+from inferwatch.metrics.series.union import union_ns
 from inferwatch.metrics.snapshot import Snapshot
 
 WORTH = 0.05
@@ -74,13 +75,17 @@ class Setup:
         return None
 
     @property
+    def covered_s(self) -> float:
+        return self.now.covered_ns / NS_PER_S
+
+    @property
     def busy_s(self) -> float:
         """How long there was work; of servers without steps, how long they ran."""
-        steps, covered_s = self.now.steps, self.now.covered_ns / NS_PER_S
+        steps = self.now.steps
         if not self.tells_steps or steps.duration_s.mean is None:
-            return covered_s
+            return self.covered_s
         spent_s = steps.count * steps.duration_s.mean / max(len(self.now.engines), 1)
-        return min(spent_s / max(1 - (steps.gap_share or 0.0), WORTH), covered_s)
+        return min(spent_s / max(1 - (steps.gap_share or 0.0), WORTH), self.covered_s)
 
     @property
     def on_cpu(self) -> bool | None:
@@ -99,12 +104,12 @@ class Setup:
             *(each for each in self.now.findings if each.name in names),
             *(each for each in self.now.past_findings if each.name in names),
         ]
-        lasted_s = sum(map(self._lasted_s, findings))
+        lasted_s = self._lasted_s(*findings)
         if not findings or lasted_s < WORTH * self.busy_s:
             return None
         worst = max(findings, key=lambda each: each.cost * self._lasted_s(each))
-        held, work = duration_text(lasted_s), duration_text(self.busy_s)
-        told = f"{worst.sentence} (for {held}; there was work for {work})"
+        held, watched = duration_text(lasted_s), duration_text(self.covered_s)
+        told = f"{worst.sentence} (for {held} of the {watched} watched)"
         return Held(sentence=told, knobs=worst.knobs)
 
     @property
@@ -139,6 +144,8 @@ class Setup:
         unknown = any(name in plan for plan in plans for name in UNTOLD)
         return None if unknown or not plans else False
 
-    def _lasted_s(self, finding: Finding | PastFinding) -> float:
-        until_ns = getattr(finding, "until_ns", self.now.now_ns)
-        return max(until_ns - finding.since_ns, 0) / NS_PER_S
+    def _lasted_s(self, *findings: Finding | PastFinding) -> float:
+        """How long at least one of them was told: while watched, with pauses of work."""
+        now_ns = self.now.now_ns
+        spans = [(e.since_ns, getattr(e, "until_ns", now_ns)) for e in findings]
+        return union_ns(spans, now_ns - self.now.covered_ns, now_ns) / NS_PER_S

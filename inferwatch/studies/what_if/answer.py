@@ -26,14 +26,18 @@ SAME = 0.03
 """A change of less is none."""
 
 
-def answers(result: WhatIf) -> Iterator[str]:
-    """One sentence for each setting, without its period."""
+Told = tuple[str, str, str]
+"""A latency that is named: its name, its key in an Outcome, and the quantile."""
+
+
+def answers(result: WhatIf, told: Sequence[Told] = TOLD) -> Iterator[str]:
+    """One sentence for each setting, without its period, on these latencies."""
     for each in result.predictions:
         what = setting_change(result.setting, each.setting)
         if each.outcome is None:
             yield f"What {what} would do cannot be told: {each.cannot}"
             continue
-        parts = [*_latencies(result, each), *_rate(result, each)]
+        parts = [*_latencies(result, each, told), *_rate(result, each)]
         said = [f"With {what}, {', '.join(parts)}", _bound(each.outcome)]
         if each.drawn_on is not None:
             said.append(
@@ -99,11 +103,11 @@ class _Change:
         return f"{self.name} {to} (was {before})"
 
 
-def _latencies(result: WhatIf, each: Prediction) -> Iterator[str]:
-    for name, metric, percent in TOLD:
+def _latencies(result: WhatIf, each: Prediction, told: Sequence[Told]) -> Iterator[str]:
+    for name, metric, percent in told:
         key = f"{metric} {percent}"
         before = getattr(result.measured.latencies[metric], percent)
-        ends = [getattr(e.latencies[metric], percent) for e in _ends(each, key)]
+        ends = [getattr(e.latencies[metric], percent) for e in ends_of(each, key)]
         if key in result.untold or before is None or None in ends:
             yield f"{name} cannot be told"
             continue
@@ -114,7 +118,7 @@ def _latencies(result: WhatIf, each: Prediction) -> Iterator[str]:
         yield _Change(name=name, before=before, low=low, high=high, texts=texts).text
 
 
-def _ends(each: Prediction, key: str) -> tuple[Outcome, Outcome]:
+def ends_of(each: Prediction, key: str) -> tuple[Outcome, Outcome]:
     """The outcomes between which the number lies; twice the same if it is sure."""
     unsure = key in each.unsure if key else each.drawn_on is not None
     if unsure and each.low is not None and each.high is not None:
@@ -125,7 +129,7 @@ def _ends(each: Prediction, key: str) -> tuple[Outcome, Outcome]:
 
 def _rate(result: WhatIf, each: Prediction) -> Iterator[str]:
     before = result.measured.output_tokens_per_s
-    ends = [e.output_tokens_per_s for e in _ends(each, "")]
+    ends = [e.output_tokens_per_s for e in ends_of(each, "")]
     known = sorted(end for end in ends if end is not None)
     if not before or len(known) < len(ends):
         return

@@ -44,7 +44,9 @@ def test_a_server_is_watched_into_a_file_that_does_not_stay(
     assert done.return_value == 1  # something should change
     assert (told["changes"], told["for"], told["session_id"]) == (1, "batch", None)
     (change,) = (each["change"] for each in told["lines"] if each["change"])
-    assert change["gain"].startswith("With max_num_seqs 4 instead of 2, ")
+    assert change["flag"] == "--max-num-seqs 4"
+    assert change["gain"] is None  # it may be a loss
+    assert change["gain_not_known"].startswith("with max_num_seqs 4 instead of 2, ")
     assert not list(tmp_path.glob("inferwatch-review-*"))
 
 

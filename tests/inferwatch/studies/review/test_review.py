@@ -36,9 +36,9 @@ from inferwatch.studies.review.review import (
     review,
     with_predictions,
 )
-from inferwatch.studies.review.setup import Usage
+from inferwatch.studies.review.setup import Setup, Usage
 from inferwatch.studies.what_if.heard import CannotTellError
-from inferwatch.studies.what_if.outcome import Outcome
+from inferwatch.studies.what_if.outcome import LATENCIES, Outcome
 from inferwatch.studies.what_if.prediction import Prediction, WhatIf
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
 from tests.inferwatch.metrics.findings.planted import PLANTED, SMALL_BATCH, host
@@ -166,7 +166,7 @@ def test_what_is_planted_is_named_and_nothing_else(
 
     assert flags(judged) == [(name, flag)]
     (found,) = judged.changes
-    assert "; there was work for " in found.judged.seen  # how long it lasted
+    assert " watched)" in found.judged.seen  # how long it lasted
     assert found.present is not None
     assert found.judged.advised is not None
     assert found.judged.advised.risk
@@ -311,15 +311,25 @@ def test_a_limit_far_beyond_what_is_asked_for_is_named_where_it_can_do_harm() ->
 SETTING = SchedulerSetting(max_num_seqs=2, max_num_batched_tokens=2_048)
 
 
-def predicted(ttft_s: float | None) -> WhatIf:
+def predicted(then_s: float | None, *might_s: float, **then: int) -> WhatIf:
+    """All latencies are 1 s; changed so, they are or might be others."""
+
     def outcome(p50: float) -> Outcome:
-        told = dict.fromkeys(("ttft_s", "tpot_s"), Quantiles(n=2_000, p50=p50, p99=p50))
+        told = dict.fromkeys(LATENCIES, Quantiles(n=2_000, p50=p50, p99=p50))
         return Outcome(requests=2_000, latencies=told, output_tokens_per_s=100.0)
 
-    then = replace(SETTING, max_num_seqs=128)
-    to = Prediction(setting=then, cannot="steps are too large")
-    if ttft_s is not None:
-        to = Prediction(setting=then, outcome=outcome(ttft_s))
+    setting = replace(SETTING, **(then or {"max_num_seqs": 128}))
+    to = Prediction(setting=setting, cannot="steps are too large")
+    if then_s is not None:
+        unsure = {f"{e} {p}": 0.5 for e in LATENCIES for p in ("p50", "p99")}
+        low, high = map(outcome, might_s or (then_s, then_s))
+        to = Prediction(
+            setting=setting,
+            outcome=outcome(then_s),
+            unsure=unsure if might_s else {},
+            low=low,
+            high=high,
+        )
     return WhatIf(
         setting=SETTING,
         measured=outcome(1.0),
@@ -348,10 +358,11 @@ def test_what_a_change_would_gain_is_predicted_as_far_as_can_be_told() -> None:
     def untold(_: SettingChange) -> WhatIf:
         raise CannotTellError("too few requests")
 
-    told = gain(with_predictions(judged, up_to_four))
+    far = with_predictions(judged, up_to_four)
 
-    assert "TTFT p50 falls from 1,000 ms to 100 ms" in told
+    assert "TTFT p50 falls from 1,000 ms to 100 ms" in gain(far)
     assert asked == [128, 4]
+    assert flags(far) == [("max_num_seqs", "--max-num-seqs 4")]
     assert gain(with_predictions(judged, lambda _: predicted(None))) == (
         "steps are too large"
     )
@@ -365,6 +376,46 @@ def test_a_change_that_is_predicted_to_gain_nothing_is_not_advised() -> None:
 
     assert same.changes == ()
     assert "stays at about" in line(same, "max_num_seqs").judged.seen
+
+
+def test_a_gain_that_may_as_well_be_none_is_not_known() -> None:
+    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+
+    told, unsure = (
+        with_predictions(judged, lambda _, might=might: predicted(0.8, *might))
+        for might in ((0.7, 0.9), (0.7, 1.1))
+    )
+
+    for each, known in ((told, True), (unsure, False)):
+        (found,) = each.changes
+        assert found.judged.advised is not None
+        assert (found.judged.advised.gain is not None) is known
+    assert "ITL p99 700–1,100 ms (was 1,000 ms)" in gain(unsure)
+
+
+def test_what_a_smaller_chunk_is_for_is_told_first() -> None:
+    long = next(e for e in PLANTED if e.finding == "prefill_stalls_decode")
+    judged = review(seen(long.told), Usage.INTERACTIVE)
+
+    told = gain(
+        with_predictions(judged, lambda _: predicted(0.5, max_num_batched_tokens=64))
+    )
+
+    assert "instead of 2,048, ITL p99 falls from 1,000 ms to 500 ms, TTFT" in told
+
+
+def test_a_trouble_told_twice_lasts_no_longer_than_was_watched() -> None:
+    now = seen(on_gpu(HEALTHY))
+    kv, preempted = (
+        replace(SHARED, name=name, since_ns=10 * S)
+        for name in ("kv_bound", "preemptions")
+    )
+
+    setup = Setup(now=replace(now, findings=(kv, preempted)), usage=Usage.BATCH)
+
+    assert now.covered_ns == 40 * S
+    assert setup.kv_short is not None
+    assert setup.kv_short.sentence.endswith("(for 30.0 s of the 40.0 s watched)")
 
 
 def test_nothing_seen_and_several_servers_are_nothing_to_judge_by() -> None:
