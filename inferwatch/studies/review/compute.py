@@ -1,8 +1,9 @@
 """Lines on how steps are computed: CUDA graphs and tensor parallelism."""
 
 from inferwatch.formatting import duration_text, format_share
-from inferwatch.limits.communication import Parallelism, communication, interconnect_of
+from inferwatch.limits.communication import communication
 from inferwatch.limits.devices import device_named
+from inferwatch.limits.plan import GpuSetup
 from inferwatch.metrics.floor.view import Bound
 from inferwatch.studies.review.line import (
     NO_STEPS,
@@ -90,12 +91,12 @@ class TensorParallel(ReviewLine):
             return good("a GPU has each layer whole, and nothing is sent")
         limits, batch = setup.now.limits, setup.now.steps.batch_mean
         device = device_named((limits.peak.device if limits else None) or "")
-        link = interconnect_of(device) if device is not None else None
+        machine = GpuSetup(device=device, tensor_parallel=ways) if device else None
+        link = machine.link if machine is not None else None
         shape, decode = (limits.shape, limits.decode) if limits else (None, None)
-        if shape is None or link is None or not batch or decode is None:
+        if not (shape and machine and link and batch and decode):
             return unknown("the model's shape or the GPUs' link is not known")
-        sent = communication(shape, Parallelism(tensor_parallel=ways), batch)
-        sent_s = sent.time_s(link)
+        sent_s = communication(shape, machine.ways, batch).time_s(link)
         seen = (
             f"at batches of {batch:.1f} its GPUs send each other for "
             f"~{duration_text(sent_s)} a step over {link.name}; steps take "

@@ -28,7 +28,6 @@ from inferwatch.studies.review.serving import (
     ApiServers,
     HostCores,
     LogProbs,
-    RequestLogging,
 )
 from inferwatch.studies.review.setup import Setup, Usage
 from inferwatch.studies.what_if.answer import SAME, TOLD, Told, answers, ends_of
@@ -50,7 +49,6 @@ LINES: tuple[ReviewLine, ...] = (
     ApiServers(),
     HostCores(),
     LogProbs(),
-    RequestLogging(),
 )
 """The checklist: what concerns most set-ups first."""
 ITL: Told = ("ITL p99", "itl_s", "p99")

@@ -45,10 +45,12 @@ class MaxNumSeqs(ReviewLine):
         )
         if held is None and (setup.usage is not Usage.BATCH or share < BOUND):
             return good(seen)
-        if setup.kv_short is not None or _peak(setup) >= ROOM:
+        full = _is_full(setup)
+        if full:
             return good(f"{seen}, but more would find no KV blocks")
-        if not isinstance(limit, int):
-            return unknown(f"{seen}; the limit itself is not told")
+        if full is None or not isinstance(limit, int):
+            what = "how full the KV cache was" if full is None else "the limit itself"
+            return unknown(f"{seen}; {what} is not told")
         knob = held.knob(self.SETTING) if held is not None else None
         wanted = (value_of(knob) if knob is not None else None) or 2 * limit
         wanted = wanted if fits is None else min(wanted, fits)
@@ -73,9 +75,12 @@ class MaxNumSeqs(ReviewLine):
         )
 
 
-def _peak(setup: Setup) -> float:
-    kv = setup.now.kv
-    return (kv.peak_used_blocks or 0) / (kv.total_blocks or 1)
+def _is_full(setup: Setup) -> bool | None:
+    """Return whether more requests would find no KV blocks; None where not known."""
+    if setup.kv_short is not None:
+        return True
+    peak, total = setup.now.kv.peak_used_blocks, setup.now.kv.total_blocks
+    return peak / total >= ROOM if peak is not None and total else None
 
 
 class ChunkSize(ReviewLine):
@@ -130,8 +135,9 @@ class SpeculativeDecoding(ReviewLine):
         tokens = setup.setting("num_speculative_tokens")
         if method is not None:
             return f"{method}, {tokens} tokens" if tokens else method
-        told = setup.now.speculation is not None
-        return "on" if told else ("off" if setup.now.engines else None)
+        if setup.now.speculation is not None:
+            return "on"
+        return "off" if setup.now.settings else None
 
     def judge(self, setup: Setup) -> Judgement:
         now = setup.now

@@ -1,5 +1,8 @@
 """Lines on what surrounds the engine: API servers, what they do, and the host."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from inferwatch.formatting import format_share
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.studies.review.line import (
@@ -46,8 +49,7 @@ class LogProbs(ReviewLine):
     NAME = "log-probs"
 
     def judge(self, setup: Setup) -> Judgement:
-        bodies = [plan.get("extra_body") for plan in setup.plans]
-        if any("logprobs" in each for each in bodies if isinstance(each, dict)):
+        if any(map(_asks, setup.plans)):
             advised = Advised(
                 text="ask for log-probs only where they are read",
                 risk="clients that read them miss them",
@@ -56,22 +58,18 @@ class LogProbs(ReviewLine):
         return unknown("no reading tells whether requests ask for them")
 
 
-class RequestLogging(ReviewLine):
-    """Each request written to the server's log."""
-
-    NAME, SETTING = "logging of requests", "enable_log_requests"
-
-    def judge(self, setup: Setup) -> Judgement:
-        del setup
-        return unknown(
-            "not told: without --enable-log-requests, vLLM does not log them"
-        )
+def _asks(plan: Mapping[str, Any]) -> bool:
+    """Return whether a plan's requests ask for log-probs, be it for none but theirs."""
+    body = plan.get("extra_body")
+    asked = body if isinstance(body, dict) else {}
+    values = (asked.get(name) for name in ("logprobs", "prompt_logprobs"))
+    return any(each is not None and each is not False for each in values)
 
 
 class HostCores(ReviewLine):
-    """Cores of the host: quota, neighbours, NUMA."""
+    """Cores of the host: quota and neighbours."""
 
-    NAME = "CPU quota and NUMA"
+    NAME = "CPU cores and quota"
 
     def judge(self, setup: Setup) -> Judgement:
         held = setup.held("cpu_quota") or setup.held("host_busy")
@@ -80,7 +78,8 @@ class HostCores(ReviewLine):
         hosts = [each for each in setup.now.hosts if each.busy is not None]
         if not hosts:
             return unknown("no host of the engine is watched")
-        return good(
-            f"{hosts[0].busy or 0:.1f} of {hosts[0].cores or 0:,} cores are busy, and "
-            "no quota holds the engine back; NUMA nodes are not told"
-        )
+        host = hosts[0]
+        of = "" if host.cores is None else f"of {host.cores:,} "
+        told = any(each.throttled is not None for each in host.processes)
+        quota = "no quota holds the engine back" if told else "no quota is told"
+        return good(f"{host.busy:.1f} {of}cores are busy; {quota}")

@@ -145,7 +145,7 @@ class Setup:
         return None if unknown or not plans else False
 
     def _lasted_s(self, *findings: Finding | PastFinding) -> float:
-        """How long at least one of them was told: while watched, with pauses of work."""
+        """How long at least one was told, while watched; pauses of work count."""
         now_ns = self.now.now_ns
         spans = [(e.since_ns, getattr(e, "until_ns", now_ns)) for e in findings]
         return union_ns(spans, now_ns - self.now.covered_ns, now_ns) / NS_PER_S

@@ -20,6 +20,7 @@ from inferwatch.studies.review.review import (
     cannot_review,
     review,
     with_predictions,
+    without_predictions,
 )
 from inferwatch.studies.review.setup import Usage
 from inferwatch.studies.what_if.prediction import WhatIf, predict
@@ -105,10 +106,12 @@ class ReviewScreen(TableDialog):
         if any(each.judged.advised for each in judged.changes):
             try:
                 run = await recorded_lately(self._feed, self._source)
-                told = await asyncio.to_thread(self._predicted, judged, run)
-            except (InferwatchError, GivenUpError):
+                judged = await asyncio.to_thread(self._predicted, judged, run)
+            except InferwatchError as error:
+                judged = without_predictions(judged, str(error))
+            except GivenUpError:
                 return
-            table.show(partial(_lines, told))
+            table.show(partial(_lines, judged))
 
     def _predicted(self, judged: Review, run: RecordedRun) -> Review:
         def told(change: SettingChange) -> WhatIf:

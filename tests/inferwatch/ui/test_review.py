@@ -12,8 +12,10 @@ from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 
 from inferwatch.record.replay.player import Player
+from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.dialogs import DialogTable
+from inferwatch.ui.review import dialog
 from inferwatch.ui.review.dialog import ReviewScreen
 from tests.inferwatch.metrics.findings.planted import SMALL_BATCH
 from tests.inferwatch.printed.recorded import ANCHORED, PINNED, execute, keep
@@ -78,6 +80,20 @@ async def test_it_judges_by_the_use_that_is_chosen_and_predicts_the_gain(
 
         await pilot.press("R")
         assert not isinstance(app.screen, ReviewScreen)
+
+
+async def test_why_a_gain_cannot_be_predicted_is_told(
+    small_batch: Player, settle: Settle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def few(*_: object) -> None:
+        raise CannotTellError("only 3 requests came")
+
+    monkeypatch.setattr(dialog, "recorded_lately", few)
+    async with app_on("limits", small_batch).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("R")
+
+        assert "  gain: not known: only 3 requests came" in await told(pilot)
 
 
 async def test_without_an_engine_it_says_what_is_missing(settle: Settle) -> None:

@@ -136,7 +136,7 @@ def test_a_healthy_set_up_is_left_as_it_is(usage: Usage) -> None:
 
     assert flags(judged) == []
     unknown = {each.name for each in judged.of(LineVerdict.UNKNOWN)}
-    assert unknown == {"log-probs", "logging of requests"}
+    assert unknown == {"log-probs"}
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_limit_far_beyond_what_is_asked_for_is_named_where_it_can_do_harm() ->
 SETTING = SchedulerSetting(max_num_seqs=2, max_num_batched_tokens=2_048)
 
 
-def predicted(then_s: float | None, *might_s: float, **then: int) -> WhatIf:
+def predicted(then_s: float | None, *might_s: float, **then: Any) -> WhatIf:
     """All latencies are 1 s; changed so, they are or might be others."""
 
     def outcome(p50: float) -> Outcome:
@@ -381,10 +381,8 @@ def test_a_change_that_is_predicted_to_gain_nothing_is_not_advised() -> None:
 def test_a_gain_that_may_as_well_be_none_is_not_known() -> None:
     judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
 
-    told, unsure = (
-        with_predictions(judged, lambda _, might=might: predicted(0.8, *might))
-        for might in ((0.7, 0.9), (0.7, 1.1))
-    )
+    told = with_predictions(judged, lambda _: predicted(0.8, 0.7, 0.9))
+    unsure = with_predictions(judged, lambda _: predicted(0.8, 0.7, 1.1))
 
     for each, known in ((told, True), (unsure, False)):
         (found,) = each.changes
@@ -416,6 +414,62 @@ def test_a_trouble_told_twice_lasts_no_longer_than_was_watched() -> None:
     assert now.covered_ns == 40 * S
     assert setup.kv_short is not None
     assert setup.kv_short.sentence.endswith("(for 30.0 s of the 40.0 s watched)")
+
+
+@pytest.mark.parametrize(
+    ("body", "asks"),
+    [
+        ({"logprobs": True}, True),
+        ({"logprobs": 0}, True),  # completions: of the tokens that are sent
+        ({"prompt_logprobs": 1}, True),
+        ({"logprobs": False}, False),
+        ({"logprobs": None, "top_p": 1}, False),
+    ],
+)
+def test_log_probs_are_advised_against_only_where_they_are_asked_for(
+    body: dict[str, Any], *, asks: bool
+) -> None:
+    judged = review(
+        seen(with_load(on_gpu(HEALTHY), extra_body=body)), Usage.INTERACTIVE
+    )
+
+    assert ("log-probs" in dict(flags(judged))) is asks
+
+
+def test_what_was_not_told_is_not_drawn_as_off_none_or_empty() -> None:
+    now = seen(beside(on_gpu(SMALL_BATCH), host()))
+    (state,) = now.hosts
+    bare = replace(
+        now,
+        settings={},
+        kv=replace(now.kv, peak_used_blocks=None),
+        hosts=(replace(state, cores=None, processes=()),),
+    )
+
+    known, unknown = (review(each, Usage.BATCH) for each in (now, bare))
+
+    assert line(known, "speculative decoding").present == "off"
+    assert line(unknown, "speculative decoding").present is None
+    assert flags(unknown) == []
+    assert "full the KV cache was" in line(unknown, "max_num_seqs").judged.seen
+    cores = [line(each, "CPU cores and quota").judged.seen for each in (known, unknown)]
+    assert cores == [
+        "1.2 of 8 cores are busy; no quota holds the engine back",
+        "1.2 cores are busy; no quota is told",
+    ]
+
+
+@pytest.mark.parametrize("held", [None, "cpu_quota", "host_busy"])
+def test_more_api_servers_are_started_only_where_cores_are_left(
+    held: str | None,
+) -> None:
+    slow = replace(SHARED, name="front_end")
+    others = (replace(SHARED, name=held),) if held else ()
+    now = replace(seen(on_gpu(HEALTHY)), findings=(slow, *others))
+
+    servers = line(review(now, Usage.INTERACTIVE), "API servers").judged
+
+    assert (servers.advised is None) is (held is not None)
 
 
 def test_nothing_seen_and_several_servers_are_nothing_to_judge_by() -> None:
