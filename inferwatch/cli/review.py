@@ -12,7 +12,7 @@ from inferwatch.cli.options import SOME_SECONDS, database_option
 @database_option("The SQLite file that holds the session.")
 @click.option(
     "--for",
-    "usage",
+    "use",
     type=click.Choice(["interactive", "batch", "agents"]),
     default="interactive",
     show_default=True,
@@ -30,7 +30,7 @@ from inferwatch.cli.options import SOME_SECONDS, database_option
 def review(
     session: str,
     database: Path | None,
-    usage: str,
+    use: str,
     duration: float | None,
     source: str | None,
     *,
@@ -59,7 +59,7 @@ def review(
     if markdown and as_json:
         raise click.UsageError("--markdown and --json exclude each other: give one")
     options = ReviewOptions(
-        usage=usage,
+        use=use,
         source=source,
         markdown=markdown,
         as_json=as_json,

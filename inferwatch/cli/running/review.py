@@ -36,7 +36,7 @@ from inferwatch.studies.review.review import (
     review,
     with_predictions,
 )
-from inferwatch.studies.review.setup import Usage
+from inferwatch.studies.review.setup import ReviewUse
 from inferwatch.studies.what_if.heard import KINDS
 from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun, recorded_run
@@ -50,7 +50,7 @@ WATCHED_S = 30.0
 class ReviewOptions:
     """The options of ``inferwatch review``, as the user gave them."""
 
-    usage: str
+    use: str
     source: str | None = None
     markdown: bool = False
     as_json: bool = False
@@ -103,7 +103,7 @@ def _print(path: Path, name: str, options: ReviewOptions, *, recorded: bool) -> 
         why = f"no server called {options.source} was watched"
     if why is not None:
         raise UsageError(f"{session_id if recorded else 'the server'}: {why}")
-    judged = review(now, Usage(options.usage))
+    judged = review(now, ReviewUse(options.use))
     if any(each.judged.advised for each in judged.lines):
         judged = _predicted(judged, path, session_id, options.source)
     if options.as_json:

@@ -12,7 +12,7 @@ from inferwatch.studies.review.line import (
     good,
     unknown,
 )
-from inferwatch.studies.review.setup import Setup, Usage
+from inferwatch.studies.review.setup import ReviewUse, Setup
 from inferwatch.studies.what_if.setting import SettingChange
 
 USUAL = 0.9
@@ -51,7 +51,7 @@ class PrefixCaching(ReviewLine):
                 if setup.tells_steps
                 else unknown("what prompts share is not counted while it is off")
             )
-        if setup.repeats is None and setup.usage is not Usage.AGENTS:
+        if setup.repeats is None and setup.use is not ReviewUse.AGENTS:
             return unknown(f"{held.sentence}; whether prompts share any is not known")
         why = "prompts begin alike by the load's plan"
         if setup.repeats is None:
@@ -94,7 +94,7 @@ class KvMemory(ReviewLine):
 
     def judge(self, setup: Setup) -> Judgement:
         held = setup.kv_short
-        if setup.usage is not Usage.BATCH and held is None:
+        if setup.use is not ReviewUse.BATCH and held is None:
             held = setup.held("prefix_evicted")
         peak, total = setup.now.kv.peak_used_blocks, setup.now.kv.total_blocks
         if held is None:
@@ -217,7 +217,7 @@ class MaxModelLen(ReviewLine):
         room = (kv.total_blocks or 0) * (kv.block_tokens or 0)
         room //= max(len(setup.now.engines), 1)
         may_fill = bool(room) and limit >= room / 2
-        enough = len(lengths) >= LEAST_SEEN and setup.usage is not Usage.AGENTS
+        enough = len(lengths) >= LEAST_SEEN and setup.use is not ReviewUse.AGENTS
         if limit < BEYOND * longest or not may_fill or not enough:
             return good(seen)
         wanted = 1 << (2 * longest - 1).bit_length()

@@ -27,7 +27,7 @@ def review_markdown(review: Review) -> str:
 def review_json(review: Review, session_id: str | None) -> dict[str, Any]:
     return {
         "session_id": session_id,
-        "for": review.usage.value,
+        "for": review.use.value,
         "model": review.model,
         "covered_s": review.covered_s,
         "busy_s": review.busy_s,
@@ -39,7 +39,7 @@ def review_json(review: Review, session_id: str | None) -> dict[str, Any]:
 
 def lead(review: Review) -> str:
     """Return the outcome in a sentence."""
-    n, of = len(review.changes), f"for {review.usage} use"
+    n, of = len(review.changes), f"for {review.use} use"
     if review.model is not None:
         of = f"{_short(review.model)} {of}"
     if not n:

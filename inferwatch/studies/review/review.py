@@ -29,7 +29,7 @@ from inferwatch.studies.review.serving import (
     HostCores,
     LogProbs,
 )
-from inferwatch.studies.review.setup import Setup, Usage
+from inferwatch.studies.review.setup import ReviewUse, Setup
 from inferwatch.studies.what_if.answer import SAME, TOLD, Told, answers, ends_of
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.prediction import WhatIf
@@ -59,7 +59,7 @@ E2EL: Told = ("E2EL p99", "e2el_s", "p99")
 class Review:
     """Every line of the checklist, judged by what one server did in a session."""
 
-    usage: Usage
+    use: ReviewUse
     model: str | None
     covered_s: float
     busy_s: float
@@ -88,15 +88,15 @@ def cannot_review(now: Snapshot) -> str | None:
     return None
 
 
-def review(now: Snapshot, usage: Usage) -> Review:
+def review(now: Snapshot, use: ReviewUse) -> Review:
     """Judge the set-up of a server by a snapshot of it over the whole session."""
-    setup = Setup(now=now, usage=usage)
+    setup = Setup(now=now, use=use)
     model = now.engines[0].model if now.engines else None
     info = now.server.info if now.server else None
     if model is None and info is not None and info.models:
         model = info.models[0]
     return Review(
-        usage=usage,
+        use=use,
         model=model,
         covered_s=setup.covered_s,
         busy_s=setup.busy_s,

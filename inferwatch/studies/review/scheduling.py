@@ -14,7 +14,7 @@ from inferwatch.studies.review.line import (
     unknown,
     value_of,
 )
-from inferwatch.studies.review.setup import Setup, Usage
+from inferwatch.studies.review.setup import ReviewUse, Setup
 from inferwatch.studies.what_if.setting import SettingChange
 
 BOUND = 0.1
@@ -43,7 +43,7 @@ class MaxNumSeqs(ReviewLine):
             f"at most {steps.batch_max or 0:,}; it held requests back "
             f"{format_share(share).strip()} of the time{room}"
         )
-        if held is None and (setup.usage is not Usage.BATCH or share < BOUND):
+        if held is None and (setup.use is not ReviewUse.BATCH or share < BOUND):
             return good(seen)
         full = _is_full(setup)
         if full:
@@ -94,7 +94,7 @@ class ChunkSize(ReviewLine):
         limit = setup.setting(self.SETTING)
         waits = setup.held("token_budget")
         stalls = setup.held("prefill_stalls_decode")
-        if setup.usage is Usage.BATCH:
+        if setup.use is ReviewUse.BATCH:
             stalls = None
         if waits is not None and stalls is not None:
             return unknown(
@@ -152,7 +152,7 @@ class SpeculativeDecoding(ReviewLine):
             return unknown(NO_STEPS)
         decode = now.limits.decode if now.limits is not None else None
         batch = f"batches of {now.steps.batch_mean or 0:.1f}"
-        if setup.usage is Usage.BATCH or decode is None:
+        if setup.use is ReviewUse.BATCH or decode is None:
             return good(f"nothing asks for drafts at {batch}")
         if decode.bound is Bound.MEMORY:
             return unknown(

@@ -22,7 +22,7 @@ UNTOLD = ("dataset", "trace", "trace_of", "scenario")
 """Options of a load plan with which prompts begin alike, and with which they may."""
 
 
-class Usage(StrEnum):
+class ReviewUse(StrEnum):
     """What a set-up is for, which decides what matters."""
 
     INTERACTIVE = "interactive"
@@ -56,7 +56,7 @@ class Setup:
 
     now: Snapshot
     """Over the session, of a single server."""
-    usage: Usage
+    use: ReviewUse
 
     def setting(self, name: str) -> Setting:
         """Return a setting by vLLM's flag, as in force; None if it is not told."""

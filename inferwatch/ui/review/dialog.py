@@ -22,7 +22,7 @@ from inferwatch.studies.review.review import (
     with_predictions,
     without_predictions,
 )
-from inferwatch.studies.review.setup import Usage
+from inferwatch.studies.review.setup import ReviewUse
 from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
@@ -66,7 +66,7 @@ class ReviewScreen(TableDialog):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,R", "leave", "close"),
         Binding("ctrl+c", "leave", "close", show=False, priority=True),
-        Binding("u", "usage", "other use", tooltip="interactive, batch, agents"),
+        Binding("u", "use", "other use", tooltip="interactive, batch, agents"),
         Binding("pagedown,down,space", "scroll(1)", "scroll", key_display="pgdn"),
         Binding("pageup,up", "scroll(-1)", "scroll up", show=False),
     ]
@@ -74,7 +74,7 @@ class ReviewScreen(TableDialog):
     def __init__(self, feed: Feed, source: str | None = None) -> None:
         super().__init__()
         self._feed, self._source = feed, source
-        self._usages = list(Usage)
+        self._uses = list(ReviewUse)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="sheet"), VerticalScroll(can_focus=False):
@@ -88,9 +88,9 @@ class ReviewScreen(TableDialog):
         """Give the text the rows that border and footer leave."""
         self.query_one(VerticalScroll).styles.max_height = max(self.size.height - 3, 3)
 
-    def action_usage(self) -> None:
+    def action_use(self) -> None:
         """Judge by the next use."""
-        self._usages = [*self._usages[1:], self._usages[0]]
+        self._uses = [*self._uses[1:], self._uses[0]]
         self.query_one(VerticalScroll).scroll_home(animate=False)
         self._review()
 
@@ -101,7 +101,7 @@ class ReviewScreen(TableDialog):
         if (why := cannot_review(now)) is not None:
             table.show(lambda _: [(TextRun(f"Cannot judge: {why}.", "muted"),)])
             return
-        judged = review(now, self._usages[0])
+        judged = review(now, self._uses[0])
         table.show(partial(_lines, judged))
         if any(each.judged.advised for each in judged.changes):
             try:

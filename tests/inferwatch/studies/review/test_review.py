@@ -36,7 +36,7 @@ from inferwatch.studies.review.review import (
     review,
     with_predictions,
 )
-from inferwatch.studies.review.setup import Setup, Usage
+from inferwatch.studies.review.setup import ReviewUse, Setup
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.outcome import LATENCIES, Outcome
 from inferwatch.studies.what_if.prediction import Prediction, WhatIf
@@ -130,9 +130,9 @@ GROWING = Engine(
 EAGER = Engine(gap_s=0.02, settings={"enforce_eager": True, "cudagraph_mode": "NONE"})
 
 
-@pytest.mark.parametrize("usage", Usage)
-def test_a_healthy_set_up_is_left_as_it_is(usage: Usage) -> None:
-    judged = review(seen(beside(on_gpu(HEALTHY), host())), usage)
+@pytest.mark.parametrize("use", ReviewUse)
+def test_a_healthy_set_up_is_left_as_it_is(use: ReviewUse) -> None:
+    judged = review(seen(beside(on_gpu(HEALTHY), host())), use)
 
     assert flags(judged) == []
     unknown = {each.name for each in judged.of(LineVerdict.UNKNOWN)}
@@ -140,29 +140,29 @@ def test_a_healthy_set_up_is_left_as_it_is(usage: Usage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "usage", "name", "flag"),
+    ("told", "use", "name", "flag"),
     [
         (
             with_load(on_gpu(TURNS), turns={"type": "fixed", "value": 5}),
-            Usage.AGENTS,
+            ReviewUse.AGENTS,
             "prefix caching",
             "--enable-prefix-caching",
         ),
-        (on_gpu(SMALL_BATCH), Usage.BATCH, "max_num_seqs", "--max-num-seqs 128"),
+        (on_gpu(SMALL_BATCH), ReviewUse.BATCH, "max_num_seqs", "--max-num-seqs 128"),
         (
             on_gpu(GROWING),
-            Usage.INTERACTIVE,
+            ReviewUse.INTERACTIVE,
             "KV cache memory",
             "--gpu-memory-utilization 0.9",
         ),
-        (on_gpu(EAGER), Usage.INTERACTIVE, "CUDA graphs", "--enforce-eager"),
+        (on_gpu(EAGER), ReviewUse.INTERACTIVE, "CUDA graphs", "--enforce-eager"),
     ],
     ids=["no prefix caching", "a small batch", "little memory", "eager"],
 )
 def test_what_is_planted_is_named_and_nothing_else(
-    told: Told, usage: Usage, name: str, flag: str
+    told: Told, use: ReviewUse, name: str, flag: str
 ) -> None:
-    judged = review(seen(told), usage)
+    judged = review(seen(told), use)
 
     assert flags(judged) == [(name, flag)]
     (found,) = judged.changes
@@ -173,26 +173,26 @@ def test_what_is_planted_is_named_and_nothing_else(
 
 
 def test_prompts_that_no_two_share_need_no_prefix_cache() -> None:
-    judged = review(seen(with_load(on_gpu(TURNS))), Usage.AGENTS)
+    judged = review(seen(with_load(on_gpu(TURNS))), ReviewUse.AGENTS)
 
     assert flags(judged) == []
     assert "random" in line(judged, "prefix caching").judged.seen
 
 
 def test_whether_prompts_repeat_is_not_guessed() -> None:
-    judged = review(seen(on_gpu(TURNS)), Usage.INTERACTIVE)
+    judged = review(seen(on_gpu(TURNS)), ReviewUse.INTERACTIVE)
 
     caching = line(judged, "prefix caching").judged
     assert caching.verdict is LineVerdict.UNKNOWN
     assert "not known" in caching.seen
-    agents = review(seen(on_gpu(TURNS)), Usage.AGENTS)  # whose turns do
+    agents = review(seen(on_gpu(TURNS)), ReviewUse.AGENTS)  # whose turns do
     assert flags(agents) == [("prefix caching", "--enable-prefix-caching")]
 
 
 def test_more_are_not_let_in_where_kv_blocks_are_short() -> None:
     (turns,) = (e for e in PLANTED if e.what.startswith("sequences and KV blocks"))
 
-    judged = review(seen(turns.told), Usage.BATCH)
+    judged = review(seen(turns.told), ReviewUse.BATCH)
 
     assert "max_num_seqs" not in dict(flags(judged))
     assert "no KV blocks" in line(judged, "max_num_seqs").judged.seen
@@ -201,28 +201,28 @@ def test_more_are_not_let_in_where_kv_blocks_are_short() -> None:
 def test_no_more_are_let_in_than_fit() -> None:
     now = replace(seen(on_gpu(SMALL_BATCH)), limits=Limits(max_requests=10.4))
 
-    judged = review(now, Usage.BATCH)
+    judged = review(now, ReviewUse.BATCH)
 
     assert flags(judged) == [("max_num_seqs", "--max-num-seqs 10")]
     assert "KV blocks hold 10 such" in line(judged, "max_num_seqs").judged.seen
 
 
 def test_memory_that_others_hold_is_not_promised() -> None:
-    full = review(seen(with_gpu(on_gpu(GROWING), 0.96)), Usage.INTERACTIVE)
-    roomy = review(seen(with_gpu(on_gpu(GROWING), 0.85)), Usage.INTERACTIVE)
+    full = review(seen(with_gpu(on_gpu(GROWING), 0.96)), ReviewUse.INTERACTIVE)
+    roomy = review(seen(with_gpu(on_gpu(GROWING), 0.85)), ReviewUse.INTERACTIVE)
 
     assert flags(full) == [("KV cache dtype", "--kv-cache-dtype fp8")]
     assert flags(roomy) == [("KV cache memory", "--gpu-memory-utilization 0.6")]
 
 
 def test_a_cpu_is_not_told_to_use_cuda_graphs() -> None:
-    judged = review(seen(on_gpu(EAGER, device="cpu")), Usage.INTERACTIVE)
+    judged = review(seen(on_gpu(EAGER, device="cpu")), ReviewUse.INTERACTIVE)
 
     assert flags(judged) == []
 
 
 def test_launches_that_hold_nothing_up_are_left_alone() -> None:
-    judged = review(seen(on_gpu(replace(EAGER, gap_s=0.0002))), Usage.INTERACTIVE)
+    judged = review(seen(on_gpu(replace(EAGER, gap_s=0.0002))), ReviewUse.INTERACTIVE)
 
     assert flags(judged) == []
 
@@ -231,7 +231,9 @@ def test_a_batch_load_does_not_mind_that_prompts_hold_tokens_up() -> None:
     long = next(e for e in PLANTED if e.finding == "prefill_stalls_decode")
     now = seen(long.told)
 
-    batch, chat = (review(now, each) for each in (Usage.BATCH, Usage.INTERACTIVE))
+    batch, chat = (
+        review(now, each) for each in (ReviewUse.BATCH, ReviewUse.INTERACTIVE)
+    )
 
     assert flags(batch) == []
     assert flags(chat) == [
@@ -286,7 +288,9 @@ def test_what_gpus_tell_each_other_is_said_and_a_finding_on_it_followed(
     now = seen(on_gpu(HEALTHY, tensor_parallel=8))
     limits = Limits(peak=peak, shape=shape, decode=decode)
 
-    judged = review(replace(now, limits=limits, findings=findings), Usage.INTERACTIVE)
+    judged = review(
+        replace(now, limits=limits, findings=findings), ReviewUse.INTERACTIVE
+    )
 
     assert dict(flags(judged)).get("tensor parallelism") == flag
     told = line(judged, "tensor parallelism").judged.seen
@@ -300,9 +304,11 @@ def test_a_limit_far_beyond_what_is_asked_for_is_named_where_it_can_do_harm() ->
 
     roomy = seen(on_gpu(replace(asked, kv_blocks=9_000), max_model_len=32_768))
 
-    chat, agents = (review(now, each) for each in (Usage.INTERACTIVE, Usage.AGENTS))
+    chat, agents = (
+        review(now, each) for each in (ReviewUse.INTERACTIVE, ReviewUse.AGENTS)
+    )
 
-    assert flags(review(roomy, Usage.INTERACTIVE)) == []
+    assert flags(review(roomy, ReviewUse.INTERACTIVE)) == []
     assert flags(chat) == [("max_model_len", "--max-model-len 2048")]
     assert flags(agents) == []  # their contexts grow
     assert "98% of the KV cache" in line(chat, "max_model_len").judged.seen
@@ -348,7 +354,7 @@ def gain(judged: Review) -> str:
 
 
 def test_what_a_change_would_gain_is_predicted_as_far_as_can_be_told() -> None:
-    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+    judged = review(seen(on_gpu(SMALL_BATCH)), ReviewUse.BATCH)
     asked: list[int | None] = []
 
     def up_to_four(change: SettingChange) -> WhatIf:
@@ -370,7 +376,7 @@ def test_what_a_change_would_gain_is_predicted_as_far_as_can_be_told() -> None:
 
 
 def test_a_change_that_is_predicted_to_gain_nothing_is_not_advised() -> None:
-    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+    judged = review(seen(on_gpu(SMALL_BATCH)), ReviewUse.BATCH)
 
     same = with_predictions(judged, lambda _: predicted(1.0))
 
@@ -379,7 +385,7 @@ def test_a_change_that_is_predicted_to_gain_nothing_is_not_advised() -> None:
 
 
 def test_a_gain_that_may_as_well_be_none_is_not_known() -> None:
-    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+    judged = review(seen(on_gpu(SMALL_BATCH)), ReviewUse.BATCH)
 
     told = with_predictions(judged, lambda _: predicted(0.8, 0.7, 0.9))
     unsure = with_predictions(judged, lambda _: predicted(0.8, 0.7, 1.1))
@@ -393,7 +399,7 @@ def test_a_gain_that_may_as_well_be_none_is_not_known() -> None:
 
 def test_what_a_smaller_chunk_is_for_is_told_first() -> None:
     long = next(e for e in PLANTED if e.finding == "prefill_stalls_decode")
-    judged = review(seen(long.told), Usage.INTERACTIVE)
+    judged = review(seen(long.told), ReviewUse.INTERACTIVE)
 
     told = gain(
         with_predictions(judged, lambda _: predicted(0.5, max_num_batched_tokens=64))
@@ -409,7 +415,7 @@ def test_a_trouble_told_twice_lasts_no_longer_than_was_watched() -> None:
         for name in ("kv_bound", "preemptions")
     )
 
-    setup = Setup(now=replace(now, findings=(kv, preempted)), usage=Usage.BATCH)
+    setup = Setup(now=replace(now, findings=(kv, preempted)), use=ReviewUse.BATCH)
 
     assert now.covered_ns == 40 * S
     assert setup.kv_short is not None
@@ -430,7 +436,7 @@ def test_log_probs_are_advised_against_only_where_they_are_asked_for(
     body: dict[str, Any], *, asks: bool
 ) -> None:
     judged = review(
-        seen(with_load(on_gpu(HEALTHY), extra_body=body)), Usage.INTERACTIVE
+        seen(with_load(on_gpu(HEALTHY), extra_body=body)), ReviewUse.INTERACTIVE
     )
 
     assert ("log-probs" in dict(flags(judged))) is asks
@@ -446,7 +452,7 @@ def test_what_was_not_told_is_not_drawn_as_off_none_or_empty() -> None:
         hosts=(replace(state, cores=None, processes=()),),
     )
 
-    known, unknown = (review(each, Usage.BATCH) for each in (now, bare))
+    known, unknown = (review(each, ReviewUse.BATCH) for each in (now, bare))
 
     assert line(known, "speculative decoding").present == "off"
     assert line(unknown, "speculative decoding").present is None
@@ -467,7 +473,7 @@ def test_more_api_servers_are_started_only_where_cores_are_left(
     others = (replace(SHARED, name=held),) if held else ()
     now = replace(seen(on_gpu(HEALTHY)), findings=(slow, *others))
 
-    servers = line(review(now, Usage.INTERACTIVE), "API servers").judged
+    servers = line(review(now, ReviewUse.INTERACTIVE), "API servers").judged
 
     assert (servers.advised is None) is (held is not None)
 
@@ -482,7 +488,7 @@ def test_nothing_seen_and_several_servers_are_nothing_to_judge_by() -> None:
 
 
 def test_every_line_is_in_every_form() -> None:
-    judged = review(seen(on_gpu(SMALL_BATCH)), Usage.BATCH)
+    judged = review(seen(on_gpu(SMALL_BATCH)), ReviewUse.BATCH)
 
     text, told = review_text(judged), review_json(judged, "s1")
 
