@@ -15,6 +15,8 @@ from inferwatch.limits.shape import ModelShape
 FP8_BITS = 8.0
 FOUR_BITS = 4.25
 """Bits per weight with a one-byte scale for 32 weights, as MXFP4; AWQ is similar."""
+EIGHT_BIT = ("float8", "int8")
+"""What 4-bit weights are not multiplied in: servers make 16 bits of them."""
 MOST_OF_A_HOST = 8
 """GPUs that all-reduce over NVLink; more are in another host, mostly."""
 MOST_STAGES = 16
@@ -125,6 +127,8 @@ def _formats(plan: CapacityPlan) -> list[Remedy]:
             continue
         if shape.weight_bits == FP8_BITS != plan.shape.weight_bits:
             shape = replace(shape, compute_dtype="float8")
+        elif shape.weight_bits == FOUR_BITS and shape.compute_dtype in EIGHT_BIT:
+            shape = replace(shape, compute_dtype="bfloat16")
         other = _again(plan, shape)
         if other.fits:
             found.append(Remedy(kind=RemedyKind.FORMAT, plan=other))

@@ -12,6 +12,7 @@ from inferwatch.formatting import (
     format_price,
     price_places,
 )
+from inferwatch.limits.devices import DEVICES, GB, T
 from inferwatch.limits.plan import CapacityPlan
 from inferwatch.limits.remedies import FP8_BITS, Remedy, RemedyKind, remedies
 from inferwatch.printing.summary.capacity import machine_text
@@ -101,9 +102,9 @@ def _formats(old: CapacityPlan, new: CapacityPlan) -> Iterator[str]:
 
 
 def remedy_flags(plan: CapacityPlan, remedy: Remedy) -> str:
-    """The options of ``plan`` that it changes."""
+    """The options of ``plan`` that it changes, instead of those that were given."""
     new = remedy.plan
-    load, machine = new.workload, new.machine
+    load = new.workload
     match remedy.kind:
         case RemedyKind.FORMAT:
             return " ".join(_format_flags(plan, new))
@@ -112,17 +113,29 @@ def remedy_flags(plan: CapacityPlan, remedy: Remedy) -> str:
         case RemedyKind.CONTEXT:
             lengths = f"--prompt {load.prompt} --output {load.output}"
             return f"--context {load.context} {lengths}"
-        case RemedyKind.GPU:
-            return f"--gpu {quote(machine.device.name)}"
-        case RemedyKind.MORE_GPUS:
-            return f"--tp {machine.tensor_parallel} --pp {machine.pipeline_parallel}"
+        case RemedyKind.GPU | RemedyKind.MORE_GPUS:
+            return " ".join(_gpu_flags(plan, new))
+
+
+def _gpu_flags(old: CapacityPlan, new: CapacityPlan) -> Iterator[str]:
+    """The GPUs as a whole; with their peaks where others were given."""
+    machine, device = new.machine, new.machine.device
+    yield f"--gpu {quote(device.name)}"
+    yield f"--tp {machine.tensor_parallel} --pp {machine.pipeline_parallel}"
+    if device == old.machine.device or old.machine.device in DEVICES:
+        return
+    flops = device.flops_at(new.shape.compute_dtype)
+    yield f"--memory-gb {device.memory_bytes / GB:.12g}"
+    yield from (f"--peak-gbps {n / GB:.12g}" for n in (device.bytes_per_s,) if n)
+    yield from (f"--peak-tflops {n / T:.12g}" for n in (flops,) if n)
 
 
 def _format_flags(old: CapacityPlan, new: CapacityPlan) -> Iterator[str]:
     weights = new.shape.weight_bits
     if weights != old.shape.weight_bits:
         fp8 = weights == FP8_BITS
-        yield "--quantization fp8" if fp8 else f"--weight-bits {weights:g}"
+        four = f"--quantization none --weight-bits {weights:g}"
+        yield "--quantization fp8" if fp8 else four
     if new.shape.kv_bits != old.shape.kv_bits:
         yield "--kv-dtype fp8"
 

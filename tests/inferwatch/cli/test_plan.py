@@ -634,6 +634,11 @@ def test_70b_on_two_a100_is_told_the_four_ways_that_guides_name() -> None:
         ("70b", "--gpu", "A100", "--tp", "2", "--batch", "16"),
         ("8b", "--gpu", "L4", "--batch", "9"),
         ("gpt-oss-20b", "--gpu", "RTX 4090", "--batch", "64", "--context", "8k"),
+        ("70b", "--gpu", "2xA100", "--batch", "64"),
+        ("70b", "--gpu", "4xH100", "--pp", "2", "--batch", "300"),
+        ("405b", "--gpu", "4xH100", "--quantization", "fp8", "--batch", "8"),
+        ("8b", "--gpu", "A100", "--memory-gb", "40", "--batch", "200"),
+        ("8b", "--gpu", "own", "--peak-gbps", "500", "--memory-gb", "20"),
     ],
     ids=" ".join,
 )
@@ -642,14 +647,14 @@ def test_a_remedy_fed_back_by_its_flags_fits(words: tuple[str, ...]) -> None:
 
     assert plan["remedies"]
     for each in plan["remedies"]:
-        kept = list(words)
-        for flag in ("--gpu", "--tp", "--batch", "--context"):
-            if f"{flag} " in each["flags"] and flag in kept:
-                at = kept.index(flag)
-                del kept[at : at + 2]
-        (fixed,) = asked(*kept, *shlex.split(each["flags"]))["plans"]
+        flags = shlex.split(each["flags"])
+        given = zip(words[1::2], words[2::2], strict=True)
+        kept = [part for pair in given if pair[0] not in flags for part in pair]
+        (fixed,) = asked(words[0], *kept, *flags)["plans"]
         assert fixed["fits"], each
         assert fixed["left_bytes"] == pytest.approx(each["left_bytes"])
+        assert fixed["tpot_floor_s"] == pytest.approx(each["tpot_floor_s"])
+        assert fixed["gpu"] == each["gpu"]
 
 
 def test_columns_that_fit_have_no_remedies() -> None:
