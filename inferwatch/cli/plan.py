@@ -153,9 +153,11 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 )
 @click.option(
     "--tp",
+    type=LIST,
     multiple=True,
     metavar="N",
-    help="Tensor parallel: GPUs that share each layer; 2,4 side by side.  [default: 1]",
+    help="Tensor parallel: GPUs that share each layer; 2,4 or 1..8 (doubling) side by "
+    "side.  [default: 1]",
 )
 @click.option(
     "--pp",

@@ -88,6 +88,7 @@ def test_a_page_has_both_curves_and_no_script(tmp_path: Path) -> None:
         (("--batch", "1,8", "--measured-tpot", "7ms"), "is of one batch"),
         (("--context", "2k,8k", "--measured-curve", "1=9"), "is of one --context"),
         (("--measured-curve", "no-such-file"), "no such file"),
+        (("--measured-curve", "/dev/zero"), "too large"),
         (("--measured-curve", "1=0"), "'1=0' is no batch"),
         (("--measured-curve", "1=nan"), "'1=nan' is no batch"),
         (("--measured-curve", "1=9,1=8"), "there twice"),

@@ -15,7 +15,7 @@ from inferwatch.quantities import count_of, duration_s
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_DRAFTS = 128
-MOST_LINES, MOST_POINTS = 10_000, 256
+MOST_CHARACTERS, MOST_POINTS = 1_000_000, 256
 MOST_BATCH, MOST_RATE = 1_000_000_000, 1e12
 
 
@@ -129,13 +129,16 @@ def _points(text: str) -> Iterator[tuple[int, float]]:
         words = text.split(",")
     else:
         try:
-            lines = path.read_text("utf-8").splitlines()[:MOST_LINES]
+            with path.open(encoding="utf-8") as file:
+                read = file.read(MOST_CHARACTERS + 1)
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"--measured-curve {text!r}: no such file that can be read, and no "
                 "points such as 1=140,8=540"
             ) from error
-        words = [line.partition("#")[0].strip() for line in lines]
+        if len(read) > MOST_CHARACTERS:
+            raise UsageError(f"--measured-curve {text!r} is too large for a curve")
+        words = [line.partition("#")[0].strip() for line in read.splitlines()]
         words = [each for each in words if each]
         if words and not any(map(str.isdigit, words[0])):
             del words[0]
