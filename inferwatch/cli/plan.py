@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import HeadedCommand
+from inferwatch.cli.options import HeadedCommand, flag_of
 from inferwatch.quantities import count_of
 
 
@@ -409,7 +409,7 @@ def plan(named: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
 
         return print_capacity(given)
     needless = [
-        f"--{name.replace('_', '-')}"
+        flag_of(name)
         for name in ("slo_target", "start_time", "efficiency", "calibrate")
         if given[name] is not None
     ]

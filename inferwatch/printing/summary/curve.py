@@ -28,8 +28,8 @@ from inferwatch.printing.document import (
     headed_charts,
 )
 from inferwatch.printing.page import all_numbers, page
-from inferwatch.printing.summary.capacity import machine_text
-from inferwatch.printing.summary.plan import formats_json, formats_text
+from inferwatch.printing.summary.plan import formats_json
+from inferwatch.printing.summary.set_ups import formats_text, machine_text
 from inferwatch.printing.svg import HEIGHT, WIDTH, AxisTick, Figure, dot, line, path
 from inferwatch.printing.text import Paint, document_text
 
@@ -90,7 +90,7 @@ def _knee(curve: PlanCurve) -> str:
 
 def _where(plan: CapacityPlan) -> str:
     tokens = f"{plan.workload.context:,} tokens"
-    return f"{machine_text(plan)} ({formats_text(plan)}, {tokens})"
+    return f"{machine_text(plan)} ({formats_text(plan.shape)}, {tokens})"
 
 
 def curve_text(

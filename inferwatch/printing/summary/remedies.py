@@ -8,14 +8,14 @@ from inferwatch.formatting import (
     UNKNOWN,
     counted,
     duration_text,
-    format_gigabytes,
     format_price,
+    gigabytes_text,
     price_places,
 )
 from inferwatch.limits.devices import DEVICES, GB, T
 from inferwatch.limits.plan import CapacityPlan
 from inferwatch.limits.remedies import FP8_BITS, Remedy, RemedyKind, remedies
-from inferwatch.printing.summary.capacity import machine_text
+from inferwatch.printing.summary.set_ups import change_text, machine_text
 from inferwatch.printing.text import grid, wrapped_sentence
 
 MOST_COLUMNS = 3
@@ -29,7 +29,7 @@ def remedy_lines(
     short = [each for each in plans if not each.fits]
     for each in short[:MOST_COLUMNS]:
         load = each.workload
-        short_by = _gigabytes(-each.left_bytes)
+        short_by = gigabytes_text(-each.left_bytes)
         head = (
             f"{machine_text(each)}: {short_by} short on each GPU for "
             f"{counted(load.batch, 'request')} of {load.context:,} tokens."
@@ -75,7 +75,7 @@ def remedy_words(plan: CapacityPlan, remedy: Remedy) -> tuple[str, str]:
     load, gpus = new.workload, counted(remedy.added_gpus, "more GPU")
     match remedy.kind:
         case RemedyKind.FORMAT:
-            return " and ".join(_formats(plan, new)), "may change the output"
+            return change_text(plan.shape, new.shape) or "", "may change the output"
         case RemedyKind.BATCH:
             return f"{counted(load.batch, 'request')} at a time", "fewer users"
         case RemedyKind.CONTEXT:
@@ -87,18 +87,6 @@ def remedy_words(plan: CapacityPlan, remedy: Remedy) -> tuple[str, str]:
             if stages == plan.machine.pipeline_parallel:
                 return machine_text(new), f"costs {gpus}"
             return machine_text(new), f"costs {gpus}; {stages} stages"
-
-
-def _formats(old: CapacityPlan, new: CapacityPlan) -> Iterator[str]:
-    weights = new.shape.weight_bits
-    if weights != old.shape.weight_bits:
-        yield (
-            "FP8 or INT8 weights"
-            if weights == FP8_BITS
-            else f"{weights:.0f}-bit weights"
-        )
-    if new.shape.kv_bits != old.shape.kv_bits:
-        yield "an FP8 cache"
 
 
 def remedy_flags(plan: CapacityPlan, remedy: Remedy) -> str:
@@ -163,7 +151,3 @@ def _one_json(plan: CapacityPlan, remedy: Remedy) -> dict[str, Any]:
         "left_bytes": new.left_bytes,
         "tpot_floor_s": new.tpot_floor_s,
     }
-
-
-def _gigabytes(size: float) -> str:
-    return f"{format_gigabytes(size).strip()} GB"

@@ -308,6 +308,18 @@ def test_a_model_needs_no_flag() -> None:
         run("llama-3-8b", "--model", "8b", "--gpu", "H200")
 
 
+def test_up_to_which_batch_speculation_helps_is_unknown_without_compute() -> None:
+    words = ("8b", "--gpu", "own", "--memory-gb", "64", "--peak-gbps", "2000")
+    drafts = ("--acceptance", "0.7", "--k", "4", "--context", "128", "--output", "64")
+
+    (unknown,) = asked(*words, *drafts)["plans"]
+    (known,) = asked(*words, *drafts, "--peak-tflops", "300")["plans"]
+
+    assert unknown["speculation_helps_up_to_requests"] is None
+    assert 1 < known["speculation_helps_up_to_requests"] < 1000
+    assert "helps up to        –" in re.sub(" {9,}", " " * 8, run(*words, *drafts)[1])
+
+
 def test_communication_is_an_estimate_beside_the_floor() -> None:
     """By hand: 2·126 all-reduces of 2·7/8 · 16,384 · 2 bytes over 450 GB/s."""
     words = ("llama-3-405b", "--gpu", "8xH100", "--quantization", "fp8")
@@ -616,8 +628,8 @@ def test_70b_on_two_a100_is_told_the_four_ways_that_guides_name() -> None:
     rows = [re.split(" {2,}", each.strip()) for each in said]
     assert status == 0
     assert [(row[0], row[1], row[-1]) for row in rows] == [
-        ("FP8 or INT8 weights", "may change the output", "$5.00/h"),
-        ("4-bit weights", "may change the output", "$5.00/h"),
+        ("FP8 weights", "may change the output", "$5.00/h"),
+        ("4.25-bit weights", "may change the output", "$5.00/h"),
         ("8 requests at a time", "fewer users", "$5.00/h"),
         ("1,072 tokens each", "shorter conversations", "$5.00/h"),
         ("2 × H200", "other GPUs, at their price", "–"),

@@ -11,10 +11,9 @@ from inferwatch.cli.running.plan.requests import seconds_of
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted
 from inferwatch.limits.communication import CALL_S
-from inferwatch.limits.devices import DEVICES, Device, device_named
+from inferwatch.limits.devices import DEVICES, GB, Device, device_named
 from inferwatch.limits.plan import GpuSetup
 
-GB = 1e9
 MOST_COLUMNS = 24
 MOST_GPUS = 4096
 SEVERAL = re.compile(

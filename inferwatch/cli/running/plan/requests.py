@@ -123,27 +123,9 @@ def _points(text: str) -> Iterator[tuple[int, float]]:
     In a file batch and rate may stand apart by a comma or blanks, too; what follows #
     is a comment, and a first line without numbers the names of columns.
     """
-    path = Path(text)
-    is_file = "=" not in text or path.is_file()
-    if not is_file:
-        words = text.split(",")
-    else:
-        try:
-            with path.open(encoding="utf-8") as file:
-                read = file.read(MOST_CHARACTERS + 1)
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"--measured-curve {text!r}: no such file that can be read, and no "
-                "points such as 1=140,8=540"
-            ) from error
-        if len(read) > MOST_CHARACTERS:
-            raise UsageError(f"--measured-curve {text!r} is too large for a curve")
-        words = [line.partition("#")[0].strip() for line in read.splitlines()]
-        words = [each for each in words if each]
-        if words and not any(map(str.isdigit, words[0])):
-            del words[0]
+    is_file = "=" not in text or Path(text).is_file()
     seen: set[int] = set()
-    for word in words:
+    for word in _lines(Path(text)) if is_file else text.split(","):
         batch, rate = _point(word)
         if batch in seen:
             raise UsageError(f"--measured-curve: batch {batch} is there twice")
@@ -153,6 +135,24 @@ def _points(text: str) -> Iterator[tuple[int, float]]:
         raise UsageError(f"--measured-curve {text!r} holds no point")
     if len(seen) > MOST_POINTS:
         raise UsageError(f"--measured-curve: more than {MOST_POINTS} points")
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file that are to be points."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--measured-curve {str(path)!r}: no such file that can be read, and no "
+            "points such as 1=140,8=540"
+        ) from error
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(f"--measured-curve {str(path)!r} is too large for a curve")
+    stripped = (line.partition("#")[0].strip() for line in text.splitlines())
+    lines = [each for each in stripped if each]
+    is_headed = lines and not any(map(str.isdigit, lines[0]))
+    return lines[1:] if is_headed else lines
 
 
 def _point(word: str) -> tuple[int, float]:
