@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from inferwatch.cli.options import flag_of
 from inferwatch.cli.running.plan.model import find_model, shape_with
 from inferwatch.errors import UsageError
 from inferwatch.limits.plan import Workload
@@ -102,13 +103,14 @@ def claimed_curve(given: Mapping[str, Any]) -> dict[int, float]:
     Raises:
         UsageError: they cannot be read, or other options do not go with a curve.
     """
-    single = ("measured_tpot", "measured_ttft", "measured_tokens_per_s")
-    given_flags = [f"--{each.replace('_', '-')}" for each in single if given[each]]
-    if given_flags:
-        raise UsageError(
-            f"{given_flags[0]} is of one batch and context; of a curve give "
-            "--measured-curve 1=140,8=540"
-        )
+    measured = ("measured_tpot", "measured_ttft", "measured_tokens_per_s")
+    for each in (*measured, "storage_gbps", "call_latency"):
+        if given[each]:
+            instead = "; of a curve give --measured-curve 1=140,8=540"
+            raise UsageError(
+                f"{flag_of(each)} is of one batch and context"
+                f"{instead if each in measured else ''}"
+            )
     text = given["measured_curve"]
     if text is None:
         return {}
