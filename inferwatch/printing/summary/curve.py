@@ -32,7 +32,12 @@ from inferwatch.printing.document import (
 from inferwatch.printing.page import all_numbers, page
 from inferwatch.printing.summary.plan import formats_json
 from inferwatch.printing.summary.remedies import remedies_json, remedy_lines
-from inferwatch.printing.summary.set_ups import formats_text, machine_text
+from inferwatch.printing.summary.set_ups import (
+    UNSHARDED,
+    formats_text,
+    keeps_several,
+    machine_text,
+)
 from inferwatch.printing.svg import HEIGHT, WIDTH, AxisTick, Figure, dot, line, path
 from inferwatch.printing.text import Paint, document_text
 
@@ -65,6 +70,8 @@ def curve_sentence(curves: Sequence[PlanCurve]) -> str:
 def _judgement(curve: PlanCurve) -> str:
     points, bad = counted(len(curve.measured), "measured point"), curve.impossible
     where = _where(curve.plan)
+    if keeps_several(curve.plan):
+        where += f" {UNSHARDED}"
     if not bad:
         best = max((each.of_ceiling or 0.0 for each in curve.measured), default=0.0)
         verb = "is" if len(curve.measured) == 1 else "are"

@@ -20,13 +20,20 @@ from inferwatch.formatting import (
 )
 from inferwatch.limits.cache import kv_bytes_per_token, kv_shards
 from inferwatch.limits.devices import PCIE
+from inferwatch.limits.formats import DTYPE_BITS
 from inferwatch.limits.parameters import expert_bits, parameters, table_bits
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
+from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.speculation import MOST_HELPED, Drafting
 from inferwatch.printing.summary.remedies import remedies_json, remedy_lines
-from inferwatch.printing.summary.set_ups import quantised_bits, ways_text
-from inferwatch.printing.text import GAP, Paint, plain
+from inferwatch.printing.summary.set_ups import (
+    UNSHARDED,
+    keeps_several,
+    quantised_bits,
+    ways_text,
+)
+from inferwatch.printing.text import GAP, Paint, plain, wrapped_sentence
 
 Row = tuple[str, Callable[[CapacityPlan], str]]
 TokenRate = Callable[[CapacityPlan], float | None]
@@ -36,10 +43,8 @@ LEGEND = (
     "between\nGPUs, the host and the queue are excluded.\n~ is an estimate: "
     "activations, graphs, libraries; calls between GPUs; copies over PCIe."
 )
-JUDGED = (
-    "Measured numbers are judged with weights, KV cache and products in the formats "
-    "above;\nothers, such as activations in 8 bit (W8A8), have floors of their own."
-)
+JUDGED = "Measured numbers are judged with weights, KV cache and products as above"
+OF_WEIGHTS_ALONE = "activations in 8 bit (W8A8) have floors of their own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +91,23 @@ def plan_text(
     if any(measured.beaten(each) for each in plans):
         lines += [paint(IMPOSSIBLE, "impossible"), ""]
     if any(measured.checks(plans[0])):
-        lines += [JUDGED, ""]
+        lines += [*_judged(plans, width), ""]
     return "\n".join([*lines, LEGEND])
+
+
+def _judged(plans: Sequence[CapacityPlan], width: int) -> list[str]:
+    """What a measurement is judged under, and what that leaves out."""
+    parts = [JUDGED]
+    if any(_is_of_weights_alone(each.shape) for each in plans):
+        parts.append(OF_WEIGHTS_ALONE)
+    if any(keeps_several(each) for each in plans):
+        parts.append(f"{UNSHARDED}, which divides the KV cache further")
+    return wrapped_sentence(f"{'; '.join(parts)}.", then="", width=width)
+
+
+def _is_of_weights_alone(shape: ModelShape) -> bool:
+    has_fewer = quantised_bits(shape) < shape.other_bits
+    return has_fewer and DTYPE_BITS.get(shape.compute_dtype) == shape.other_bits
 
 
 def _head(name: str, plan: CapacityPlan) -> list[str]:
@@ -526,6 +546,7 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
                     "weight_bits": shape.weight_bits,
                     "kv_bits": shape.kv_bits,
                     "compute_dtype": shape.compute_dtype,
+                    "decode_context_parallel_size": 1,
                 },
             }
             for name, time, floor in measured.checks(plan)

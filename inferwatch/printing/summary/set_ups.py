@@ -1,9 +1,12 @@
 """Set-ups and formats in words, alike in all answers to ``plan``."""
 
+from inferwatch.limits.cache import kv_shards
 from inferwatch.limits.parameters import expert_bits
 from inferwatch.limits.plan import CapacityPlan, GpuSetup
 from inferwatch.limits.shape import ModelShape
 
+UNSHARDED = "without decode context parallel"
+"""vLLM's --decode-context-parallel-size divides the KV cache by tokens, too."""
 _OF_PRODUCTS = {"float8": "FP8", "int8": "INT8", "float4": "FP4"}
 
 
@@ -19,6 +22,12 @@ def ways_text(machine: GpuSetup) -> str:
     ways += [f"PP {machine.pipeline_parallel}"] * (machine.pipeline_parallel > 1)
     ways += [f"DP {machine.data_parallel}"] * (machine.data_parallel > 1)
     return " ".join([*ways, *["EP"] * machine.expert_parallel])
+
+
+def keeps_several(plan: CapacityPlan) -> bool:
+    """Whether several of its GPUs have the same KV cache."""
+    ways = plan.machine.tensor_parallel
+    return kv_shards(plan.shape, ways) < ways
 
 
 def quantised_bits(shape: ModelShape) -> float:

@@ -147,13 +147,29 @@ def test_what_a_claim_is_judged_under_is_named() -> None:
     assert re.search("computed in +bfloat16", text)
     assert "W8A8" in text
     assert "W8A8" not in run(*words)[1]
+    assert "W8A8" not in run(*words[:-1], "w8a8", *claim)[1]
     assert status == 1
     (plan,) = json.loads(told)["plans"]
     assert plan["measured"][0]["judged_under"] == {
         "weight_bits": 8,
         "kv_bits": 16,
         "compute_dtype": "bfloat16",
+        "decode_context_parallel_size": 1,
     }
+
+
+@pytest.mark.parametrize(("gpus", "is_said"), [("8", False), ("16", True)])
+def test_where_gpus_keep_the_same_kv_cache_the_judgement_says_so(
+    gpus: str, is_said: bool
+) -> None:
+    words = ("405b", "--gpu", f"{gpus}xH100")
+    claims = ("--measured-tpot", "9s"), ("--measured-curve", "1=9")
+
+    said = [run(*words, *each)[1] for each in claims]
+
+    assert [("without decode context parallel" in each) for each in said] == [
+        is_said
+    ] * 2
 
 
 @pytest.mark.parametrize(
