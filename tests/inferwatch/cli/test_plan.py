@@ -378,6 +378,15 @@ def test_ranks_of_a_mixture_share_its_experts() -> None:
     assert whole["communication"]["calls"] == 2 * 58
 
 
+def test_beside_a_chunk_other_ranks_may_idle_as_beside_a_prompt_alone() -> None:
+    words = ("deepseek-v3", "--gpu", "8xH200", "--dp", "8", "--ep", "--batch", "8")
+
+    (plan,) = asked(*words, "--prompt", "8192", "--chunk", "8193")["plans"]
+
+    beside, alone = plan["chunk_itl_floor_s"], plan["ttft_floor_s"]
+    assert beside == pytest.approx(alone, rel=0.01)
+
+
 @pytest.mark.parametrize("flag", [("--dp", "2"), ("--ep",)])
 def test_a_dense_model_has_no_experts_to_share(flag: tuple[str, ...]) -> None:
     status, text = run("8b", "--gpu", "H100", *flag)
