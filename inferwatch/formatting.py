@@ -415,6 +415,15 @@ def format_gigabytes(size_bytes: float | None) -> str:
     return format_rate(None if size_bytes is None else size_bytes / 1e9)
 
 
+def gigabytes_text(size_bytes: float) -> str:
+    """The same in a sentence.
+
+    >>> gigabytes_text(80 << 30)
+    '85.9 GB'
+    """
+    return f"{format_gigabytes(size_bytes).strip()} GB"
+
+
 def format_share(share: float | None) -> str:
     """Format a share between 0 and 1 in four columns; tenths below ten percent.
 

@@ -163,8 +163,9 @@ def alarm_options_of(
     for name, needed in NEEDS.items():
         rules = ("record_on",) if needed == "--record-on" else ("record_on", "alert")
         if values[name] is not None and all(values[each] is None for each in rules):
-            flag = name.replace("_", "-")
-            raise click.UsageError(f"--{flag} is for rules: give {needed} with it")
+            raise click.UsageError(
+                f"{flag_of(name)} is for rules: give {needed} with it"
+            )
     return _options(values), left
 
 
@@ -231,6 +232,11 @@ class RateRange(FiniteRange):
         """Refuse what is not a rate."""
         rate = rate_per_s(value) if isinstance(value, str) else None
         return super().convert(value if rate is None else rate, param, ctx)
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of an option that click gives by its name."""
+    return f"--{name.replace('_', '-')}"
 
 
 def listed(kind: click.ParamType[Any]) -> Callable[..., tuple[Any, ...]]:

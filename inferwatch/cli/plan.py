@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.options import HeadedCommand
+from inferwatch.cli.options import HeadedCommand, flag_of
 from inferwatch.quantities import count_of
 
 
@@ -153,9 +153,11 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 )
 @click.option(
     "--tp",
+    type=LIST,
     multiple=True,
     metavar="N",
-    help="Tensor parallel: GPUs that share each layer; 2,4 side by side.  [default: 1]",
+    help="Tensor parallel: GPUs that share each layer; 2,4 or 1..8 (doubling) side by "
+    "side.  [default: 1]",
 )
 @click.option(
     "--pp",
@@ -407,7 +409,7 @@ def plan(named: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
 
         return print_capacity(given)
     needless = [
-        f"--{name.replace('_', '-')}"
+        flag_of(name)
         for name in ("slo_target", "start_time", "efficiency", "calibrate")
         if given[name] is not None
     ]

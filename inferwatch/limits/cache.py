@@ -42,7 +42,8 @@ def kv_shards(shape: ModelShape, tensor_parallel: int) -> int:
     """Number of tensor-parallel GPUs the cache is actually divided among.
 
     vLLM gives each GPU at least one whole KV head, and all of them MLA's latent
-    vectors: beyond that, the cache is replicated instead of divided.
+    vectors: beyond that, the cache is replicated instead of divided, unless decode
+    context parallel divides it by tokens, which is not counted on.
     """
     return 1 if shape.mla is not None else min(shape.kv_heads, tensor_parallel)
 

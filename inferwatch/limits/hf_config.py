@@ -151,6 +151,7 @@ def _shape_of(
         expert_bits=format_.expert_bits,
         quantised_attention=format_.quantised_attention,
         kv_bits=cache_bits(kv_dtype, plain, quantised),
+        integer_cache=str(kv_dtype).lower().startswith("int"),
         compute_dtype=format_.compute_dtype or plain,
     )
 

@@ -186,7 +186,8 @@ class CapacityPlan:
     """Mean over a response, whose context grows from its prompt on. With speculation,
     of an expected token: drafts and verification are shared by a pass's tokens."""
     most_helped: int | None
-    """The largest batch at which speculation lowers that floor; None if all."""
+    """The largest batch at which speculation lowers that floor, of up to `MOST_HELPED`;
+    None if that is not known."""
     ttft_floor_s: float | None
     chunked_ttft_floor_s: float | None
     """The same in chunks, each of which reads the weights again."""
@@ -381,7 +382,7 @@ class _Planner:
             compute_bound_from=compute_from,
             batch_limit=_limit(most, compute_from),
             tpot_floor_s=tpot,
-            most_helped=most_helped(self.tpot, self.plain_s) if self.drafting else None,
+            most_helped=self.most_helped(),
             ttft_floor_s=ttft,
             chunked_ttft_floor_s=self.chunked_ttft(),
             e2el_floor_s=self.e2el(ttft, tpot),
@@ -449,6 +450,11 @@ class _Planner:
             return step_s
         draft_s = self.draft_s(batch) or 0.0
         return (step_s + self.drafting.drafts * draft_s) / self.drafting.tokens_per_pass
+
+    def most_helped(self) -> int | None:
+        """The largest batch at which speculation helps: until compute binds."""
+        known = self.drafting is not None and self.flops is not None
+        return most_helped(self.tpot, self.plain_s) if known else None
 
     def plain_s(self, batch: int) -> float | None:
         """The same without speculation."""

@@ -4,17 +4,20 @@ Each remedy changes one thing, as little as it takes: it is a plan that fits, wh
 same with one more request, one more block, fewer GPUs or a smaller GPU does not.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from inferwatch.limits.devices import DEVICES, Device
 from inferwatch.limits.plan import CapacityPlan, GpuSetup, Workload, plan_for
+from inferwatch.limits.roofline import largest
 from inferwatch.limits.shape import ModelShape
 
 FP8_BITS = 8.0
 FOUR_BITS = 4.25
 """Bits per weight with a one-byte scale for 32 weights, as MXFP4; AWQ is similar."""
+EIGHT_BIT = ("float8", "int8")
+"""What 4-bit weights are not multiplied in: servers make 16 bits of them."""
 MOST_OF_A_HOST = 8
 """GPUs that all-reduce over NVLink; more are in another host, mostly."""
 MOST_STAGES = 16
@@ -125,6 +128,8 @@ def _formats(plan: CapacityPlan) -> list[Remedy]:
             continue
         if shape.weight_bits == FP8_BITS != plan.shape.weight_bits:
             shape = replace(shape, compute_dtype="float8")
+        elif shape.weight_bits == FOUR_BITS and shape.compute_dtype in EIGHT_BIT:
+            shape = replace(shape, compute_dtype="bfloat16")
         other = _again(plan, shape)
         if other.fits:
             found.append(Remedy(kind=RemedyKind.FORMAT, plan=other))
@@ -150,21 +155,8 @@ def _shorter_context(plan: CapacityPlan) -> CapacityPlan | None:
         less = replace(load, context=context, output=output, prompt=prompt)
         return _again(plan, load=less)
 
-    blocks = _most((load.context - 1) // block, lambda each: of(each).fits)
+    blocks = largest(lambda each: of(each).fits, (load.context - 1) // block)
     return of(blocks) if blocks * block * LEAST_CONTEXT >= load.context else None
-
-
-def _most(high: int, holds: Callable[[int], bool]) -> int:
-    """Return the largest number up to ``high`` that holds, as smaller ones do; else 0.
-
-    >>> _most(100, lambda n: n * n < 50), _most(3, lambda n: False)
-    (7, 0)
-    """
-    low = 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
 
 
 def _more_gpus(plan: CapacityPlan) -> CapacityPlan | None:

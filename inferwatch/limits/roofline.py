@@ -77,11 +77,22 @@ def least_batch(holds: Callable[[int], bool]) -> int | None:
     """Return the least batch size from which on ``holds``; None if it never does."""
     if not holds(MOST_REQUESTS):
         return None
-    low, high = 0, MOST_REQUESTS  # holds(high), not holds(low)
+    return largest(lambda batch: not holds(batch), MOST_REQUESTS - 1) + 1
+
+
+def largest(holds: Callable[[int], bool], most: int, least: int = 0) -> int:
+    """Return the largest number up to ``most`` that holds, as smaller ones do.
+
+    ``least`` is taken to hold.
+
+    >>> largest(lambda n: n * n < 50, 100), largest(lambda n: False, 3)
+    (7, 0)
+    """
+    low, high = least, most + 1  # low holds, high does not
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def knee_batch(

@@ -89,5 +89,7 @@ class ModelShape:
     quantised_attention: bool = True
     """Attention has ``weight_bits``, not ``other_bits``."""
     kv_bits: float = 16.0
+    integer_cache: bool = False
+    """Its cached values are integers."""
     compute_dtype: str = "bfloat16"
     """Dtype of matrix products, which selects the peak."""

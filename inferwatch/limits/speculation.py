@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from inferwatch.limits.roofline import largest
 from inferwatch.limits.shape import ModelShape
 
 MOST_DOUBLINGS = 16
-"""Batches of up to 65,536 requests are looked at."""
+MOST_HELPED = 1 << MOST_DOUBLINGS
+"""Larger batches are not looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +42,8 @@ def most_helped(
 ) -> int | None:
     """The largest batch at which a drafted token takes less time than a plain one.
 
-    0 if there is none, None if it helps at all batches or times are unknown. It may
-    help from some batch on only, as more tokens touch more experts, so batches are
+    0 if there is none, `MOST_HELPED` if it helps there, None if times are unknown. It
+    may help from some batch on only, as more tokens touch more experts, so batches are
     looked at from above.
     """
 
@@ -49,13 +51,11 @@ def most_helped(
         drafted, plain = drafted_s(batch), plain_s(batch)
         return drafted is not None and plain is not None and drafted < plain
 
-    if drafted_s(1) is None or helps(1 << MOST_DOUBLINGS):
+    if drafted_s(1) is None:
         return None
+    if helps(MOST_HELPED):
+        return MOST_HELPED
     power = next((n for n in range(MOST_DOUBLINGS)[::-1] if helps(1 << n)), None)
     if power is None:
         return 0
-    low, high = 1 << power, 2 << power  # helps(low), not helps(high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if helps(middle) else (low, middle)
-    return low
+    return largest(helps, (2 << power) - 1, 1 << power)

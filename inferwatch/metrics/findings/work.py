@@ -1,10 +1,14 @@
 """Diagnoses of the work itself: memory-bound, compute-bound, mixed steps."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 
+from inferwatch.formatting import duration_text
+from inferwatch.limits.cache import kv_bytes, kv_shards
 from inferwatch.limits.devices import Device, device_named
-from inferwatch.limits.plan import GpuSetup, Workload, plan_for, step_estimate_s
+from inferwatch.limits.parameters import gpu_weight_bytes
+from inferwatch.limits.plan import PROCESS_BYTES, GpuSetup, step_estimate_s
 from inferwatch.limits.roofline import CHECK
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepSums
@@ -265,8 +269,8 @@ class TensorParallelTooHigh(Diagnosis):
         if halved is None:
             return ()
         text = (
-            f"a step takes ~{halved.now_s * 1e3:.2f} ms on {halved.gpus} GPUs, and "
-            f"with half the batch ~{halved.half_s * 1e3:.2f} ms on "
+            f"a step takes ~{duration_text(halved.now_s)} on {halved.gpus} GPUs, and "
+            f"with half the batch ~{duration_text(halved.half_s)} on "
             f"{halved.gpus // 2}: floors and an estimate of communication"
         )
         return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
@@ -310,17 +314,26 @@ def _halved(facts: Facts) -> _Halved | None:
     share = facts.setting("gpu_memory_utilization")
     if isinstance(share, float):
         now = replace(now, memory_share=share)
-    half = replace(now, tensor_parallel=gpus // 2)
+    held = ceil(((facts.running or 0) + (facts.waiting or 0)) / facts.ranks)
+    return _compared(shape, now, (batch, max(held, batch)), ceil(context))
+
+
+@lru_cache(maxsize=16)
+def _compared(
+    shape: ModelShape, now: GpuSetup, requests: tuple[int, int], context: int
+) -> _Halved | None:
+    """The same, for requests that decode in a step and that are there at a time."""
+    batch, held = requests
+    half = replace(now, tensor_parallel=now.tensor_parallel // 2)
     now_s, half_s = (
-        step_estimate_s(shape, machine, _decoding(shape, requests, ceil(context)))
-        for machine, requests in ((now, batch), (half, ceil(batch / 2)))
+        step_estimate_s(shape, machine, _decoding(shape, n, context))
+        for machine, n in ((now, batch), (half, ceil(batch / 2)))
     )
     if now_s is None or half_s is None or half_s > now_s:
         return None
-    held = ceil(((facts.running or 0) + (facts.waiting or 0)) / facts.ranks)
-    if not _fits(shape, half, ceil(max(held, batch) / 2), ceil(context)):
+    if not _fits(shape, half, ceil(held / 2), context):
         return None
-    return _Halved(gpus, batch, now_s, half_s)
+    return _Halved(now.tensor_parallel, batch, now_s, half_s)
 
 
 def _decoding(shape: ModelShape, requests: int, context: int) -> StepSums:
@@ -328,8 +341,11 @@ def _decoding(shape: ModelShape, requests: int, context: int) -> StepSums:
 
 
 def _fits(shape: ModelShape, half: GpuSetup, requests: int, context: int) -> bool:
-    load = Workload(batch=requests, prompt=context, output=1, context=context + 1)
-    return plan_for(shape, half, load).fits
+    """Whether weights and KV of so many requests fit, beside what a process takes."""
+    ways, stages = half.tensor_parallel, half.pipeline_parallel
+    kv = requests * kv_bytes(shape, context) / kv_shards(shape, ways) / stages
+    used = gpu_weight_bytes(shape, ways, stages) + kv + PROCESS_BYTES
+    return used <= half.device.memory_bytes * half.memory_share
 
 
 def _device(peak: EnginePeak) -> Device | None:

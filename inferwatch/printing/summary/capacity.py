@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from inferwatch.formatting import counted, format_gigabytes, format_rate
+from inferwatch.formatting import counted, format_rate, gigabytes_text
 from inferwatch.limits.plan import CapacityPlan, plan_for
+from inferwatch.printing.summary.set_ups import change_text, machine_text
 
 SAME = 0.05
 """A rate that differs by less is no help."""
@@ -30,19 +31,13 @@ def _fitting(plan: CapacityPlan) -> str:
     where = machine_text(plan)
     most, asked = plan.max_requests, plan.workload.batch
     if not most:
-        short = _gigabytes(-plan.left_bytes)
+        short = gigabytes_text(-plan.left_bytes)
         return f"No user fits on {where}: {short} per GPU short"
     users = f"{counted(most, 'user')} of {plan.workload.context:,} tokens"
     fits = "fits" if most == 1 else "fit"
     if asked > most:
         return f"{asked:,} users do not fit on {where}: {most:,} do"
     return f"{users} {fits} on {where}"
-
-
-def machine_text(plan: CapacityPlan) -> str:
-    """The GPUs of a plan, such as ``2 × A100 SXM 80GB``."""
-    name, gpus = plan.machine.device.name, plan.machine.gpus
-    return name if gpus == 1 else f"{gpus} × {name}"
 
 
 def _other_counts(
@@ -56,31 +51,14 @@ def _other_counts(
 
 def _difference(first: CapacityPlan, other: CapacityPlan) -> str | None:
     """What is different of the second column, in words; None if there is nothing."""
+    formats = change_text(first.shape, other.shape)
     if (other.machine.device, other.machine.gpus) != (
         first.machine.device,
         first.machine.gpus,
     ):
-        formats = _formats(first, other)
-        return " ".join(filter(None, (f"on {machine_text(other)}", formats)))
-    return _formats(first, other)
-
-
-def _formats(first: CapacityPlan, other: CapacityPlan) -> str | None:
-    old, new = first.shape, other.shape
-    weights = (new.weight_bits, new.experts) != (old.weight_bits, old.experts)
-    cache = new.kv_bits != old.kv_bits
-    if weights and cache and new.weight_bits == new.kv_bits == FP8_BITS:
-        return "with FP8 both"
-    parts = [f"{_bits(new.weight_bits)} weights"] if weights else []
-    parts += [f"an {_bits(new.kv_bits)} cache"] if cache else []
-    return f"with {' and '.join(parts)}" if parts else None
-
-
-FP8_BITS = 8.0
-
-
-def _bits(bits: float) -> str:
-    return "FP8" if bits == FP8_BITS else f"{bits:g}-bit"
+        where = f"on {machine_text(other)}"
+        return f"{where} with {formats}" if formats else where
+    return f"with {formats}" if formats else None
 
 
 def _full(plan: CapacityPlan) -> CapacityPlan:
@@ -132,7 +110,3 @@ def _no_help(rate: float, others: Sequence[tuple[str, CapacityPlan]]) -> Iterato
     elif names:
         verb = "do" if names[0].endswith("weights") else "does"
         yield f"which {names[0]} {verb} not help"
-
-
-def _gigabytes(size: float) -> str:
-    return f"{format_gigabytes(size).strip()} GB"

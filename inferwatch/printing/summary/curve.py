@@ -9,8 +9,10 @@ from inferwatch.formatting import (
     counted,
     duration_text,
     format_durations,
-    format_gigabytes,
+    format_price,
     format_rate,
+    gigabytes_text,
+    price_places,
 )
 from inferwatch.limits.curve import CurvePoint, PlanCurve
 from inferwatch.limits.plan import CapacityPlan
@@ -28,12 +30,18 @@ from inferwatch.printing.document import (
     headed_charts,
 )
 from inferwatch.printing.page import all_numbers, page
-from inferwatch.printing.summary.capacity import machine_text
-from inferwatch.printing.summary.plan import formats_json, formats_text
+from inferwatch.printing.summary.plan import formats_json
+from inferwatch.printing.summary.remedies import remedies_json, remedy_lines
+from inferwatch.printing.summary.set_ups import (
+    UNSHARDED,
+    formats_text,
+    keeps_several,
+    machine_text,
+)
 from inferwatch.printing.svg import HEIGHT, WIDTH, AxisTick, Figure, dot, line, path
 from inferwatch.printing.text import Paint, document_text
 
-KNEE, COMPUTE, TOO_FAST, CLAIM = "◆", "▲", "✖", "×"
+KNEE, COMPUTE, TOO_FAST, CLAIM = "■", "▲", "✖", "×"
 MOST_NAMED = 3
 PLOT_ROWS = 14
 X_TICKS, Y_TICKS = 8, 5
@@ -62,6 +70,8 @@ def curve_sentence(curves: Sequence[PlanCurve]) -> str:
 def _judgement(curve: PlanCurve) -> str:
     points, bad = counted(len(curve.measured), "measured point"), curve.impossible
     where = _where(curve.plan)
+    if keeps_several(curve.plan):
+        where += f" {UNSHARDED}"
     if not bad:
         best = max((each.of_ceiling or 0.0 for each in curve.measured), default=0.0)
         verb = "is" if len(curve.measured) == 1 else "are"
@@ -78,6 +88,15 @@ def _knee(curve: PlanCurve) -> str:
     where, knee = _where(curve.plan), curve.at_knee
     most = curve.plan.max_requests
     fit = f"{counted(most, 'request')} {'fits' if most == 1 else 'fit'}"
+    if not curve.plan.fits:
+        least = curve.plan.workload.batch
+        verb = "fits" if least == 1 else "fit"
+        short = gigabytes_text(-curve.plan.left_bytes)
+        more = f"; {fit}" if most else ""
+        return (
+            f"not even {counted(least, 'request')} {verb} on {where}: {short} short on "
+            f"each GPU{more}"
+        )
     if knee is None:
         return f"no knee on {where}; {fit}"
     batch, floor_s = knee.workload.batch, knee.tpot_floor_s
@@ -90,13 +109,17 @@ def _knee(curve: PlanCurve) -> str:
 
 def _where(plan: CapacityPlan) -> str:
     tokens = f"{plan.workload.context:,} tokens"
-    return f"{machine_text(plan)} ({formats_text(plan)}, {tokens})"
+    return f"{machine_text(plan)} ({formats_text(plan.shape)}, {tokens})"
 
 
 def curve_text(
-    name: str, curves: Sequence[PlanCurve], width: int, paint: Paint
+    name: str,
+    curves: Sequence[PlanCurve],
+    width: int,
+    paint: Paint,
+    currency: str = "$",
 ) -> Iterator[str]:
-    """The curves as a plot and a table of each."""
+    """The curves as a plot and a table of each, and what would make them fit."""
     load = curves[0].plan.workload
     each = f"{load.prompt:,} + {load.output:,}"
     tokens = (
@@ -105,14 +128,20 @@ def curve_text(
     sections: list[Sequence[Block]] = [
         [Sentence(text=f"{name}{tokens}")],
         [Plot(rows=curve_plot(curves, width))],
-        [_table(curves)],
-        [Sentence(text=ABOUT, hangs=False)],
+        [_table(curves, currency)],
     ]
     yield document_text(sections, width, paint)
+    yield ""
+    yield from remedy_lines([each.plan for each in curves], width, currency)
+    yield document_text([[Sentence(text=ABOUT, hangs=False)]], width, paint)
 
 
 def curve_page(
-    name: str, curves: Sequence[PlanCurve], conclusion: str, facts: object
+    name: str,
+    curves: Sequence[PlanCurve],
+    conclusion: str,
+    facts: object,
+    currency: str = "$",
 ) -> Iterable[str]:
     """The curves as an HTML page."""
     blocks: list[Block] = [
@@ -120,7 +149,7 @@ def curve_page(
         *headed_charts(
             "Curves", [_figure(curves, is_rate=each) for each in (True, False)], ABOUT
         ),
-        _table(curves),
+        _table(curves, currency),
         all_numbers("as JSON", facts),
     ]
     title = f"{name}: bounds by batch size"
@@ -134,10 +163,11 @@ def _load(curve: PlanCurve) -> tuple[int, int]:
 # The table: a group of rows for each curve.
 
 
-def _table(curves: Sequence[PlanCurve]) -> Table:
+def _table(curves: Sequence[PlanCurve], currency: str) -> Table:
     claimed = any(each.measured for each in curves)
-    heads = ["batch", "TPOT floor", "tokens/s", "a user", "KV a GPU", "fits"]
-    widths = [9, 12, 10, 9, 11, 6]
+    share = "a user" if _places(curves) is None else "a million"
+    heads = ["batch", "TPOT floor", "tokens/s", share, "KV a GPU", "fits"]
+    widths = [9, 12, 10, len(share) + 3, 11, 6]
     if claimed:
         heads += ["measured", "of it"]
         widths += [10, 9]
@@ -150,30 +180,44 @@ def _table(curves: Sequence[PlanCurve]) -> Table:
         RowGroup(
             head=f"{letter} {_where(each.plan)}",
             tone="heading",
-            rows=_rows(each, claimed=claimed),
+            rows=_rows(each, _shares(each, currency, _places(curves)), claimed=claimed),
             notes=[_notes(each)],
         )
-        for letter, each in zip(_letters(curves), curves, strict=True)
+        for letter, each in zip(ascii_lowercase, curves, strict=False)
     ]
     return Table(columns=columns, groups=groups)
 
 
-def _letters(curves: Sequence[PlanCurve]) -> Iterator[str]:
-    for at in range(len(curves)):
-        yield ascii_lowercase[at] if at < len(ascii_lowercase) else "•"
+def _places(curves: Sequence[PlanCurve]) -> int | None:
+    """Decimals of prices; None where GPUs have none."""
+    if curves[0].plan.machine.gpu_hour is None:
+        return None
+    prices = (
+        e.plan.cost(e.plan.tokens_per_s) for curve in curves for e in curve.points
+    )
+    return price_places(prices)
 
 
-def _rows(curve: PlanCurve, *, claimed: bool) -> list[PrintedRow]:
+def _shares(curve: PlanCurve, currency: str, places: int | None) -> Sequence[str]:
+    """Price of a million tokens of each point; without prices, a user's tokens/s."""
+    if places is None:
+        return [_rate(e.ceiling / e.batch if e.ceiling else None) for e in curve.points]
+    prices = (each.plan.cost(each.plan.tokens_per_s) for each in curve.points)
+    return [format_price(each, currency, places) for each in prices]
+
+
+def _rows(
+    curve: PlanCurve, shares: Sequence[str], *, claimed: bool
+) -> list[PrintedRow]:
     floors = format_durations(each.plan.tpot_floor_s for each in curve.points)
     rows = []
-    for point, floor in zip(curve.points, floors, strict=True):
-        ceiling = point.ceiling
+    for point, floor, share in zip(curve.points, floors, shares, strict=True):
         cells = [
             f"{point.batch:,}",
             floor.strip(),
-            _rate(ceiling),
-            _rate(ceiling / point.batch if ceiling else None),
-            f"{format_gigabytes(point.plan.kv_bytes).strip()} GB",
+            _rate(point.ceiling),
+            share,
+            gigabytes_text(point.plan.kv_bytes),
             "yes" if point.plan.fits else "no",
         ]
         if claimed:
@@ -251,7 +295,7 @@ def curve_plot(curves: Sequence[PlanCurve], width: int) -> list[PlotRow]:
 def _letter(curves: Sequence[PlanCurve], curve: PlanCurve) -> str:
     return next(
         letter
-        for letter, each in zip(_letters(curves), curves, strict=True)
+        for letter, each in zip(ascii_lowercase, curves, strict=False)
         if each is curve
     )
 
@@ -346,7 +390,7 @@ def _figure(curves: Sequence[PlanCurve], *, is_rate: bool) -> str:
         keys=[
             (f"{letter} {_where(each.plan)}", INKS[at % len(INKS)])
             for at, (letter, each) in enumerate(
-                zip(_letters(curves), curves, strict=True)
+                zip(ascii_lowercase, curves, strict=False)
             )
         ],
     ).html()
@@ -391,6 +435,7 @@ def _one_json(curve: PlanCurve) -> dict[str, Any]:
         "compute_bound_from_requests": plan.compute_bound_from,
         "knee_requests": curve.knee,
         "knee_tpot_floor_s": knee.tpot_floor_s if knee is not None else None,
+        "remedies": remedies_json(plan),
         "measured_points": len(curve.measured),
         "impossible_points": len(curve.impossible),
         "points": [_point_json(each) for each in curve.points],
@@ -402,12 +447,14 @@ def _point_json(point: CurvePoint) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "batch": point.batch,
         "tpot_floor_s": point.plan.tpot_floor_s,
-        "tokens_per_s": ceiling,
-        "tokens_per_s_per_user": ceiling / point.batch if ceiling else None,
+        "ceiling_tokens_per_s": ceiling,
+        "decode_tokens_per_s": point.plan.tokens_per_s,
+        "decode_tokens_per_s_per_user": ceiling / point.batch if ceiling else None,
+        "price_per_million": point.plan.cost(point.plan.tokens_per_s),
         "kv_bytes": point.plan.kv_bytes,
         "left_bytes": point.plan.left_bytes,
         "fits": point.plan.fits,
-        "bound_by": point.plan.binds,
+        "decode_bound_by": point.plan.binds,
     }
     if point.measured_tokens_per_s is not None:
         facts["measured_tokens_per_s"] = point.measured_tokens_per_s

@@ -12,20 +12,28 @@ from inferwatch.formatting import (
     format_bytes,
     format_count,
     format_figure,
-    format_gigabytes,
     format_price,
     format_rate,
     format_share,
+    gigabytes_text,
     price_places,
 )
 from inferwatch.limits.cache import kv_bytes_per_token, kv_shards
 from inferwatch.limits.devices import PCIE
+from inferwatch.limits.formats import DTYPE_BITS
 from inferwatch.limits.parameters import expert_bits, parameters, table_bits
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
-from inferwatch.limits.speculation import Drafting
+from inferwatch.limits.shape import ModelShape
+from inferwatch.limits.speculation import MOST_HELPED, Drafting
 from inferwatch.printing.summary.remedies import remedies_json, remedy_lines
-from inferwatch.printing.text import GAP, Paint, plain
+from inferwatch.printing.summary.set_ups import (
+    UNSHARDED,
+    keeps_several,
+    quantised_bits,
+    ways_text,
+)
+from inferwatch.printing.text import GAP, Paint, plain, wrapped_sentence
 
 Row = tuple[str, Callable[[CapacityPlan], str]]
 TokenRate = Callable[[CapacityPlan], float | None]
@@ -35,10 +43,8 @@ LEGEND = (
     "between\nGPUs, the host and the queue are excluded.\n~ is an estimate: "
     "activations, graphs, libraries; calls between GPUs; copies over PCIe."
 )
-JUDGED = (
-    "Measured numbers are judged with weights, KV cache and products in the formats "
-    "above;\nothers, such as activations in 8 bit (W8A8), have floors of their own."
-)
+JUDGED = "Measured numbers are judged with weights, KV cache and products as above"
+OF_WEIGHTS_ALONE = "activations in 8 bit (W8A8) have floors of their own"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +91,23 @@ def plan_text(
     if any(measured.beaten(each) for each in plans):
         lines += [paint(IMPOSSIBLE, "impossible"), ""]
     if any(measured.checks(plans[0])):
-        lines += [JUDGED, ""]
+        lines += [*_judged(plans, width), ""]
     return "\n".join([*lines, LEGEND])
+
+
+def _judged(plans: Sequence[CapacityPlan], width: int) -> list[str]:
+    """What a measurement is judged under, and what that leaves out."""
+    parts = [JUDGED]
+    if any(_is_of_weights_alone(each.shape) for each in plans):
+        parts.append(OF_WEIGHTS_ALONE)
+    if any(keeps_several(each) for each in plans):
+        parts.append(f"{UNSHARDED}, which divides the KV cache further")
+    return wrapped_sentence(f"{'; '.join(parts)}.", then="", width=width)
+
+
+def _is_of_weights_alone(shape: ModelShape) -> bool:
+    has_fewer = quantised_bits(shape) < shape.other_bits
+    return has_fewer and DTYPE_BITS.get(shape.compute_dtype) == shape.other_bits
 
 
 def _head(name: str, plan: CapacityPlan) -> list[str]:
@@ -204,10 +225,6 @@ def _measured_row(measured: MeasuredTimes, name: str) -> Row:
     return f"measured {name}", cell
 
 
-def _gigabytes(size: float) -> str:
-    return f"{format_gigabytes(size).strip()} GB"
-
-
 def _parameters(count: int) -> str:
     return f"{format_figure(count / 1e9).strip()} B"
 
@@ -216,20 +233,13 @@ def _bits(bits: float) -> str:
     return f"{bits:.3f}".rstrip("0").rstrip(".") + " bit"
 
 
-def _weights(plan: CapacityPlan) -> str:
-    shape = plan.shape
-    experts = expert_bits(shape) if shape.experts else shape.weight_bits
-    quantised = min(shape.weight_bits, experts)
-    return _bits(quantised)
-
-
 def _fits(plan: CapacityPlan) -> str:
-    return "yes" if plan.fits else f"no, {_gigabytes(-plan.left_bytes)} short"
+    return "yes" if plan.fits else f"no, {gigabytes_text(-plan.left_bytes)} short"
 
 
 def _overhead(plan: CapacityPlan) -> str:
     mark = "~" if plan.overhead_is_estimate else ""
-    return f"{mark}{_gigabytes(plan.overhead_bytes)}"
+    return f"{mark}{gigabytes_text(plan.overhead_bytes)}"
 
 
 def _compute_from(plan: CapacityPlan) -> str:
@@ -327,25 +337,16 @@ def _price(
     return lambda plan: format_price(plan.cost(rate(plan)), currency, places)
 
 
-def _ways(plan: CapacityPlan) -> str:
-    machine = plan.machine
-    ways = [str(machine.tensor_parallel)]
-    if machine.pipeline_parallel > 1:
-        ways.append(counted(machine.pipeline_parallel, "stage"))
-    if machine.data_parallel > 1:
-        ways.append(counted(machine.data_parallel, "rank"))
-    return " × ".join(ways) + (", EP" if machine.expert_parallel else "")
-
-
 def _tokens_per_pass(plan: CapacityPlan) -> str:
     drafting = plan.workload.drafting
     return f"{drafting.tokens_per_pass:.2f}" if drafting is not None else UNKNOWN
 
 
 def _most_helped(plan: CapacityPlan) -> str:
-    if plan.most_helped is None:
-        return "any batch"
-    return counted(plan.most_helped, "request") if plan.most_helped else "no batch"
+    most = plan.most_helped
+    if most is None or most == MOST_HELPED:
+        return UNKNOWN if most is None else "any batch"
+    return counted(most, "request") if most else "no batch"
 
 
 def _kibibytes(plan: CapacityPlan) -> str:
@@ -354,19 +355,19 @@ def _kibibytes(plan: CapacityPlan) -> str:
 
 _ON: tuple[Row, ...] = (
     ("GPU", lambda plan: plan.machine.device.name),
-    ("tensor parallel", _ways),
-    ("weight format", _weights),
+    ("parallel", lambda plan: ways_text(plan.machine)),
+    ("weight format", lambda plan: _bits(quantised_bits(plan.shape))),
     ("KV cache format", lambda plan: _bits(plan.shape.kv_bits)),
     ("computed in", lambda plan: plan.shape.compute_dtype),
 )
 _HEADS: tuple[Row, ...] = (("KV heads", _heads),)
 _FIT: tuple[Row, ...] = (
     ("fits", _fits),
-    ("memory for the engine", lambda plan: _gigabytes(plan.allowed_bytes)),
-    ("weights", lambda plan: _gigabytes(plan.weight_bytes)),
+    ("memory for the engine", lambda plan: gigabytes_text(plan.allowed_bytes)),
+    ("weights", lambda plan: gigabytes_text(plan.weight_bytes)),
     ("overhead", _overhead),
-    ("KV of this batch", lambda plan: _gigabytes(plan.kv_bytes)),
-    ("left", lambda plan: _gigabytes(max(0.0, plan.left_bytes))),
+    ("KV of this batch", lambda plan: gigabytes_text(plan.kv_bytes)),
+    ("left", lambda plan: gigabytes_text(max(0.0, plan.left_bytes))),
 )
 _BINDS: tuple[Row, ...] = (
     ("bound by", lambda plan: plan.binds or UNKNOWN),
@@ -486,12 +487,6 @@ def formats_json(plan: CapacityPlan) -> dict[str, Any]:
     }
 
 
-def formats_text(plan: CapacityPlan) -> str:
-    """The formats of weights and cache, such as ``8 bit, cache 16 bit``."""
-    weights, cache = _weights(plan), _bits(plan.shape.kv_bits)
-    return weights if weights == cache else f"{weights}, cache {cache}"
-
-
 def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
     machine, shape = plan.machine, plan.shape
     return {
@@ -551,6 +546,7 @@ def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
                     "weight_bits": shape.weight_bits,
                     "kv_bits": shape.kv_bits,
                     "compute_dtype": shape.compute_dtype,
+                    "decode_context_parallel_size": 1,
                 },
             }
             for name, time, floor in measured.checks(plan)

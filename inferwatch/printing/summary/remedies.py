@@ -8,13 +8,14 @@ from inferwatch.formatting import (
     UNKNOWN,
     counted,
     duration_text,
-    format_gigabytes,
     format_price,
+    gigabytes_text,
     price_places,
 )
+from inferwatch.limits.devices import DEVICES, GB, T
 from inferwatch.limits.plan import CapacityPlan
 from inferwatch.limits.remedies import FP8_BITS, Remedy, RemedyKind, remedies
-from inferwatch.printing.summary.capacity import machine_text
+from inferwatch.printing.summary.set_ups import change_text, machine_text
 from inferwatch.printing.text import grid, wrapped_sentence
 
 MOST_COLUMNS = 3
@@ -28,7 +29,7 @@ def remedy_lines(
     short = [each for each in plans if not each.fits]
     for each in short[:MOST_COLUMNS]:
         load = each.workload
-        short_by = _gigabytes(-each.left_bytes)
+        short_by = gigabytes_text(-each.left_bytes)
         head = (
             f"{machine_text(each)}: {short_by} short on each GPU for "
             f"{counted(load.batch, 'request')} of {load.context:,} tokens."
@@ -74,7 +75,7 @@ def remedy_words(plan: CapacityPlan, remedy: Remedy) -> tuple[str, str]:
     load, gpus = new.workload, counted(remedy.added_gpus, "more GPU")
     match remedy.kind:
         case RemedyKind.FORMAT:
-            return " and ".join(_formats(plan, new)), "may change the output"
+            return change_text(plan.shape, new.shape) or "", "may change the output"
         case RemedyKind.BATCH:
             return f"{counted(load.batch, 'request')} at a time", "fewer users"
         case RemedyKind.CONTEXT:
@@ -88,22 +89,10 @@ def remedy_words(plan: CapacityPlan, remedy: Remedy) -> tuple[str, str]:
             return machine_text(new), f"costs {gpus}; {stages} stages"
 
 
-def _formats(old: CapacityPlan, new: CapacityPlan) -> Iterator[str]:
-    weights = new.shape.weight_bits
-    if weights != old.shape.weight_bits:
-        yield (
-            "FP8 or INT8 weights"
-            if weights == FP8_BITS
-            else f"{weights:.0f}-bit weights"
-        )
-    if new.shape.kv_bits != old.shape.kv_bits:
-        yield "an FP8 cache"
-
-
 def remedy_flags(plan: CapacityPlan, remedy: Remedy) -> str:
-    """The options of ``plan`` that it changes."""
+    """The options of ``plan`` that it changes, instead of those that were given."""
     new = remedy.plan
-    load, machine = new.workload, new.machine
+    load = new.workload
     match remedy.kind:
         case RemedyKind.FORMAT:
             return " ".join(_format_flags(plan, new))
@@ -112,17 +101,29 @@ def remedy_flags(plan: CapacityPlan, remedy: Remedy) -> str:
         case RemedyKind.CONTEXT:
             lengths = f"--prompt {load.prompt} --output {load.output}"
             return f"--context {load.context} {lengths}"
-        case RemedyKind.GPU:
-            return f"--gpu {quote(machine.device.name)}"
-        case RemedyKind.MORE_GPUS:
-            return f"--tp {machine.tensor_parallel} --pp {machine.pipeline_parallel}"
+        case RemedyKind.GPU | RemedyKind.MORE_GPUS:
+            return " ".join(_gpu_flags(plan, new))
+
+
+def _gpu_flags(old: CapacityPlan, new: CapacityPlan) -> Iterator[str]:
+    """The GPUs as a whole; with their peaks where others were given."""
+    machine, device = new.machine, new.machine.device
+    yield f"--gpu {quote(device.name)}"
+    yield f"--tp {machine.tensor_parallel} --pp {machine.pipeline_parallel}"
+    if device == old.machine.device or old.machine.device in DEVICES:
+        return
+    flops = device.flops_at(new.shape.compute_dtype)
+    yield f"--memory-gb {device.memory_bytes / GB:.12g}"
+    yield from (f"--peak-gbps {n / GB:.12g}" for n in (device.bytes_per_s,) if n)
+    yield from (f"--peak-tflops {n / T:.12g}" for n in (flops,) if n)
 
 
 def _format_flags(old: CapacityPlan, new: CapacityPlan) -> Iterator[str]:
     weights = new.shape.weight_bits
     if weights != old.shape.weight_bits:
         fp8 = weights == FP8_BITS
-        yield "--quantization fp8" if fp8 else f"--weight-bits {weights:g}"
+        four = f"--quantization none --weight-bits {weights:g}"
+        yield "--quantization fp8" if fp8 else four
     if new.shape.kv_bits != old.shape.kv_bits:
         yield "--kv-dtype fp8"
 
@@ -150,7 +151,3 @@ def _one_json(plan: CapacityPlan, remedy: Remedy) -> dict[str, Any]:
         "left_bytes": new.left_bytes,
         "tpot_floor_s": new.tpot_floor_s,
     }
-
-
-def _gigabytes(size: float) -> str:
-    return f"{format_gigabytes(size).strip()} GB"

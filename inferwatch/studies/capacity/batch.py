@@ -1,11 +1,11 @@
 """The largest batch within objectives, in closed form, and what binds it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 
 from inferwatch.limits.plan import CapacityPlan
+from inferwatch.limits.roofline import largest
 from inferwatch.metrics.requests.slo import Slo
 from inferwatch.studies.capacity.steps import StepTimes
 
@@ -53,15 +53,6 @@ class BatchLimits:
     binds: Binds
     missed: str | None = None
     """The objective that one more would miss, where that binds."""
-
-
-def largest(holds: Callable[[int], bool], most: int) -> int:
-    """The largest number up to ``most`` that holds, where all smaller ones do."""
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
 
 
 def missed_by(times: StepTimes, slo: Slo, batch: int, stages: int) -> list[str]:

@@ -36,6 +36,7 @@ from inferwatch.printing.document import (
     Sentence,
     Table,
 )
+from inferwatch.printing.summary.set_ups import ways_text
 from inferwatch.printing.text import GAP
 from inferwatch.studies.capacity.batch import OF_METRIC, Binds
 from inferwatch.studies.capacity.calibration import RecordedOverhead
@@ -174,19 +175,12 @@ def _rate(goal: CapacityGoal) -> str:
 
 
 def _replicas(answer: CapacityAnswer) -> str:
-    return f"{answer.replicas:,} × {_ways(answer)}"
-
-
-def _ways(answer: CapacityAnswer) -> str:
-    machine = answer.option.plan.machine
-    ways = [f"TP {machine.tensor_parallel}"]
-    ways += [f"PP {machine.pipeline_parallel}"] * (machine.pipeline_parallel > 1)
-    ways += [f"DP {machine.data_parallel}"] * (machine.data_parallel > 1)
-    return " ".join(ways)
+    return f"{answer.replicas:,} × {ways_text(answer.option.plan.machine)}"
 
 
 def _where(answer: CapacityAnswer) -> str:
-    return f"{answer.option.plan.machine.device.name} {_ways(answer)}"
+    machine = answer.option.plan.machine
+    return f"{machine.device.name} {ways_text(machine)}"
 
 
 def _sure(answer: CapacityAnswer, text: str) -> str:
@@ -244,7 +238,7 @@ def _columns(result: CapacityResult) -> Iterator[_Column]:
     if len(devices) > 1:
         yield column("GPU", lambda a: a.option.plan.machine.device.name, is_left=True)
     if goal.rate_per_s is None:
-        yield column("set-up", _ways, is_left=True)
+        yield column("set-up", lambda a: ways_text(a.option.plan.machine), is_left=True)
     else:
         yield column("set-up", _replicas, is_left=True)
     yield column("format", lambda a: a.option.formats, is_left=True)

@@ -42,7 +42,7 @@ BEYOND = 2
 ABOVE, BELOW = 0.15, 0.1
 """Decades above and below all that is drawn."""
 MEMORY, COMPUTE, MARK = "kv", "shared", "accent"
-KNEE, BEND = "▲ knee", "▲ compute"
+KNEE, BEND = "■ knee", "▲ compute"
 NO_DECODE = ("No step that only decodes in this window: there is no batch to compare.",)
 Value = Callable[[float], float | None]
 

@@ -147,19 +147,36 @@ def test_what_a_claim_is_judged_under_is_named() -> None:
     assert re.search("computed in +bfloat16", text)
     assert "W8A8" in text
     assert "W8A8" not in run(*words)[1]
+    assert "W8A8" not in run(*words[:-1], "w8a8", *claim)[1]
     assert status == 1
     (plan,) = json.loads(told)["plans"]
     assert plan["measured"][0]["judged_under"] == {
         "weight_bits": 8,
         "kv_bits": 16,
         "compute_dtype": "bfloat16",
+        "decode_context_parallel_size": 1,
     }
+
+
+@pytest.mark.parametrize(("gpus", "is_said"), [("8", False), ("16", True)])
+def test_where_gpus_keep_the_same_kv_cache_the_judgement_says_so(
+    gpus: str, is_said: bool
+) -> None:
+    words = ("405b", "--gpu", f"{gpus}xH100")
+    claims = ("--measured-tpot", "9s"), ("--measured-curve", "1=9")
+
+    said = [run(*words, *each)[1] for each in claims]
+
+    assert [("without decode context parallel" in each) for each in said] == [
+        is_said
+    ] * 2
 
 
 @pytest.mark.parametrize(
     ("method", "gpu", "floor_ms", "computes"),
     [
         ("int8", "A100", 47.6, "int8"),
+        ("INT8", "A100", 47.6, "int8"),
         ("w8a8", "A100", 47.6, "int8"),
         ("w8a16", "A100", 95.2, "bfloat16"),
         # it has little hardware for integers
@@ -176,7 +193,7 @@ def test_int8_of_two_meanings_is_judged_by_the_faster(
 
     assert plan["ttft_floor_s"] == pytest.approx(floor_ms / 1e3, rel=0.01)
     assert plan["compute_dtype"] == computes
-    assert bool(found["remarks"]) is (method == "int8")
+    assert bool(found["remarks"]) is (method.lower() == "int8")
 
 
 def test_an_answer_that_grows_is_not_judged_as_if_it_were_whole() -> None:
@@ -307,6 +324,18 @@ def test_a_model_needs_no_flag() -> None:
         run("llama-3-8b", "--model", "8b", "--gpu", "H200")
 
 
+def test_up_to_which_batch_speculation_helps_is_unknown_without_compute() -> None:
+    words = ("8b", "--gpu", "own", "--memory-gb", "64", "--peak-gbps", "2000")
+    drafts = ("--acceptance", "0.7", "--k", "4", "--context", "128", "--output", "64")
+
+    (unknown,) = asked(*words, *drafts)["plans"]
+    (known,) = asked(*words, *drafts, "--peak-tflops", "300")["plans"]
+
+    assert unknown["speculation_helps_up_to_requests"] is None
+    assert 1 < known["speculation_helps_up_to_requests"] < 1000
+    assert "helps up to        –" in re.sub(" {9,}", " " * 8, run(*words, *drafts)[1])
+
+
 def test_communication_is_an_estimate_beside_the_floor() -> None:
     """By hand: 2·126 all-reduces of 2·7/8 · 16,384 · 2 bytes over 450 GB/s."""
     words = ("llama-3-405b", "--gpu", "8xH100", "--quantization", "fp8")
@@ -347,6 +376,15 @@ def test_ranks_of_a_mixture_share_its_experts() -> None:
     assert whole["kv_bytes"] == one["kv_bytes"] / 8
     assert whole["experts_touched"] == pytest.approx(1 - (1 - 8 / 256) ** 128)
     assert whole["communication"]["calls"] == 2 * 58
+
+
+def test_beside_a_chunk_other_ranks_may_idle_as_beside_a_prompt_alone() -> None:
+    words = ("deepseek-v3", "--gpu", "8xH200", "--dp", "8", "--ep", "--batch", "8")
+
+    (plan,) = asked(*words, "--prompt", "8192", "--chunk", "8193")["plans"]
+
+    beside, alone = plan["chunk_itl_floor_s"], plan["ttft_floor_s"]
+    assert beside == pytest.approx(alone, rel=0.01)
 
 
 @pytest.mark.parametrize("flag", [("--dp", "2"), ("--ep",)])
@@ -434,8 +472,6 @@ def test_bits_may_be_given_where_no_method_says_them(tmp_path: Path) -> None:
         (("--model", "8b", "--gpu", "H300"), "Did you mean H200"),
         (("--model", "lama-3-8b", "--gpu", "H200"), "Did you mean llama-3-8b?"),
         (("--model", "8b", "--layers", "3", "--gpu", "H200"), "--layers describe"),
-        (("--model", "8b", "--gpu", "H200", "--tp", "two"), "--tp 'two'"),
-        (("--model", "8b", "--gpu", "H200", "--tp", "0"), "--tp '0'"),
         (("--model", "8b", "--gpu", "H200", "--kv-dtype", "fp7"), "fp7"),
         (("--model", "8b", "--gpu", "H200", "--dtype", "int3"), "int3"),
         (("--model", "8b", "--gpu", "H200", "--quantization", "magic"), "magic"),
@@ -530,7 +566,7 @@ def test_a_folder_without_a_configuration_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-3", "nan", "1e99", "x"])
-@pytest.mark.parametrize("flag", ["--batch", "--peak-gbps", "--layers"])
+@pytest.mark.parametrize("flag", ["--batch", "--tp", "--peak-gbps", "--layers"])
 def test_numbers_that_are_none_are_refused(flag: str, value: str) -> None:
     done = CliRunner().invoke(inferwatch, ["plan", flag, value])
 
@@ -617,8 +653,8 @@ def test_70b_on_two_a100_is_told_the_four_ways_that_guides_name() -> None:
     rows = [re.split(" {2,}", each.strip()) for each in said]
     assert status == 0
     assert [(row[0], row[1], row[-1]) for row in rows] == [
-        ("FP8 or INT8 weights", "may change the output", "$5.00/h"),
-        ("4-bit weights", "may change the output", "$5.00/h"),
+        ("FP8 weights", "may change the output", "$5.00/h"),
+        ("4.25-bit weights", "may change the output", "$5.00/h"),
         ("8 requests at a time", "fewer users", "$5.00/h"),
         ("1,072 tokens each", "shorter conversations", "$5.00/h"),
         ("2 × H200", "other GPUs, at their price", "–"),
@@ -634,6 +670,11 @@ def test_70b_on_two_a100_is_told_the_four_ways_that_guides_name() -> None:
         ("70b", "--gpu", "A100", "--tp", "2", "--batch", "16"),
         ("8b", "--gpu", "L4", "--batch", "9"),
         ("gpt-oss-20b", "--gpu", "RTX 4090", "--batch", "64", "--context", "8k"),
+        ("70b", "--gpu", "2xA100", "--batch", "64"),
+        ("70b", "--gpu", "4xH100", "--pp", "2", "--batch", "300"),
+        ("405b", "--gpu", "4xH100", "--quantization", "fp8", "--batch", "8"),
+        ("8b", "--gpu", "A100", "--memory-gb", "40", "--batch", "200"),
+        ("8b", "--gpu", "own", "--peak-gbps", "500", "--memory-gb", "20"),
     ],
     ids=" ".join,
 )
@@ -642,14 +683,14 @@ def test_a_remedy_fed_back_by_its_flags_fits(words: tuple[str, ...]) -> None:
 
     assert plan["remedies"]
     for each in plan["remedies"]:
-        kept = list(words)
-        for flag in ("--gpu", "--tp", "--batch", "--context"):
-            if f"{flag} " in each["flags"] and flag in kept:
-                at = kept.index(flag)
-                del kept[at : at + 2]
-        (fixed,) = asked(*kept, *shlex.split(each["flags"]))["plans"]
+        flags = shlex.split(each["flags"])
+        given = zip(words[1::2], words[2::2], strict=True)
+        kept = [part for pair in given if pair[0] not in flags for part in pair]
+        (fixed,) = asked(words[0], *kept, *flags)["plans"]
         assert fixed["fits"], each
         assert fixed["left_bytes"] == pytest.approx(each["left_bytes"])
+        assert fixed["tpot_floor_s"] == pytest.approx(each["tpot_floor_s"])
+        assert fixed["gpu"] == each["gpu"]
 
 
 def test_columns_that_fit_have_no_remedies() -> None:

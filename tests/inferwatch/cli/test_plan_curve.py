@@ -17,13 +17,13 @@ def test_several_batches_are_a_curve_with_its_knee_marked() -> None:
     plot, table = text.split("batch  TPOT")
     rows = [each.split() for each in table.splitlines() if re.match(r" +\d", each)]
     batches = [int(row[0]) for row in rows]
-    marked = [row[0] for row in rows if row[-1] == "◆"]
+    marked = [row[0] for row in rows if row[-1] == "■"]
     assert status == 0
     assert plot.startswith("The knee is at 60 requests on A100 SXM 80GB")
     assert batches == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert marked == ["64"]
-    assert "◆ knee: 60 requests" in text
-    assert plot.count("◆") == 2  # of the legend, and on the curve
+    assert "■ knee: 60 requests" in text
+    assert plot.count("■") == 2  # of the legend, and on the curve
 
 
 def test_each_gpu_and_context_has_a_curve_in_json() -> None:
@@ -39,7 +39,9 @@ def test_each_gpu_and_context_has_a_curve_in_json() -> None:
     (alone,) = asked(*A100, "--batch", "64", "--context", "2k")["plans"]
     point = curves[0]["points"][1]
     assert point["tpot_floor_s"] == alone["tpot_floor_s"]
-    assert point["tokens_per_s_per_user"] == pytest.approx(1 / alone["tpot_floor_s"])
+    assert point["decode_tokens_per_s_per_user"] == pytest.approx(
+        1 / alone["tpot_floor_s"]
+    )
     assert curves[0]["knee_requests"] == 62
 
 
@@ -86,8 +88,11 @@ def test_a_page_has_both_curves_and_no_script(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--batch", "1,8", "--measured-tpot", "7ms"), "is of one batch"),
+        (("--batch", "1,8", "--call-latency", "5us"), "is of one batch"),
+        (("--batch", "1,8", "--storage-gbps", "3"), "is of one batch"),
         (("--context", "2k,8k", "--measured-curve", "1=9"), "is of one --context"),
         (("--measured-curve", "no-such-file"), "no such file"),
+        (("--measured-curve", "/dev/zero"), "too large"),
         (("--measured-curve", "1=0"), "'1=0' is no batch"),
         (("--measured-curve", "1=nan"), "'1=nan' is no batch"),
         (("--measured-curve", "1=9,1=8"), "there twice"),
@@ -112,14 +117,30 @@ def test_a_gpu_without_known_compute_has_a_knee_of_memory_alone() -> None:
     status, text = run("--model", "8b", *words, "--batch", "1..128")
 
     assert status == 0
-    assert "◆ knee: 29 requests; bound by compute from: not known" in text
+    assert "■ knee: 29 requests; bound by compute from: not known" in text
 
 
-def test_a_model_that_does_not_fit_at_all_still_has_its_curve() -> None:
-    words = ("--model", "llama-3-70b", "--gpu", "L4", "--batch", "1,8")
+def test_a_model_that_does_not_fit_says_so_first_and_what_would() -> None:
+    words = ("405b", "--gpu", "8xH100", "--batch", "1,8")
 
     status, text = run(*words)
+    (curve,) = asked(*words)["curves"]
+    (alone,) = asked("405b", "--gpu", "8xH100")["plans"]
 
     assert status == 0
-    assert "not one fits" in text
+    assert text.startswith("Not even 1 request fits on 8 × H100 SXM (16-bit, 4,096 tok")
+    assert "It would fit with:\n  FP8 weights" in text
+    assert curve["remedies"] == alone["remedies"] != []
+    assert {e["decode_tokens_per_s"] for e in curve["points"]} == {None}
     assert run(*words, "--fail-if-not-fit")[0] == 1
+
+
+def test_a_price_is_of_each_batch() -> None:
+    words = (*A100, "--batch", "1,64", "--gpu-hour", "1.5")
+
+    (curve,) = asked(*words)["curves"]
+    (alone,) = asked(*A100, "--batch", "64", "--gpu-hour", "1.5")["plans"]
+
+    last = curve["points"][-1]
+    assert last["price_per_million"] == alone["price_per_million"]
+    assert f"€{last['price_per_million']:.3f}" in run(*words, "--currency", "€")[1]

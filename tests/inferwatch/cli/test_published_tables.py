@@ -149,6 +149,8 @@ TTFT = rows(
         "405b --gpu 8xH100 --quantization fp8 --prompt 2048": 105e-3,
         "8b --gpu A100 --prompt 2048 --quantization w8a16": 95.2e-3,
         "8b --gpu A100 --prompt 2048 --quantization w8a8": 47.6e-3,
+        # printed as 0.74 s, for 744 TFLOP
+        f"405b --gpu H100 --peak-tflops 1000 {STEP_AT} 1000": 807e-3,
     },
 )
 LONG_405B = f"405b --gpu H100 {STEP_AT} 100000"
@@ -157,6 +159,8 @@ FLOP = [
     pytest.param(f"405b --gpu H100 {STEP_AT} 1000", "prefill_flops", 807e12, id="1k"),
     # 8.1e16 linear, less the embedding, and 8.26e16 of attention, causal: half
     pytest.param(LONG_405B, "prefill_flops", 8.03e16 + 8.26e16 / 2, id="100k"),
+    # 190,000 with the full square
+    pytest.param(LONG_405B, "prefill_intensity", 141e3, id="intensity of 100k"),
     pytest.param(LONG_405B, "prefill_bytes", 861.6e9, id="bytes of 100k"),
     pytest.param(LONG_405B, "decode_flops", 1.635e12, id="decode at 100k"),
     pytest.param(LONG_405B, "decode_intensity", 1.9, id="intensity at 100k"),
@@ -173,6 +177,14 @@ PRICES = rows(
         ),
     },
 )
+AT_BEST = rows(
+    "price_per_million",
+    {
+        # 1.2 and 1.0 printed, of 8.8 and 7.0 ms a token
+        f"{FP8_70B} --gpu-hour 4 --batch 32 {STEP_AT} 4096": 1.18,
+        f"{FP8_70B} --gpu-hour 4 --kv-dtype fp8 --batch 32 {STEP_AT} 4096": 0.954,
+    },
+)
 OTHER = [
     # OpenAI counts 3.61 B: without the input embedding
     *rows("active_parameters", {"gpt-oss-20b --gpu H100": 3.61e9 + 201_088 * 2880}),
@@ -186,7 +198,7 @@ OTHER = [
     ("words", "key", "value"),
     [
         *(*WEIGHTS, *KV_OF_A_TOKEN, *KV_OF_A_REQUEST, *B_MAX, *RIDGES),
-        *(*TPOT, *TTFT, *FLOP, *PRICES, *OTHER),
+        *(*TPOT, *TTFT, *FLOP, *PRICES, *AT_BEST, *OTHER),
     ],
 )
 def test_what_tables_print_comes_out(words: str, key: str, value: float) -> None:
@@ -228,6 +240,34 @@ def test_what_tables_print_and_cannot_be_is_named(words: str) -> None:
 
     assert status == 1
     assert [each["possible"] for each in found["measured"]] == [False]
+
+
+@pytest.mark.parametrize(("gpu", "curve"), [("A100", A100_8B), ("H100", H100_8B)])
+def test_no_point_of_a_printed_curve_can_be(gpu: str, curve: dict[int, float]) -> None:
+    claim = ",".join(f"{batch}={rate}" for batch, rate in curve.items())
+    words = f"8b --gpu {gpu} --batch 1..256 --context 2304 --measured-curve {claim}"
+
+    done = CliRunner().invoke(inferwatch, ["plan", *words.split(), "--json"])
+
+    (found,) = json.loads(done.output)["curves"]
+    assert len(found["points"]) == 9
+    assert found["impossible_points"] == found["measured_points"] == len(curve)
+
+
+def test_the_first_token_of_an_answer_is_not_counted_twice() -> None:
+    """Of N tokens, N − 1 take a TPOT each; N are printed, too."""
+    _, found = plan("8b --gpu H100 --prompt 2048 --output 256")
+
+    decode_s = found["e2el_floor_s"] - found["ttft_floor_s"]
+    assert decode_s == pytest.approx(255 * found["tpot_floor_s"])
+
+
+def test_what_is_shared_out_among_a_batch_is_not_what_each_waits() -> None:
+    """976 ms for eight at once is printed as 126 ms of each: 976 / 8 = 122."""
+    (_, one), (_, eight) = (plan(f"8b --gpu H100 --batch {n}") for n in (1, 8))
+
+    assert eight["tpot_floor_s"] > one["tpot_floor_s"]
+    assert 8 / eight["decode_tokens_per_s"] == pytest.approx(eight["tpot_floor_s"])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from inferwatch.limits.devices import device_named
 from inferwatch.limits.hf_config import shape_of
 from inferwatch.limits.plan import CapacityPlan, GpuSetup, Workload, plan_for
 from inferwatch.limits.presets import PRESETS
-from inferwatch.limits.speculation import Drafting, most_helped
+from inferwatch.limits.speculation import MOST_HELPED, Drafting, most_helped
 from inferwatch.limits.step import StepSums
 
 
@@ -96,7 +96,7 @@ def test_speculation_helps_up_to_the_batch_that_is_told_and_no_further() -> None
 
 def test_what_never_helps_and_what_always_does_is_told_apart() -> None:
     assert most_helped(lambda _: 2.0, lambda _: 1.0) == 0
-    assert most_helped(lambda _: 1.0, lambda _: 2.0) is None
+    assert most_helped(lambda _: 1.0, lambda _: 2.0) == MOST_HELPED
     assert most_helped(lambda _: None, lambda _: 1.0) is None
 
 

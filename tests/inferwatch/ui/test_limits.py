@@ -311,7 +311,7 @@ async def test_where_others_have_room_roofline_and_curve_take_turns(
         head, *rows = text_of(app, "FloorCurvePanel")
         assert "v roofline" in head
         assert "knee 28 · 4,096 tokens each · 89 fit" in head
-        assert "▲ knee 28" in rows[-1]
+        assert "■ knee 28" in rows[-1]
         assert not app.screen.query_one("RooflinePanel").display
         assert app.screen.query_one("MemoryPanel").display
 

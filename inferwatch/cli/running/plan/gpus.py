@@ -11,10 +11,9 @@ from inferwatch.cli.running.plan.requests import seconds_of
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted
 from inferwatch.limits.communication import CALL_S
-from inferwatch.limits.devices import DEVICES, Device, device_named
+from inferwatch.limits.devices import DEVICES, GB, Device, device_named
 from inferwatch.limits.plan import GpuSetup
 
-GB = 1e9
 MOST_COLUMNS = 24
 MOST_GPUS = 4096
 SEVERAL = re.compile(
@@ -39,7 +38,7 @@ def columns_of(
     unpriced = [d.name for d, _ in gpus if not _price(d, given["gpu_hour"] or {"": 1})]
     if unpriced:
         raise UsageError(f"--gpu-hour has no price of {unpriced[0]}: give all, or none")
-    methods: list[str | None] = [*_listed(given["quantization"])] or [None]
+    methods: list[str | None] = [*_methods(given)] or [None]
     caches = _listed(given["kv_dtype"]) or ["auto"]
     machines = [_machine(device, way, given) for device, ways in gpus for way in ways]
     columns = [
@@ -59,7 +58,11 @@ INT8 = (
 
 def remarks_of(given: Mapping[str, Any]) -> Sequence[str]:
     """Return how options were read that have two meanings."""
-    return [INT8] if "int8" in _listed(given["quantization"]) else []
+    return [INT8] if "int8" in _methods(given) else []
+
+
+def _methods(given: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(each.lower() for each in _listed(given["quantization"])))
 
 
 def _computed(method: str | None, device: Device) -> str | None:
@@ -81,10 +84,10 @@ def _gpus(text: str, given: Mapping[str, Any]) -> tuple[Device, tuple[Ways, ...]
 
     ``4xH100`` is four GPUs: tensor parallel by four, or by two in two stages.
     """
-    ways = tuple(_number(each) for each in _listed(given["tp"]))
+    ways = tuple(dict.fromkeys(n for each in given["tp"] for n in each))
     several = SEVERAL.fullmatch(text)
     if several is None:
-        usual = tuple(map(_number, _listed(given.get("usual_tp", ("1",)))))
+        usual = tuple(map(int, _listed(given.get("usual_tp", ("1",)))))
         return _device(text, given), tuple(product(ways or usual, given["pp"]))
     name = several["gpu"] or several["gpu_"]
     gpus, device = int(several["n"] or several["n_"]), _device(name, given)
@@ -110,12 +113,6 @@ def _used(ways: Sequence[int], stages: int, ranks: int) -> str:
     used = " or ".join(str(each * stages * ranks) for each in ways)
     flags.insert(0, f"--tp {','.join(map(str, ways))}")
     return f"{' '.join(flags)} uses {used}"
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MOST_GPUS:
-        raise UsageError(f"--tp {text!r}: give how many GPUs, such as 2 or 2,4")
-    return int(text)
 
 
 def _device(name: str, given: Mapping[str, Any]) -> Device:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from inferwatch.cli.options import flag_of
 from inferwatch.errors import UsageError
 from inferwatch.formatting import format_bytes
 from inferwatch.limits.hf_config import ShapeError, UnknownFamilyError, shape_of
@@ -46,7 +47,7 @@ def config_of(given: Mapping[str, Any]) -> ModelFiles:
     }
     model: str | None = given["model"]
     if model is not None and shape_flags:
-        flags = ", ".join(map(_flag, shape_flags))
+        flags = ", ".join(map(flag_of, shape_flags))
         raise UsageError(
             f"{flags} describe a model without a file: leave them or --model out"
         )
@@ -55,7 +56,7 @@ def config_of(given: Mapping[str, Any]) -> ModelFiles:
     inner = (
         ("expert_ffn", "experts_per_token") if "experts" in shape_flags else ("ffn",)
     )
-    missing = [_flag(flag) for flag in (*NEEDED, *inner) if flag not in shape_flags]
+    missing = [flag_of(flag) for flag in (*NEEDED, *inner) if flag not in shape_flags]
     if not shape_flags or missing:
         also = f"; {', '.join(missing)} missing" if shape_flags else ""
         raise UsageError(
@@ -67,10 +68,6 @@ def config_of(given: Mapping[str, Any]) -> ModelFiles:
         {SHAPE_FLAGS[flag]: value for flag, value in shape_flags.items()},
         None,
     )
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def find_model(model: str, flag: str = "--model") -> ModelFiles:

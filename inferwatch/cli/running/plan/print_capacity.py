@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from inferwatch.cli.options import flag_of
 from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.cli.running.plan.gpus import columns_of, remarks_of
 from inferwatch.cli.running.plan.model import config_of, shape_with, splittable
@@ -18,10 +19,9 @@ from inferwatch.cli.say import RowsProgress, say_coloured, say_json
 from inferwatch.errors import UsageError
 from inferwatch.limits.cold_start import cold_start_floor_s
 from inferwatch.limits.hf_config import ShapeError
-from inferwatch.limits.parameters import expert_bits
 from inferwatch.limits.plan import Workload, plan_for
-from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, parse_slo
+from inferwatch.printing.summary.set_ups import formats_text, quantised_bits
 from inferwatch.printing.text import document_text, painter
 from inferwatch.quantities import rate_per_s
 from inferwatch.record.connections import reading
@@ -118,8 +118,7 @@ def _refuse(given: Mapping[str, Any]) -> None:
     for name, why in NOT_BESIDE.items():
         source = context.get_parameter_source(name)
         if source not in {None, default}:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} beside --slo, --rate or --demand: {why}")
+            raise UsageError(f"{flag_of(name)} beside --slo, --rate or --demand: {why}")
     if given["rate"] is not None and given["demand"] is not None:
         raise UsageError("--rate and --demand are two demands: give one")
     if given["slo"] is None and given["slo_target"] is not None:
@@ -163,7 +162,7 @@ def _options(
     formats = list(dict.fromkeys((method, kv) for _, method, kv in columns))
     first = shape_with(config, given, *formats[0])
     extras: Sequence[tuple[str | None, str]] = ()
-    is_16_bit = (_weight_bits(first), first.kv_bits) == SIXTEEN_BITS
+    is_16_bit = (quantised_bits(first), first.kv_bits) == SIXTEEN_BITS
     if len(formats) == 1 and is_16_bit and not given["weight_bits"]:
         extras = FP8_FORMATS
     for machine in dict.fromkeys(machine for machine, _, _ in columns):
@@ -174,30 +173,10 @@ def _options(
                 yield Option(
                     plan=plan_for(shape, machine, workload),
                     times=StepTimes(shape, machine, workload, pace),
-                    formats=_formats(shape, method, kv),
+                    formats=formats_text(shape),
                     is_extra=is_extra,
                     seen=seen,
                 )
-
-
-def _weight_bits(shape: ModelShape) -> float:
-    experts = expert_bits(shape) if shape.experts else shape.weight_bits
-    return min(shape.weight_bits, experts)
-
-
-def _formats(shape: ModelShape, method: str | None, kv: str) -> str:
-    """The formats of weights and KV cache in words: FP8 weights, FP8 both."""
-    bits = _weight_bits(shape), shape.kv_bits
-    named = None if method in {None, "none"} else method.upper()
-    weights = named or f"{bits[0]:.3g}-bit"
-    cache = f"{bits[1]:.3g}-bit" if kv == "auto" else kv.upper()
-    if weights == cache:
-        return weights if bits == SIXTEEN_BITS else f"{weights} both"
-    if bits[1] == SIXTEEN_BITS[1]:
-        return f"{weights} weights"
-    if bits[0] == SIXTEEN_BITS[0]:
-        return f"{cache} cache"
-    return f"{weights}, {cache} cache"
 
 
 def _calibration(session: str | None, workload: Workload) -> RecordedOverhead | None:

@@ -52,16 +52,18 @@ def print_curves(given: Mapping[str, Any]) -> int:
         for load in loads
     ]
     conclusion, remarks = curve_sentence(curves), remarks_of(given)
+    currency = given["currency"] or "$"
     facts = {**curve_json(name, curves, conclusion), "remarks": remarks}
     if given["as_json"]:
         say_json(facts)
     if page is not None:
-        write_page(curve_page(name, curves, conclusion, facts), page)
+        write_page(curve_page(name, curves, conclusion, facts, currency), page)
     if not given["as_json"] and (page is None or not page.is_stdout):
         width = shutil.get_terminal_size((88, 24)).columns
         for each in (f"{conclusion}.", *remarks):
             say("\n".join([*wrapped_sentence(each, width=width), ""]))
-        say_coloured("\n".join(curve_text(name, curves, width, painter())))
+        text = curve_text(name, curves, width, painter(), currency)
+        say_coloured("\n".join(text))
     impossible = any(each.impossible for each in curves)
     points = [point for each in curves for point in each.points]
     unfit = given["fail_if_not_fit"] and not all(each.plan.fits for each in points)

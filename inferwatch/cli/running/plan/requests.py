@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from inferwatch.cli.options import flag_of
 from inferwatch.cli.running.plan.model import find_model, shape_with
 from inferwatch.errors import UsageError
 from inferwatch.limits.plan import Workload
@@ -15,7 +16,7 @@ from inferwatch.quantities import count_of, duration_s
 DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_DRAFTS = 128
-MOST_LINES, MOST_POINTS = 10_000, 256
+MOST_CHARACTERS, MOST_POINTS = 1_000_000, 256
 MOST_BATCH, MOST_RATE = 1_000_000_000, 1e12
 
 
@@ -102,13 +103,14 @@ def claimed_curve(given: Mapping[str, Any]) -> dict[int, float]:
     Raises:
         UsageError: they cannot be read, or other options do not go with a curve.
     """
-    single = ("measured_tpot", "measured_ttft", "measured_tokens_per_s")
-    given_flags = [f"--{each.replace('_', '-')}" for each in single if given[each]]
-    if given_flags:
-        raise UsageError(
-            f"{given_flags[0]} is of one batch and context; of a curve give "
-            "--measured-curve 1=140,8=540"
-        )
+    measured = ("measured_tpot", "measured_ttft", "measured_tokens_per_s")
+    for each in (*measured, "storage_gbps", "call_latency"):
+        if given[each]:
+            instead = "; of a curve give --measured-curve 1=140,8=540"
+            raise UsageError(
+                f"{flag_of(each)} is of one batch and context"
+                f"{instead if each in measured else ''}"
+            )
     text = given["measured_curve"]
     if text is None:
         return {}
@@ -123,24 +125,9 @@ def _points(text: str) -> Iterator[tuple[int, float]]:
     In a file batch and rate may stand apart by a comma or blanks, too; what follows #
     is a comment, and a first line without numbers the names of columns.
     """
-    path = Path(text)
-    is_file = "=" not in text or path.is_file()
-    if not is_file:
-        words = text.split(",")
-    else:
-        try:
-            lines = path.read_text("utf-8").splitlines()[:MOST_LINES]
-        except (OSError, ValueError) as error:
-            raise UsageError(
-                f"--measured-curve {text!r}: no such file that can be read, and no "
-                "points such as 1=140,8=540"
-            ) from error
-        words = [line.partition("#")[0].strip() for line in lines]
-        words = [each for each in words if each]
-        if words and not any(map(str.isdigit, words[0])):
-            del words[0]
+    is_file = "=" not in text or Path(text).is_file()
     seen: set[int] = set()
-    for word in words:
+    for word in _lines(Path(text)) if is_file else text.split(","):
         batch, rate = _point(word)
         if batch in seen:
             raise UsageError(f"--measured-curve: batch {batch} is there twice")
@@ -150,6 +137,24 @@ def _points(text: str) -> Iterator[tuple[int, float]]:
         raise UsageError(f"--measured-curve {text!r} holds no point")
     if len(seen) > MOST_POINTS:
         raise UsageError(f"--measured-curve: more than {MOST_POINTS} points")
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file that are to be points."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_CHARACTERS + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--measured-curve {str(path)!r}: no such file that can be read, and no "
+            "points such as 1=140,8=540"
+        ) from error
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(f"--measured-curve {str(path)!r} is too large for a curve")
+    stripped = (line.partition("#")[0].strip() for line in text.splitlines())
+    lines = [each for each in stripped if each]
+    is_headed = lines and not any(map(str.isdigit, lines[0]))
+    return lines[1:] if is_headed else lines
 
 
 def _point(word: str) -> tuple[int, float]:

@@ -656,7 +656,7 @@ def test_more_gpus_than_help_are_told_with_both_estimates() -> None:
     assert TensorParallelTooHigh().holds(facts) is not None
     text = TensorParallelTooHigh().evidence(facts)[0].text
     assert text.startswith(
-        "a step takes ~0.64 ms on 2 GPUs, and with half the batch ~0.30 ms on 1"
+        "a step takes ~636 µs on 2 GPUs, and with half the batch ~302 µs on 1"
     )
     (knob,) = TensorParallelTooHigh().knobs(facts)
     assert knob.flag == "--tensor-parallel-size 1"
