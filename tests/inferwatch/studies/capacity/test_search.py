@@ -16,6 +16,7 @@ from inferwatch.studies.capacity.search import (
     most_rate,
     simulated_answer,
 )
+from inferwatch.studies.capacity.steps import StepTimes
 from tests.inferwatch.studies.capacity.setups import (
     few_requests,
     goal,
@@ -173,3 +174,45 @@ def test_what_one_replica_holds_is_less_than_its_largest_batch_serves() -> None:
     assert rate is not None
     assert answer.most_per_s is not None
     assert 0.5 * answer.most_per_s < rate < answer.most_per_s
+
+
+def test_small_chunks_take_fewer_replicas_than_large_ones_may() -> None:
+    """Prompts are computed beside decode: chunks of 8,192 take six."""
+    found = option(load=workload(3_840, 256))
+    answer = simulated_answer(bound_for(found, goal("e2el_s<1000", 55.56)))
+
+    assert answer.replicas == answer.least_replicas == 4
+    assert answer.setting is not None
+    assert answer.setting.max_num_batched_tokens < 4_096
+
+
+@settings(max_examples=5)
+@given(
+    rate=some.floats(5, 150),
+    slo=some.sampled_from(["ttft_s<10ms", "tpot_s<8ms", "itl_s<9ms ttft_s<0.2"]),
+)
+def test_a_lighter_format_takes_no_more_gpus(rate: float, slo: str) -> None:
+    load = workload(3_840, 64)
+    heavy, light = (
+        option(ways=(8, 1), load=load, method=method) for method in (None, "fp8")
+    )
+    cache = replace(heavy.plan.shape, kv_bits=8.0)
+    lean = replace(
+        heavy,
+        plan=plan_for(cache, heavy.plan.machine, load),
+        times=StepTimes(cache, heavy.plan.machine, load),
+    )
+    first, *lighter = answers_for([heavy, light, lean], goal(slo, rate))
+
+    if first.replicas is not None:
+        for each in lighter:
+            assert each.is_outbid or (each.replicas or 0) <= first.replicas
+
+
+def test_a_first_token_waits_for_a_step_of_its_batch() -> None:
+    found = option(ways=(8, 1), load=workload(3_840, 256))
+    answer, *_ = answers_for([found], goal("ttft_s<10ms"))
+
+    assert answer.ttft_s is not None
+    assert answer.tpot_s is not None
+    assert answer.tpot_s <= answer.ttft_s < 10e-3
