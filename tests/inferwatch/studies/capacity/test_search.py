@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from inferwatch.limits.plan import plan_for
+from inferwatch.studies.capacity import search
 from inferwatch.studies.capacity.batch import Binds, missed_by
 from inferwatch.studies.capacity.queue import simulate
 from inferwatch.studies.capacity.search import (
     CapacityAnswer,
+    Option,
     answers_for,
     bound_for,
     most_rate,
@@ -186,27 +188,42 @@ def test_small_chunks_take_fewer_replicas_than_large_ones_may() -> None:
     assert answer.setting.max_num_batched_tokens < 4_096
 
 
-@settings(max_examples=5)
-@given(
-    rate=some.floats(5, 150),
-    slo=some.sampled_from(["ttft_s<10ms", "tpot_s<8ms", "itl_s<9ms ttft_s<0.2"]),
-)
+def with_lean_cache(heavy: Option) -> Option:
+    shape, machine = replace(heavy.plan.shape, kv_bits=8.0), heavy.plan.machine
+    load = heavy.plan.workload
+    times = StepTimes(shape, machine, load)
+    return replace(heavy, plan=plan_for(shape, machine, load), times=times)
+
+
+@settings(max_examples=3)
+@given(rate=some.floats(5, 150), slo=some.sampled_from(["ttft_s<10ms", "itl_s<9ms"]))
 def test_a_lighter_format_takes_no_more_gpus(rate: float, slo: str) -> None:
     load = workload(3_840, 64)
     heavy, light = (
         option(ways=(8, 1), load=load, method=method) for method in (None, "fp8")
     )
-    cache = replace(heavy.plan.shape, kv_bits=8.0)
-    lean = replace(
-        heavy,
-        plan=plan_for(cache, heavy.plan.machine, load),
-        times=StepTimes(cache, heavy.plan.machine, load),
+    first, *lighter = answers_for(
+        [heavy, light, with_lean_cache(heavy)], goal(slo, rate)
     )
-    first, *lighter = answers_for([heavy, light, lean], goal(slo, rate))
 
     if first.replicas is not None:
         for each in lighter:
             assert each.is_outbid or (each.replicas or 0) <= first.replicas
+
+
+def test_a_queue_that_fares_worse_with_faster_steps_takes_no_more_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heavy = option()
+    lean = with_lean_cache(heavy)
+    taken = {id(heavy): 10, id(lean): 13}
+
+    def found(bound: CapacityAnswer, *_: object) -> CapacityAnswer:
+        return replace(bound, replicas=taken[id(bound.option)])
+
+    monkeypatch.setattr(search, "simulated_answer", found)
+    answers = answers_for([heavy, lean], goal("tpot_s<40ms", 100))
+    assert [each.replicas for each in answers] == [10, 10]
 
 
 def test_a_first_token_waits_for_a_step_of_its_batch() -> None:
