@@ -53,7 +53,7 @@ class CapacityResult:
         if best is None or best.replicas is None:
             return False
         most = best.replicas * best.option.price
-        outbid = (each for each in self.answers if each.is_outbid)
+        outbid = (e for e in self.answers if e.is_outbid and not e.steps)
         return any((e.least_replicas or inf) * e.option.price < most for e in outbid)
 
     @property

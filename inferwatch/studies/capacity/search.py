@@ -33,7 +33,7 @@ OUTBID = 2.0
 """Set-ups whose bound is so many times the best answer are not simulated."""
 MOST_SETTINGS = 3
 """Settings of a set-up that are simulated."""
-MOST_STEPS = 200_000
+MOST_STEPS = 150_000
 """No further set-up is simulated after so many steps, nor setting after a twentieth."""
 FEW_MORE = 0.05
 """Share of the replicas by which the search goes on at first."""

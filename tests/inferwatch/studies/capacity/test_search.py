@@ -10,6 +10,7 @@ from inferwatch.limits.plan import plan_for
 from inferwatch.studies.capacity import search
 from inferwatch.studies.capacity.batch import Binds, missed_by
 from inferwatch.studies.capacity.queue import simulate
+from inferwatch.studies.capacity.result import CapacityResult
 from inferwatch.studies.capacity.search import (
     CapacityAnswer,
     Option,
@@ -195,7 +196,7 @@ def with_lean_cache(heavy: Option) -> Option:
     return replace(heavy, plan=plan_for(shape, machine, load), times=times)
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(rate=some.floats(5, 150), slo=some.sampled_from(["ttft_s<10ms", "itl_s<9ms"]))
 def test_a_lighter_format_takes_no_more_gpus(rate: float, slo: str) -> None:
     load = workload(3_840, 64)
@@ -224,6 +225,24 @@ def test_a_queue_that_fares_worse_with_faster_steps_takes_no_more_gpus(
     monkeypatch.setattr(search, "simulated_answer", found)
     answers = answers_for([heavy, lean], goal("tpot_s<40ms", 100))
     assert [each.replicas for each in answers] == [10, 10]
+
+
+def test_set_ups_that_were_not_simulated_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    want, options = goal("ttft_s<80ms", 40), [option(), option()]
+    told = []
+    for most in (search.MOST_STEPS, 0):
+        monkeypatch.setattr(search, "MOST_STEPS", most)
+        result = CapacityResult(
+            model="",
+            workload=workload(),
+            goal=want,
+            answers=answers_for(options, want),
+        )
+        told.append(result.is_cut_short)
+
+    assert told == [False, True]
 
 
 def test_a_first_token_waits_for_a_step_of_its_batch() -> None:
