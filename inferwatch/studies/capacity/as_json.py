@@ -3,6 +3,8 @@
 from typing import Any
 
 from inferwatch.limits.cold_start import load_stages
+from inferwatch.printing.summary.plan import formats_json
+from inferwatch.printing.summary.remedies import remedies_json
 from inferwatch.studies.capacity.printed import capacity_answer
 from inferwatch.studies.capacity.result import CapacityResult, DemandResult
 from inferwatch.studies.capacity.search import CapacityAnswer, at_best
@@ -33,17 +35,12 @@ def _facts(answer: CapacityAnswer) -> dict[str, Any]:
     option, held, setting = answer.option, answer.held, answer.setting
     plan = option.plan
     return {
-        "gpu": plan.machine.device.name,
-        "tensor_parallel": plan.machine.tensor_parallel,
-        "pipeline_parallel": plan.machine.pipeline_parallel,
-        "data_parallel": plan.machine.data_parallel,
+        **formats_json(plan),
         "formats": option.formats,
         "asked_for": not option.is_extra,
-        "weight_bits": plan.shape.weight_bits,
-        "kv_bits": plan.shape.kv_bits,
         "claim": option.claim.value,
         "holds": answer.holds,
-        "binds": answer.binds.value,
+        "bound_by": answer.binds.value,
         "missed": answer.missed,
         "at_best_over_limit": at_best(answer) if answer.limits.fitting else {},
         "max_requests": plan.max_requests,
@@ -63,12 +60,17 @@ def _facts(answer: CapacityAnswer) -> dict[str, Any]:
         "ttft_s": answer.ttft_s,
         "good_share": None if held is None else held.good_share,
         "simulated_requests": None if held is None else held.requests,
-        "good_share_with_one_fewer": None
+        "fewer_replicas": answer.fewer_replicas,
+        "good_share_with_fewer": None
         if answer.fewer is None or answer.fewer.overloaded
         else answer.fewer.good_share,
         "price_per_hour": answer.gpu_hours_price,
         "price_per_million_good": answer.price_per_million,
-        "load": {each.name: each.seconds for each in load_stages(plan)},
+        "load": {
+            each.name: {"seconds": each.seconds, "is_estimate": each.is_estimate}
+            for each in load_stages(plan)
+        },
+        "remedies": [] if plan.fits else remedies_json(plan),
     }
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil
+from math import ceil, log
 
 from inferwatch.limits.plan import CapacityPlan
 from inferwatch.limits.roofline import largest
@@ -11,6 +11,10 @@ from inferwatch.studies.capacity.steps import StepTimes
 
 SLACK = 0.02
 """Share of the time a step may take that a setting leaves free: steps vary."""
+CHUNKS = (8_192, 4_096, 2_048, 1_024, 512, 256)
+"""Tokens a step that are tried."""
+MOST_CHUNKS = 256
+"""Of a prompt."""
 NO_SLO = Slo(())
 
 
@@ -55,18 +59,21 @@ class BatchLimits:
     """The objective that one more would miss, where that binds."""
 
 
-def missed_by(times: StepTimes, slo: Slo, batch: int, stages: int) -> list[str]:
-    """Objectives that the mean step of a batch misses, before any queue.
+def latencies(times: StepTimes, batch: int, stages: int) -> dict[str, float]:
+    """By objective, what the mean step of a batch takes, before any queue.
 
-    TTFT is that of a prompt alone, its chunks spread over all stages; E2EL is TTFT +
-    (output − 1) · TPOT.
+    E2EL is TTFT + (output − 1) · TPOT.
     """
-    step_s, ttft_s = times.mean_s(batch), times.alone_s() / stages
-    values = {"ttft_s": ttft_s, "e2el_s": ttft_s}
-    if times.workload.output > 1:
-        values |= {"tpot_s": step_s, "itl_s": step_s}
-        values["e2el_s"] += times.answer_steps * step_s
-    return slo.missed(values, (), failed=False) or []
+    step_s, ttft_s = times.mean_s(batch), times.ttft_s(batch, stages)
+    if times.workload.output == 1:
+        return {"ttft_s": ttft_s, "e2el_s": ttft_s}
+    e2el_s = ttft_s + times.answer_steps * step_s
+    return {"ttft_s": ttft_s, "tpot_s": step_s, "itl_s": step_s, "e2el_s": e2el_s}
+
+
+def missed_by(times: StepTimes, slo: Slo, batch: int, stages: int) -> list[str]:
+    """Objectives that the mean step of a batch misses, before any queue."""
+    return slo.missed(latencies(times, batch, stages), (), failed=False) or []
 
 
 def batch_limits(
@@ -115,33 +122,59 @@ class ServerSetting:
     max_num_batched_tokens: int
 
 
-def setting_for(
+def settings_for(
     times: StepTimes, slo: Slo, holding: int, stages: int, seen: int | None = None
-) -> ServerSetting:
-    """The setting under which steps stay within the objectives, with some slack.
+) -> list[ServerSetting]:
+    """Settings to try; what may serve most within the objectives comes first.
 
-    As many tokens a step as its time allows (Agrawal et al., *Sarathi-Serve*, arXiv
-    2403.02310, section 4.3), which is best for throughput and TTFT alike. Without
-    objectives on decode it is the chunk of the workload.
+    As many tokens a step as its time allows, with some slack (Agrawal et al.,
+    *Sarathi-Serve*, arXiv 2403.02310, section 4.3), or without objectives on decode the
+    chunk of the workload; and less, as small chunks compute beside decode.
     """
     chunk = times.workload.chunk if seen is None else min(seen, times.workload.chunk)
     most_s = _longest_step_s(times, slo, stages)
-    if most_s is None:
-        return ServerSetting(
-            max_num_seqs=holding, max_num_batched_tokens=max(chunk, holding)
-        )
-    within_s = most_s * (1 - SLACK)
-    prompts = times.workload.prompt / times.answer_steps
+    seqs, tokens = holding, max(chunk - holding, 1)
+    if most_s is not None:
+        within_s = most_s * (1 - SLACK)
+        prompts = times.workload.prompt / times.answer_steps
 
-    def is_within(seqs: int, tokens: int) -> bool:
-        return times.step_s(times.load_of(seqs, tokens)) <= within_s
+        def is_within(seqs: int, tokens: int) -> bool:
+            return times.step_s(times.load_of(seqs, tokens)) <= within_s
 
-    # a full batch needs room for the prompts of those that come as others leave
-    seqs = max(1, largest(lambda n: is_within(n, ceil(n * prompts)), holding))
-    tokens = largest(lambda n: is_within(seqs, n), max(chunk - seqs, 1))
-    return ServerSetting(
-        max_num_seqs=seqs, max_num_batched_tokens=seqs + max(tokens, 1)
+        # a full batch needs room for the prompts of those that come as others leave
+        seqs = max(1, largest(lambda n: is_within(n, ceil(n * prompts)), holding))
+        tokens = largest(lambda n: is_within(seqs, n), max(chunk - seqs, 1))
+    least = max(seqs, times.workload.prompt // MOST_CHUNKS)
+    budgets = [seqs + max(tokens, 1)]
+    budgets += [each for each in CHUNKS if least < each <= chunk]
+    found = (
+        ServerSetting(max_num_seqs=seqs, max_num_batched_tokens=each)
+        for each in dict.fromkeys(budgets)
     )
+    return sorted(found, key=lambda each: _rank(times, slo, each))
+
+
+def _rank(times: StepTimes, slo: Slo, setting: ServerSetting) -> tuple[int, float]:
+    """Objectives missed and, negative, the magnitude of the rate at a full batch.
+
+    A share of the steps computes prompts beside decode, the others decode alone.
+    """
+    load, budget = times.workload, setting.max_num_batched_tokens
+    prompts = load.prompt / times.answer_steps
+    decodes = int(load.output > 1)
+    batch = min(setting.max_num_seqs, budget / (decodes + prompts))
+    chunk = max(min(budget - decodes * batch, load.prompt), prompts * batch)
+    longest_s = times.step_s(times.load_of(decodes * batch, ceil(chunk)))
+    share = prompts * batch / chunk
+    step_s = share * longest_s
+    step_s += (1 - share) * times.step_s(times.load_of(decodes * batch))
+    chunks = ceil(load.prompt / budget)
+    ttft_s = chunks * times.step_s(times.load_of(0, ceil(load.prompt / chunks)))
+    values = {"ttft_s": ttft_s, "e2el_s": ttft_s + decodes * load.output * step_s}
+    if decodes:
+        values |= {"tpot_s": step_s, "itl_s": longest_s}
+    missed = slo.missed(values, (), failed=False) or []
+    return len(missed), -round(log(batch / step_s), 2)
 
 
 def _longest_step_s(times: StepTimes, slo: Slo, stages: int) -> float | None:

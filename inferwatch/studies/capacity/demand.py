@@ -12,7 +12,8 @@ from inferwatch.errors import UsageError
 
 S_PER_HOUR = 3_600
 MOST_HOURS = 24 * 366
-MOST_PER_HOUR = 1e12
+MOST_BYTES = 1 << 20
+MOST_PER_HOUR = 3.6e7
 FORMS = "write hour,requests_per_hour as CSV or JSON lines, or one number for each hour"
 
 
@@ -25,7 +26,13 @@ def read_demand(path: Path) -> tuple[float, ...]:
         UsageError: it is none of these.
     """
     try:
-        lines = [each.strip() for each in path.read_text("utf-8-sig").splitlines()]
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise UsageError(
+                f"--demand {path}: more than {MOST_HOURS:,} hours; {FORMS}"
+            )
+        lines = [each.strip() for each in text.decode("utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--demand {path} cannot be read: {error}") from error
     rows = [(n, each) for n, each in enumerate(lines, 1) if each]

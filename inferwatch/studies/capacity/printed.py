@@ -23,7 +23,7 @@ from inferwatch.formatting import (
     format_value,
     price_places,
 )
-from inferwatch.limits.cold_start import load_stages
+from inferwatch.limits.cold_start import cold_start_floor_s, load_stages
 from inferwatch.metrics.requests.slo import Limit
 from inferwatch.printing.document import (
     Block,
@@ -44,6 +44,7 @@ from inferwatch.studies.capacity.result import CapacityResult, DemandResult
 from inferwatch.studies.capacity.search import CapacityAnswer, CapacityGoal, at_best
 from inferwatch.studies.capacity.steps import Claim
 
+MOST = "req/s"
 SAME = 0.02
 """A difference in price of less is none."""
 
@@ -56,22 +57,27 @@ def capacity_document(result: CapacityResult, width: int) -> list[list[Block]]:
     sections: list[list[Block]] = [
         [Sentence(text=f"{capacity_answer(result)}.", is_lead=True)]
     ]
+    has_most = False
     if result.holding:
-        sections.append([_table(result, width)])
+        table = _table(result, width)
+        has_most = any(each.head == MOST for each in table.columns)
+        sections.append([table])
     if unfit := [a for a in result.answers if not a.holds]:
         items = [Item(text=each) for each in _refusals(unfit)]
         sections.append([Sentence(text="Not in the table:"), Items(items=items)])
     if result.demand is not None and result.best is not None:
         sections.append(_demand_blocks(result, result.demand, result.best))
-    sections.append([Sentence(text=each, hangs=False) for each in _basis(result)])
+    sections.append(
+        [Sentence(text=each, hangs=False) for each in _basis(result, has_most=has_most)]
+    )
     return sections
 
 
 def capacity_answer(result: CapacityResult) -> str:
     """The answer in one sentence, without its period.
 
-    For example ``At least 8 H100 SXM (2 × TP 4) hold TPOT < 40 ms at 20 requests/s; in
-    FP8 weights 4 (2 × TP 2), half as many``.
+    For example ``Of TP 4 and 8, at best 8 H100 SXM (2 × TP 4) hold TPOT < 40 ms at 20
+    requests/s; with FP8 weights 4 (1 × TP 4), half the GPUs``.
     """
     best, goal = result.best, result.goal
     if best is None:
@@ -84,14 +90,26 @@ def capacity_answer(result: CapacityResult) -> str:
             f"at most {_sure(best, rate)} tokens/s"
         )
     else:
-        least = {Claim.FLOOR: "At least", Claim.ESTIMATE: "About"}
-        which = least.get(best.option.claim, "By the recording,")
+        least = {Claim.FLOOR: "at best", Claim.ESTIMATE: "about"}
+        which = least.get(best.option.claim, "by the recording,")
+        if (ways := _tried(result))[1:]:
+            which = f"of {' and '.join([', '.join(ways[:-1]), ways[-1]])}, {which}"
+        which = which[0].upper() + which[1:]
         gpus = f"{best.gpus:,} {best.option.plan.machine.device.name}"
         hold = "holds" if best.gpus == 1 else "hold"
         what = _objectives(goal)
         held = f"{hold} {what} at" if goal.slo.limits else hold.replace("hold", "serve")
         said = f"{which} {gpus} ({_replicas(best)}) {held} {_rate(goal)}"
     return f"{said}{_saved(result, best)}"
+
+
+def _tried(result: CapacityResult) -> list[str]:
+    """How replicas were split, in words: TP 1, 2, 4."""
+    machines = (each.option.plan.machine for each in result.answers)
+    ways = list(dict.fromkeys(map(ways_text, machines)))
+    if result.is_without_pipelines:
+        ways[1:] = [each.removeprefix("TP ") for each in ways[1:]]
+    return ways
 
 
 def _saved(result: CapacityResult, best: CapacityAnswer) -> str:
@@ -111,7 +129,7 @@ def _saved(result: CapacityResult, best: CapacityAnswer) -> str:
         rate = _sure(fp8, format_rate(fp8.tokens_per_s).strip())
         return f"; with {fp8.option.formats} {rate} ({_where(fp8)})"
     if share > 1 - SAME:
-        return "; FP8 saves no GPU"
+        return "" if any(each.is_outbid for each in extras) else "; FP8 saves no GPU"
     what = "price" if result.is_priced else "GPUs"
     less = f"half the {what}" if abs(share - 0.5) < SAME else f"{1 - share:.0%} less"
     return f"; with {fp8.option.formats} {fp8.gpus:,} ({_replicas(fp8)}), {less}"
@@ -244,7 +262,7 @@ def _columns(result: CapacityResult) -> Iterator[_Column]:
     yield column("format", lambda a: a.option.formats, is_left=True)
     yield column("GPUs", lambda a: f"{a.gpus:,}")
     yield column("batch", lambda a: f"{a.batch:,}", 3)
-    yield column("req/s", lambda a: _sure(a, _most(a)), 4)
+    yield column(MOST, lambda a: _sure(a, _most(a)), 4)
     yield column("tokens/s", lambda a: _sure(a, format_rate(a.tokens_per_s).strip()), 6)
     share = format_nines(goal.target).rstrip("%")
     at = f" p{share}" if goal.rate_per_s is not None else ""
@@ -280,7 +298,7 @@ def _prices(answers: Sequence[CapacityAnswer], currency: str) -> Iterator[_Colum
 # What it rests on.
 
 
-def _basis(result: CapacityResult) -> Iterator[str]:
+def _basis(result: CapacityResult, *, has_most: bool) -> Iterator[str]:
     goal, best, load = result.goal, result.best, result.workload
     yield from result.remarks
     unknown = [a for a in result.answers if not a.option.times.compute_is_known]
@@ -294,18 +312,21 @@ def _basis(result: CapacityResult) -> Iterator[str]:
         f"{result.model}, {load.prompt:,} + {load.output:,} tokens. {_claims(result)}"
     )
     if best is not None and goal.rate_per_s is not None:
+        most = (
+            f" {MOST} is what so many replicas serve at their largest batch, without a "
+            "queue."
+        )
         yield (
             "Requests come at random (Poisson, one fixed seed) and wait in a model of "
             f"vLLM's scheduler; {format_nines(goal.target)} of them are to hold all "
-            f"limits{_fed_back(best)} req/s is what so many replicas serve at their "
-            "largest batch, without a queue."
+            f"limits{_fed_back(best)}{most * has_most}"
         )
     if best is not None and best.setting is not None:
         yield (
             f"Best set-up: start each replica with --max-num-seqs "
             f"{best.setting.max_num_seqs * best.option.queues} "
-            f"--max-num-batched-tokens {best.setting.max_num_batched_tokens}, so that "
-            f"steps stay within the limits. {_load(best)}"
+            f"--max-num-batched-tokens {best.setting.max_num_batched_tokens}. "
+            f"{_load(best)}"
         )
     startup = result.calibration.startup if result.calibration is not None else None
     if startup is not None:
@@ -314,6 +335,10 @@ def _basis(result: CapacityResult) -> Iterator[str]:
         )
         whole = duration_text(startup.duration_s)
         yield f"The recorded start took {whole}: {', '.join(stages)}."
+    if result.is_cut_short:
+        yield "So many set-ups were not all simulated: ask of fewer (--gpu, --tp)."
+    if best is not None and result.is_without_pipelines:
+        yield "Pipelines are tried with --pp."
     if best is not None and not result.is_priced:
         by = "GPUs" if goal.rate_per_s is not None else "tokens/s of a GPU"
         yield f"Without --gpu-hour it is sorted by {by}."
@@ -355,22 +380,28 @@ def _fed_back(best: CapacityAnswer) -> str:
         return "."
     share = format_nines(best.held.good_share)
     said = f": {share} do with {counted(best.replicas, 'replica')} of the best set-up"
-    if best.fewer is not None:
-        fewer = best.fewer
+    if best.fewer is not None and best.fewer_replicas is not None:
+        fewer, count = best.fewer, best.replicas - best.fewer_replicas
         why = "its queue grows" if fewer.overloaded else format_nines(fewer.good_share)
-        said += f"; with one fewer, {why}"
-    elif best.replicas > 1:
+        said += f"; with {'one' if count == 1 else count} fewer, {why}"
+        if best.settings[1:]:
+            said += f" in the best of {len(best.settings)} settings"
+    elif best.replicas > 1 and best.replicas == best.least_replicas:
         said += "; one fewer cannot serve the rate at its largest batch"
     return f"{said}."
 
 
 def _load(best: CapacityAnswer) -> str:
-    stages = [
-        f"{each.name} {ABOUT if each.is_estimate else ''}{duration_text(each.seconds)}"
-        for each in load_stages(best.option.plan)
-        if each.seconds is not None
-    ]
-    return f"Its weights load in at least the longest of {', '.join(stages)}."
+    plan = best.option.plan
+    least_s = cold_start_floor_s(plan)
+    copies = next(each for each in load_stages(plan) if each.is_estimate)
+    copied = f"{ABOUT}{duration_text(copies.seconds)}"
+    if least_s is None:
+        return f"Copying its weights within the host takes {copied}."
+    return (
+        f"Its weights load in at least {duration_text(least_s)}; copying them within "
+        f"the host takes {copied}, which may overlap."
+    )
 
 
 # Demand.

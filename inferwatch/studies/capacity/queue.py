@@ -32,6 +32,8 @@ MEASURED = 2_000
 FEWEST = 20
 MOST_STEPS = 25_000
 """Fewer requests are judged where so many steps would not be enough."""
+MOST_WARM = 10_000
+"""Requests at most that warm a server up."""
 OVERLOAD = 0.05
 """Share of the requests that may wait when the last arrives; more: the queue grows."""
 WAITING = "queue"
@@ -53,6 +55,8 @@ class QueueOutcome:
     ttft_s: float | None = None
     missed: str | None = None
     """The objective that most of the others missed."""
+    steps: int = 0
+    """Simulated for it."""
 
     def holds(self, target: float) -> bool:
         return not self.overloaded and self.good_share >= target
@@ -118,10 +122,15 @@ def simulate(
     rate_per_s: float,
     slo: Slo,
     target: float,
+    *,
+    alone: bool = False,
 ) -> QueueOutcome:
-    """Serve requests at this rate by one queue; ``target`` is the share to be good."""
+    """Serve requests at this rate by one queue; ``target`` is the share to be good.
+
+    ``alone`` is for a single one.
+    """
     load = times.workload
-    warm, measured = _counts(times, setting, rate_per_s)
+    warm, measured = (0, 1) if alone else _counts(times, setting, rate_per_s)
     arrivals = _Arrivals(rate_per_s, warm + measured, (load.prompt, load.output))
     steps = _Steps(times)
     scheduler = Scheduler(
@@ -137,7 +146,11 @@ def simulate(
     for _ in scheduler.go_on(0):
         if arrivals.present > most_present:
             return QueueOutcome(
-                good_share=0.0, overloaded=True, requests=0, missed=WAITING
+                good_share=0.0,
+                overloaded=True,
+                requests=0,
+                missed=WAITING,
+                steps=scheduler.result.steps,
             )
     ended = [r for r in scheduler.result.ended if r.spec.index >= warm]
     waiting = sum(r.started_ns > arrivals.last_ns for r in ended)
@@ -152,7 +165,7 @@ def _counts(
     It is warm after as long as an answer takes at the largest batch.
     """
     stay_s = times.alone_s() + times.answer_steps * times.mean_s(setting.max_num_seqs)
-    warm = ceil(rate_per_s * stay_s)
+    warm = min(ceil(rate_per_s * stay_s), MOST_WARM)
     chunks = ceil(times.workload.prompt / setting.max_num_batched_tokens)
     alone = times.workload.output + chunks
     each = min(alone, 1 / (rate_per_s * times.mean_s(1)))
@@ -181,6 +194,7 @@ def _outcome(
         tpot_s=_at([e["tpot_s"] for e in every if "tpot_s" in e], target),
         ttft_s=_at([e["ttft_s"] for e in every], target),
         missed=commonest,
+        steps=len(ends_ns),
     )
 
 

@@ -41,6 +41,22 @@ class CapacityResult:
         return any(a.option.plan.machine.gpu_hour for a in self.answers)
 
     @property
+    def is_without_pipelines(self) -> bool:
+        """Whether all set-ups split the model by tensor parallelism alone."""
+        machines = (answer.option.plan.machine for answer in self.answers)
+        return all(each.gpus == each.tensor_parallel for each in machines)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether something that might be better was not simulated."""
+        best = self.best
+        if best is None or best.replicas is None:
+            return False
+        most = best.replicas * best.option.price
+        outbid = (e for e in self.answers if e.is_outbid and not e.steps)
+        return any((e.least_replicas or inf) * e.option.price < most for e in outbid)
+
+    @property
     def holding(self) -> list[CapacityAnswer]:
         """Those that hold, the cheapest first; without prices, the fewest GPUs."""
         return sorted((a for a in self.answers if a.holds), key=self.cost)

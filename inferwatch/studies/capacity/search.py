@@ -5,7 +5,7 @@ scheduler needs when requests come at random (simulated). The answer is fed back
 many hold, one fewer does not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
@@ -18,19 +18,27 @@ from inferwatch.studies.capacity.batch import (
     Binds,
     ServerSetting,
     batch_limits,
-    missed_by,
+    latencies,
     queues,
-    setting_for,
+    settings_for,
 )
 from inferwatch.studies.capacity.queue import WAITING, QueueOutcome, simulate
 from inferwatch.studies.capacity.steps import Claim, StepTimes
 
-BARELY = 1e-3
-"""Share of a replica's capacity at which requests hardly meet."""
 CLOSE = 0.01
 """Relative difference up to which a rate is found."""
+NEAR = 4.0
+"""So many times the lowest bound are searched first."""
 OUTBID = 2.0
 """Set-ups whose bound is so many times the best answer are not simulated."""
+MOST_SETTINGS = 3
+"""Settings of a set-up that are simulated."""
+MOST_STEPS = 150_000
+"""No further set-up is simulated after so many steps, nor setting after a twentieth."""
+FEW_MORE = 0.05
+"""Share of the replicas by which the search goes on at first."""
+EXACT = 100
+"""Up to so many replicas they are found exactly, else to such a part of them."""
 Simulated = Callable[[], None]
 
 
@@ -87,15 +95,21 @@ class CapacityAnswer:
     limits: BatchLimits
     binds: Binds
     setting: ServerSetting | None = None
+    settings: Sequence[ServerSetting] = ()
+    """Those that are simulated, the most promising first."""
     most_per_s: float | None = None
     """Requests per second of a replica at its largest batch, without a queue."""
     least_replicas: int | None = None
-    """No schedule does with fewer, at these times of steps."""
+    """At these times of steps, fewer cannot serve the rate even without a queue."""
     replicas: int | None = None
     held: QueueOutcome | None = None
     """The queue with so many replicas."""
     fewer: QueueOutcome | None = None
-    """The queue with one fewer; None where the bound excludes that."""
+    """The queue with fewer, at best; None where the bound excludes that."""
+    fewer_replicas: int | None = None
+    """How many those are: one fewer, of hundreds a few."""
+    steps: int = 0
+    """Simulated for it."""
     missed: str | None = None
     """The objective that it misses at best, where it cannot hold the goal."""
 
@@ -141,10 +155,10 @@ class CapacityAnswer:
 
     @property
     def ttft_s(self) -> float | None:
-        """As simulated, at the share to be good; else of a prompt alone."""
+        """As simulated, at the share to be good; else of the largest batch."""
         if self.held is not None or not self.holds:
             return self.held.ttft_s if self.held is not None else None
-        return self.option.times.alone_s() / self.option.stages
+        return self.option.times.ttft_s(self.limits.holding, self.option.stages)
 
     @property
     def good_share(self) -> float:
@@ -171,24 +185,85 @@ def answers_for(
 ) -> list[CapacityAnswer]:
     """An answer for each set-up, in order; ``simulated`` is called for each queue.
 
-    Those with the lowest bound come first; what cannot come near is not simulated.
+    Formats asked for come first, and the lowest bounds of them; what cannot come near,
+    or comes after many steps, is not simulated.
     """
-    bounds = [bound_for(each, goal) for each in options]
-    rate = goal.rate_per_s
-    if rate is None:
-        return [_alone(each) for each in bounds]
-    answers, best = dict(enumerate(bounds)), inf
+    found = [bound_for(each, goal) for each in options]
+    if goal.rate_per_s is None:
+        return [_alone(each) for each in found]
+    costs = [
+        inf if each.least_replicas is None else each.least_replicas * each.option.price
+        for each in found
+    ]
+    order = sorted(
+        (n for n in range(len(costs)) if costs[n] < inf),
+        key=lambda n: (options[n].is_extra, costs[n]),
+    )
+    for most in (NEAR * min(costs, default=inf), inf):
+        _simulate(found, [(n, costs[n]) for n in order], most, simulated)
+        if any(each.holds and not each.option.is_extra for each in found):
+            break
+    return [_with_heavier(each, found) for each in found]
 
-    def cost(place: int) -> float:
-        least = bounds[place].least_replicas
-        return inf if least is None else least * options[place].price
 
-    for place in sorted(range(len(bounds)), key=cost):
-        if cost(place) < inf and cost(place) <= OUTBID * best:
-            answer = answers[place] = simulated_answer(bounds[place], simulated)
-            if answer.replicas is not None and not answer.option.is_extra:
-                best = min(best, answer.replicas * answer.option.price)
-    return [answers[place] for place in range(len(options))]
+def _simulate(
+    answers: list[CapacityAnswer],
+    order: Iterable[tuple[int, float]],
+    most: float,
+    simulated: Simulated,
+) -> None:
+    """Replace bounds by answers of at most such a cost."""
+    best, steps, holds = inf, 0, False
+    for place, cost in order:
+        answer = answers[place]
+        if cost > min(most, OUTBID * best) or (holds and steps > MOST_STEPS):
+            continue
+        price = answer.option.price
+        if answer.is_outbid:
+            answer = simulated_answer(
+                answer, simulated, min(most, OUTBID * best) / price
+            )
+        answers[place] = answer
+        steps += answer.steps
+        if answer.replicas is not None:
+            holds = True
+            if not answer.option.is_extra:
+                best = min(best, answer.replicas * price)
+
+
+def _with_heavier(
+    answer: CapacityAnswer, others: Sequence[CapacityAnswer]
+) -> CapacityAnswer:
+    """The answer, or that of heavier formats on the same GPUs, if it takes fewer.
+
+    A lighter format can do what a heavier does by letting its steps last as long;
+    faster steps alone may fare worse (Graham, *Bounds on multiprocessing timing
+    anomalies*, SIAM J. Appl. Math. 17/2, 1969).
+    """
+    if answer.setting is None or answer.is_outbid:
+        return answer
+    plan, times = answer.option.plan, answer.option.times
+    as_good = (
+        each
+        for each in others
+        if each.replicas is not None
+        and each.option.plan.machine == plan.machine
+        and each.option.plan.max_requests <= plan.max_requests
+        and times.is_as_fast_as(each.option.times)
+    )
+    least = min(as_good, key=lambda each: each.replicas or inf, default=answer)
+    if (least.replicas or inf) >= (answer.replicas or inf):
+        return answer
+    return replace(
+        answer,
+        binds=least.binds,
+        setting=least.setting,
+        replicas=least.replicas,
+        held=least.held,
+        fewer=least.fewer,
+        fewer_replicas=least.fewer_replicas,
+        missed=None,
+    )
 
 
 def bound_for(option: Option, goal: CapacityGoal) -> CapacityAnswer:
@@ -204,14 +279,20 @@ def bound_for(option: Option, goal: CapacityGoal) -> CapacityAnswer:
     )
     if not limits.holding:
         return answer
-    setting = setting_for(
+    settings = settings_for(
         option.times, goal.slo, limits.holding, option.stages, seen_tokens
     )
     most_per_s = option.queues * option.times.most_per_s(limits.holding)
     least = None
     if goal.rate_per_s is not None:
         least = max(1, ceil(goal.rate_per_s / most_per_s * (1 - 1e-12)))
-    return replace(answer, setting=setting, most_per_s=most_per_s, least_replicas=least)
+    return replace(
+        answer,
+        setting=settings[0],
+        settings=settings[:MOST_SETTINGS],
+        most_per_s=most_per_s,
+        least_replicas=least,
+    )
 
 
 def _alone(bound: CapacityAnswer) -> CapacityAnswer:
@@ -219,22 +300,36 @@ def _alone(bound: CapacityAnswer) -> CapacityAnswer:
 
 
 def simulated_answer(
-    bound: CapacityAnswer, simulated: Simulated = lambda: None
+    bound: CapacityAnswer,
+    simulated: Simulated = lambda: None,
+    most: float = inf,
 ) -> CapacityAnswer:
-    """The least replicas whose queue holds the goal at its rate."""
-    if bound.setting is None or bound.goal.rate_per_s is None:
+    """The least replicas whose queue holds the goal, in the best of the settings.
+
+    What takes more than ``most`` of them is as good as outbid.
+    """
+    if bound.goal.rate_per_s is None:
         return bound
-    return _Search(bound, bound.setting, simulated).answer(bound.goal.rate_per_s)
+    best, steps, tried = bound, 0, 0
+    for tried, setting in enumerate(bound.settings, 1):  # noqa: B007
+        search = _Search(replace(bound, setting=setting), setting, simulated)
+        found = search.answer(bound.goal.rate_per_s, best, most)
+        steps += search.steps
+        best = found if found.holds or setting is bound.setting else best
+        if best.replicas == bound.least_replicas or steps > MOST_STEPS / 20:
+            break
+    return replace(best, steps=steps, settings=bound.settings[:tried])
 
 
 def most_rate(answer: CapacityAnswer) -> float | None:
     """Requests per second that one replica of an answer holds; None without any."""
-    if answer.setting is None or answer.most_per_s is None:
+    rate = answer.goal.rate_per_s
+    if answer.setting is None or answer.replicas is None or rate is None:
         return None
     search = _Search(answer, answer.setting, lambda: None)
-    low, high = BARELY * answer.most_per_s, answer.most_per_s
-    if not search.holds(search.at(low)):
-        return None
+    low, high = rate / answer.replicas, answer.most_per_s or inf
+    if answer.fewer_replicas:
+        high = min(high, rate / answer.fewer_replicas)
     while high > low * (1 + CLOSE):
         middle = (low + high) / 2
         low, high = (middle, high) if search.holds(search.at(middle)) else (low, middle)
@@ -242,53 +337,92 @@ def most_rate(answer: CapacityAnswer) -> float | None:
 
 
 class _Search:
-    """Simulates one queue of a set-up at several rates."""
+    """Simulates one queue of a set-up, in one setting, at several rates."""
 
     def __init__(
         self, answer: CapacityAnswer, setting: ServerSetting, simulated: Simulated
     ) -> None:
         self._answer, self._setting, self._simulated = answer, setting, simulated
+        self.steps = 0
 
-    def at(self, rate_per_s: float) -> QueueOutcome:
-        """The queue of a replica that gets so many requests."""
+    def at(self, rate_per_s: float, *, alone: bool = False) -> QueueOutcome:
+        """The queue of a replica that gets so many requests, or one alone."""
         option, goal = self._answer.option, self._answer.goal
         rate_per_s /= option.queues
         outcome = simulate(
-            option.times, self._setting, rate_per_s, goal.slo, goal.target
+            option.times,
+            self._setting,
+            rate_per_s,
+            goal.slo,
+            goal.target,
+            alone=alone,
         )
+        self.steps += outcome.steps
         self._simulated()
         return outcome
 
     def holds(self, outcome: QueueOutcome) -> bool:
         return outcome.holds(self._answer.goal.target)
 
-    def answer(self, rate_per_s: float) -> CapacityAnswer:
-        """The least replicas: tried upwards from the bound, then halved."""
+    def answer(
+        self, rate_per_s: float, best: CapacityAnswer, most: float
+    ) -> CapacityAnswer:
+        """The least replicas: tried upwards from the bound, then halved.
+
+        With an answer in another setting, only fewer are tried.
+        """
         least = self._answer.least_replicas or 1
-        low, high, step = least - 1, least, 1
-        fewer, held = None, self.at(rate_per_s / high)
+        low, high, step = least - 1, least, max(1, int(least * FEW_MORE))
+        fewer = best.fewer
+        if best.replicas is not None:
+            high = best.fewer_replicas or least
+        held = self.at(rate_per_s / high)
         if not self.holds(held):
-            alone = self.at(BARELY * (self._answer.most_per_s or rate_per_s))
+            if best.replicas is not None:
+                return self._no_better(best, best.replicas, held)
+            alone = self.at(rate_per_s, alone=True)
             if not self.holds(alone):
                 return self._never(alone)
         while not self.holds(held):
             low, fewer, high = high, held, high + step
             step *= 2
+            if high > most:
+                return self._answer
             held = self.at(rate_per_s / high)
-        while high - low > 1:
+        return self._halved(rate_per_s, (low, fewer), (high, held))
+
+    def _halved(
+        self,
+        rate_per_s: float,
+        too_few: tuple[int, QueueOutcome | None],
+        enough: tuple[int, QueueOutcome],
+    ) -> CapacityAnswer:
+        (low, fewer), (high, held) = too_few, enough
+        while high - low > max(1, high // EXACT) and self.steps < MOST_STEPS:
             middle = (low + high) // 2
             tried = self.at(rate_per_s / middle)
             if self.holds(tried):
                 high, held = middle, tried
             else:
                 low, fewer = middle, tried
+        if low < (self._answer.least_replicas or 1):
+            fewer = None
         return replace(
             self._answer,
             replicas=high,
             held=held,
             fewer=fewer,
+            fewer_replicas=low if fewer is not None else None,
             binds=self._binds(high, fewer),
         )
+
+    def _no_better(
+        self, best: CapacityAnswer, replicas: int, fewer: QueueOutcome
+    ) -> CapacityAnswer:
+        """The answer in another setting, as fewer replicas do not hold in this one."""
+        if best.fewer is not None and best.fewer.good_share >= fewer.good_share:
+            return best
+        return replace(best, fewer=fewer, binds=self._binds(replicas, fewer))
 
     def _binds(self, replicas: int, fewer: QueueOutcome | None) -> Binds:
         if replicas == 1:
@@ -306,18 +440,11 @@ class _Search:
 
 def at_best(answer: CapacityAnswer) -> dict[str, float]:
     """By objective, how often its limit a single request takes at best."""
-    option = answer.option
-    times = option.times
-    ttft_s, step_s = times.alone_s() / option.stages, times.mean_s(1)
-    values = {
-        "ttft_s": ttft_s,
-        "tpot_s": step_s,
-        "itl_s": step_s,
-        "e2el_s": ttft_s + times.answer_steps * step_s,
-    }
-    missed = missed_by(times, answer.goal.slo, 1, option.stages)
+    values = latencies(answer.option.times, 1, answer.option.stages)
+    slo = answer.goal.slo
+    missed = slo.missed(values, (), failed=False) or []
     return {
         limit.metric: values[limit.metric] / limit.below_s
-        for limit in answer.goal.slo.limits
+        for limit in slo.limits
         if limit.metric in missed
     }

@@ -6,15 +6,16 @@ Times are of one queue: of the requests that a pipeline stage of a data-parallel
 has for itself, which pass all stages in turn.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
+from math import ceil
 from typing import Protocol
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.limits.communication import communication
 from inferwatch.limits.plan import GpuSetup, Workload
 from inferwatch.limits.shape import ModelShape
-from inferwatch.limits.step import StepCosts, StepSums, StepWork
+from inferwatch.limits.step import StepCosts, StepSums, StepWork, floor_s
 from inferwatch.studies.what_if.scheduler import StepLoad
 
 
@@ -65,16 +66,14 @@ class StepTimes:
         pace: StepPace = AT_BEST,
     ) -> None:
         self.workload, self.pace = workload, pace
-        self._costs = StepCosts.of(
-            shape, machine.tensor_parallel, machine.data_parallel
-        )
+        self.costs = StepCosts.of(shape, machine.tensor_parallel, machine.data_parallel)
         self._bandwidth = machine.device.bytes_per_s
-        self._flops = machine.device.flops_at(shape.compute_dtype)
+        self.flops = machine.device.flops_at(shape.compute_dtype)
         lengths = workload.prompt, workload.output
         window, chunked = shape.window, shape.chunked
         self._token = StepSums.answering(1, lengths, window, chunked=chunked)
         self.prompt = StepSums.prefilling(workload.prompt, 0, window, chunked=chunked)
-        self._prompt_flops = self._costs.work(self.prompt).flops
+        self._prompt_flops = self.costs.work(self.prompt).flops
         token, prompt = self._token, self.prompt
         self._windowed = (
             _part(token.window_context_tokens, token.context_tokens),
@@ -94,7 +93,14 @@ class StepTimes:
 
     @property
     def compute_is_known(self) -> bool:
-        return self._flops is not None
+        return self.flops is not None
+
+    def is_as_fast_as(self, other: "StepTimes") -> bool:
+        """Whether no step on the same GPUs takes longer than the other's."""
+        costs = zip(astuple(self.costs), astuple(other.costs), strict=True)
+        return (self.flops or 0.0) >= (other.flops or 0.0) and all(
+            mine <= others for mine, others in costs
+        )
 
     def step_s(self, load: StepLoad) -> float:
         """The duration of a step.
@@ -114,7 +120,7 @@ class StepTimes:
             load.context_tokens * context,
             seen * answers + pairs * prompts,
         )
-        return self._taking(self._costs.work(sums), sums.tokens, load)
+        return self._taking(self.costs.work(sums), sums.tokens, load)
 
     def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
         """The duration of a step for the scheduler, and no gap after it."""
@@ -143,7 +149,7 @@ class StepTimes:
         if self.workload.output == 1:
             sums = StepSums(*(batch * each for each in self.prompt))
             return self._taking(
-                self._costs.work(sums), sums.tokens, self.load_of(0, round(sums.tokens))
+                self.costs.work(sums), sums.tokens, self.load_of(0, round(sums.tokens))
             )
         share = batch / self.answer_steps
         decode = self._decode(batch)
@@ -159,9 +165,23 @@ class StepTimes:
         """
         return batch / (self.mean_s(batch) * self.answer_steps)
 
+    def ttft_s(self, batch: int, stages: int) -> float:
+        """TTFT of a request that takes a place of a batch as soon as it is free.
+
+        Alone, its chunks are spread over all stages. Else it is in a step in which the
+        others decode, which has their prompts as well.
+        """
+        alone_s = self.alone_s() / stages
+        if batch == 1:
+            return alone_s
+        if self.workload.output == 1:
+            return max(alone_s, self.mean_s(batch))
+        beside = self.load_of(batch - 1, ceil(self.workload.prompt / stages))
+        return max(alone_s, self.step_s(beside), self.mean_s(batch))
+
     def alone_s(self) -> float:
         """TTFT of a prompt that is alone, in one step."""
-        work = self._costs.work(self.prompt)
+        work = self.costs.work(self.prompt)
         load = self.load_of(0, self.workload.prompt)
         return self._taking(work, self.prompt.tokens, load)
 
@@ -170,12 +190,12 @@ class StepTimes:
         if self.pace.overhead is not None:
             return False
         if self.workload.output == 1:
-            return self._flops is not None
+            return self.flops is not None
         decode, prompts = self._decode(batch), self._prompts(batch)
         return (
-            self._flops is not None
+            self.flops is not None
             and self._bandwidth is not None
-            and (decode.flops + prompts) / self._flops
+            and (decode.flops + prompts) / self.flops
             > decode.bytes_read / self._bandwidth
         )
 
@@ -184,16 +204,13 @@ class StepTimes:
         return self._prompts(batch) > self._decode(batch).flops
 
     def _decode(self, batch: float) -> StepWork:
-        return self._costs.work(StepSums(*(batch * each for each in self._token)))
+        return self.costs.work(StepSums(*(batch * each for each in self._token)))
 
     def _prompts(self, batch: float) -> float:
         return batch / self.answer_steps * self._prompt_flops
 
     def _taking(self, work: StepWork, tokens: float, load: StepLoad) -> float:
-        least = max(
-            work.bytes_read / self._bandwidth if self._bandwidth else 0.0,
-            work.flops / self._flops if self._flops else 0.0,
-        )
+        least = floor_s(work, self._bandwidth, self.flops) or 0.0
         took = least / (self.pace.efficiency or 1.0)
         took += self._send_s[0] + self._send_s[1] * tokens
         overhead = self.pace.overhead

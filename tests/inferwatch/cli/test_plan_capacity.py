@@ -29,8 +29,8 @@ def test_one_command_says_how_many_gpus_and_what_fp8_would_save() -> None:
     assert status == 0
     lead = text.split("\n\n", 1)[0].replace("\n  ", " ")
     assert lead == (
-        "At least 8 H100 SXM (1 × TP 8) hold TPOT < 40 ms at 20 requests/s; with FP8 "
-        "weights 4 (1 × TP 4), half the GPUs."
+        "Of TP 1, 2, 4 and 8, at best 8 H100 SXM (1 × TP 8) hold TPOT < 40 ms at 20 "
+        "requests/s; with FP8 weights 4 (1 × TP 4), half the GPUs."
     )
 
 
@@ -53,7 +53,10 @@ def test_one_command_says_how_many_gpus_and_what_fp8_would_save() -> None:
         (["--rate", "5", "--gpu-hour", "H200=3"], "--gpu does not name it"),
         (["--gpu", "A100", "--rate", "5", "--gpu-hour", "H100=3"], "no price of A100"),
         (["--rate", "5", "--gpu-hour", "3,H100=3"], "name every GPU, or none"),
-        (["--rate", "5", "--output", "200k", "--context", "300k"], "at most 100,000"),
+        (["--rate", "5", "--output", "200k", "--context", "300k"], "at most 10,000"),
+        (["--rate", "5", "--efficiency", "1e-9"], "at least 0.01 of the peaks"),
+        (["--output", "1", "--slo", "itl_s<1us"], "--output 1 has no ITL"),
+        (["--demand", "/dev/zero"], "more than 8,784 hours"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(flags: list[str], said: str) -> None:
@@ -101,6 +104,7 @@ def test_a_model_that_does_not_fit_is_told_so() -> None:
 
     assert status == 1
     assert text.startswith("The model does not fit: on H100 SXM TP 1 in FP8")
+    assert "It would fit with:\n  6 × H100 SXM" in text
 
 
 def test_it_can_be_read_at_80_columns() -> None:
@@ -114,6 +118,7 @@ def test_it_can_be_read_at_80_columns() -> None:
     assert max(map(len, text.splitlines())) <= 80
     for head in ("GPUs", "TPOT p95", "binds", "a million"):
         assert head in text
+    assert "req/s" not in text  # nor is what it means
 
 
 def test_set_ups_are_sorted_by_the_price_of_their_gpus() -> None:

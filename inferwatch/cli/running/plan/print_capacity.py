@@ -15,12 +15,13 @@ from inferwatch.cli.running.plan.gpus import columns_of, remarks_of
 from inferwatch.cli.running.plan.model import config_of, shape_with, splittable
 from inferwatch.cli.running.plan.print_plan import FP8_FORMATS
 from inferwatch.cli.running.plan.requests import seconds_of, workload_of
-from inferwatch.cli.say import RowsProgress, say_coloured, say_json
+from inferwatch.cli.say import RowsProgress, say, say_coloured, say_json
 from inferwatch.errors import UsageError
 from inferwatch.limits.cold_start import cold_start_floor_s
 from inferwatch.limits.hf_config import ShapeError
-from inferwatch.limits.plan import Workload, plan_for
+from inferwatch.limits.plan import CapacityPlan, Workload, plan_for
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, parse_slo
+from inferwatch.printing.summary.remedies import remedy_lines
 from inferwatch.printing.summary.set_ups import formats_text, quantised_bits
 from inferwatch.printing.text import document_text, painter
 from inferwatch.quantities import rate_per_s
@@ -28,7 +29,7 @@ from inferwatch.record.connections import reading
 from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import find
 from inferwatch.studies.capacity.as_json import capacity_facts
-from inferwatch.studies.capacity.batch import NO_SLO
+from inferwatch.studies.capacity.batch import NO_SLO, OF_METRIC
 from inferwatch.studies.capacity.calibration import (
     CALIBRATION_KINDS,
     RecordedOverhead,
@@ -50,8 +51,9 @@ from inferwatch.studies.capacity.steps import StepPace, StepTimes
 
 USUAL_WAYS = (1, 2, 4, 8)
 SIXTEEN_BITS = (16.0, 16.0)
-MOST_RATE = 1e6
-MOST_OUTPUT = 100_000
+MOST_RATE = 1e4
+MOST_OUTPUT = 10_000
+LEAST_EFFICIENCY = 0.01
 NOT_BESIDE = {
     "batch": "the largest batch is part of the answer",
     "acceptance": "speculation is not part of the queue's model",
@@ -78,6 +80,11 @@ def print_capacity(given: Mapping[str, Any]) -> int:
     if given["demand"] is not None:
         requests = read_demand(given["demand"])
         goal = replace(goal, rate_per_s=max(requests) / 3600)
+    between = {"tpot_s", "itl_s"} & {limit.metric for limit in goal.slo.limits}
+    if workload.output == 1 and between:
+        raise UsageError(
+            f"--output 1 has no {OF_METRIC[min(between)]}: give --output 2 or more"
+        )
     if goal.rate_per_s is not None and workload.output > MOST_OUTPUT:
         raise UsageError(
             f"--output {workload.output}: every token is simulated with --rate, at "
@@ -109,7 +116,15 @@ def print_capacity(given: Mapping[str, Any]) -> int:
     else:
         width = shutil.get_terminal_size((88, 24)).columns
         say_coloured(document_text(capacity_document(result, width), width, painter()))
+        if best is None and not any(each.limits.fitting for each in answers):
+            nearest = max((each.option.plan for each in answers), key=_left)
+            for line in ("", *remedy_lines([nearest], width, result.currency)):
+                say(line)
     return int(result.best is None)
+
+
+def _left(plan: CapacityPlan) -> float:
+    return plan.left_bytes
 
 
 def _refuse(given: Mapping[str, Any]) -> None:
@@ -129,6 +144,8 @@ def _refuse(given: Mapping[str, Any]) -> None:
         raise UsageError(
             "--efficiency guesses what --calibrate has measured: give one of both"
         )
+    if given["efficiency"] is not None and given["efficiency"] < LEAST_EFFICIENCY:
+        raise UsageError(f"--efficiency: at least {LEAST_EFFICIENCY} of the peaks")
 
 
 def _goal(given: Mapping[str, Any]) -> CapacityGoal:
@@ -202,7 +219,7 @@ def _demand(
     if start_s is None:
         start_s, told = cold_start_floor_s(best.option.plan) or 0.0, "load, at least"
     peak = max(requests) / 3600 / (best.replicas or 1)
-    per_replica = max(most_rate(best) or 0.0, peak)
+    per_replica = most_rate(best) or peak
     plan: DemandPlan = demand_plan(requests, per_replica, start_s)
     return DemandResult(
         plan=plan, per_replica_s=per_replica, start_s=start_s, start_told=told

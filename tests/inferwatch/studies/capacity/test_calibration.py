@@ -42,6 +42,9 @@ def test_on_the_same_set_up_steps_take_what_was_recorded() -> None:
     assert found.claim is Claim.CALIBRATED
     step_s = found.times.step_s(StepLoad(decoding=10, context_tokens=3_000))
     assert step_s == pytest.approx(20.2e-3 + 10 * 0.5e-3, rel=0.05)
+    load = StepLoad(decoding=10, context_tokens=3_000)
+    gap_s = step_s - calibration.cost.expected_ns(load) / 1e9
+    assert gap_s == pytest.approx(0.2e-3, rel=0.05)
 
 
 def test_on_another_gpu_only_the_overhead_is_taken() -> None:

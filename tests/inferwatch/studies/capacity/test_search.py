@@ -7,15 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from inferwatch.limits.plan import plan_for
+from inferwatch.studies.capacity import search
 from inferwatch.studies.capacity.batch import Binds, missed_by
 from inferwatch.studies.capacity.queue import simulate
+from inferwatch.studies.capacity.result import CapacityResult
 from inferwatch.studies.capacity.search import (
     CapacityAnswer,
+    Option,
     answers_for,
     bound_for,
     most_rate,
     simulated_answer,
 )
+from inferwatch.studies.capacity.steps import StepTimes
 from tests.inferwatch.studies.capacity.setups import (
     few_requests,
     goal,
@@ -173,3 +177,78 @@ def test_what_one_replica_holds_is_less_than_its_largest_batch_serves() -> None:
     assert rate is not None
     assert answer.most_per_s is not None
     assert 0.5 * answer.most_per_s < rate < answer.most_per_s
+
+
+def test_small_chunks_take_fewer_replicas_than_large_ones_may() -> None:
+    """Prompts are computed beside decode: chunks of 8,192 take six."""
+    found = option(load=workload(3_840, 256))
+    answer = simulated_answer(bound_for(found, goal("e2el_s<1000", 55.56)))
+
+    assert answer.replicas == answer.least_replicas == 4
+    assert answer.setting is not None
+    assert answer.setting.max_num_batched_tokens < 4_096
+
+
+def with_lean_cache(heavy: Option) -> Option:
+    shape, machine = replace(heavy.plan.shape, kv_bits=8.0), heavy.plan.machine
+    load = heavy.plan.workload
+    times = StepTimes(shape, machine, load)
+    return replace(heavy, plan=plan_for(shape, machine, load), times=times)
+
+
+@settings(max_examples=2)
+@given(rate=some.floats(5, 150), slo=some.sampled_from(["ttft_s<10ms", "itl_s<9ms"]))
+def test_a_lighter_format_takes_no_more_gpus(rate: float, slo: str) -> None:
+    load = workload(3_840, 64)
+    heavy, light = (
+        option(ways=(8, 1), load=load, method=method) for method in (None, "fp8")
+    )
+    first, *lighter = answers_for(
+        [heavy, light, with_lean_cache(heavy)], goal(slo, rate)
+    )
+
+    if first.replicas is not None:
+        for each in lighter:
+            assert each.is_outbid or (each.replicas or 0) <= first.replicas
+
+
+def test_a_queue_that_fares_worse_with_faster_steps_takes_no_more_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heavy = option()
+    lean = with_lean_cache(heavy)
+    taken = {id(heavy): 10, id(lean): 13}
+
+    def found(bound: CapacityAnswer, *_: object) -> CapacityAnswer:
+        return replace(bound, replicas=taken[id(bound.option)])
+
+    monkeypatch.setattr(search, "simulated_answer", found)
+    answers = answers_for([heavy, lean], goal("tpot_s<40ms", 100))
+    assert [each.replicas for each in answers] == [10, 10]
+
+
+def test_set_ups_that_were_not_simulated_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    want, options = goal("ttft_s<80ms", 40), [option(), option()]
+    told = []
+    for most in (search.MOST_STEPS, 0):
+        monkeypatch.setattr(search, "MOST_STEPS", most)
+        result = CapacityResult(
+            model="",
+            workload=workload(),
+            goal=want,
+            answers=answers_for(options, want),
+        )
+        told.append(result.is_cut_short)
+
+    assert told == [False, True]
+
+
+def test_a_first_token_waits_for_a_step_of_its_batch() -> None:
+    found = option(ways=(8, 1), load=workload(3_840, 256))
+    answer, *_ = answers_for([found], goal("ttft_s<10ms"))
+
+    assert answer.ttft_s is not None
+    assert answer.tpot_s is not None
+    assert answer.tpot_s <= answer.ttft_s < 10e-3
