@@ -58,8 +58,12 @@ class Elsewhere:
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Of a worker: who started it collects nothing."""
         marks = [{mark.name for mark in item.iter_markers()} for item in items]
-        others = {"timing", "gpu"} if self._soak else {"timing", "gpu", "soak"}
-        started = sum("process" in each and not each & others for each in marks)
+        started = sum(
+            "process" in each
+            and not each & {"timing", "gpu"}
+            and ("soak" in each) is self._soak
+            for each in marks
+        )
         with self._path.open("a", encoding="utf-8") as file:
             file.write(f"elsewhere {started}\n")
 
