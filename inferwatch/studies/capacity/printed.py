@@ -211,7 +211,7 @@ def _sure(answer: CapacityAnswer, text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _SetUpColumn:
     head: str
     texts: Sequence[str]
     rank: int = 0
@@ -240,7 +240,7 @@ def _table(result: CapacityResult, width: int) -> Table:
     )
 
 
-def _columns(result: CapacityResult) -> Iterator[_Column]:
+def _columns(result: CapacityResult) -> Iterator[_SetUpColumn]:
     answers, goal = result.holding, result.goal
     devices = {a.option.plan.machine.device.name for a in answers}
 
@@ -250,8 +250,8 @@ def _columns(result: CapacityResult) -> Iterator[_Column]:
         rank: int = 0,
         *,
         is_left: bool = False,
-    ) -> _Column:
-        return _Column(head, [text(each) for each in answers], rank, is_left)
+    ) -> _SetUpColumn:
+        return _SetUpColumn(head, [text(each) for each in answers], rank, is_left)
 
     if len(devices) > 1:
         yield column("GPU", lambda a: a.option.plan.machine.device.name, is_left=True)
@@ -266,8 +266,8 @@ def _columns(result: CapacityResult) -> Iterator[_Column]:
     yield column("tokens/s", lambda a: _sure(a, format_rate(a.tokens_per_s).strip()), 6)
     share = format_nines(goal.target).rstrip("%")
     at = f" p{share}" if goal.rate_per_s is not None else ""
-    yield _Column(f"TPOT{at}", _times(answers, [a.tpot_s for a in answers]), 1)
-    yield _Column(f"TTFT{at}", _times(answers, [a.ttft_s for a in answers]), 2)
+    yield _SetUpColumn(f"TPOT{at}", _times(answers, [a.tpot_s for a in answers]), 1)
+    yield _SetUpColumn(f"TTFT{at}", _times(answers, [a.ttft_s for a in answers]), 2)
     yield column("binds", lambda a: a.binds.value)
     if result.is_priced:
         yield from _prices(answers, result.currency)
@@ -285,14 +285,14 @@ def _times(
     return [_sure(answer, text) for answer, text in zip(answers, texts, strict=True)]
 
 
-def _prices(answers: Sequence[CapacityAnswer], currency: str) -> Iterator[_Column]:
+def _prices(answers: Sequence[CapacityAnswer], currency: str) -> Iterator[_SetUpColumn]:
     for head, values, rank in (
         ("an hour", [a.gpu_hours_price for a in answers], 5),
         ("a million", [a.price_per_million for a in answers], 0),
     ):
         places = price_places(values)
         texts = [format_price(each, currency, places) for each in values]
-        yield _Column(head, texts, rank)
+        yield _SetUpColumn(head, texts, rank)
 
 
 # What it rests on.

@@ -162,6 +162,21 @@ class DialogTable(Panel):
 class TableDialog(ModalScreen[None]):
     """Shows a table that is computed in a thread and scrolls by pages."""
 
+    DEFAULT_CSS = """
+    TableDialog {
+        align: center middle; background: $background 60%;
+        #sheet {
+            width: 108; max-width: 100%; height: auto; max-height: 100%;
+            padding: 0 1; margin-bottom: 1; background: $surface;
+            border: round $primary;
+        }
+        VerticalScroll {
+            height: auto; scrollbar-size-vertical: 1;
+            scrollbar-color: $ink-faint; scrollbar-background: $surface;
+        }
+    }
+    """
+
     def __init__(self) -> None:
         super().__init__()
         self._given_up = Event()

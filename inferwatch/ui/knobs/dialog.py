@@ -237,12 +237,7 @@ class KnobScreen(TableDialog):
 
     DEFAULT_CSS = """
     KnobScreen {
-        align: center middle; background: $background 60%;
-        #sheet {
-            width: 96; max-width: 100%; height: auto; max-height: 100%;
-            padding: 0 1; margin-bottom: 1; background: $surface;
-            border: round $primary;
-        }
+        #sheet { width: 96; }
         #heads { height: 1; }
         #heads Label { width: 10; text-align: right; color: $ink-muted; }
         #heads .name { width: 24; }
@@ -253,10 +248,7 @@ class KnobScreen(TableDialog):
         #told.-done { color: $success; }
         #turns { height: 1; }
         #turns Button { margin-left: 1; }
-        VerticalScroll {
-            height: auto; scrollbar-size-vertical: 1; margin-top: 1;
-            scrollbar-color: $ink-faint; scrollbar-background: $surface;
-        }
+        VerticalScroll { margin-top: 1; }
         &.-short #hint { display: none; }
         &.-short VerticalScroll { margin-top: 0; }
     }

@@ -49,20 +49,6 @@ def _lines(judged: Review, width: int) -> Sequence[Line]:
 class ReviewScreen(TableDialog):
     """The dialog; it judges the whole session up to the moment shown."""
 
-    DEFAULT_CSS = """
-    ReviewScreen {
-        align: center middle; background: $background 60%;
-        #sheet {
-            width: 108; max-width: 100%; height: auto; max-height: 100%;
-            padding: 0 1; margin-bottom: 1; background: $surface;
-            border: round $primary;
-        }
-        VerticalScroll {
-            height: auto; scrollbar-size-vertical: 1;
-            scrollbar-color: $ink-faint; scrollbar-background: $surface;
-        }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,R", "leave", "close"),
         Binding("ctrl+c", "leave", "close", show=False, priority=True),

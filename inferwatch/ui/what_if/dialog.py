@@ -185,12 +185,6 @@ class WhatIfScreen(TableDialog):
 
     DEFAULT_CSS = """
     WhatIfScreen {
-        align: center middle; background: $background 60%;
-        #sheet {
-            width: 108; max-width: 100%; height: auto; max-height: 100%;
-            padding: 0 1; margin-bottom: 1; background: $surface;
-            border: round $primary;
-        }
         .row { height: 1; }
         .row Label { width: 24; color: $ink-muted; }
         .row .now { width: 18; color: $ink-muted; padding: 0 1; }
@@ -198,10 +192,6 @@ class WhatIfScreen(TableDialog):
         Input.-textual-compact { padding: 0 1 !important; }
         #hint { color: $ink-muted; width: 100%; margin-bottom: 1; }
         #hint.-wrong { color: $error; }
-        VerticalScroll {
-            height: auto; scrollbar-size-vertical: 1;
-            scrollbar-color: $ink-faint; scrollbar-background: $surface;
-        }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
