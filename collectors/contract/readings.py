@@ -313,10 +313,16 @@ class RequestEvent(Reading, frozen=True, kw_only=True):
     preprocess_start_ns: int | None = None
     """When vLLM's multimodal processor began: resizing, features, placeholders."""
     preprocess_end_ns: int | None = None
+    top_p: float | None = None
+    """Nucleus sampling; None where not told (arrived, added)."""
+    processed_ns: int | None = None
+    """When the last outputs had been detokenised and put into the client's stream. The
+    time of the event, from which E2EL follows, is when they reached the front end, as
+    vLLM counts (finished, front end)."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = (
         *("t_ns", "tokenised_ns", "fetch_start_ns", "fetch_end_ns"),
-        *("preprocess_start_ns", "preprocess_end_ns"),
+        *("preprocess_start_ns", "preprocess_end_ns", "processed_ns"),
     )
 
 
@@ -375,6 +381,13 @@ class PromptBlocks(Reading, frozen=True, kw_only=True):
     one_in: int = 1
     """Only hashes divisible by this are reported, as a sample of all."""
     block_tokens: int | None = None
+    # Recordings address fields by position, so new ones are appended.
+    plain: list[int] = msgspec.field(default_factory=list)
+    """Hashes of the tokens of the first blocks alone, each by itself: without what
+    stands before it, nor salt, adapter or media. Keyed by the same secret."""
+    salt: int | None = None
+    """Hash of the request's cache salt, likewise; None without one."""
+    prompt_tokens: int | None = None
 
 
 class Totals(Reading, frozen=True, kw_only=True):

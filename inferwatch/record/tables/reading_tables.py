@@ -153,7 +153,7 @@ def every_table() -> list[ReadingTable[Any]]:
         PackedTable(
             "prompt_blocks",
             PromptBlocks,
-            lists=("hashes", "places"),
+            lists=("hashes", "places", "plain"),
             column="hashes",
             renamed={"ordinal": "member"},
             unpacked=ExportedRows(
