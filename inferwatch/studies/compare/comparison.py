@@ -11,7 +11,7 @@ from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.studies.compare.checks.every import quality_of
 from inferwatch.studies.compare.checks.requests import more_failed
 from inferwatch.studies.compare.fail_if import Condition, ConditionOutcome
-from inferwatch.studies.compare.metrics import JUDGED, JudgedMetric
+from inferwatch.studies.compare.metrics import JUDGED, MONEY, JudgedMetric
 from inferwatch.studies.compare.quality import QualityCheck, void
 from inferwatch.studies.compare.reading import between_runs
 from inferwatch.studies.compare.reading.between_runs import allowance, may_be_why
@@ -385,6 +385,9 @@ class _Pairing:
         without = next((run for run in runs if run.value_of(metric) is None), None)
         if without is not None:
             return f"{without.name} has no values"
+        currencies = {run.currency for run in (*self._a.runs, *self._b.runs)}
+        if metric.key in MONEY and len(currencies) > 1:
+            return f"their prices are in {' and '.join(sorted(map(str, currencies)))}"
         for each in (self._a, self._b):
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"

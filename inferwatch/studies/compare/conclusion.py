@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from inferwatch.formatting import counted
 from inferwatch.metrics.number import Better
+from inferwatch.studies.compare.changed_phase import phase_sentence
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
 from inferwatch.studies.compare.quality import doubts
 from inferwatch.studies.compare.report import (
@@ -110,7 +111,9 @@ def conclusion(pair: SessionPair) -> str:
     if pair.void:
         return f"{b} and {a} cannot be compared: {pair.void.removesuffix('.')}"
     found = [*_findings(pair)]
-    return f"{_choice(pair, found, a, b)}; {basis(pair)}"
+    phase = phase_sentence(pair) if found else None
+    texts = [_choice(pair, found, a, b), *([phase] if phase else []), basis(pair)]
+    return "; ".join(texts)
 
 
 def _choice(pair: SessionPair, found: Sequence[_Finding], a: str, b: str) -> str:

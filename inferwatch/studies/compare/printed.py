@@ -422,8 +422,9 @@ def _startup_table(comparison: Comparison) -> Iterator[Block]:
 def _method(comparison: Comparison) -> Folded:
     lines = [
         *map(window_text, comparison.sessions),
-        *filter(None, map(peak_text, comparison.pairs)),
+        *map(peak_text, comparison.pairs),
         not_compared(comparison),
         method_text(comparison),
     ]
-    return Folded(summary="What was compared, and how", blocks=[_list(lines)])
+    texts = filter(None, lines)
+    return Folded(summary="What was compared, and how", blocks=[_list(texts)])
