@@ -7,8 +7,9 @@ from statistics import fmean
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import bound_text, format_bytes, format_durations
 from inferwatch.printing.command import command, quoted
+from inferwatch.studies.answers.comparing import AnswerComparison
 from inferwatch.studies.compare.report import short_span
-from inferwatch.studies.tune.answers import AnswerComparison, answers_by_point
+from inferwatch.studies.tune.answers import answers_by_point
 from inferwatch.studies.tune.flags import plain_name
 from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.verdict import none_good, verdict_of
