@@ -54,6 +54,7 @@ def comparison_request(
     b_from: float | None,
     b_to: float | None,
     slo: str | None,
+    answers: Path | None,
     conditions: tuple[str, ...],
     matters: float,
     seed: int,
@@ -81,6 +82,7 @@ def comparison_request(
             inconclusive_fails=inconclusive_fails,
         ),
         results=results,
+        answers=answers,
     )
 
 

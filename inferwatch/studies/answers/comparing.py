@@ -104,6 +104,8 @@ class AnswerComparison:
     p_value: float | None = None
     """Of the sign-flip tests together; None where nothing was tested."""
     why_unknown: str | None = None
+    whose: str = "the present"
+    """What the baseline is called in sentences."""
 
     @property
     def differs(self) -> bool:
@@ -158,8 +160,8 @@ class AnswerComparison:
             )
             if each is not None
         ]
-        by = f", the present's own by {', '.join(own)}" if own else ""
-        return f"log-probs of the present's tokens drift by {self.drift.text}{by}"
+        by = f", {self.whose}'s own by {', '.join(own)}" if own else ""
+        return f"log-probs of {self.whose}'s tokens drift by {self.drift.text}{by}"
 
     @property
     def _verdict_text(self) -> str:
@@ -177,8 +179,8 @@ class AnswerComparison:
             if each is not None and each.tokens
         ]
         if not texts:
-            return "how far the present differs from itself was not asked"
-        return f"the present differs from itself in {', '.join(texts)}"
+            return f"how far {self.whose} differs from itself was not asked"
+        return f"{self.whose} differs from itself in {', '.join(texts)}"
 
     def as_json(self) -> dict[str, object]:
         """All of it for programs; null is unknown."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.answers.comparing import AnswerComparison
 from inferwatch.studies.compare.checks.every import quality_of
 from inferwatch.studies.compare.checks.requests import more_failed
 from inferwatch.studies.compare.fail_if import Condition, ConditionOutcome
@@ -132,6 +133,9 @@ class SessionPair:
     """The checks whether the two sides can be compared."""
     places: tuple[ChangedPart, ...] = ()
     """When and for which requests the changed metrics changed most."""
+    answers: AnswerComparison | None = None
+    """How far the second side's answers are the first's; None if they were not given.
+    """
 
     @property
     def pairing(self) -> Pairing | None:

@@ -112,8 +112,9 @@ def conclusion(pair: SessionPair) -> str:
         return f"{b} and {a} cannot be compared: {pair.void.removesuffix('.')}"
     found = [*_findings(pair)]
     phase = phase_sentence(pair) if found else None
-    texts = [_choice(pair, found, a, b), *([phase] if phase else []), basis(pair)]
-    return "; ".join(texts)
+    answers = pair.answers.conclusion if pair.answers is not None else None
+    texts = (_choice(pair, found, a, b), phase, answers, basis(pair))
+    return "; ".join(filter(None, texts))
 
 
 def _choice(pair: SessionPair, found: Sequence[_Finding], a: str, b: str) -> str:

@@ -92,7 +92,10 @@ def _checked(pair: SessionPair) -> Iterator[str]:
 
 
 def _about_pairs(pair: SessionPair) -> list[str]:
-    return list(dict.fromkeys((pairing_sentence(pair), pair.about_runs)))
+    texts = [pairing_sentence(pair), pair.about_runs]
+    if pair.answers is not None:
+        texts.append(f"answers of {pair.b.name}: {pair.answers.sentence}")
+    return list(dict.fromkeys(texts))
 
 
 def sentences(texts: Iterable[str | None]) -> list[Block]:
