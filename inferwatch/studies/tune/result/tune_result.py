@@ -261,6 +261,8 @@ class PointResult:
     """The finding of its latest stress scenario run."""
     answers: str | None = None
     """How its answers compare with the present's, if prompts were sent."""
+    compared_answers: AnswerComparison | None = None
+    """The same as numbers."""
     like_best: bool = False
     """Whether it cannot be distinguished from the best."""
     doubts: tuple[str, ...] = ()
@@ -431,6 +433,7 @@ def _of_point(
         good_share=fmean(known) if known else None,
         scenario=_scenario(own),
         answers=answers.sentence if answers is not None else None,
+        compared_answers=answers,
         like_best=standing.like_best,
         doubts=(*standing.doubts, *(_failure(e) for e in odd if standing.trials)),
     )

@@ -1,6 +1,12 @@
 """Answers compared on real vLLM: the same settings answer alike, another dtype not."""
 
 import asyncio
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -94,16 +100,24 @@ def test_answers_that_depend_on_another_token_differ(
     assert told.against.first is not None
 
 
-def test_another_dtype_drifts_beyond_its_own_noise(
-    loud_model: Path, first: AskedRound, again: AskedRound, tmp_path: Path
-) -> None:
-    with living_in(tmp_path):
+@pytest.fixture(scope="module")
+def wide_engine(
+    loud_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    """The same model in float32."""
+    with living_in(tmp_path_factory.mktemp("wide")):
         config = shared_config(loud_model, "--dtype=float32")
         engine = asyncio.run(Engine.start(config, lambda _: None))
         try:
-            wide = asked(engine, baseline=first.baseline)
+            yield engine
         finally:
             asyncio.run(engine.stop())
+
+
+def test_another_dtype_drifts_beyond_its_own_noise(
+    wide_engine: Engine, first: AskedRound, again: AskedRound
+) -> None:
+    wide = asked(wide_engine, baseline=first.baseline)
 
     other = compare_answers([first.hashes, again.hashes], wide.hashes)
     assert other is not None
@@ -114,3 +128,42 @@ def test_another_dtype_drifts_beyond_its_own_noise(
     assert other.drift is not None
     assert other.own_drift is not None
     assert other.drift.mean > 2 * other.own_drift.mean
+
+
+def test_loads_ask_into_one_file_and_compare_says_speed_and_quality(
+    shared_engine: Engine, wide_engine: Engine, tmp_path: Path
+) -> None:
+    database, answers = tmp_path / "it.db", tmp_path / "answers.jsonl"
+
+    def run(*arguments: object) -> str:
+        command = [sys.executable, "-m", "inferwatch", *map(str, arguments)]
+        done = subprocess.run(
+            [*command, "--db", str(database)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return " ".join(done.stdout.split())
+
+    for name, engine in (
+        ("narrow", shared_engine),
+        ("same", shared_engine),
+        ("wide", wide_engine),
+    ):
+        load = ("--rate", 6, "--duration", 4, "--warmup", 0, "--seed", 1)
+        asking = ("--answers", PROMPTS, "--answers-to", answers, "--allow-load")
+        run("load", engine.url, *load, *asking, "--name", name)
+    alike = run("compare", "narrow", "same", "--answers", answers, "--text")
+    apart = run("compare", "narrow", "wide", "--answers", answers, "--text")
+
+    print(alike[:600], apart[:600])  # noqa: T201 - shown when it fails
+    assert "answers as equal as the baseline's own: all prompts alike" in alike
+    assert "answers differ more than the baseline's own noise" in apart
+    assert stat.S_IMODE(answers.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(database)) as connection:
+        recorded = connection.execute(
+            "SELECT count(*) FROM other_readings WHERE kind = 'AnswerHashes'"
+        ).fetchone()
+    assert recorded == (4,)
