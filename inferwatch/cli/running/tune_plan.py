@@ -270,6 +270,8 @@ def _as_load_options(
         strict_client=False,
         allow_load=options.allow_load,
         save_requests=None,
+        answers=None,
+        answers_to=None,
         output_format="inferwatch",
         as_json=options.as_json,
         name=options.name,

@@ -130,6 +130,7 @@ def test_another_dtype_drifts_beyond_its_own_noise(
     assert other.drift.mean > 2 * other.own_drift.mean
 
 
+@pytest.mark.timeout(600)
 def test_loads_ask_into_one_file_and_compare_says_speed_and_quality(
     shared_engine: Engine, wide_engine: Engine, tmp_path: Path
 ) -> None:
