@@ -168,7 +168,10 @@ def _against(
 
 
 def _nothing_found(pair: SessionPair, a: str, b: str) -> str:
-    same, still_open = pair.of(MetricVerdict.SAME), pair.of(MetricVerdict.OPEN)
+    # What happened on neither side, such as preemptions, says little of how alike
+    # they are.
+    same = [each for each in pair.of(MetricVerdict.SAME) if each.a or each.b]
+    still_open = pair.of(MetricVerdict.OPEN)
     both = f"{a} and {second_text(pair, b)}"
     loads = ", though their loads differ" if at_another_load(pair) else ""
     if len(same) > len(still_open):

@@ -50,7 +50,9 @@ def test_they_are_those_of_limits(connection: sqlite3.Connection) -> None:
         "mfu": sum(e.steps * e.step_s * (e.mfu or 0.0) for e in points) / spent_s,
     }
 
-    assert values(connection) == pytest.approx(expected, rel=1e-3)  # Limits keeps 10^5 FLOP
+    assert values(connection) == pytest.approx(
+        expected, rel=1e-3
+    )  # Limits keeps 10^5 FLOP
 
 
 def test_half_the_peak_is_used_twice_as_well(connection: sqlite3.Connection) -> None:
