@@ -54,11 +54,11 @@ def comparison_request(
     b_from: float | None,
     b_to: float | None,
     slo: str | None,
-    answers: Path | None,
     conditions: tuple[str, ...],
     matters: float,
     seed: int,
     inconclusive_fails: bool,
+    answers: Path | None = None,
 ) -> ComparisonRequest:
     """Return the comparison that the options ask for.
 

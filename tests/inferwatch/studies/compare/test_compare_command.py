@@ -282,7 +282,7 @@ def priced(sessions: Path, folder: Path, currency: str) -> Path:
         connection.execute(
             "INSERT INTO prices (session, ordinal, source, t_ns, gpu_hour, currency) "
             "SELECT session, 0, 0, 0, 2.5, "
-            "iif(name = 'before', '$', ?) FROM sessions",
+            "CASE name WHEN 'before' THEN '$' ELSE ? END FROM sessions",
             (currency,),
         )
     return path
