@@ -11,7 +11,7 @@ from inferwatch.live.load.load_session import LoadSession
 from inferwatch.record.file.location import default_database
 from inferwatch.studies.answers.answer_file import (
     AnswerFile,
-    AnswerLine,
+    RoundLine,
     read_answers,
 )
 from inferwatch.studies.answers.asking import (
@@ -133,10 +133,10 @@ async def ask_beside(
     )
 
 
-def _line(session: LoadSession, questions: Questions, asked: AskedRound) -> AnswerLine:
+def _line(session: LoadSession, questions: Questions, asked: AskedRound) -> RoundLine:
     record = session.pipeline.record
     recorded = record is not None and record.session_id is not None
-    return AnswerLine(
+    return RoundLine(
         name=questions.name,
         session=record.session_id if record is not None else None,
         database=questions.database if recorded else None,

@@ -20,7 +20,7 @@ VERSION = 1
 MOST_BYTES = 256_000_000
 
 
-class AnswerLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RoundLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One round of questions to one setting."""
 
     version: int = VERSION
@@ -58,7 +58,7 @@ class AnswerFile:
     """A file of answers, read whole."""
 
     path: Path
-    lines: tuple[AnswerLine, ...] = ()
+    lines: tuple[RoundLine, ...] = ()
 
     @property
     def baseline(self) -> BaselineAnswers | None:
@@ -78,7 +78,7 @@ class AnswerFile:
             if any(line.is_of(*each) for each in sessions)
         ]
 
-    def add(self, asked: AskedRound, line: AnswerLine) -> "AnswerFile":
+    def add(self, asked: AskedRound, line: RoundLine) -> "AnswerFile":
         """Append a round; the first one with the baseline's token ids.
 
         Raises:
@@ -116,7 +116,7 @@ def read_answers(path: Path, *, new: bool = False) -> AnswerFile:
     lines = []
     for number, row in enumerate(rows, 1):
         try:
-            line = msgspec.json.decode(row, type=AnswerLine)
+            line = msgspec.json.decode(row, type=RoundLine)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"{path} is no file of answers, as `inferwatch load --answers-to` "
@@ -130,7 +130,7 @@ def read_answers(path: Path, *, new: bool = False) -> AnswerFile:
     return AnswerFile(path=path, lines=tuple(lines))
 
 
-def _is_whole(line: AnswerLine) -> bool:
+def _is_whole(line: RoundLine) -> bool:
     """Whether every list has a row for each prompt, and scores for each token."""
     hashes, many = line.hashes, len(line.hashes.alone)
     tokens, prompts = line.tokens, line.prompts

@@ -9,7 +9,7 @@ from collectors.contract.readings import AnswerHashes
 from inferwatch.cli.load import load
 from inferwatch.cli.running.load_answers import AskedBeside
 from inferwatch.errors import UsageError
-from inferwatch.studies.answers.answer_file import AnswerFile, AnswerLine
+from inferwatch.studies.answers.answer_file import AnswerFile, RoundLine
 from inferwatch.studies.answers.asking import AskedRound, BaselineAnswers
 
 NOBODY = "localhost:9"
@@ -49,7 +49,7 @@ def test_a_file_that_is_damaged_or_of_another_number_is_refused_before_the_load(
     assert "damaged in line 1" in refused("--answers-to", path)
 
     path.unlink()
-    file = AnswerFile(path=path).add(asked(), AnswerLine(hashes=asked().hashes))
+    file = AnswerFile(path=path).add(asked(), RoundLine(hashes=asked().hashes))
     said = refused("--answers-to", file.path, "--answers", 9)
 
     assert "holds 1 prompt, which each setting is asked: leave out --answers 9" in said

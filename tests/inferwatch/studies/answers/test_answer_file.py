@@ -11,7 +11,7 @@ from collectors.contract.readings import AnswerHashes
 from inferwatch.errors import UsageError
 from inferwatch.studies.answers.answer_file import (
     AnswerFile,
-    AnswerLine,
+    RoundLine,
     read_answers,
 )
 from inferwatch.studies.answers.asking import AskedRound, BaselineAnswers
@@ -57,7 +57,7 @@ def written(tmp_path: Path) -> Written:
         file = AnswerFile(path=tmp_path / "answers.jsonl")
         for name, each in (("before", 0.0), ("before", 1e-4), (after, drift)):
             told = asked(each)
-            file = file.add(told, AnswerLine(name=name, hashes=told.hashes))
+            file = file.add(told, RoundLine(name=name, hashes=told.hashes))
         return file.path
 
     return write_file
@@ -104,7 +104,7 @@ def test_lists_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
     told = asked()
     told.hashes.together.pop()
     file = AnswerFile(path=tmp_path / "answers.jsonl")
-    file.add(told, AnswerLine(name="a", hashes=told.hashes))
+    file.add(told, RoundLine(name="a", hashes=told.hashes))
 
     with pytest.raises(UsageError, match="line 1 does not fit"):
         read_answers(file.path)
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_there_is_new_only_for_who_writes_it(tmp_path: Path) 
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_answers(path)
     with pytest.raises(UsageError, match="cannot be written"):
-        AnswerFile(path=tmp_path).add(asked(), AnswerLine(hashes=asked().hashes))
+        AnswerFile(path=tmp_path).add(asked(), RoundLine(hashes=asked().hashes))
 
 
 @pytest.fixture(scope="module")
