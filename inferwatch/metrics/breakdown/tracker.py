@@ -78,6 +78,8 @@ class BreakdownTracker:
         self.rows = RecentRows(FIRST_DIMENSION + len(DIMENSIONS), self._count)
         self.samples = {phase: Samples() for phase in BreakdownPhase}
         """What each phase took of single requests."""
+        self.detokenised = Samples()
+        """From the end of an E2EL until the front end had handed its outputs over."""
         self._sums: Ints = np.zeros(1 + CAUSES, np.int64)
         self._codes: list[dict[str, int]] = [{} for _ in DIMENSIONS]
         self._buckets: list[dict[int, Ints]] = [{} for _ in DIMENSIONS]
@@ -140,6 +142,9 @@ class BreakdownTracker:
         begin_ns, end_ns = span
         spent_ns = e2el_spent(request, begin_ns, end_ns)
         self.rows.add((end_ns, 1, *spent_ns, *self._buckets_of(request, end_ns)))
+        processed_ns = request.processed_ns
+        if processed_ns is not None and processed_ns >= end_ns:
+            self.detokenised.add(end_ns, processed_ns - end_ns)
 
     def _buckets_of(self, request: Request, end_ns: int) -> list[int]:
         """Return the code of the request's bucket in each dimension."""
@@ -196,10 +201,12 @@ class BreakdownTracker:
         if not sums[0]:
             return None
         total_ns = int(sums[1:].sum())
+        detokenised = self.detokenised.quantiles(now_ns, window)
         return Breakdown(
             requests=int(sums[0]),
             total_ns=total_ns,
             left_out=self._left_out,
+            detokenised_s=detokenised if detokenised.n else None,
             phases=tuple(self._phases(now_ns, window, sums, total_ns)),
             causes=tuple(_causes(rows, sums, total_ns)),
             buckets=tuple(
@@ -265,7 +272,8 @@ class BreakdownTracker:
 
     def named_samples(self) -> dict[str, Samples]:
         """Return the samples, by the names under which their rows are saved."""
-        return {f"phase: {phase}": each for phase, each in self.samples.items()}
+        phases = {f"phase: {phase}": each for phase, each in self.samples.items()}
+        return phases | {"detokenised": self.detokenised}
 
     def saved(self) -> SavedBreakdown:
         """Return the state for a checkpoint, without rows and samples."""

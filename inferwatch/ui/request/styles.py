@@ -59,11 +59,6 @@ CAUSES = {
 }
 LATE = {**CAUSES, Cause.RECOMPUTE: CauseStyle("R", "warn", "preempted")}
 """Causes of late tokens, marked by letters."""
-ESTIMATES = {
-    *(Cause.PREFILL, Cause.PREFILL_SHARED),
-    *(Cause.DECODE, Cause.DECODE_PROMPTS),
-}
-"""Causes measured as shares of steps, marked with ``~``."""
 LANES = {
     SpanKind.NETWORK: CauseStyle("·", "muted", "network"),
     SpanKind.TOKENISE: CauseStyle("·", "muted", "tokenise"),
