@@ -15,6 +15,7 @@ from inferwatch.formatting import (
     format_in,
     format_share,
 )
+from inferwatch.metrics.breakdown.tracker import NONE
 from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.requests.request_groups import (
     GroupBy,
@@ -237,7 +238,7 @@ class RequestTable(CursorTable[RequestRow]):
         if self.group is None:
             return True
         by, name = self.group
-        return group_of(row, by, self._view.models) == name
+        return (group_of(row, by, self._view.models) or NONE) == name
 
     def _in_scope(self, row: RequestRow) -> bool:
         if self.scope is RequestScope.ALL:

@@ -1,0 +1,190 @@
+"""Where the time of all requests went, on the requests screen."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.metrics.requests.request_groups import GroupBy
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.record.replay.player import Player
+from inferwatch.sample import sample_file
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.requests.breakdown import BucketTable, PartTable
+from inferwatch.ui.requests.table import RequestTable
+from tests.inferwatch.ui.conftest import Text, app_on
+from tests.inferwatch.ui.pictures import ALL, Pictures, named
+
+MOMENT = 0.62
+"""Of the session: load runs, requests have queued."""
+
+
+@pytest.fixture(autouse=True)
+def greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks show the same wherever the test runs."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
+    with pytest.MonkeyPatch.context() as home:
+        home.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with closing(Player.open(sample_file(), "last")) as player:
+            yield player
+
+
+async def settle(pilot: Pilot[None], *keys: str) -> None:
+    """Press keys, each on a screen that has drawn itself."""
+    app = pilot.app
+    assert isinstance(app, InferwatchApp)
+    for key in ("", *keys, ""):
+        if key:
+            await pilot.press(key)
+        app.look()
+        await pilot.pause()
+
+
+def showing(player: Player, *keys: str) -> Callable[[Pilot[None]], Any]:
+    async def act(pilot: Pilot[None]) -> None:
+        await asyncio.to_thread(player._scan.look)
+        await player.playback.seek(round(player.playback.span_ns[1] * MOMENT))
+        await settle(pilot, *keys)
+
+    return act
+
+
+@asynccontextmanager
+async def opened(
+    player: Player, *keys: str, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[InferwatchApp, Pilot[None]]]:
+    app = app_on("requests", player)
+    async with app.run_test(size=size) as pilot:
+        await showing(player, *keys)(pilot)
+        yield app, pilot
+
+
+VIEWS = {"minute": ("2", "v"), "session": ("2", "v", "w", "w", "G")}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_picture(pictures: Pictures, player: Player, view: str) -> None:
+    for sizes in map(named, ALL):
+        app = app_on("requests", player)
+
+        assert not pictures(app, sizes, showing(player, *VIEWS[view]))
+
+
+async def test_the_breakdown_is_computed_only_while_it_is_shown(
+    player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    take = player.snapshot
+
+    def spied(query: SnapshotQuery) -> Snapshot:
+        asked.append(query.breakdown)
+        return take(query)
+
+    async with opened(player) as (_, pilot):
+        monkeypatch.setattr(player, "snapshot", spied)
+        await settle(pilot, "w")
+        assert set(asked) == {False}
+        await settle(pilot, "v")
+        assert any(asked)
+        await settle(pilot, "v")
+        asked.clear()
+        await settle(pilot)
+        assert set(asked) == {False}
+
+
+async def test_phases_and_buckets_add_up_to_the_time_of_the_requests(
+    player: Player,
+) -> None:
+    async with opened(player, "v") as (app, _):
+        parts, buckets = (
+            app.screen.query_one(PartTable),
+            app.screen.query_one(BucketTable),
+        )
+        phases = [each for each in parts.rows if each.cause is None]
+        whole_ns = sum(each.total_ns for each in phases)
+
+        assert whole_ns == sum(each.total_ns for each in buckets.rows) > 0
+        for phase in phases:
+            causes = [e for e in parts.rows if e.cause and e.phase is phase.phase]
+            if causes:
+                assert sum(each.total_ns for each in causes) == phase.total_ns
+
+
+async def test_the_key_that_groups_goes_through_the_dimensions(player: Player) -> None:
+    async with opened(player, "v") as (app, pilot):
+        table, seen = app.screen.query_one(BucketTable), list[GroupBy]()
+        for _ in range(5):
+            seen.append(table.by)
+            await settle(pilot, "G")
+
+        assert seen[0] is seen[4] is GroupBy.LENGTH
+        assert seen[1:4] == [GroupBy.OUTPUT, GroupBy.MODEL, GroupBy.TIME]
+
+
+async def test_a_bucket_opens_as_the_list_of_its_requests_and_leads_back(
+    player: Player,
+) -> None:
+    async with opened(player, "w", "w", "v", "down", "enter") as (app, pilot):
+        table = app.screen.query_one(RequestTable)
+        assert table.display
+        assert len(table.rows) > 10
+        assert all((row.prompt_tokens or 0) in range(128, 512) for row in table.rows)
+        assert not any(row.state.live for row in table.rows)
+
+        await settle(pilot, "escape")
+        assert app.screen.has_class("-time")
+        await settle(pilot, "escape")
+        assert not app.screen.has_class("-time")
+        assert len({row.state for row in table.rows}) > 1
+
+
+async def test_a_bucket_of_time_says_when_it_begins_on_the_clock(
+    player: Player, text_of: Text
+) -> None:
+    async with opened(player, *"vGGG") as (app, _):
+        assert player.wall_text(0).strip() in "".join(text_of(app, "BucketTable"))
+
+
+async def test_windows_apply_to_it(player: Player) -> None:
+    async with opened(player, "v") as (app, pilot):
+        table = app.screen.query_one(BucketTable)
+        counts = {}
+        for _ in Window:
+            shown = app.screen
+            counts[shown.view.window] = sum(each.requests for each in table.rows)  # type: ignore[attr-defined] # a WatchScreen
+            await settle(pilot, "w")
+
+        assert counts[Window.TEN_SECONDS] < counts[Window.SESSION]
+
+
+async def test_before_any_request_ended_it_says_so(
+    player: Player, text_of: Text
+) -> None:
+    async with opened(player, "v") as (app, pilot):
+        await player.playback.seek(0)
+        await settle(pilot)
+
+        assert "no request ended" in "".join(text_of(app, "PartTable"))
+
+
+async def test_phases_without_room_are_reached_by_a_key(
+    player: Player, text_of: Text
+) -> None:
+    async with opened(player, "v", size=(80, 24)) as (app, pilot):
+        assert not any("stalls" in row for row in text_of(app, "PartTable"))
+        await settle(pilot, "tab", *["down"] * 14)
+
+        assert any("stalls" in row for row in text_of(app, "PartTable"))
