@@ -17,6 +17,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.breakdown.view import (
     DIMENSIONS,
+    ESTIMATED_PHASES,
     Breakdown,
     BreakdownBucket,
     BreakdownPart,
@@ -26,7 +27,13 @@ from inferwatch.metrics.requests.request_groups import GroupBy
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.printing.document import Block, Sentence, headed_table
 from inferwatch.printing.summary.latencies import Summary, quantiles_row
-from inferwatch.printing.text import grid, shortened, wrapped_sentence
+from inferwatch.printing.text import (
+    WIDTH,
+    columns_of,
+    grid,
+    shortened,
+    wrapped_sentence,
+)
 
 HEADING = "Where the time went"
 MOST_PHASES = 3
@@ -85,9 +92,14 @@ def breakdown_lines(breakdown: Breakdown, wall: WallText) -> Iterator[str]:
         buckets = breakdown.of(dimension)
         yield ""
         unit = _unit(each.total_ns for each in buckets)
-        heads = (f"by {dimension}", "n", f"E2EL {unit.name}", "share", "most of it")
+        heads = (f"by {dimension}", "n", f"E2EL {unit.name}", "share")
         rows = [_bucket_cells(each, breakdown, unit, wall) for each in buckets]
-        yield from grid([heads, *rows], left=(0, 4))
+        lines = grid([heads, *rows])
+        width = max(map(columns_of, lines))
+        room = WIDTH - width - len(INDENT)
+        phases = ("most of it", *(largest_phases(each, room) for each in buckets))
+        for line, text in zip(lines, phases, strict=True):
+            yield f"{line}{' ' * (width - columns_of(line))}{INDENT}{text}"
 
 
 def told_dimensions(breakdown: Breakdown) -> list[GroupBy]:
@@ -161,7 +173,6 @@ def _bucket_cells(
         f"{bucket.requests:,}",
         format_in(unit, bucket.total_ns / NS_PER_S).strip(),
         format_share(bucket.total_ns / max(breakdown.total_ns, 1)).strip(),
-        largest_phases(bucket),
     )
 
 
@@ -171,13 +182,20 @@ def bucket_name(bucket: BreakdownBucket, wall: WallText) -> str:
     return bucket.name if since_ns is None else f"from {wall(since_ns).strip()}"
 
 
-def largest_phases(bucket: BreakdownBucket) -> str:
-    """The phases that took most of a bucket's time: *decode 40%, queue 22%*."""
-    parts = sorted(bucket.parts, key=lambda each: -each[1])[:MOST_PHASES]
-    return ", ".join(
-        f"{phase} {format_share(took_ns / max(bucket.total_ns, 1)).strip()}"
-        for phase, took_ns in parts
-    )
+def largest_phases(bucket: BreakdownBucket, room: int = WIDTH) -> str:
+    """The phases that took most of a bucket's time: *decode ~40%, queue 22%*.
+
+    At least one, and others as far as there is room.
+    """
+    said = ""
+    for phase, took_ns in sorted(bucket.parts, key=lambda each: -each[1])[:MOST_PHASES]:
+        share = format_share(took_ns / max(bucket.total_ns, 1))
+        share = about(share) if phase in ESTIMATED_PHASES else share
+        longer = f"{said}{', ' * bool(said)}{phase} {share.strip()}"
+        if said and len(longer) > room:
+            break
+        said = longer
+    return said
 
 
 def _unit(totals_ns: Iterable[int]) -> TimeUnit:
@@ -204,7 +222,10 @@ def breakdown_blocks(breakdown: Breakdown | None, wall: WallText) -> Iterator[Bl
         yield from headed_table(
             f"{HEADING}, by {dimension}",
             ("requests", f"E2EL {unit.name}", "share", "most of it"),
-            (_bucket_cells(each, breakdown, unit, wall) for each in buckets),
+            (
+                (*_bucket_cells(each, breakdown, unit, wall), largest_phases(each))
+                for each in buckets
+            ),
         )
 
 
