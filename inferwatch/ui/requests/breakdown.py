@@ -50,6 +50,7 @@ from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.request.styles import CAUSES, PHASES, CauseStyle
 
 NONE_ENDED = "no request ended in this window: w chooses another"
+NEEDS_PROBE = "where the time went takes a probe in the server to tell"
 OWN_PROMPT = "own prompt"
 """What ``Cause.PREFILL`` is called below its phase, which has the same name."""
 WallText = Callable[[int], str]
@@ -187,6 +188,7 @@ class PartTable(CursorTable[BreakdownPart]):
 
     def __init__(self) -> None:
         self._unit: TimeUnit = SECONDS
+        self._nothing = NONE_ENDED
         super().__init__(
             (
                 TableColumn("phase", f" {label_of(BreakdownPart.phase)}", 28, _name),
@@ -198,7 +200,9 @@ class PartTable(CursorTable[BreakdownPart]):
             )
         )
 
-    def show(self, breakdown: Breakdown | None) -> None:
+    def show(self, breakdown: Breakdown | None, nothing: str) -> None:
+        """Show the phases; ``nothing`` says why there are none."""
+        self._nothing = nothing
         if breakdown is None:
             self.show_rows(())
             return
@@ -224,7 +228,7 @@ class PartTable(CursorTable[BreakdownPart]):
         """Phases lead nowhere; buckets do."""
 
     def empty_text(self) -> TextRun:
-        return TextRun(NONE_ENDED, "muted")
+        return TextRun(self._nothing, "muted")
 
     def title_of(self, column: TableColumn[BreakdownPart], width: int) -> TextRun:
         if column.key == "total":
@@ -378,7 +382,8 @@ class BreakdownPanel(Vertical):
     def show(self, snapshot: Snapshot, wall: WallText) -> None:
         told = self._breakdown = snapshot.breakdown
         self.query_one(PhaseBar).show(told, snapshot.window.span)
-        self.query_one(PartTable).show(told)
+        nothing = NEEDS_PROBE if snapshot.without_steps else NONE_ENDED
+        self.query_one(PartTable).show(told, nothing)
         self.query_one(AfterLine).show(told)
         self.buckets.show(told, wall)
 

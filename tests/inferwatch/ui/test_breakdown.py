@@ -4,19 +4,24 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from inferwatch.metrics.breakdown.tracker import NONE, OTHERS
 from inferwatch.metrics.requests.request_groups import GroupBy
-from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.requests.breakdown import BucketTable, PartTable
+from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.requests.table import RequestTable
+from tests.inferwatch.ui import attached_sessions
 from tests.inferwatch.ui.conftest import Text, app_on
 from tests.inferwatch.ui.pictures import ALL, Pictures, named
 
@@ -188,3 +193,59 @@ async def test_phases_without_room_are_reached_by_a_key(
         await settle(pilot, "tab", *["down"] * 14)
 
         assert any("stalls" in row for row in text_of(app, "PartTable"))
+
+
+async def test_without_a_probe_it_is_said_what_it_takes(text_of: Text) -> None:
+    feed = attached_sessions.scraped()
+    app = app_on("requests", feed)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot, "v")
+        assert not app.screen.has_class("-time"), "requests are only counted"
+
+        change = feed.change
+        feed.change = lambda made: replace(change(made), via=Via.TRACES)
+        await settle(pilot, "v")
+        assert "takes a probe" in "".join(text_of(app, "PartTable"))
+
+        feed.change = change
+        await settle(pilot)
+        assert not app.screen.has_class("-time")
+        assert app.screen.query_one("#counted").display
+
+
+async def test_requests_without_a_value_are_listed_and_all_others_are_not(
+    player: Player,
+) -> None:
+    async with opened(player, "w", "w") as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, RequestsScreen)
+        screen._open_bucket(GroupBy.HEADER, NONE)
+        await settle(pilot)
+        table = screen.query_one(RequestTable)
+        assert len(table.rows) > 100
+        assert {row.header for row in table.rows} == {None}
+
+        await settle(pilot, "escape")
+        screen._open_bucket(GroupBy.HEADER, OTHERS)
+        await settle(pilot)
+        assert screen.has_class("-time")
+
+
+async def test_what_came_after_the_e2el_stands_beside_the_phases(
+    player: Player, text_of: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = player.snapshot
+
+    def told(query: SnapshotQuery) -> Snapshot:
+        made = take(query)
+        after = Quantiles(n=9_000, p50=0.0002, p99=0.0012)
+        if made.breakdown is None:
+            return made
+        more = replace(made.breakdown, detokenised_s=after, left_out=3)
+        return replace(made, breakdown=more)
+
+    monkeypatch.setattr(player, "snapshot", told)
+    async with opened(player, "v") as (app, _):
+        line = text_of(app, "AfterLine")[0]
+        assert "after the E2EL: p50 0.200 ms, p99 1.20 ms" in line
+        assert "3 requests left out: arrival not seen" in line
