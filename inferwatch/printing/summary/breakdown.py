@@ -40,7 +40,8 @@ MOST_PHASES = 3
 """Phases of a bucket that are told."""
 NAME_WIDTH = 24
 INDENT = "  "
-"""Before a cause, which is a part of the phase above it."""
+PART_OF = "↳ "
+"""Before a cause, which is a part of the phase above it: in text, and on pages."""
 WallText = Callable[[int], str]
 """Formats a moment of session time as local time."""
 
@@ -210,7 +211,7 @@ def breakdown_blocks(breakdown: Breakdown | None, wall: WallText) -> Iterator[Bl
     if breakdown is None:
         return
     heads = [*_part_heads(breakdown)]
-    rows = (_spaced(cells) for cells in _part_cells(breakdown))
+    rows = (_marked(cells) for cells in _part_cells(breakdown))
     yield from headed_table(HEADING, heads[1:], rows, first=heads[0])
     if breakdown.sentence:
         yield Sentence(text=f"{breakdown.sentence}.")
@@ -229,7 +230,7 @@ def breakdown_blocks(breakdown: Breakdown | None, wall: WallText) -> Iterator[Bl
         )
 
 
-def _spaced(cells: Sequence[str]) -> Sequence[str]:
-    """Indent a cause by blanks that a page keeps."""
+def _marked(cells: Sequence[str]) -> Sequence[str]:
+    """Mark a cause, as a page drops blanks before it."""
     name, *rest = cells
-    return (name.replace(INDENT, "\u2003"), *rest)
+    return (name.replace(INDENT, PART_OF), *rest)
