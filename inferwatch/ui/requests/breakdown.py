@@ -12,6 +12,7 @@ from textual.strip import Strip
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
+    BRIEF_FLAGS,
     MILLISECONDS,
     SECONDS,
     TimeUnit,
@@ -53,6 +54,10 @@ NONE_ENDED = "no request ended in this window: w chooses another"
 NEEDS_PROBE = "where the time went takes a probe in the server to tell"
 OWN_PROMPT = "own prompt"
 """What ``Cause.PREFILL`` is called below its phase, which has the same name."""
+CAUSE_INDENT = 5
+"""Cells before a cause's name, its glyph included."""
+ROOMY = 56
+"""Width from which there are percentiles."""
 WallText = Callable[[int], str]
 
 
@@ -147,7 +152,12 @@ def _percentile(
     name: str, of: Callable[[object], Quantiles | None]
 ) -> TableColumn[BreakdownPart]:
     return TableColumn(
-        name, f"{name} ms", 9, lambda part, _: _quantile(of(part), name), right=True
+        name,
+        f"{name} ms",
+        9,
+        lambda part, _: _quantile(of(part), name),
+        right=True,
+        from_width=ROOMY,
     )
 
 
@@ -161,8 +171,10 @@ def _name(part: BreakdownPart, width: int) -> Line:
     name = look.name.removeprefix("queue: ").removeprefix("prefill: ")
     if part.cause is Cause.PREFILL:
         name = OWN_PROMPT
+    if len(name) > width - CAUSE_INDENT:
+        name = BRIEF_FLAGS.get(name, name)
     runs = (
-        TextRun(" " if is_phase else "   "),
+        TextRun(" " if is_phase else " " * (CAUSE_INDENT - 2)),
         TextRun(f"{look.glyph} ", look.ink),
         TextRun(name, "" if is_phase else "muted"),
     )
@@ -191,7 +203,15 @@ class PartTable(CursorTable[BreakdownPart]):
         self._nothing = NONE_ENDED
         super().__init__(
             (
-                TableColumn("phase", f" {label_of(BreakdownPart.phase)}", 28, _name),
+                TableColumn(
+                    "phase",
+                    f" {label_of(BreakdownPart.phase)}",
+                    28,
+                    _name,
+                    least=14,
+                    grows=8,
+                    most=36,
+                ),
                 TableColumn("total", "total", 10, self._total, right=True),
                 TableColumn("share", "share", 7, self._share, right=True),
                 _percentile("p50", attrgetter("took_s")),
@@ -300,6 +320,7 @@ class BucketTable(CursorTable[BreakdownBucket]):
                 8,
                 lambda bucket, _: _quantile(bucket.e2el_s, "p50"),
                 right=True,
+                from_width=ROOMY,
             ),
             TableColumn(
                 "p99",
@@ -307,6 +328,7 @@ class BucketTable(CursorTable[BreakdownBucket]):
                 9,
                 lambda bucket, _: _quantile(bucket.e2el_s, "p99"),
                 right=True,
+                from_width=ROOMY,
             ),
             TableColumn("bar", "  of which", 18, _phases_bar, least=8),
         )

@@ -249,3 +249,16 @@ async def test_what_came_after_the_e2el_stands_beside_the_phases(
         line = text_of(app, "AfterLine")[0]
         assert "after the E2EL: p50 0.200 ms, p99 1.20 ms" in line
         assert "3 requests left out: arrival not seen" in line
+
+
+@pytest.mark.parametrize("size", [(60, 15), (40, 12)])
+async def test_in_a_tiny_terminal_no_number_is_cut(
+    player: Player, text_of: Text, size: tuple[int, int]
+) -> None:
+    async with opened(player, "v", size=size) as (app, _):
+        for table in ("PartTable", "BucketTable"):
+            head, *rows = text_of(app, table)
+            assert "share" in head
+            assert ("p99 ms" in head) == (size[0] == 60)
+            assert not any("…" in row for row in rows)
+            assert any("%" in row for row in rows), table
