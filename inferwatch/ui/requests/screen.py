@@ -41,8 +41,8 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import Phase, waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, labelled, ruled
 from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest, OpenStep
+from inferwatch.ui.request.phases import PHASE_GLYPHS, PHASE_INKS, STATES, phases
 from inferwatch.ui.requests.breakdown import BreakdownPanel, BucketTable
-from inferwatch.ui.requests.phases import PHASE_GLYPHS, PHASE_INKS, STATES, phases
 from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import (

@@ -27,13 +27,13 @@ from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.ui.kit.renderables.text import TextRun, end_of
 from inferwatch.ui.kit.row_filter import Phrases
 from inferwatch.ui.kit.table import CursorTable, TableColumn
+from inferwatch.ui.request.phases import length_s, phases
 from inferwatch.ui.requests.columns import (
     RequestView,
     cause_run,
     missed_words,
     request_columns,
 )
-from inferwatch.ui.requests.phases import length_s, phases
 
 
 def group_columns() -> Iterable[TableColumn[RequestGroup]]:
