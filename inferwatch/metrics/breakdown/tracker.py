@@ -251,6 +251,7 @@ class BreakdownTracker:
         else:
             named = {code: _name(names, code) for code in sums}
             codes = sorted(sums, key=lambda code: _order(named[code], sums[code]))
+        e2el_ns = None if rows is None else rows[2 : 2 + CAUSES].sum(axis=0)
         return [
             BreakdownBucket(
                 dimension=dimension,
@@ -258,7 +259,7 @@ class BreakdownTracker:
                 since_ns=code * SLOT_NS if number == TIME else None,
                 requests=int(sums[code][0]),
                 total_ns=int(sums[code][1:].sum()),
-                e2el_s=_e2el(rows, number, code),
+                e2el_s=_e2el(rows, e2el_ns, number, code),
                 parts=tuple(
                     (phase, took_ns)
                     for phase, places in PLACES.items()
@@ -322,12 +323,13 @@ def _grouped(rows: Ints) -> list[dict[int, Ints]]:
     found: list[dict[int, Ints]] = []
     for number in range(len(DIMENSIONS)):
         codes = rows[FIRST_DIMENSION + number]
-        found.append(
-            {
-                code: counts[:, codes == code].sum(axis=1)
-                for code in np.unique(codes).tolist()
-            }
-        )
+        order = np.argsort(codes, kind="stable")
+        kinds, starts = np.unique(codes[order], return_index=True)
+        if not kinds.size:
+            found.append({})
+            continue
+        sums = np.add.reduceat(counts[:, order], starts, axis=1)
+        found.append(dict(zip(kinds.tolist(), sums.T, strict=True)))
     return found
 
 
@@ -348,12 +350,13 @@ def _causes(rows: Ints | None, sums: Ints, total_ns: int) -> list[BreakdownPart]
     ]
 
 
-def _e2el(rows: Ints | None, number: int, code: int) -> Quantiles | None:
+def _e2el(
+    rows: Ints | None, e2el_ns: Ints | None, number: int, code: int
+) -> Quantiles | None:
     """Return the E2EL of the requests of a bucket; None for the session."""
-    if rows is None:
+    if rows is None or e2el_ns is None:
         return None
-    mine = rows[FIRST_DIMENSION + number] == code
-    return _quantiles(rows[2 : 2 + CAUSES, mine].sum(axis=0))
+    return _quantiles(e2el_ns[rows[FIRST_DIMENSION + number] == code])
 
 
 def _quantiles(took_ns: Ints) -> Quantiles:
