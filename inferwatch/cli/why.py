@@ -25,6 +25,13 @@ from inferwatch.cli.options import database_option
     metavar="N",
     help="How many of the slowest requests to tell of.",
 )
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Where the time of all requests went, by phase, cause and kind of request, "
+    "instead of the slowest ones.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why(
     session: str,
@@ -33,6 +40,7 @@ def why(
     at: str | None,
     most: int,
     *,
+    everything: bool,
     as_json: bool,
 ) -> int:
     """Tell why requests of SESSION were slow, or one REQUEST of it.
@@ -50,6 +58,7 @@ def why(
     inferwatch why s17 chatcmpl-7f3a         one request
     inferwatch why s17 7f3a --at 12:03:40    as it was then, if it lived
     inferwatch why yesterday.db --json       for other programs
+    inferwatch why --all s17                 where the time of all of them went
 
     Parts of a TTFT add up to it; what no reading explains is *unknown*. A token is late
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
@@ -59,5 +68,11 @@ def why(
     from inferwatch.cli.running.why import WhyOptions, print_why
 
     path, name = session_location(session, database)
-    options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
+    options = WhyOptions(
+        request=request_id,
+        at=at,
+        most=most,
+        as_json=as_json,
+        everything=everything,
+    )
     return print_why(path, name, options)

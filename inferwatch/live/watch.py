@@ -247,7 +247,8 @@ class Watch(ABC):
         """Return a snapshot over the whole session up to now, or up to its end."""
         ended_ns = self._session.ended_ns
         now_ns = self.clock.now_ns() if ended_ns is None else ended_ns
-        return self._pipeline.snapshot(now_ns, SnapshotQuery(Window.SESSION))
+        query = SnapshotQuery(Window.SESSION, breakdown=True)
+        return self._pipeline.snapshot(now_ns, query)
 
     async def run(self) -> None:
         """Watch until cancelled; whatever we started has ended when this returns."""

@@ -380,6 +380,7 @@ class InferwatchApp(TerminalApp[None]):
                     requests=screen.NEEDS_REQUESTS,
                     client=screen.NEEDS_CLIENT,
                     hardware=screen.NEEDS_HARDWARE,
+                    breakdown=screen.needs_breakdown,
                     latest=True,
                     source=source,
                 )

@@ -173,7 +173,12 @@ class FrontEndAssembler:
         return [event]
 
     def finished(
-        self, t_ns: int, request_id: str, reason: str, output_tokens: int | None
+        self,
+        t_ns: int,
+        request_id: str,
+        reason: str,
+        output_tokens: int | None,
+        processed_ns: int | None,
     ) -> list[AnyReading]:
         """The last token is being sent, or the client disconnected."""
         self.finished_count += 1
@@ -187,6 +192,7 @@ class FrontEndAssembler:
             request_id=request_id,
             output_tokens=output_tokens,
             reason=reason,
+            processed_ns=processed_ns,
         )
         return [event]
 
@@ -261,7 +267,7 @@ class FrontTap:
         self._put(self._story.arrived, arrived_ns, returned, *ids, asked, header, times)
 
     def _processed(
-        self, processor: Vllm, given: Given, result: Vllm, _: int, __: int
+        self, processor: Vllm, given: Given, result: Vllm, _: int, returned: int
     ) -> None:
         outputs = given[0]
         self.batches += 1
@@ -284,7 +290,7 @@ class FrontTap:
         going_on = self._states.read(processor)
         for request_id, reason in [*ended, *((r, STOP) for r in stopped)]:
             if request_id not in going_on:
-                self._finished(request_id, reason, t_ns)
+                self._finished(request_id, reason, t_ns, returned)
 
     def _first_token(self, output: Vllm, t_ns: int) -> None:
         if self._tokens.read(output):
@@ -298,13 +304,16 @@ class FrontTap:
         for request_id in request_ids:
             self._finished(request_id, ABORT, returned)
 
-    def _finished(self, request_id: str, reason: str, t_ns: int) -> None:
+    def _finished(
+        self, request_id: str, reason: str, t_ns: int, processed_ns: int | None = None
+    ) -> None:
         state = self._live.pop(request_id, None)
         if state is None:
             return  # reported already: its client disconnected before the last token
         self._wait_for_token.discard(request_id)
         tokens = getattr(self._sent.read(state), names.SENT_TOKENS, None)
-        self._put(self._story.finished, t_ns, request_id, reason, tokens)
+        told = request_id, reason, tokens, processed_ns
+        self._put(self._story.finished, t_ns, *told)
 
 
 def _stamp_ns(given: Given) -> int:

@@ -103,4 +103,4 @@ def _snapshot(
             frame, connection, row.session, SeekTarget(t_ns=now_ns), overtaken=tell
         )
     frame.model.unrecorded_readings = row.unrecorded
-    return frame.model.snapshot(now_ns, SnapshotQuery(Window.SESSION))
+    return frame.model.snapshot(now_ns, SnapshotQuery(Window.SESSION, breakdown=True))

@@ -1,9 +1,12 @@
 """Prints what made requests of a recorded session slow."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.cli.say import say, say_damage, say_json
@@ -13,13 +16,21 @@ from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.telling import tell
-from inferwatch.printing.summary.why import Why, why_json, why_text
+from inferwatch.printing.summary.breakdown import breakdown_lines, breakdown_row
+from inferwatch.printing.summary.latencies import Summary
+from inferwatch.printing.summary.why import (
+    NOT_PROBED,
+    Why,
+    why_json,
+    why_text,
+)
 from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
+NONE_ENDED = "No request had ended by then."
 SHOWN = 5
 """How many requests are listed when the given id is ambiguous."""
 PROBED = "SELECT 1 FROM engines WHERE session = ?"
@@ -42,6 +53,7 @@ class WhyOptions:
     at: str | None
     most: int
     as_json: bool
+    everything: bool = False
 
 
 def print_why(path: Path, session: str, options: WhyOptions) -> int:
@@ -52,6 +64,13 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
     """
     with closing(Player.open(path, session)) as player:
         moment_ns = ReplayStart(at=options.at).moment(player)
+        question = _question(options)
+        if question is not None:
+            now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
+            answer = question.answer(player, path, now_ns)
+            _say_answer(answer, player, now_ns, as_json=options.as_json)
+            say_damage(path)
+            return 0
         if options.request is None:
             why = _slowest_requests(player, path, moment_ns, options.most)
         else:
@@ -63,6 +82,69 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
             say(why_text(why, lambda t_ns: player.wall_text(t_ns, ms=True)))
     say_damage(path)
     return 0
+
+
+class Answer(NamedTuple):
+    """What is told of all requests of a session."""
+
+    row: Summary
+    """For ``--json``, beside session and moment."""
+    lines: list[str]
+
+
+def _say_answer(answer: Answer, player: Player, now_ns: int, *, as_json: bool) -> None:
+    session_id = player.record.session_id
+    if as_json:
+        say_json({"session_id": session_id, "now_ns": now_ns, **answer.row})
+        return
+    head = f"{session_id}, as of {player.wall_text(now_ns, ms=True)}"
+    say("\n".join([head, "", *answer.lines]))
+
+
+def _breakdown(player: Player, path: Path, now_ns: int) -> Answer:
+    """Return where the time of all requests went up to a moment."""
+    asyncio.run(player.playback.seek(now_ns))
+    query = SnapshotQuery(Window.SESSION, requests=False, client=False, breakdown=True)
+    breakdown = player.snapshot(query).breakdown
+    row: Summary = {"breakdown": breakdown_row(breakdown)}
+    if breakdown is not None:
+        return Answer(row, [*breakdown_lines(breakdown, player.wall_text)])
+    return Answer(row, [NONE_ENDED if _is_probed(player, path) else NOT_PROBED])
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about all requests of a session, which an option asks."""
+
+    flag: str
+    is_asked: Callable[[WhyOptions], bool]
+    answer: Callable[[Player, Path, int], Answer]
+    """Takes the moment up to which to tell."""
+
+
+QUESTIONS = (Question("--all", attrgetter("everything"), _breakdown),)
+
+
+def _question(options: WhyOptions) -> Question | None:
+    """Return what is asked of all requests; None where it is the slowest, or one.
+
+    Raises:
+        UsageError: more than one thing is asked.
+    """
+    asked = [each for each in QUESTIONS if each.is_asked(options)]
+    flags = [each.flag for each in asked]
+    if flags and options.request is not None:
+        raise UsageError(f"{flags[0]} tells of all requests: leave REQUEST out")
+    if len(flags) > 1:
+        raise UsageError(f"{' and '.join(flags)} are questions of their own: ask one")
+    return asked[0] if asked else None
+
+
+def _is_probed(player: Player, path: Path) -> bool:
+    """Return whether an engine of the session had a probe."""
+    with reading(path) as connection:
+        row = find(path, player.record.session_id).session
+        return connection.execute(PROBED, (row,)).fetchone() is not None
 
 
 def _slowest_requests(

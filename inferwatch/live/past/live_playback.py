@@ -39,7 +39,13 @@ class PausedMoment:
             {
                 (window, source): pipeline.snapshot(
                     t_ns,
-                    SnapshotQuery(window, hardware=True, latest=True, source=source),
+                    SnapshotQuery(
+                        window,
+                        hardware=True,
+                        latest=True,
+                        breakdown=True,
+                        source=source,
+                    ),
                 )
                 for window in Window
                 for source in sources
@@ -269,6 +275,7 @@ class LivePlayback:
                 client=False,
                 hardware=True,
                 latest=True,
+                breakdown=query.breakdown,
                 source=query.source,
             )
             return player.snapshot(whole)

@@ -80,6 +80,8 @@ class BreakdownTracker:
         self.rows = RecentRows(FIRST_DIMENSION + len(DIMENSIONS), self._count)
         self.samples = {phase: Samples() for phase in BreakdownPhase}
         """What each phase took of single requests."""
+        self.detokenised = Samples()
+        """From the end of an E2EL until the front end had handed its outputs over."""
         self._sums: Ints = np.zeros(1 + CAUSES, np.int64)
         self._codes: list[dict[str, int]] = [{} for _ in DIMENSIONS]
         self._alike: dict[tuple[str | int | None, ...], tuple[int, ...]] = {}
@@ -146,6 +148,9 @@ class BreakdownTracker:
         begin_ns, end_ns = span
         spent_ns = e2el_spent(request, begin_ns, end_ns)
         self.rows.add((end_ns, 1, *spent_ns, *self._buckets_of(request, end_ns)))
+        processed_ns = request.processed_ns
+        if processed_ns is not None and processed_ns >= end_ns:
+            self.detokenised.add(end_ns, processed_ns - end_ns)
 
     def _buckets_of(self, request: Request, end_ns: int) -> tuple[int, ...]:
         """Return the code of the request's bucket in each dimension."""
@@ -217,10 +222,12 @@ class BreakdownTracker:
         if not sums[0]:
             return None
         total_ns = int(sums[1:].sum())
+        detokenised = self.detokenised.quantiles(now_ns, window)
         return Breakdown(
             requests=int(sums[0]),
             total_ns=total_ns,
             left_out=self._left_out,
+            detokenised_s=detokenised if detokenised.n else None,
             phases=tuple(self._phases(now_ns, window, sums, total_ns)),
             causes=tuple(_causes(rows, sums, total_ns)),
             buckets=tuple(
@@ -265,6 +272,7 @@ class BreakdownTracker:
         else:
             named = {code: _name(names, code) for code in sums}
             codes = sorted(sums, key=lambda code: _order(named[code], sums[code]))
+        e2el_ns = None if rows is None else rows[2 : 2 + CAUSES].sum(axis=0)
         return [
             BreakdownBucket(
                 dimension=dimension,
@@ -272,7 +280,7 @@ class BreakdownTracker:
                 since_ns=code * SLOT_NS if number == TIME else None,
                 requests=int(sums[code][0]),
                 total_ns=int(sums[code][1:].sum()),
-                e2el_s=_e2el(rows, number, code),
+                e2el_s=_e2el(rows, e2el_ns, number, code),
                 parts=tuple(
                     (phase, took_ns)
                     for phase, places in PLACES.items()
@@ -286,7 +294,8 @@ class BreakdownTracker:
 
     def named_samples(self) -> dict[str, Samples]:
         """Return the samples, by the names under which their rows are saved."""
-        return {f"phase: {phase}": each for phase, each in self.samples.items()}
+        phases = {f"phase: {phase}": each for phase, each in self.samples.items()}
+        return phases | {"detokenised": self.detokenised}
 
     def saved(self) -> SavedBreakdown:
         """Return the state for a checkpoint, without rows and samples."""
@@ -335,12 +344,13 @@ def _grouped(rows: Ints) -> list[dict[int, Ints]]:
     found: list[dict[int, Ints]] = []
     for number in range(len(DIMENSIONS)):
         codes = rows[FIRST_DIMENSION + number]
-        found.append(
-            {
-                code: counts[:, codes == code].sum(axis=1)
-                for code in np.unique(codes).tolist()
-            }
-        )
+        order = np.argsort(codes, kind="stable")
+        kinds, starts = np.unique(codes[order], return_index=True)
+        if not kinds.size:
+            found.append({})
+            continue
+        sums = np.add.reduceat(counts[:, order], starts, axis=1)
+        found.append(dict(zip(kinds.tolist(), sums.T, strict=True)))
     return found
 
 
@@ -361,12 +371,13 @@ def _causes(rows: Ints | None, sums: Ints, total_ns: int) -> list[BreakdownPart]
     ]
 
 
-def _e2el(rows: Ints | None, number: int, code: int) -> Quantiles | None:
+def _e2el(
+    rows: Ints | None, e2el_ns: Ints | None, number: int, code: int
+) -> Quantiles | None:
     """Return the E2EL of the requests of a bucket; None for the session."""
-    if rows is None:
+    if rows is None or e2el_ns is None:
         return None
-    mine = rows[FIRST_DIMENSION + number] == code
-    return _quantiles(rows[2 : 2 + CAUSES, mine].sum(axis=0))
+    return _quantiles(e2el_ns[rows[FIRST_DIMENSION + number] == code])
 
 
 def _quantiles(took_ns: Ints) -> Quantiles:

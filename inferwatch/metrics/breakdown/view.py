@@ -4,11 +4,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
+from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
+from inferwatch.formatting import about, counted, duration_text, format_share
 from inferwatch.metrics.causes.cause import (
+    ESTIMATES,
     MEDIA_CAUSES,
     PREFILL_CAUSES,
     QUEUE_CAUSES,
+    SPOKEN,
     Cause,
 )
 from inferwatch.metrics.number import Better, Number, Unit, piece
@@ -50,6 +54,23 @@ CAUSES_OF: Mapping[BreakdownPhase, tuple[Cause, ...]] = {
     BreakdownPhase.UNKNOWN: (Cause.UNKNOWN,),
 }
 """Each of ``E2EL_CAUSES`` is in one."""
+ESTIMATED_PHASES = {BreakdownPhase.DECODE, BreakdownPhase.PROMPTS}
+"""The two are shares of the same steps; together they are measured."""
+SPOKEN_PHASES = {
+    **{phase: phase.value for phase in BreakdownPhase},
+    BreakdownPhase.TOKENISE: "tokenising",
+    BreakdownPhase.API: "the API server before the queue",
+    BreakdownPhase.QUEUE: "queueing",
+    BreakdownPhase.PREEMPTED: "preemption and recompute",
+    BreakdownPhase.PROMPTS: "others' prompts in decode steps",
+    BreakdownPhase.STALLS: "stalls while they decoded",
+    BreakdownPhase.SEND: "the API server after the last token",
+}
+"""Names of phases in sentences."""
+MOST_SAID = 4
+"""Phases that the sentence names at most."""
+LEAST_SAID = 0.01
+"""The least share that the sentence names."""
 DIMENSIONS = (
     *(GroupBy.LENGTH, GroupBy.OUTPUT, GroupBy.CLASS, GroupBy.MODEL),
     *(GroupBy.HEADER, GroupBy.PRIORITY, GroupBy.TIME),
@@ -99,6 +120,18 @@ class BreakdownPart:
             better=Better.LOWER,
         ),
     ]
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether it is told as a share of steps, to be marked with ``~``."""
+        if self.cause is None:
+            return self.phase in ESTIMATED_PHASES
+        return self.cause in ESTIMATES
+
+    @property
+    def share_text(self) -> str:
+        text = format_share(self.share)
+        return (about(text) if self.is_estimate else text).strip()
 
 
 @piece("bucket", Vantage.ENGINE)
@@ -207,6 +240,19 @@ class Breakdown:
             span="session",
         ),
     ]
+    detokenised_s: Annotated[
+        Quantiles | None,
+        Number(
+            "detokenising",
+            "Detokenising and handing over",
+            "After the E2EL, so no part of it: from when the last outputs reached the "
+            "front end until it had detokenised them and put them into the answer. "
+            "Told by a probe, of requests that were not aborted.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ]
+    """None where nobody told."""
     phases: Annotated[
         tuple[BreakdownPart, ...],
         Number("by phase", "By phase", "What each phase took, in order."),
@@ -233,3 +279,47 @@ class Breakdown:
     def of(self, dimension: GroupBy) -> tuple[BreakdownBucket, ...]:
         """Return the buckets of one dimension."""
         return tuple(each for each in self.buckets if each.dimension is dimension)
+
+    def causes_of(self, phase: BreakdownPhase) -> tuple[BreakdownPart, ...]:
+        """Return the causes of a phase that has several."""
+        return tuple(each for each in self.causes if each.phase is phase)
+
+    @property
+    def sentence(
+        self,
+    ) -> Annotated[
+        str,
+        Number(
+            "most",
+            "What took most",
+            "The phases that took most of the requests' time, as a sentence.",
+        ),
+    ]:
+        """The largest phases, such as "Of 218 s …, ~40% was decode, 22% queueing"."""
+        took = duration_text(self.total_ns / NS_PER_S)
+        largest = sorted(self.phases, key=lambda each: -each.share)[:MOST_SAID]
+        told = [each for each in largest if each.share >= LEAST_SAID]
+        if not told:
+            return ""
+        first, *rest = (self._said(each) for each in told)
+        words = ", ".join(
+            [
+                f"{told[0].share_text} was {first}",
+                *(
+                    f"{each.share_text} {text}"
+                    for each, text in zip(told[1:], rest, strict=True)
+                ),
+            ]
+        )
+        return f"Of {took} that {counted(self.requests, 'request')} took, {words}"
+
+    def _said(self, part: BreakdownPart) -> str:
+        """Return a phase in words, with the cause that took most of it."""
+        name = SPOKEN_PHASES[part.phase]
+        causes = self.causes_of(part.phase)
+        if not causes:
+            return name
+        most = max(causes, key=lambda each: each.total_ns)
+        how = "most of it" if 2 * most.total_ns > part.total_ns else "above all"
+        cause = SPOKEN[most.cause or Cause.UNKNOWN]
+        return f"{name} ({how} {cause}, {most.share_text})"

@@ -157,6 +157,10 @@ E2EL_CAUSES = (
     Cause.UNKNOWN,
 )
 """The parts of an E2EL."""
+ESTIMATES = frozenset(
+    {Cause.PREFILL, Cause.PREFILL_SHARED, Cause.DECODE, Cause.DECODE_PROMPTS}
+)
+"""Causes that are told as shares of steps, marked with ``~``."""
 ITL_CAUSES = (
     Cause.LONG_PREFILL,
     Cause.RECOMPUTE,

@@ -202,6 +202,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     tpot_counted: bool = False
     end_ns: int | None = None
     """As reported by the front end, else by the engine."""
+    processed_ns: int | None = None
+    """When the front end had detokenised its last outputs, after ``end_ns``."""
     judged: bool = False
     """Whether it was judged by the objectives, or cannot be."""
     judged_by: str | None = None
@@ -248,6 +250,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
                 self.reported_tokens = max(self.reported_tokens or 0, tokens)
             self.preemptions = max(self.preemptions, event.preemptions or 0)
             self.reason = event.reason or self.reason
+            self.processed_ns = event.processed_ns or self.processed_ns
             self.thinking_tokens = event.thinking_tokens or self.thinking_tokens
 
     def _learn_asked(self, event: RequestEvent) -> None:

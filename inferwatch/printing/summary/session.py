@@ -37,6 +37,7 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import TROUBLES
 from inferwatch.metrics.steps.live_limits import LIMITS
+from inferwatch.printing.summary.breakdown import breakdown_row
 from inferwatch.printing.summary.causes import cause_lines, cause_rows
 from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
 from inferwatch.printing.summary.latencies import (
@@ -377,6 +378,7 @@ def summarise(
         "startup": startup_row(snapshot.startup),
         **_server_counts(snapshot.server_counts),
         **cause_rows(snapshot),
+        "breakdown": breakdown_row(snapshot.breakdown),
         **slo_rows(snapshot),
         **spending_rows(snapshot),
         **limits_rows(snapshot),

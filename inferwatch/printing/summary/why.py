@@ -16,7 +16,7 @@ from inferwatch.formatting import (
     format_share,
     shared_unit,
 )
-from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
+from inferwatch.metrics.causes.cause import ESTIMATES, Parts, SlowRequests
 from inferwatch.metrics.load.book import error_text
 from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.requests.refusals import (
@@ -38,8 +38,6 @@ MOST_LINES = 40
 """Most lines of a waterfall; with more, similar chunks are merged."""
 MOST_LATE = 12
 MOST_COMPANIONS = 5
-ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
-"""Causes whose times are estimated from their share of step tokens."""
 NOT_YET = "No request has had its first token by then."
 NOT_PROBED = "Nobody told of single requests: it takes a probe in the server to do so."
 WallText = Callable[[int], str]

@@ -45,7 +45,8 @@ checkpoint."""
 WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
 WEIGHTIEST_FIRST = attrgetter(
-    "source", "window", "requests", "client", "hardware", "latest"
+    *("source", "window", "requests", "client", "hardware", "latest"),
+    "breakdown",
 )
 """Fields of a query by weight: a similar snapshot first has the same source."""
 

@@ -226,6 +226,8 @@ class SessionScreen(Screen[None]):
     """Needs the load generator's view."""
     NEEDS_HARDWARE: ClassVar[bool] = False
     """Needs GPUs and hosts over time."""
+    needs_breakdown = False
+    """Needs where the time of all requests went, which is so only while it is shown."""
 
     OF_ALL: ClassVar[bool] = False
     """Shows all servers, whichever is selected elsewhere."""

@@ -494,13 +494,17 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw a row; the one under the cursor is highlighted."""
-        strip = super().render_line(y)
+        strip = self.plain_line(y)
         if y != self._lit:
             return strip
         back = Style(bgcolor=self.ink("chosen").bgcolor)
         return Strip(
             [Segment(part.text, (part.style or Style()) + back) for part in strip]
         )
+
+    def plain_line(self, y: int) -> Strip:
+        """Draw a row without the highlight."""
+        return super().render_line(y)
 
     def _draw_again(self) -> None:
         """Redraw what changed, or everything if another row is highlighted."""

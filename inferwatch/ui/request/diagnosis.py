@@ -4,9 +4,9 @@ from collections import Counter
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted, format_duration, format_share
-from inferwatch.metrics.causes.cause import SPOKEN, Cause, Parts
+from inferwatch.metrics.causes.cause import ESTIMATES, SPOKEN, Cause, Parts
 from inferwatch.metrics.story.story import RequestStory
-from inferwatch.ui.request.styles import ESTIMATES, LATE
+from inferwatch.ui.request.styles import LATE
 
 ORDINARY = {Cause.API, Cause.QUEUE_STEP, Cause.PREFILL, Cause.SEND}
 """Causes that every request has."""

@@ -11,12 +11,12 @@ from inferwatch.formatting import (
     format_durations,
     format_share,
 )
-from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.cause import ESTIMATES, Cause
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.story.story import RequestStory, SpanKind
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, join_whole, labelled
 from inferwatch.ui.request.moments import Stop, StoryMoments
-from inferwatch.ui.request.styles import CAUSES, ESTIMATES, LANES, LATE
+from inferwatch.ui.request.styles import CAUSES, LANES, LATE
 from inferwatch.visible import visible
 
 HINT = ("← → go by phase and token", "s S by late token", "3 to the steps of that time")

@@ -14,7 +14,7 @@ from inferwatch.formatting import (
     format_durations,
     format_share,
 )
-from inferwatch.metrics.causes.cause import Parts
+from inferwatch.metrics.causes.cause import ESTIMATES, Parts
 from inferwatch.metrics.story.story import RequestStory, SpanKind
 from inferwatch.ui.kit.renderables.text import Line, TextRun, beside, join_whole, ruled
 from inferwatch.ui.kit.renderables.time_track import bars
@@ -45,7 +45,7 @@ from inferwatch.ui.request.step_list import (
     step_rows,
     steps_title,
 )
-from inferwatch.ui.request.styles import CAUSES, ESTIMATES, LANES, LATE, CauseStyle
+from inferwatch.ui.request.styles import CAUSES, LANES, LATE, CauseStyle
 
 SAMPLE_HOLDS = 2.0
 """Longest time before a sample that it describes, in sampling intervals."""

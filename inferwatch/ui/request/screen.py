@@ -36,9 +36,9 @@ from inferwatch.ui.request.display import (
 from inferwatch.ui.request.facts import fact_line, readout
 from inferwatch.ui.request.layout import RequestLayout
 from inferwatch.ui.request.moments import GapColumns, StoryMoments
+from inferwatch.ui.request.phases import STATES
 from inferwatch.ui.request.step_list import shortened
 from inferwatch.ui.request.styles import HOW_TO_READ
-from inferwatch.ui.requests.phases import STATES
 from inferwatch.ui.view import REQUEST, View
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.limit_texts import highest

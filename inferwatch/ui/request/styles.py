@@ -5,6 +5,7 @@ Glyphs differ, so that they can be told apart without colour.
 
 from typing import NamedTuple
 
+from inferwatch.metrics.breakdown.view import BreakdownPhase
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.story.story import SpanKind
 
@@ -59,11 +60,20 @@ CAUSES = {
 }
 LATE = {**CAUSES, Cause.RECOMPUTE: CauseStyle("R", "warn", "preempted")}
 """Causes of late tokens, marked by letters."""
-ESTIMATES = {
-    *(Cause.PREFILL, Cause.PREFILL_SHARED),
-    *(Cause.DECODE, Cause.DECODE_PROMPTS),
+PHASES = {
+    BreakdownPhase.TOKENISE: CAUSES[Cause.TOKENISE],
+    BreakdownPhase.API: CAUSES[Cause.API],
+    BreakdownPhase.MEDIA: CAUSES[Cause.MEDIA],
+    BreakdownPhase.QUEUE: CauseStyle("░", "waiting", "queue"),
+    BreakdownPhase.PREFILL: CAUSES[Cause.PREFILL],
+    BreakdownPhase.PREEMPTED: CAUSES[Cause.RECOMPUTE],
+    BreakdownPhase.DECODE: CAUSES[Cause.DECODE],
+    BreakdownPhase.PROMPTS: CauseStyle("╍", "prefill", "others' prompts"),
+    BreakdownPhase.STALLS: CauseStyle("╌", "bad", "stalls"),
+    BreakdownPhase.SEND: CAUSES[Cause.SEND],
+    BreakdownPhase.UNKNOWN: CAUSES[Cause.UNKNOWN],
 }
-"""Causes measured as shares of steps, marked with ``~``."""
+"""Phases of the breakdown of all requests, in order."""
 LANES = {
     SpanKind.NETWORK: CauseStyle("·", "muted", "network"),
     SpanKind.TOKENISE: CauseStyle("·", "muted", "tokenise"),

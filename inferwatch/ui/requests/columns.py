@@ -30,7 +30,7 @@ from inferwatch.ui.kit.renderables.bars import waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of, without_prefix
 from inferwatch.ui.kit.row_filter import NO_WORD, FieldKind, FilterField
 from inferwatch.ui.kit.table import UNBOUNDED, TableColumn
-from inferwatch.ui.requests.phases import (
+from inferwatch.ui.request.phases import (
     BEFORE_FIRST_TOKEN,
     PHASE_GLYPHS,
     STATES,

@@ -1,6 +1,7 @@
 """The requests screen: a filterable, groupable table of requests."""
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import ClassVar
 
 from textual import on
@@ -13,6 +14,12 @@ from inferwatch.formatting import (
     format_count,
     format_duration,
     format_durations,
+)
+from inferwatch.metrics.breakdown.tracker import OTHERS
+from inferwatch.metrics.breakdown.view import (
+    Breakdown,
+    BreakdownBucket,
+    BreakdownPart,
 )
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.requests.refusals import of_requests, refused_count
@@ -33,8 +40,9 @@ from inferwatch.ui.kit.filter_bar import (
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import Phase, waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, labelled, ruled
-from inferwatch.ui.messages import LookAt, OpenRequest, OpenStep
-from inferwatch.ui.requests.phases import PHASE_GLYPHS, PHASE_INKS, STATES, phases
+from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest, OpenStep
+from inferwatch.ui.request.phases import PHASE_GLYPHS, PHASE_INKS, STATES, phases
+from inferwatch.ui.requests.breakdown import BreakdownPanel, BucketTable
 from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import (
@@ -182,7 +190,16 @@ def _plain(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
+class RequestsAspect(StrEnum):
+    """What the screen shows of its requests; a key goes from one to the next."""
+
+    LIST = "list"
+    TIME = "where the time went"
+
+
 OF_THE_LIST = {"sort", "reverse", "filter", "scope", "columns", "group"}
+NOT_OF_BUCKETS = {"filter", "scope", "columns", "steps", "worst"}
+"""Keys of the list alone."""
 ROUNDED_NS = 1_000
 MOST_REFUSED = 4
 """Kinds of refused requests that are listed."""
@@ -252,6 +269,23 @@ class RequestsScreen(WatchScreen, FilteredList):
             RequestGroup.cause,
             Flow.refused,
         ),
+        *numbers(
+            Breakdown.requests,
+            Breakdown.total_ns,
+            Breakdown.left_out,
+            Breakdown.detokenised_s,
+            BreakdownPart.phase,
+            BreakdownPart.cause,
+            BreakdownPart.total_ns,
+            BreakdownPart.share,
+            BreakdownPart.took_s,
+            BreakdownBucket.dimension,
+            BreakdownBucket.name,
+            BreakdownBucket.requests,
+            BreakdownBucket.total_ns,
+            BreakdownBucket.e2el_s,
+            BreakdownBucket.parts,
+        ),
         *COST_NUMBERS,
     )
     NEEDS_REQUESTS = True
@@ -272,6 +306,12 @@ class RequestsScreen(WatchScreen, FilteredList):
             tooltip="Group by prompt length, model, priority, class, header or cause",
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
+        Binding(
+            "v",
+            "view",
+            "view",
+            tooltip="Where the time of all requests went, and back to the list",
+        ),
         REVERSE_BINDING,
         Binding(
             "3",
@@ -307,6 +347,9 @@ class RequestsScreen(WatchScreen, FilteredList):
         &.-counted #counted { display: block; }
         &.-staged #counted { height: 6; }
         &.-counted.-phased MeanPhases { display: block; }
+        &.-apart SlowLine, &.-apart FilterBar, &.-apart #refused { display: none; }
+        &.-apart RequestDetail, &.-apart ChartStack { display: none; }
+        &.-time BreakdownPanel { display: block; }
     }
     """
 
@@ -319,10 +362,15 @@ class RequestsScreen(WatchScreen, FilteredList):
     """Property that requests are grouped by."""
     _grouped = False
     """Groups are shown instead of requests; a CSS class would restyle all of it."""
+    _aspect = RequestsAspect.LIST
+    _scope_before: StrEnum | None = None
+    """The scope of the list before a bucket was opened; None if none is open."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable sorting and filters if requests are not reported one by one."""
-        if action in OF_THE_LIST and self.has_class("-counted"):
+        if action in OF_THE_LIST | {"view"} and self.has_class("-counted"):
+            return False
+        if self._aspect is not RequestsAspect.LIST and action in NOT_OF_BUCKETS:
             return False
         return super().check_action(action, parameters)
 
@@ -333,6 +381,7 @@ class RequestsScreen(WatchScreen, FilteredList):
         yield table
         yield GroupTable()
         yield RequestDetail()
+        yield BreakdownPanel()
         yield TotalsPanel(id="counted")
         yield MeanPhases()
         yield TotalsPanel(id="refused")
@@ -343,6 +392,7 @@ class RequestsScreen(WatchScreen, FilteredList):
         self._show_refused(snapshot)
         if counts_only(snapshot) != self.has_class("-counted"):
             self.set_class(counts_only(snapshot), "-counted")
+            self._look_as(RequestsAspect.LIST)
             self._show_tables()
             self.refresh_bindings()
         if self.has_class("-counted"):
@@ -353,6 +403,9 @@ class RequestsScreen(WatchScreen, FilteredList):
             totals.show(title, aside, request_facts(snapshot))
             self.set_class(bool(snapshot.server_counts.phases_s), "-phased")
             self.query_one(MeanPhases).show(snapshot)
+            return
+        if self._aspect is RequestsAspect.TIME:
+            self.query_one(BreakdownPanel).show(snapshot, self.feed.wall_text)
             return
         table = self.filtered
         table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, snapshot) else ""
@@ -423,6 +476,8 @@ class RequestsScreen(WatchScreen, FilteredList):
         click = "screen.group"
         if table.group is None:
             text = TextRun(f"by {self._by.value}", "muted", click)
+        elif self._by is GroupBy.TIME:
+            text = TextRun(f"arrived at {table.group[1]}", "accent", click)
         else:
             text = TextRun(f"{self._by.value} {table.group[1]}", "accent", click)
         return (TextRun("   G ", "accent", click), text)
@@ -437,7 +492,8 @@ class RequestsScreen(WatchScreen, FilteredList):
 
     def _preview(self, snapshot: Snapshot) -> None:
         detail = self.query_one(RequestDetail)
-        room = self.has_class("-tall") and not self._grouped
+        listed = self._aspect is RequestsAspect.LIST and not self._grouped
+        room = self.has_class("-tall") and listed
         row = self.filtered.pointed if room else None
         detail.display = row is not None
         if row is not None:
@@ -448,7 +504,9 @@ class RequestsScreen(WatchScreen, FilteredList):
         return self.query_one(RequestTable)
 
     @property
-    def listing(self) -> RequestTable | GroupTable:
+    def listing(self) -> RequestTable | GroupTable | BucketTable:
+        if self._aspect is RequestsAspect.TIME:
+            return self.query_one(BucketTable)
         return self.query_one(GroupTable) if self._grouped else self.filtered
 
     def action_steps(self) -> None:
@@ -466,7 +524,12 @@ class RequestsScreen(WatchScreen, FilteredList):
     def action_close(self) -> None:
         """Close the group, else the filter, else the grouping, else the time cursor."""
         table = self.filtered
-        if table.group is not None:
+        if self._aspect is not RequestsAspect.LIST:
+            self._look_as(RequestsAspect.LIST)
+        elif self._scope_before is not None:
+            self._close_bucket()
+            self._look_as(RequestsAspect.TIME)
+        elif table.group is not None:
             self._open_group(None)
         elif table.filter.text:
             self.query_one(FilterBar).clear()
@@ -482,13 +545,19 @@ class RequestsScreen(WatchScreen, FilteredList):
 
     @on(RequestTable.RowSelected)
     def _open(self, message: RequestTable.RowSelected) -> None:
-        if self._by is not None and self._grouped:
+        if self._aspect is RequestsAspect.TIME:
+            self._open_bucket(self.query_one(BucketTable).by, message.key)
+        elif self._by is not None and self._grouped:
             self._open_group((self._by, message.key))
         else:
             self.post_message(OpenRequest(message.key))
 
     def action_group(self) -> None:
         """Group by the next property that requests have, or end grouping."""
+        if self._aspect is RequestsAspect.TIME:
+            self.query_one(BreakdownPanel).next_dimension()
+            self.post_message(LookAgain())
+            return
         ways = list(GroupBy)
         table = self.filtered
         next_ones = ways[ways.index(self._by) + 1 :] if self._by is not None else ways
@@ -514,10 +583,55 @@ class RequestsScreen(WatchScreen, FilteredList):
         """Show the table of requests or of groups; it takes the focus of the other."""
         requests, groups = self.filtered, self.query_one(GroupTable)
         here, away = (groups, requests) if self._grouped else (requests, groups)
-        here.display = not self.has_class("-counted")
-        if away.has_focus:
+        listed = self._aspect is RequestsAspect.LIST
+        here.display = listed and not self.has_class("-counted")
+        if away.has_focus and listed:
             self.set_focus(here)
         away.display = False
+
+    # Where the time of all of them went.
+
+    def action_view(self) -> None:
+        """Show the next aspect of the requests."""
+        aspects = list(RequestsAspect)
+        here = aspects.index(self._aspect)
+        self._look_as(aspects[(here + 1) % len(aspects)])
+
+    def _look_as(self, aspect: RequestsAspect) -> None:
+        """Show an aspect; what it needs is computed from the next look on."""
+        if aspect is self._aspect:
+            return
+        self._close_chooser()
+        self._close_bucket()
+        self._aspect = aspect
+        self.needs_breakdown = aspect is RequestsAspect.TIME
+        self.set_class(aspect is not RequestsAspect.LIST, "-apart")
+        self.set_class(aspect is RequestsAspect.TIME, "-time")
+        self._show_tables()
+        if self._snapshot is not None:
+            self._preview(self._snapshot)
+        self.set_focus(self.listing)
+        self.refresh_bindings()
+        self.post_message(LookAgain())
+
+    def _open_bucket(self, by: GroupBy, name: str) -> None:
+        """List the ended requests of a bucket."""
+        if name == OTHERS:
+            self.notify("these are many values: filter the list by one of them")
+            return
+        self._look_as(RequestsAspect.LIST)
+        table = self.filtered
+        self._scope_before = table.scope
+        table.within(RequestScope.ENDED)
+        self._by = by
+        self._open_group((by, name))
+
+    def _close_bucket(self) -> None:
+        """End listing a bucket, as the list was before."""
+        if self._scope_before is not None:
+            self.filtered.within(self._scope_before)
+            self._scope_before = None
+            self._group_by(None)
 
     def action_columns(self) -> None:
         if self.query(ColumnChooser):

@@ -15,6 +15,7 @@ from inferwatch.formatting import (
     format_in,
     format_share,
 )
+from inferwatch.metrics.breakdown.tracker import NONE
 from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.requests.request_groups import (
     GroupBy,
@@ -26,13 +27,13 @@ from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.ui.kit.renderables.text import TextRun, end_of
 from inferwatch.ui.kit.row_filter import Phrases
 from inferwatch.ui.kit.table import CursorTable, TableColumn
+from inferwatch.ui.request.phases import length_s, phases
 from inferwatch.ui.requests.columns import (
     RequestView,
     cause_run,
     missed_words,
     request_columns,
 )
-from inferwatch.ui.requests.phases import length_s, phases
 
 
 def group_columns() -> Iterable[TableColumn[RequestGroup]]:
@@ -237,7 +238,7 @@ class RequestTable(CursorTable[RequestRow]):
         if self.group is None:
             return True
         by, name = self.group
-        return group_of(row, by, self._view.models) == name
+        return (group_of(row, by, self._view.models) or NONE) == name
 
     def _in_scope(self, row: RequestRow) -> bool:
         if self.scope is RequestScope.ALL:

@@ -321,6 +321,9 @@ async def test_every_field_of_steps_and_requests_adds_up(engine: Engine) -> None
     )
     assert sorted(e.max_tokens or 0 for e in added.values()) == list(range(5, 35))
     assert {e.temperature for e in added.values()} == {0.5}
+    for event in recorded.events(EventKind.FINISHED, SEEN).values():
+        assert event.processed_ns is not None
+        assert 0 <= event.processed_ns - event.t_ns < 1_000_000_000
     for name, event in arrived.items():
         assert event.external_id is not None
         assert event.external_id.startswith("cmpl-")
@@ -466,6 +469,7 @@ async def test_what_aborted_clients_did_not_get_is_listed_by_request(
     made = recorded.events(EventKind.FINISHED, DONE)
     aborted = {name for name, event in sent.items() if event.reason == "abort"}
     assert len(aborted) == 6
+    assert {name for name, e in sent.items() if e.processed_ns is None} == aborted
     assert {made[name].reason for name in aborted} == {"abort"}
     surplus = {
         name: (made[name].output_tokens or 0) - (sent[name].output_tokens or 0)

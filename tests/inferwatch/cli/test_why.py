@@ -308,3 +308,75 @@ def test_of_several_answers_each_can_be_asked_for_by_its_number(
     for number in range(3):
         assert f"cmpl-n3-0[{number}]" in str(raised.value)
     assert story["row"]["sequence"] == 1
+
+
+def test_the_phases_of_all_requests_add_up_to_the_time_that_they_took(
+    run: Run, sample: Path
+) -> None:
+    took_ns, requests = map(
+        int,
+        found(
+            sample,
+            "SELECT sum(finished_ns - arrived_ns), count(*) FROM requests "
+            "WHERE finished_ns IS NOT NULL",
+        ),
+    )
+
+    breakdown = told(run("--all", "--json"))["breakdown"]
+
+    assert (breakdown["requests"], breakdown["total_ns"]) == (requests, took_ns)
+    assert breakdown["left_out"] == 0
+    assert breakdown["detokenised_s"] is None
+    assert sum(each["total_ns"] for each in breakdown["phases"]) == took_ns
+    assert sum(each["share"] for each in breakdown["phases"]) == pytest.approx(1)
+    by_dimension: dict[str, int] = {}
+    for bucket in breakdown["buckets"]:
+        assert sum(bucket["parts"].values()) == bucket["total_ns"]
+        of = bucket["dimension"]
+        by_dimension[of] = by_dimension.get(of, 0) + bucket["total_ns"]
+    assert {*by_dimension} >= {"prompt length", "output length", "model/LoRA", "time"}
+    assert {*by_dimension.values()} == {took_ns}
+
+
+def test_where_the_time_of_all_went_is_said_in_a_sentence_and_lines_that_fit(
+    run: Run,
+) -> None:
+    breakdown = told(run("--all", "--json"))["breakdown"]
+
+    text = run("--all").stdout
+
+    assert breakdown["sentence"] in " ".join(text.split())
+    assert max(map(cell_len, text.splitlines())) <= 80
+    for word in ("queue", "  queue: KV blocks", "decode", "by prompt length"):
+        assert f"\n{word}" in text, word
+    assert "by model/LoRA" not in text  # there is one
+
+
+def test_where_the_time_of_all_went_is_told_as_of_a_moment(run: Run) -> None:
+    early = told(run("--all", "--at", "20s", "--json"))
+    whole = told(run("--all", "--json"))
+
+    assert early["now_ns"] == 20_000_000_000
+    assert 0 < early["breakdown"]["requests"] < whole["breakdown"]["requests"]
+
+
+def test_before_any_request_ended_there_is_nothing_to_add_up(run: Run) -> None:
+    assert "No request had ended by then." in run("--all", "--at", "0s").stdout
+    assert told(run("--all", "--at", "0s", "--json"))["breakdown"] is None
+
+
+def test_what_all_requests_took_needs_a_probe(run: Run, sample: Path) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        for table in ("engines", *OF_A_PROBE):
+            file.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        file.execute("UPDATE sessions SET requests = 0, steps = 0")
+
+    assert "it takes a probe" in run("--all").stdout
+
+
+def test_all_requests_and_one_of_them_are_not_asked_for_at_once(run: Run) -> None:
+    error = run("--all", "cmpl").exception
+
+    assert isinstance(error, InferwatchError)
+    assert error.exit_status == 2
+    assert "--all tells of all requests" in str(error)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.contract.readings import EngineInfo
+from collectors.contract.readings import EngineInfo, EventKind, Vantage
 from inferwatch.errors import StorageError
 from inferwatch.live.past.live_playback import LivePlayback
 from inferwatch.live.pipeline import Pipeline
@@ -136,6 +136,25 @@ async def test_a_held_view_stands_still_in_every_window_while_recording_goes_on(
     assert session.playback.span_ns == (0, at_ns + 3 * S)
     assert session.recorder.health.written > written + 300
     assert not session.playback.playing
+
+
+async def test_a_held_view_tells_where_the_time_of_all_went_too(
+    session: Session, make_event: Any
+) -> None:
+    front = {"vantage": Vantage.FRONTEND, "reason": "stop", "output_tokens": 3}
+    session.pipeline.take(
+        [
+            make_event(11_000, EventKind.ARRIVED, "r"),
+            make_event(11_400, EventKind.FINISHED, "r", **front),
+        ]
+    )
+    session.goes_on(4)
+    session.playback.pause()
+
+    for window in (Window.MINUTE, Window.SESSION):
+        told = session.snapshot(SnapshotQuery(window, breakdown=True)).breakdown
+        assert told is not None
+        assert (told.requests, told.total_ns) == (1, 400_000_000)
 
 
 async def test_going_back_shows_what_was_shown_then(

@@ -55,6 +55,9 @@ def test_lengths_stand_in_their_order_and_others_largest_first() -> None:
     ("by", "facts", "name"),
     [
         (GroupBy.LENGTH, {"prompt_tokens": 512}, "512–2k"),
+        (GroupBy.OUTPUT, {"output_tokens": 600}, "512–2k"),
+        (GroupBy.OUTPUT, {}, None),
+        (GroupBy.TIME, {"arrived_ns": 700 * 10**9}, "10–20 min"),
         (GroupBy.MODEL, {"lora": "sql"}, "sql"),
         (GroupBy.MODEL, {}, "tiny"),
         (GroupBy.PRIORITY, {"priority": 0}, "0"),

@@ -373,15 +373,15 @@ async def test_groups_are_gone_through_and_the_list_comes_back(
         )
         await settle(pilot)
         said = []
-        for _ in range(4):
+        for _ in range(6):
             await pilot.press("G")
             await settle(pilot)
             said.append(line_of(text_of(app, "FilterLine")))
 
-        assert "by prompt length" in said[0]
-        assert "by model/LoRA" in said[1]
-        assert "by cause" in said[2]
-        assert " G " not in said[3], "what no request tells is no way to group"
+        ways = ("prompt length", "output length", "model/LoRA", "cause", "time")
+        for way, line in zip(ways, said, strict=False):
+            assert f"by {way}" in line
+        assert " G " not in said[5], "what no request tells is no way to group"
 
 
 async def test_enter_lists_a_group_and_escape_goes_back_step_by_step(

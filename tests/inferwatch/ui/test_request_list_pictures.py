@@ -14,7 +14,7 @@ from tests.inferwatch.ui.pictures import ALL, Pictures, named
 VIEWS = {
     "columns": ("2", "c", "down", "down", "space", "right", "space"),
     "groups": ("2", "G"),
-    "by-cause": ("2", *"GGGGGG"),
+    "by-cause": ("2", *"GGGGGGG"),
     "one-group": ("2", "G", "down", "enter"),
     "find": ("2", "slash"),
     "found": ("2", "slash", *"slower than 100ms cause:kv"),

@@ -52,6 +52,7 @@ from inferwatch.printing.export.html.charts import GIGA, cdfs, time_charts
 from inferwatch.printing.export.html.page_data import PageData, gather
 from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.page import all_numbers, page, write_page
+from inferwatch.printing.summary.breakdown import breakdown_blocks
 from inferwatch.printing.summary.causes import slowest_rows
 from inferwatch.printing.summary.latencies import COLUMNS, SHOWN, Summary
 from inferwatch.printing.summary.session import run_line, summarise
@@ -85,6 +86,7 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     yield from _servers(summary["servers"])
     yield from _refused(summary["refused"])
     yield from _causes(snapshot)
+    yield from breakdown_blocks(snapshot.breakdown, _clock)
     yield from _speculation(snapshot.speculation)
     yield from _startup(snapshot.startup)
     yield from _hardware(snapshot)
@@ -93,6 +95,11 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
         yield from _facts("Engine", facts)
     yield from _notes(data)
     yield all_numbers("The summary as JSON, as --json prints it", summary)
+
+
+def _clock(t_ns: int) -> str:
+    """A moment of the session as the page's charts have it."""
+    return clock(t_ns / NS_PER_S)
 
 
 def _facts(

@@ -237,7 +237,9 @@ def gather(recording: Recording) -> PageData:
             listener(reading)
     now_ns = recording.session.duration_ns
     return PageData(
-        snapshot=model.snapshot(now_ns, SnapshotQuery(Window.SESSION, client=True)),
+        snapshot=model.snapshot(
+            now_ns, SnapshotQuery(Window.SESSION, client=True, breakdown=True)
+        ),
         server=distributions.of,
         client=client,
         plans=plans,

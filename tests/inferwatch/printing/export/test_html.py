@@ -418,3 +418,18 @@ def test_the_conclusion_is_of_the_engine_and_of_its_costliest_finding() -> None:
     assert conclusion(calm, None) == "KV full: It is; 1 finding more"
     calm["findings"] = summary["findings"][:1]
     assert conclusion(calm, None) == "Nothing stood out"
+
+
+def test_where_the_time_of_all_requests_went_is_a_table_that_adds_up(
+    page_of: Callable[..., tuple[Path, str]], traffic: Any
+) -> None:
+    _, text = page_of([*traffic.start(), *traffic.run(8)])
+
+    table = text.partition("<h2>Where the time went</h2>")[2].partition("</table>")[0]
+    rows = [re.findall("<td>(.*?)</td>", row) for row in table.split("<tr>")]
+    shares = {row[0]: float(row[2].strip("~%")) for row in rows if row}
+    phases = [share for name, share in shares.items() if not name.startswith("↳")]
+    assert sum(phases) == pytest.approx(100, abs=0.5 * len(phases))
+    own, others = (shares[f"↳ prefill{of}"] for of in ("", ": others"))
+    assert own + others == pytest.approx(shares["prefill"], abs=0.2)
+    assert ">~" in table

@@ -80,12 +80,14 @@ def test_requests_are_told_in_groups_of_each_kind(see: See) -> None:
     groups = told(see, requests=tuple(rows))["request_groups"]
 
     assert groups.keys() == {
-        "length",
-        "model",
-        "priority",
+        "cause",
         "class",
         "header",
-        "cause",
+        "length",
+        "model",
+        "output",
+        "priority",
+        "time",
     }
     assert [(each["name"], each["requests"]) for each in groups["length"]] == [
         ("1–127", 1),

@@ -117,6 +117,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "hosts",
         "slo",
         "spending",
+        "breakdown",
         "limits",
     }
     assert summary["itl_s"].keys() == {
