@@ -25,6 +25,11 @@ from inferwatch.cli.options import database_option
     metavar="N",
     help="How many of the slowest requests to tell of.",
 )
+@click.option(
+    "--prefix",
+    is_flag=True,
+    help="Why prompts missed the prefix cache, by groups of alike prompts.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why(
     session: str,
@@ -33,6 +38,7 @@ def why(
     at: str | None,
     most: int,
     *,
+    prefix: bool,
     as_json: bool,
 ) -> int:
     """Tell why requests of SESSION were slow, or one REQUEST of it.
@@ -50,14 +56,19 @@ def why(
     inferwatch why s17 chatcmpl-7f3a         one request
     inferwatch why s17 7f3a --at 12:03:40    as it was then, if it lived
     inferwatch why yesterday.db --json       for other programs
+    inferwatch why --prefix                  why prompts missed the prefix cache
 
     Parts of a TTFT add up to it; what no reading explains is *unknown*. A token is late
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.running.chosen_session import session_location
-    from inferwatch.cli.running.why import WhyOptions, print_why
+    from inferwatch.cli.running.why import WhyOptions, print_missed, print_why
 
     path, name = session_location(session, database)
+    if prefix:
+        if request_id is not None:
+            raise click.UsageError("--prefix is about all prompts: leave out REQUEST")
+        return print_missed(path, name, at, as_json=as_json)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
     return print_why(path, name, options)

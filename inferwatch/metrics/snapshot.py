@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 
 from collectors.contract.readings import Endpoint, EngineInfo, LiveLimits, Note, Step
 from inferwatch.metrics.cache.memory import BlockPicture, Memory
+from inferwatch.metrics.cache.misses import PrefixMisses
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.finding import Finding, PastFinding
@@ -57,6 +58,8 @@ class SnapshotQuery:
     """Include charts of each GPU and host."""
     latest: bool = False
     """Include the last moments in short columns, for values of now."""
+    misses: bool = False
+    """Include why prompts missed the prefix cache."""
     source: str | None = None
     """Show this server alone; None, or an unknown one, shows all together."""
 
@@ -117,6 +120,8 @@ class Snapshot:
     """None where no probe reports an engine."""
     block_maps: tuple[BlockPicture, ...] = ()
     """One per rank whose probe copies its pool, if it is complete."""
+    prefix_misses: PrefixMisses | None = None
+    """Of the latest prompts, if asked for; None where nobody tells of their blocks."""
     slowest: SlowRequests | None = None
     """None before the first token of a request in the window."""
     batch_curve: BatchCurve | None = None

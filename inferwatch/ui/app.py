@@ -380,6 +380,7 @@ class InferwatchApp(TerminalApp[None]):
                     requests=screen.NEEDS_REQUESTS,
                     client=screen.NEEDS_CLIENT,
                     hardware=screen.NEEDS_HARDWARE,
+                    misses=screen.needs_misses,
                     latest=True,
                     source=source,
                 )

@@ -13,10 +13,12 @@ from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.telling import tell
+from inferwatch.printing.summary.misses import WhyMissed, misses_json, misses_text
 from inferwatch.printing.summary.why import Why, why_json, why_text
 from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
+from inferwatch.record.lookup.recorded_prompts import prefix_misses
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
@@ -61,6 +63,28 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
             say_json(why_json(why))
         else:
             say(why_text(why, lambda t_ns: player.wall_text(t_ns, ms=True)))
+    say_damage(path)
+    return 0
+
+
+def print_missed(path: Path, session: str, at: str | None, *, as_json: bool) -> int:
+    """Print why prompts missed the prefix cache, and return the exit status.
+
+    Raises:
+        InferwatchError: there is no such session or moment.
+    """
+    with closing(Player.open(path, session)) as player:
+        moment_ns = ReplayStart(at=at).moment(player)
+        now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
+        session_id, wall = player.record.session_id, player.wall_text(now_ns, ms=True)
+        with reading(path) as connection:
+            row = find(path, session_id).session
+            misses = prefix_misses(connection, row, now_ns)
+        why = WhyMissed(session_id=session_id, now_ns=now_ns, misses=misses)
+        if as_json:
+            say_json(misses_json(why))
+        else:
+            say(misses_text(why, wall))
     say_damage(path)
     return 0
 

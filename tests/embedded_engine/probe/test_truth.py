@@ -224,6 +224,7 @@ async def complete(client: httpx.AsyncClient, prompt: list[int], tokens: int) ->
         "max_tokens": tokens,
         "ignore_eos": True,
         "temperature": 0.5,
+        "top_p": 0.75,
     }
     response = await client.post("/v1/completions", json=body)
     return int(response.raise_for_status().json()["usage"]["completion_tokens"])
@@ -321,6 +322,7 @@ async def test_every_field_of_steps_and_requests_adds_up(engine: Engine) -> None
     )
     assert sorted(e.max_tokens or 0 for e in added.values()) == list(range(5, 35))
     assert {e.temperature for e in added.values()} == {0.5}
+    assert {e.top_p for e in (*added.values(), *arrived.values())} == {0.75}
     for name, event in arrived.items():
         assert event.external_id is not None
         assert event.external_id.startswith("cmpl-")
