@@ -30,6 +30,11 @@ from inferwatch.cli.options import database_option
     is_flag=True,
     help="Why prompts missed the prefix cache, by groups of alike prompts.",
 )
+@click.option(
+    "--sampling",
+    is_flag=True,
+    help="How long answers get by temperature, top_p and max_tokens, and how they end.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why(
     session: str,
@@ -39,6 +44,7 @@ def why(
     most: int,
     *,
     prefix: bool,
+    sampling: bool,
     as_json: bool,
 ) -> int:
     """Tell why requests of SESSION were slow, or one REQUEST of it.
@@ -57,18 +63,30 @@ def why(
     inferwatch why s17 7f3a --at 12:03:40    as it was then, if it lived
     inferwatch why yesterday.db --json       for other programs
     inferwatch why --prefix                  why prompts missed the prefix cache
+    inferwatch why --sampling                what decides the length of answers
 
     Parts of a TTFT add up to it; what no reading explains is *unknown*. A token is late
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.running.chosen_session import session_location
-    from inferwatch.cli.running.why import WhyOptions, print_missed, print_why
+    from inferwatch.cli.running.why import (
+        WhyOptions,
+        print_missed,
+        print_sampling,
+        print_why,
+    )
 
     path, name = session_location(session, database)
+    whole = {"--prefix": prefix, "--sampling": sampling}
+    asked = [flag for flag, given in whole.items() if given]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} are two questions: ask one")
+    if asked and request_id is not None:
+        raise click.UsageError(f"{asked[0]} is about all requests: leave out REQUEST")
     if prefix:
-        if request_id is not None:
-            raise click.UsageError("--prefix is about all prompts: leave out REQUEST")
         return print_missed(path, name, at, as_json=as_json)
+    if sampling:
+        return print_sampling(path, name, at, as_json=as_json)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
     return print_why(path, name, options)

@@ -1,9 +1,12 @@
 """Prints what made requests of a recorded session slow."""
 
 import asyncio
-from contextlib import closing
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from inferwatch.cli.running.replay_start import ReplayStart
 from inferwatch.cli.say import say, say_damage, say_json
@@ -14,11 +17,17 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.telling import tell
 from inferwatch.printing.summary.misses import WhyMissed, misses_json, misses_text
+from inferwatch.printing.summary.sampling import (
+    HowSampled,
+    sampling_json,
+    sampling_text,
+)
 from inferwatch.printing.summary.why import Why, why_json, why_text
 from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
 from inferwatch.record.lookup.recorded_prompts import prefix_misses
+from inferwatch.record.lookup.recorded_sampling import recorded_sampling
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
@@ -73,20 +82,55 @@ def print_missed(path: Path, session: str, at: str | None, *, as_json: bool) -> 
     Raises:
         InferwatchError: there is no such session or moment.
     """
+    with _until(path, session, at) as (connection, row, moment):
+        misses = prefix_misses(connection, row, moment.now_ns)
+    session_id, now_ns = moment.session_id, moment.now_ns
+    why = WhyMissed(session_id=session_id, now_ns=now_ns, misses=misses)
+    if as_json:
+        say_json(misses_json(why))
+    else:
+        say(misses_text(why, moment.wall))
+    say_damage(path)
+    return 0
+
+
+def print_sampling(path: Path, session: str, at: str | None, *, as_json: bool) -> int:
+    """Print how sampling decides the length of answers, and return the exit status.
+
+    Raises:
+        InferwatchError: there is no such session or moment.
+    """
+    with _until(path, session, at) as (connection, row, moment):
+        found = recorded_sampling(connection, row, moment.now_ns)
+    session_id, now_ns = moment.session_id, moment.now_ns
+    how = HowSampled(session_id=session_id, now_ns=now_ns, sampled=found)
+    if as_json:
+        say_json(sampling_json(how))
+    else:
+        say(sampling_text(how, moment.wall))
+    say_damage(path)
+    return 0
+
+
+class _Moment(NamedTuple):
+    session_id: str
+    now_ns: int
+    wall: str
+    """As local time."""
+
+
+@contextmanager
+def _until(
+    path: Path, session: str, at: str | None
+) -> Iterator[tuple[sqlite3.Connection, int, _Moment]]:
+    """Open a record for a question about all of a session, up to a moment."""
     with closing(Player.open(path, session)) as player:
         moment_ns = ReplayStart(at=at).moment(player)
         now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
-        session_id, wall = player.record.session_id, player.wall_text(now_ns, ms=True)
-        with reading(path) as connection:
-            row = find(path, session_id).session
-            misses = prefix_misses(connection, row, now_ns)
-        why = WhyMissed(session_id=session_id, now_ns=now_ns, misses=misses)
-        if as_json:
-            say_json(misses_json(why))
-        else:
-            say(misses_text(why, wall))
-    say_damage(path)
-    return 0
+        session_id = player.record.session_id
+        moment = _Moment(session_id, now_ns, player.wall_text(now_ns, ms=True))
+    with reading(path) as connection:
+        yield connection, find(path, session_id).session, moment
 
 
 def _slowest_requests(

@@ -91,6 +91,9 @@ class GroupTally:
         self.tokens: Counter[MissCause] = Counter()
         self.mains: Counter[MissCause] = Counter()
         self.differ: Counter[int] = Counter()
+        """Prompts by the block from which they differ."""
+        self.parted: Counter[int] = Counter()
+        """Of these, those that are alike again further on."""
         self.idle_ns: list[int] = []
         self.unlimited = self.reordered = 0
         self.key = ""
@@ -101,7 +104,8 @@ class GroupTally:
         """Whether blocks of all prompts were told by themselves."""
 
     def shown(self, block_tokens: int | None) -> MissGroup:
-        at, differing = next(iter(self.differ.most_common(1)), (None, 0))
+        by_block = self.parted or self.differ
+        at, differing = next(iter(by_block.most_common(1)), (None, 0))
         size = block_tokens or 0
         return MissGroup(
             requests=self.requests,
@@ -364,6 +368,8 @@ class MissFinder:
             tally.key = tally.key or prompt.key
             if miss.differs_at is not None:
                 tally.differ[miss.differs_at] += 1
+                if miss.reordered:
+                    tally.parted[miss.differs_at] += 1
             if len(tally.idle_ns) < MOST_IDLE:
                 tally.idle_ns += miss.idle_ns[:1]
             tally.unlimited += miss.unlimited

@@ -127,7 +127,7 @@ class MissGroup:
             "differ at block",
             "First different block",
             "The block, counted from 0, at which most of those that differ stop being "
-            "like another prompt.",
+            "like another prompt; where some are alike again further on, of those.",
             unit=Unit.BLOCKS,
         ),
     ] = None

@@ -360,6 +360,12 @@ class PrefixMissed(Diagnosis):
         MissCause.IN_FLIGHT,
     )
 
+    def subject(self, facts: Facts) -> Subject:
+        misses = facts.prefix_misses()
+        worst = None if misses is None else misses.worst
+        evicted = worst is not None and worst.cause is MissCause.EVICTED
+        return Subject.ENGINE if evicted else self.SUBJECT
+
     def holds(self, facts: Facts) -> FindingCost | None:
         if (facts.ttft_share(*PREFILL_TIME) or 0.0) < self.PREFILL:
             return None

@@ -101,9 +101,9 @@ class MissPanel(Panel):
         reordered = "not known"
         if total.reordered_tokens is not None:
             share = self._text(misses.share_of(total.reordered_tokens), misses)
-            reordered = f"at least {share}"
+            reordered = f"≥{share}"
         line = (
-            TextRun("  would have hit besides: ", "muted"),
+            TextRun("  would also hit: ", "muted"),
             TextRun(f"{label_of(MissGroup.unlimited_tokens)} ", "muted"),
             TextRun(self._text(misses.share_of(total.unlimited_tokens), misses)),
             TextRun(f", {label_of(MissGroup.reordered_tokens)} ", "muted"),

@@ -100,8 +100,10 @@ def test_own_questions_behind_a_shared_text_could_not_be_hits(
     shown = result_of(cache.prompts)
 
     assert shown.groups[0].reordered_tokens == 0
-    assert shown.groups[0].main is not None
-    assert shown.groups[0].main.cause is MissCause.DIFFERS_LATER
+    assert shown.groups[0].avoidable == ()
+    prompts = {each.cause: each.requests for each in shown.groups[0].missed}
+    assert prompts[MissCause.DIFFERS_LATER] == 3
+    assert shown.sentence.endswith("hardly any of the others could have been")
 
 
 def test_what_was_evicted_is_told_with_its_idle_time() -> None:
@@ -244,6 +246,32 @@ def test_without_plain_hashes_new_and_differing_are_not_told_apart(
     miss = explained([msgspec.structs.replace(old, plain=[])])[0]
 
     assert miss.main is MissCause.UNKNOWN
+
+
+def test_where_prompts_part_is_told_of_those_that_are_alike_again(
+    cache: ScriptedCache,
+) -> None:
+    for minute in range(2):
+        cache.ask([minute, *SHARED[1:], 7])
+    other = tokens(5, 4)
+    for own in range(6):
+        cache.ask([*other, *tokens(own + 20, 2)])
+
+    total = result_of(cache.prompts).total
+
+    assert (total.differs_at, total.differing) == (0, 1)
+
+
+def test_the_sentence_names_what_could_have_been_hits(cache: ScriptedCache) -> None:
+    for minute in range(4):
+        cache.ask([minute, *SHARED[1:], 7])
+
+    shown = result_of(cache.prompts)
+
+    assert shown.sentence == (
+        "Of 388 prompt tokens 0% were found; 62% stood behind something that changes, "
+        "of 3 prompts at block 0, token 0"
+    )
 
 
 def test_prompts_whose_hits_nobody_told_are_not_judged(cache: ScriptedCache) -> None:

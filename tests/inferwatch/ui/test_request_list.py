@@ -219,7 +219,7 @@ async def test_what_has_no_room_is_named_and_the_sort_key_goes_by_what_is_in_sig
 )
 def test_requests_are_found_by_what_is_known_of_them(asked: str, kept: str) -> None:
     table = RequestTable()
-    table.know({"demo": "tiny"}, str)
+    table.know({"demo": "tiny"}, {}, str)
     done = RequestState.FINISHED
     rows = (
         row(
