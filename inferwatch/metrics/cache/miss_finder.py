@@ -9,10 +9,11 @@ Hashes are keyed by a secret of each engine process. So prompts of two processes
 never alike here, whichever models they serve: each has a cache of its own.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -26,7 +27,7 @@ from inferwatch.metrics.cache.misses import (
 from inferwatch.metrics.requests.request_groups import quantiles_of
 
 MOST_KNOWN = 1 << 20
-"""Blocks whose last use is remembered; the least recently used go first."""
+"""Blocks whose last use is remembered, in two halves of which the older goes first."""
 MOST_GROUPS = 1 << 12
 """Groups of alike prompts; prompts of further ones are counted in the last."""
 MOST_IDLE = 1 << 12
@@ -66,21 +67,45 @@ class EndedPrompt(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc
 
 
 class Use(msgspec.Struct, gc=False):
-    """The last use of a block."""
+    """The last use of the blocks of a prompt."""
 
     ready_ns: int
-    """When its content was there, of the last request that computed it."""
+    """When their content was there."""
     end_ns: int
-    """When the last request that held it ended."""
+    """When the request ended."""
     group: int
 
 
-class Twin(msgspec.Struct, gc=False):
-    """The latest prompt that begins with certain tokens."""
+class Owner(msgspec.Struct, gc=False):
+    """The latest prompt that had certain tokens."""
 
+    plain: list[int]
     salt: int | None
     lora: str | None
     group: int
+
+
+class LatestOf(Generic[Kind]):
+    """What was put last under each of many keys; the oldest half goes at once."""
+
+    def __init__(self) -> None:
+        self._new: dict[int, Kind] = {}
+        self._old: dict[int, Kind] = {}
+
+    def get(self, key: int) -> Kind | None:
+        found = self._new.get(key)
+        return self._old.get(key) if found is None else found
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._new or key in self._old
+
+    def put(self, keys: Iterable[int], kind: Kind) -> None:
+        self._new.update(dict.fromkeys(keys, kind))
+        if len(self._new) > MOST_KNOWN // 2:
+            self._old, self._new = self._new, {}
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._old)
 
 
 class GroupTally:
@@ -169,14 +194,12 @@ class MissFinder:
         self._resets: dict[tuple[str, int], list[int]] = {}
         for source, rank, t_ns in resets:
             self._resets.setdefault((source, rank), []).append(t_ns)
-        self._chained: dict[int, Use] = {}
-        self._begun: dict[int, Use] = {}
+        self._chained: LatestOf[Use] = LatestOf()
+        self._begun: LatestOf[Use] = LatestOf()
         """Uses by hash of all tokens so far with salt and adapter; only where chained
         hashes are a sample."""
-        self._twins: dict[int, Twin] = {}
-        """By hash of all tokens so far, whatever salt and adapter."""
-        self._alone: dict[int, int] = {}
-        """Groups by plain hash."""
+        self._alone: LatestOf[Owner] = LatestOf()
+        """By plain hash."""
         self._groups: list[GroupTally] = []
         self._short = GroupTally()
         self._total = GroupTally()
@@ -189,18 +212,18 @@ class MissFinder:
 
         With ``counts`` it is part of the result, else only something to be alike to.
         """
-        begun = _prefixes(prompt.plain, (prompt.salt, prompt.lora))
-        bare = _prefixes(prompt.plain, None)
-        sampled = prompt.one_in > 1
+        begun: Sequence[int] = ()
+        if prompt.one_in > 1:
+            begun = _prefixes(prompt.plain, (prompt.salt, prompt.lora))
         uses = self._uses(prompt, begun)
         miss = None
-        group = self._group_of(prompt, uses, bare)
+        group = self._group_of(prompt, uses)
         if prompt.cached_tokens is not None:
             miss = PromptMiss(prompt, prompt.cached_tokens)
-            self._explain(miss, uses, bare)
+            self._explain(miss, uses)
         if counts:
             self._count(prompt, miss, group)
-        self._remember(prompt, begun if sampled else (), bare, group)
+        self._remember(prompt, begun, group)
         return miss
 
     def result(self, most: int = SHOWN_GROUPS) -> PrefixMisses:
@@ -253,9 +276,7 @@ class MissFinder:
         seen = max(told, default=-1) + 1
         return [told.get(place) for place in range(seen)]
 
-    def _group_of(
-        self, prompt: EndedPrompt, uses: Sequence[Use | None], bare: Sequence[int]
-    ) -> int | None:
+    def _group_of(self, prompt: EndedPrompt, uses: Sequence[Use | None]) -> int | None:
         """Return the group of the most alike earlier prompt, or a new one.
 
         None for a prompt that is too short to be alike to any.
@@ -263,20 +284,16 @@ class MissFinder:
         if not prompt.findable:
             return None
         alike = next((use.group for use in reversed(uses) if use is not None), None)
-        if alike is None and bare and (twin := self._twins.get(bare[0])) is not None:
-            alike = twin.group
         if alike is None:
-            found = (self._alone.get(each) for each in prompt.plain)
-            alike = next((each for each in found if each is not None), None)
+            owners = map(self._alone.get, prompt.plain)
+            alike = next((each.group for each in owners if each is not None), None)
         if alike is None:
             if len(self._groups) < MOST_GROUPS:
                 self._groups.append(GroupTally())
             alike = len(self._groups) - 1
         return alike
 
-    def _explain(
-        self, miss: PromptMiss, uses: Sequence[Use | None], bare: Sequence[int]
-    ) -> None:
+    def _explain(self, miss: PromptMiss, uses: Sequence[Use | None]) -> None:
         prompt, full = miss.prompt, miss.prompt.findable
         for place in range(miss.first, len(uses)):
             self._explain_seen(miss, place, uses[place])
@@ -284,8 +301,8 @@ class MissFinder:
         if start >= full:
             miss.estimated = prompt.one_in > 1 and miss.first < full
             return
-        length, twin = self._twin(bare)
-        if twin is not None and length > start:
+        length, twin = self._twin(prompt, start)
+        if twin is not None:
             until = full if length == len(prompt.plain) else min(length, full)
             cause = _set_apart_by(prompt, twin)
             miss.add(cause, start, until - start)
@@ -329,19 +346,22 @@ class MissFinder:
             miss.differs_at = start
             miss.reordered = len(again) * prompt.block_tokens
 
-    def _twin(self, bare: Sequence[int]) -> tuple[int, Twin | None]:
-        """Return how many first blocks have tokens seen before, and who had them last.
+    def _twin(self, prompt: EndedPrompt, start: int) -> tuple[int, Owner | None]:
+        """Return whose tokens are the same beyond what was seen, and up to where.
 
-        A twin with more blocks in common than were seen has another salt or adapter,
-        or other media: else its blocks would have been the same.
+        Such a prompt has another salt or adapter, or other media: else its blocks would
+        have been the same, and seen.
         """
-        length, latest = 0, None
-        for key in bare:
-            twin = self._twins.get(key)
-            if twin is None:
+        plain = prompt.plain
+        owner = self._alone.get(plain[start]) if start < len(plain) else None
+        if owner is None or owner.plain[: start + 1] != plain[: start + 1]:
+            return 0, None
+        length = start + 1
+        for ours, theirs in zip(plain[length:], owner.plain[length:], strict=False):
+            if ours != theirs:
                 break
-            length, latest = length + 1, twin
-        return length, latest
+            length += 1
+        return length, owner
 
     def _was_reset(self, prompt: EndedPrompt, since_ns: int) -> bool:
         resets = self._resets.get((prompt.source, prompt.rank), ())
@@ -356,14 +376,15 @@ class MissFinder:
         self._block_tokens.add(prompt.block_tokens)
         if self._from_ns is None:
             self._from_ns = prompt.scheduled_ns
+        main = miss.main
         of_group = self._short if group is None else self._groups[group]
         for tally in (self._total, of_group):
             tally.requests += 1
             tally.prompt_tokens += prompt.prompt_tokens
             tally.hit_tokens += miss.hit_tokens
             tally.tokens.update(miss.tokens)
-            if miss.main is not None and miss.tokens[miss.main]:
-                tally.mains[miss.main] += 1
+            if main is not None and miss.tokens[main]:
+                tally.mains[main] += 1
                 tally.key = prompt.key
             tally.key = tally.key or prompt.key
             if miss.differs_at is not None:
@@ -378,11 +399,7 @@ class MissFinder:
             tally.told_alone &= bool(prompt.plain) or not prompt.findable
 
     def _remember(
-        self,
-        prompt: EndedPrompt,
-        begun: Sequence[int],
-        bare: Sequence[int],
-        group: int | None,
+        self, prompt: EndedPrompt, begun: Sequence[int], group: int | None
     ) -> None:
         """Make the prompt one that others may be alike to, if it was computed."""
         if group is None:
@@ -391,37 +408,26 @@ class MissFinder:
         if prompt.ready_ns is None:
             return
         found = (prompt.cached_tokens or 0) // prompt.block_tokens
-        places = prompt.places or range(len(prompt.hashes))
-        for place, number in zip(places, prompt.hashes, strict=False):
-            self._use(self._chained, number, prompt, place, found, group)
-        for place, number in enumerate(begun):
-            self._use(self._begun, number, prompt, place, found, group)
-        twin = Twin(prompt.salt, prompt.lora, group)
-        for number in bare:
-            _put(self._twins, number, twin)
-        for number in prompt.plain:
-            _put(self._alone, number, group)
-
-    def _use(
-        self,
-        uses: dict[int, Use],
-        number: int,
-        prompt: EndedPrompt,
-        place: int,
-        found: int,
-        group: int,
-    ) -> None:
-        before = uses.pop(number, None)
-        ready_ns = prompt.ready_ns or 0
-        if place >= prompt.prompt_blocks:
-            ready_ns = prompt.end_ns  # of the output
-        if before is not None and place < found:
-            ready_ns = before.ready_ns
-        end_ns = max(prompt.end_ns, before.end_ns if before is not None else 0)
-        _put(uses, number, Use(ready_ns, end_ns, group))
+        asked = max(prompt.prompt_blocks, found)
+        hashes, at, until = prompt.hashes, found, asked
+        if prompt.places:
+            at, until = (bisect_left(prompt.places, each) for each in (found, asked))
+        # What was found was there, and what it answered when it ended.
+        there = Use(prompt.scheduled_ns, prompt.end_ns, group)
+        computed = Use(prompt.ready_ns, prompt.end_ns, group)
+        self._chained.put(hashes[:at], there)
+        self._chained.put(hashes[at:until], computed)
+        if len(hashes) > until:
+            answer = Use(prompt.end_ns, prompt.end_ns, group)
+            self._chained.put(hashes[until:], answer)
+        if begun:
+            self._begun.put(begun[:found], there)
+            self._begun.put(begun[found:], computed)
+        owner = Owner(prompt.plain, prompt.salt, prompt.lora, group)
+        self._alone.put(prompt.plain, owner)
 
 
-def _set_apart_by(prompt: EndedPrompt, twin: Twin) -> MissCause:
+def _set_apart_by(prompt: EndedPrompt, twin: Owner) -> MissCause:
     """Return why blocks of equal tokens were not the same."""
     if twin.lora != prompt.lora:
         return MissCause.OTHER_ADAPTER
@@ -430,20 +436,10 @@ def _set_apart_by(prompt: EndedPrompt, twin: Twin) -> MissCause:
     return MissCause.OTHER_MEDIA if prompt.media else MissCause.UNKNOWN
 
 
-def _prefixes(
-    plain: Sequence[int], apart: tuple[int | None, str | None] | None
-) -> list[int]:
+def _prefixes(plain: Sequence[int], apart: tuple[int | None, str | None]) -> list[int]:
     """Return for each first block a hash of all tokens up to its end."""
     key, keys = hash(apart), []
     for number in plain:
         key = hash((key, number))
         keys.append(key)
     return keys
-
-
-def _put(known: dict[int, Kind], key: int, kind: Kind) -> None:
-    """Put an entry last, and let the first go if there are too many."""
-    known.pop(key, None)
-    known[key] = kind
-    if len(known) > MOST_KNOWN:
-        del known[next(iter(known))]

@@ -11,9 +11,13 @@ from inferwatch.metrics.cache.misses import PrefixMisses
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 
-MOST_PROMPTS = 1_024
-MOST_HASHES = 1 << 15
+MOST_PROMPTS = 512
+MOST_HASHES = 1 << 14
 """Hashes kept over all prompts: some milliseconds when they are looked through."""
+JUDGED_NS = 10 * NS_PER_S
+"""How often findings look through them."""
+LATE_NS = 2 * NS_PER_S
+"""By then the hashes of a request that ended have come."""
 MOST_RESETS = 64
 CHUNK = 32
 """Prompts saved together."""
@@ -36,6 +40,15 @@ class RecentPrompts:
         self._hashes = self._taken = 0
         self._resets: deque[tuple[str, int, int]] = deque(maxlen=MOST_RESETS)
         self._found: tuple[tuple[int, int], PrefixMisses] | None = None
+        self._judged: tuple[int, PrefixMisses] | None = None
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "RecentPrompts":
+        """Return a copy that shares the prompts, which never change."""
+        copy = RecentPrompts()
+        copy._prompts, copy._resets = self._prompts.copy(), self._resets.copy()
+        copy._hashes, copy._taken = self._hashes, self._taken
+        copy._found = self._found
+        return copy
 
     def take(self, blocks: PromptBlocks, request: Request | None) -> None:
         """Keep a prompt whose request ended."""
@@ -106,12 +119,27 @@ class RecentPrompts:
         key = self._taken, begin_s
         if self._found is not None and self._found[0] == key:
             return self._found[1]
-        finder = MissFinder(self._resets)
-        for prompt in sorted(self._prompts, key=_as_scheduled):
-            finder.take(prompt, counts=prompt.end_ns // NS_PER_S >= begin_s)
-        result = finder.result()
+        result = self._find(begin_s, None)
         self._found = key, result
         return result
+
+    def judged(self, now_ns: int, span_ns: int) -> PrefixMisses | None:
+        """Return the misses of a span for findings: as of every tenth second."""
+        until_ns = (now_ns - LATE_NS) // JUDGED_NS * JUDGED_NS
+        if not self._prompts or until_ns <= 0:
+            return None
+        if self._judged is None or self._judged[0] != until_ns:
+            begin_s = (until_ns - span_ns) // NS_PER_S
+            self._judged = until_ns, self._find(begin_s, until_ns)
+        return self._judged[1]
+
+    def _find(self, begin_s: int, until_ns: int | None) -> PrefixMisses:
+        """Find the misses of prompts that ended in a span, by all before them."""
+        finder = MissFinder(self._resets)
+        for prompt in sorted(self._prompts, key=_as_scheduled):
+            if until_ns is None or prompt.end_ns <= until_ns:
+                finder.take(prompt, counts=prompt.end_ns // NS_PER_S >= begin_s)
+        return finder.result()
 
     def saved(self, parts: Parts) -> SavedPrompts:
         """Return the state for a checkpoint; the prompts are in ``parts``."""

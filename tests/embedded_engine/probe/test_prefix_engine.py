@@ -15,10 +15,12 @@ from embedded_engine.engine.launch import Engine
 from inferwatch.metrics.cache.miss_finder import EndedPrompt, MissFinder, PromptMiss
 from inferwatch.metrics.cache.misses import MissCause, PrefixMisses
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.sampling import Sampled
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.recorded_prompts import ended_prompts, prefix_misses
+from inferwatch.record.lookup.recorded_sampling import recorded_sampling
 from inferwatch.record.writing.recorder import Recorder
 from tests.embedded_engine.probe.test_truth import measured
 
@@ -31,6 +33,7 @@ pytestmark = [
 BLOCK = 32
 """Tokens of a block of the shared engine, which has 256 blocks."""
 END_NS = 1 << 62
+SAMPLING = {"max_tokens": 2, "top_p": 0.75, "temperature": 0.5, "ignore_eos": True}
 dice = random.Random(33)
 
 
@@ -64,6 +67,7 @@ class Missed:
     misses: dict[str, PromptMiss]
     recorded: PrefixMisses
     live: PrefixMisses
+    sampled: Sampled
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -87,11 +91,12 @@ async def missed(
     with reading(path) as connection:
         prompts = list(ended_prompts(connection, 1, END_NS, sources_of(connection)))
         whole = prefix_misses(connection, 1, END_NS)
+        answers = recorded_sampling(connection, 1, END_NS)
     assert whole is not None
     live = model.snapshot(END_NS, SnapshotQuery(Window.SESSION, misses=True))
     assert live.prefix_misses is not None
     told = [each for each in recorded.readings if isinstance(each, PromptBlocks)]
-    yield Missed(told, named(prompts), whole, live.prefix_misses)
+    yield Missed(told, named(prompts), whole, live.prefix_misses, answers)
 
 
 def sources_of(connection: object) -> dict[int, str]:
@@ -112,7 +117,7 @@ def named(prompts: list[EndedPrompt]) -> dict[str, PromptMiss]:
 async def complete(
     client: httpx.AsyncClient, name: str, prompt: list[int], salt: str | None
 ) -> None:
-    body = {"model": "tiny-llama", "prompt": prompt, "max_tokens": 2}
+    body = {"model": "tiny-llama", "prompt": prompt, **SAMPLING}
     if salt is not None:
         body["cache_salt"] = salt
     headers = {"X-Request-Id": name.replace(" ", "-")}
@@ -148,6 +153,14 @@ async def test_the_live_answer_is_that_of_the_record(missed: Missed) -> None:
     assert live.total.hit_tokens == recorded.total.hit_tokens
     assert live.total.reordered_tokens == recorded.total.reordered_tokens
     assert len(live.groups) == len(recorded.groups)
+
+
+async def test_how_answers_were_sampled_is_told(missed: Missed) -> None:
+    (group,) = missed.sampled.groups
+
+    assert group.name == "temp 0.5, top-p 0.75, max 2"
+    assert (group.answers, group.cut) == (len(PLANTED), len(PLANTED))
+    assert group.output_tokens.max == 2
 
 
 async def test_what_is_told_tells_no_token(missed: Missed) -> None:

@@ -1,5 +1,6 @@
 """The latest prompts are kept, and what they missed is found when asked."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -64,6 +65,17 @@ def test_the_answer_is_the_same_whoever_asked_before() -> None:
     assert asked.over(8 * S, 3 * S) == fresh.over(8 * S, 3 * S)
 
 
+def test_findings_judge_by_every_tenth_second() -> None:
+    recent = told(15)
+
+    judged = recent.judged(13 * S, 60 * S)
+
+    assert judged is not None
+    assert judged.prompts == 10  # those that had ended by 10 s
+    assert recent.judged(21 * S, 60 * S) is judged
+    assert recent.judged(5 * S, 60 * S) is None
+
+
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_prompts, "MOST_PROMPTS", 5)
 
@@ -94,3 +106,15 @@ def test_it_is_saved_and_restored() -> None:
 def test_nothing_is_told_of_requests_nobody_knows() -> None:
     assert told(request=None).over(9 * S, None) is None
     assert told(block_tokens=None).over(9 * S, None) is None
+
+
+def test_a_copy_goes_on_by_itself() -> None:
+    recent = told(5)
+
+    copy = deepcopy(recent)
+    before = recent.over(6 * S, None)
+    copy._prompts.popleft()
+    copy.reset("engine-1", 0, 2 * S)
+
+    assert recent.over(6 * S, None) == before != copy.over(6 * S, None)
+    assert copy._prompts[0] is recent._prompts[1]  # shared, as they never change
