@@ -367,7 +367,14 @@ async def test_groups_are_gone_through_and_the_list_comes_back(
         feed.change = lambda made: replace(
             made,
             requests=tuple(
-                replace(each, class_name=None, header=None, priority=None)
+                replace(
+                    each,
+                    class_name=None,
+                    header=None,
+                    priority=None,
+                    max_tokens=None,
+                    temperature=None,
+                )
                 for each in made.requests
             ),
         )
