@@ -35,7 +35,7 @@ VERSION = 1
 LARGEST = 1 << 61
 """Bound on counts, sizes and times: 73 years in nanoseconds are less."""
 Count = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-ANY_NUMBER = frozenset({"hashes", "priority", "settings"})
+ANY_NUMBER = frozenset({"hashes", "plain", "priority", "settings"})
 """Fields that may hold any integer, chosen by users or hash functions."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of decoding a foreign message."""

@@ -530,8 +530,8 @@ LORA_ID = "lora_int_id"
 PREFILL: Fields = (("prefill_stats", None),)
 EXTERNAL_TOKENS = "num_external_cached_tokens"
 """Attribute of PrefillStats."""
-TEMPERATURE = "temperature"
-"""Attribute of SamplingParams."""
+TEMPERATURE, TOP_P = "temperature", "top_p"
+"""Attributes of SamplingParams."""
 PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))
 COMPUTED: Fields = (("request_id", ""), ("num_computed_tokens", 0))
 SIZE: Fields = (("num_tokens", 0), ("has_encoder_inputs", False))
@@ -541,10 +541,13 @@ CONTENT: Fields = (
     ("request_id", ""),
     ("num_prompt_tokens", 0),
     ("block_hashes", ()),
+    ("prompt_token_ids", None),
+    ("cache_salt", None),
     ("num_computed_tokens", 0),
     ("num_preemptions", 0),
 )
-"""The last two are 0 for a request that was never scheduled."""
+"""The last two are 0 for a request that was never scheduled. A prompt given as
+embeddings has no token ids."""
 ENDED: Fields = (
     ("request_id", ""),
     ("num_output_tokens", None),
@@ -593,6 +596,7 @@ ASKED: Fields = (
     ("prompt_len", None),
     ("max_tokens_param", None),
     ("temperature", None),
+    ("top_p", None),
 )
 """Attributes of RequestState, like the following."""
 SENT: Fields = (("stats", None),)

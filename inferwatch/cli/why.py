@@ -32,6 +32,16 @@ from inferwatch.cli.options import database_option
     help="Where the time of all requests went, by phase, cause and kind of request, "
     "instead of the slowest ones.",
 )
+@click.option(
+    "--prefix",
+    is_flag=True,
+    help="Why prompts missed the prefix cache, by groups of alike prompts.",
+)
+@click.option(
+    "--sampling",
+    is_flag=True,
+    help="How long answers get by temperature, top_p and max_tokens, and how they end.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why(
     session: str,
@@ -41,6 +51,8 @@ def why(
     most: int,
     *,
     everything: bool,
+    prefix: bool,
+    sampling: bool,
     as_json: bool,
 ) -> int:
     """Tell why requests of SESSION were slow, or one REQUEST of it.
@@ -59,6 +71,8 @@ def why(
     inferwatch why s17 7f3a --at 12:03:40    as it was then, if it lived
     inferwatch why yesterday.db --json       for other programs
     inferwatch why --all s17                 where the time of all of them went
+    inferwatch why --prefix                  why prompts missed the prefix cache
+    inferwatch why --sampling                what decides the length of answers
 
     Parts of a TTFT add up to it; what no reading explains is *unknown*. A token is late
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
@@ -68,11 +82,12 @@ def why(
     from inferwatch.cli.running.why import WhyOptions, print_why
 
     path, name = session_location(session, database)
+    given = {"--all": everything, "--prefix": prefix, "--sampling": sampling}
     options = WhyOptions(
         request=request_id,
         at=at,
         most=most,
         as_json=as_json,
-        everything=everything,
+        asked=tuple(flag for flag, is_given in given.items() if is_given),
     )
     return print_why(path, name, options)

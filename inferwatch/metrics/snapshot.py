@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from collectors.contract.readings import Endpoint, EngineInfo, LiveLimits, Note, Step
 from inferwatch.metrics.breakdown.view import Breakdown
 from inferwatch.metrics.cache.memory import BlockPicture, Memory
+from inferwatch.metrics.cache.misses import PrefixMisses
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.finding import Finding, PastFinding
@@ -60,6 +61,8 @@ class SnapshotQuery:
     """Include the last moments in short columns, for values of now."""
     breakdown: bool = False
     """Include where the time of all requests went."""
+    misses: bool = False
+    """Include why prompts missed the prefix cache."""
     source: str | None = None
     """Show this server alone; None, or an unknown one, shows all together."""
 
@@ -120,6 +123,8 @@ class Snapshot:
     """None where no probe reports an engine."""
     block_maps: tuple[BlockPicture, ...] = ()
     """One per rank whose probe copies its pool, if it is complete."""
+    prefix_misses: PrefixMisses | None = None
+    """Of the latest prompts, if asked for; None where nobody tells of their blocks."""
     slowest: SlowRequests | None = None
     """None before the first token of a request in the window."""
     breakdown: Breakdown | None = None

@@ -381,6 +381,7 @@ class InferwatchApp(TerminalApp[None]):
                     client=screen.NEEDS_CLIENT,
                     hardware=screen.NEEDS_HARDWARE,
                     breakdown=screen.needs_breakdown,
+                    misses=screen.needs_misses,
                     latest=True,
                     source=source,
                 )

@@ -7,6 +7,7 @@ channel. Nothing is kept for late subscribers: they receive a whole map.
 import secrets
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -278,6 +279,10 @@ SAMPLE_BLOCKS = 2_048
 LOW_BITS = (1 << 63) - 1
 HASHED_AT_ONCE = 64
 """Blocks hashed without a pause: part of a slice."""
+MOST_PLAIN = 32
+"""First blocks of a prompt that are also hashed by themselves."""
+PLAIN, SALT = b"plain", b"salt"
+"""What is hashed, so that hashes of one kind tell nothing of another."""
 
 
 def one_in(num_blocks: int) -> int:
@@ -328,13 +333,17 @@ class MapAssembler:
         request_id: str,
         blocks: tuple[int, int, int],
         sample: tuple[list[int], list[int], int],
+        alone: tuple[list[int], int | None, int],
     ) -> list[AnyReading]:
         """The PromptBlocks reading of a request.
 
         ``blocks``: full blocks of the prompt, of the request, and tokens per block.
         ``sample``: hashes, their positions, and the sampling ratio.
+        ``alone``: hashes of the first blocks by themselves, of the salt, and the length
+        of the prompt.
         """
         hashes, places, each_is_one_in = sample
+        plain, salt, prompt_tokens = alone
         reading = PromptBlocks(
             t_ns=t_ns,
             rank=self._rank,
@@ -345,6 +354,9 @@ class MapAssembler:
             places=places,
             one_in=each_is_one_in,
             block_tokens=blocks[2],
+            plain=plain,
+            salt=salt,
+            prompt_tokens=prompt_tokens,
         )
         return [reading]
 
@@ -372,12 +384,14 @@ class PromptHasher:
         self._breathe = InterpreterYield()
         self._request = AttributeReader("Request", names.CONTENT, missing)
 
-    def of(self, request: Vllm) -> tuple[str, tuple[int, int, int], Vllm] | None:
-        """A request's id, block counts and hashes.
+    def of(self, request: Vllm) -> tuple[str, tuple[int, int, int], Vllm, Vllm] | None:
+        """A request's id, block counts, hashes, and its first blocks by themselves.
 
         None if it has no full block, or was never looked up in the prefix cache.
         """
-        request_id, prompt_tokens, blocks, *begun = self._request.read(request)
+        request_id, prompt_tokens, blocks, ids, salt, *begun = self._request.read(
+            request
+        )
         if not blocks or not any(begun):
             return None
         hashes: list[int] = []
@@ -393,10 +407,26 @@ class PromptHasher:
             self._breathe()
         sample = hashes, [] if self._one_in == 1 else places, self._one_in
         of_prompt = min(prompt_tokens // self._block_tokens, len(blocks))
-        return request_id, (of_prompt, len(blocks), self._block_tokens), sample
+        counts = of_prompt, len(blocks), self._block_tokens
+        salted = None
+        if salt:  # as small as the wire allows for what is no list of hashes
+            salted = self._number(salt.encode("utf-8", "replace"), SALT) >> 2
+        alone = self._plain(ids or (), of_prompt), salted, prompt_tokens
+        return request_id, counts, sample, alone
 
-    def _number(self, block: bytes) -> int:
-        digest = blake2b(block, digest_size=8, key=self._key)
+    def _plain(self, ids: Sequence[int], blocks: int) -> list[int]:
+        """Hash the token ids of each of the first blocks by itself."""
+        size = self._block_tokens
+        plain = []
+        for first in range(0, min(blocks, MOST_PLAIN) * size, size):
+            tokens = array("q", ids[first : first + size])
+            if len(tokens) == size:
+                plain.append(self._number(tokens.tobytes(), PLAIN))
+            self._breathe()
+        return plain
+
+    def _number(self, block: bytes, person: bytes = b"") -> int:
+        digest = blake2b(block, digest_size=8, key=self._key, person=person)
         return int.from_bytes(digest.digest(), "big") & LOW_BITS
 
 

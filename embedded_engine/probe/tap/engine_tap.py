@@ -520,7 +520,8 @@ class EngineTap:
             self._queued.read(given[0])
         )
         temperature = getattr(params, names.TEMPERATURE, None)
-        asked = prompt_tokens, max_tokens, temperature
+        top_p = getattr(params, names.TOP_P, None)
+        asked = prompt_tokens, max_tokens, temperature, top_p
         adapter = None if lora is None else getattr(lora, names.LORA_NAME, None)
         kind = adapter, priority if self._by_priority else None
         self._put(self._story.added, returned, request_id, asked, kind)

@@ -18,6 +18,7 @@ from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Va
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe.tap.media_tap import MediaTap, MediaTimes
+from embedded_engine.probe.tap.step_assembler import AskedFor
 from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 from embedded_engine.probe_settings import LONGEST_VALUE
 
@@ -137,13 +138,13 @@ class FrontEndAssembler:
         tokenised_ns: int,
         request_id: str,
         external_id: str | None,
-        asked: tuple[int | None, int | None, float | None],
+        asked: AskedFor,
         header: str | None = None,
         media: MediaTimes | None = None,
     ) -> list[AnyReading]:
         """A request was tokenised and sent to the engine."""
         self.arrived_count += 1
-        prompt_tokens, max_tokens, temperature = asked
+        prompt_tokens, max_tokens, temperature, top_p = asked
         event = RequestEvent(
             t_ns=t_ns,
             kind=EventKind.ARRIVED,
@@ -154,6 +155,7 @@ class FrontEndAssembler:
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
             temperature=temperature,
+            top_p=top_p,
             header=header,
         )
         if media is not None:

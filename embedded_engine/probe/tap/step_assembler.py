@@ -51,6 +51,9 @@ NO_DEFERRAL = (None, None, None)
 ONLY_DECODE = 0, BoundBy.NOTHING, (), NO_WORK, NO_DEFERRAL
 """The last part for a step of decode alone, while no request waits."""
 
+AskedFor = tuple[int | None, int | None, float | None, float | None]
+"""Of a request: prompt tokens, max_tokens, temperature, top_p."""
+
 
 class StepOutputs:
     """Reads the results of a step from what ``update_from_output()`` returns.
@@ -184,12 +187,12 @@ class StepAssembler:
         self,
         t_ns: int,
         request_id: str,
-        asked: tuple[int | None, int | None, float | None],
+        asked: AskedFor,
         kind: tuple[str | None, int | None] = (None, None),
     ) -> list[AnyReading]:
         """A request was queued; ``kind`` is its adapter and priority."""
         self.requests_added += 1
-        prompt_tokens, max_tokens, temperature = asked
+        prompt_tokens, max_tokens, temperature, top_p = asked
         lora, priority = kind
         event = RequestEvent(
             t_ns=t_ns,
@@ -200,6 +203,7 @@ class StepAssembler:
             prompt_tokens=prompt_tokens,
             max_tokens=max_tokens,
             temperature=temperature,
+            top_p=top_p,
             lora=lora,
             priority=priority,
         )

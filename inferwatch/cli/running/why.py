@@ -1,10 +1,9 @@
 """Prints what made requests of a recorded session slow."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,8 @@ from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.telling import tell
 from inferwatch.printing.summary.breakdown import breakdown_lines, breakdown_row
 from inferwatch.printing.summary.latencies import Summary
+from inferwatch.printing.summary.misses import misses_lines, misses_row
+from inferwatch.printing.summary.sampling import sampling_lines, sampling_row
 from inferwatch.printing.summary.why import (
     NOT_PROBED,
     Why,
@@ -27,6 +28,8 @@ from inferwatch.printing.summary.why import (
 from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
+from inferwatch.record.lookup.recorded_prompts import prefix_misses
+from inferwatch.record.lookup.recorded_sampling import recorded_sampling
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
@@ -53,7 +56,8 @@ class WhyOptions:
     at: str | None
     most: int
     as_json: bool
-    everything: bool = False
+    asked: tuple[str, ...] = ()
+    """Flags of ``QUESTIONS``."""
 
 
 def print_why(path: Path, session: str, options: WhyOptions) -> int:
@@ -67,7 +71,7 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
         question = _question(options)
         if question is not None:
             now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
-            answer = question.answer(player, path, now_ns)
+            answer = QUESTIONS[question](player, path, now_ns)
             _say_answer(answer, player, now_ns, as_json=options.as_json)
             say_damage(path)
             return 0
@@ -112,39 +116,52 @@ def _breakdown(player: Player, path: Path, now_ns: int) -> Answer:
     return Answer(row, [NONE_ENDED if _is_probed(player, path) else NOT_PROBED])
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A question about all requests of a session, which an option asks."""
-
-    flag: str
-    is_asked: Callable[[WhyOptions], bool]
-    answer: Callable[[Player, Path, int], Answer]
-    """Takes the moment up to which to tell."""
+def _misses(player: Player, path: Path, now_ns: int) -> Answer:
+    """Return why prompts missed the prefix cache."""
+    with reading(path) as connection:
+        found = prefix_misses(connection, _row(player, path), now_ns)
+    return Answer({"prefix": misses_row(found)}, misses_lines(found))
 
 
-QUESTIONS = (Question("--all", attrgetter("everything"), _breakdown),)
+def _sampling(player: Player, path: Path, now_ns: int) -> Answer:
+    """Return how sampling decides the length of answers."""
+    with reading(path) as connection:
+        found = recorded_sampling(connection, _row(player, path), now_ns)
+    return Answer({"sampling": sampling_row(found)}, sampling_lines(found))
 
 
-def _question(options: WhyOptions) -> Question | None:
+QUESTIONS: Mapping[str, Callable[[Player, Path, int], Answer]] = {
+    "--all": _breakdown,
+    "--prefix": _misses,
+    "--sampling": _sampling,
+}
+"""What answers a question about all requests up to a moment, by the flag that asks."""
+
+
+def _question(options: WhyOptions) -> str | None:
     """Return what is asked of all requests; None where it is the slowest, or one.
 
     Raises:
         UsageError: more than one thing is asked.
     """
-    asked = [each for each in QUESTIONS if each.is_asked(options)]
-    flags = [each.flag for each in asked]
+    flags = options.asked
     if flags and options.request is not None:
         raise UsageError(f"{flags[0]} tells of all requests: leave REQUEST out")
     if len(flags) > 1:
         raise UsageError(f"{' and '.join(flags)} are questions of their own: ask one")
-    return asked[0] if asked else None
+    return flags[0] if flags else None
 
 
 def _is_probed(player: Player, path: Path) -> bool:
     """Return whether an engine of the session had a probe."""
     with reading(path) as connection:
-        row = find(path, player.record.session_id).session
-        return connection.execute(PROBED, (row,)).fetchone() is not None
+        found = connection.execute(PROBED, (_row(player, path),)).fetchone()
+    return found is not None
+
+
+def _row(player: Player, path: Path) -> int:
+    """Return the number of the session in its file."""
+    return find(path, player.record.session_id).session
 
 
 def _slowest_requests(

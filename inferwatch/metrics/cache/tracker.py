@@ -7,9 +7,11 @@ from math import ceil
 import msgspec
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import BlockMap, PromptBlocks
+from collectors.contract.readings import BlockMap, PromptBlocks, RequestEvent
 from inferwatch.metrics.cache.block_maps import Ages, BlockMaps, RankBlocks
 from inferwatch.metrics.cache.memory import BlockPicture, HitPoint, Holder, Memory, Room
+from inferwatch.metrics.cache.misses import PrefixMisses
+from inferwatch.metrics.cache.recent_prompts import RecentPrompts, SavedPrompts
 from inferwatch.metrics.cache.reuse import Reuse, SavedReuses
 from inferwatch.metrics.requests.outcomes import Outcomes, client_id
 from inferwatch.metrics.requests.request import Request, seconds
@@ -25,6 +27,7 @@ from inferwatch.metrics.steps.flow import LEAST_NS, KvState
 
 TREND = 0.5
 """Share of the growth above the heights of the minute from which it is a trend, 0-1."""
+CACHING = "enable_prefix_caching"
 Pools = Sequence[tuple[str, int, RankBlocks]]
 """Source, rank and pool of each rank."""
 
@@ -36,6 +39,7 @@ class SavedMemory(msgspec.Struct, array_like=True):
     """Numbers of the parts that hold the pools."""
     reuse: SavedReuses
     mapped_since_ns: int | None
+    prompts: SavedPrompts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ class MemoryTracker:
         self._requests = requests
         self._maps = BlockMaps(self._evicted)
         self._reuse = Reuse()
+        self._prompts = RecentPrompts()
         self.evictions = Counters("evicted")
         self.eviction_ages = Samples()
         self._mapped_since_ns: int | None = None
@@ -70,6 +75,7 @@ class MemoryTracker:
     def map(self, block_map: BlockMap) -> None:
         if block_map.cleared:
             self._reuse.clear(block_map.source, block_map.rank)
+            self._prompts.reset(block_map.source, block_map.rank, block_map.t_ns)
         self._maps.take(block_map)
         if self._mapped_since_ns is None and self._maps.known:
             self._mapped_since_ns = block_map.t_ns
@@ -82,6 +88,29 @@ class MemoryTracker:
             rank.total_blocks if rank is not None else None,
             request.prompt_tokens if request is not None else None,
         )
+        self._prompts.take(prompt, request)
+
+    def ended(self, event: RequestEvent) -> None:
+        """Take the end of a request, of whose blocks nothing is told if it had none."""
+        settings = self._engines.first_settings
+        if event.ordinal is None or self._mapped_since_ns is None:
+            return
+        request = self._requests.members(event.source).get(event.ordinal)
+        if request is None or request.prompt_tokens is None:
+            return
+        sizes = {each.source: each.kv_block_tokens for each in self._engines.infos}
+        size = sizes.get(event.source)
+        tokens = request.prompt_tokens + (event.output_tokens or 0)
+        if size and tokens < size and settings.get(CACHING) is not False:
+            self._prompts.ended(request, size, event.t_ns)
+
+    def misses(self, now_ns: int, span_ns: int | None) -> PrefixMisses | None:
+        """Return why the latest prompts missed the prefix cache; None if not told."""
+        return self._prompts.over(now_ns, span_ns)
+
+    def judged_misses(self, now_ns: int, span_ns: int) -> PrefixMisses | None:
+        """Return the same for findings, anew every ten seconds."""
+        return self._prompts.judged(now_ns, span_ns)
 
     def dropped(self, source: str) -> None:
         self._maps.doubt(source)
@@ -161,12 +190,14 @@ class MemoryTracker:
             maps=self._maps.saved(parts),
             reuse=self._reuse.saved(parts),
             mapped_since_ns=self._mapped_since_ns,
+            prompts=self._prompts.saved(parts),
         )
 
     def restore(self, saved: SavedMemory, parts: WrittenParts) -> None:
         self._maps.restore(saved.maps, parts)
         self._reuse.restore(saved.reuse, parts)
         self._mapped_since_ns = saved.mapped_since_ns
+        self._prompts.restore(saved.prompts, parts)
 
     def _evicted(self, t_ns: int, ages: Ages) -> None:
         self.evictions.add(t_ns, ages.total())

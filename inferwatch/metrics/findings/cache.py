@@ -1,6 +1,8 @@
 """The KV cache is too small, wasted, or not reused."""
 
 from collectors.contract.readings import BoundBy
+from inferwatch.formatting import counted
+from inferwatch.metrics.cache.misses import ADVICE, MissCause
 from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
@@ -333,6 +335,87 @@ class UnstablePrefix(Diagnosis):
                 "the common beginning is found in the cache; TTFT falls",
             ),
         )
+
+
+class PrefixMissed(Diagnosis):
+    """Many prompt tokens are missed for one cause that somebody could remove."""
+
+    NAME, TITLE = "prefix_missed", "prefix cache missed"
+    SUBJECT = Subject.TRAFFIC
+    EXPLAINS = PREFILL_TIME
+    MANY = "miss what their prefix cache could hold"
+    MISSES = TTFT
+    PREFILL = 0.1
+    """Share of TTFT spent on prefill below which misses are not looked at, 0-1."""
+    LEAST_PROMPTS = 10
+    LEAST = 0.2
+    """Share of the prompt tokens that would have been hits, 0-1."""
+    LEAST_COST = 0.05
+    CAUSES = (
+        MissCause.EVICTED,
+        MissCause.FIRST_DIFFERS,
+        MissCause.DIFFERS_LATER,
+        MissCause.OTHER_SALT,
+        MissCause.OTHER_ADAPTER,
+        MissCause.IN_FLIGHT,
+    )
+
+    def subject(self, facts: Facts) -> Subject:
+        misses = facts.prefix_misses()
+        worst = None if misses is None else misses.worst
+        evicted = worst is not None and worst.cause is MissCause.EVICTED
+        return Subject.ENGINE if evicted else self.SUBJECT
+
+    def holds(self, facts: Facts) -> FindingCost | None:
+        if (facts.ttft_share(*PREFILL_TIME) or 0.0) < self.PREFILL:
+            return None
+        misses = facts.prefix_misses()
+        if misses is None or misses.prompts < self.LEAST_PROMPTS:
+            return None
+        worst = misses.worst
+        if worst is None or worst.cause not in self.CAUSES:
+            return None
+        if worst.cause is MissCause.EVICTED and CacheTooSmall().holds(facts):
+            return None  # which says more of it
+        share = misses.share_of(worst.tokens)
+        if share < self.LEAST:
+            return None
+        missed = share / max(1 - (misses.hit_share or 0.0), share)
+        cost = prefill_cost(facts, missed)
+        return cost if cost is not None and cost.share >= self.LEAST_COST else None
+
+    def sentence(self, facts: Facts) -> str:
+        misses = facts.prefix_misses()
+        return "" if misses is None else misses.sentence
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        misses = facts.prefix_misses()
+        if misses is None:
+            return ()
+        at_once, total = misses.total.unlimited_tokens, misses.total
+        text = (
+            f"{counted(misses.prompts, 'prompt')} of the last minute; hits that would "
+            f"have been: {at_once:,} tokens in an unlimited cache, at least "
+            f"{total.reordered_tokens or 0:,} with what changes last"
+        )
+        return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        misses = facts.prefix_misses()
+        worst = None if misses is None else misses.worst
+        if worst is None:
+            return ()
+        if worst.cause is MissCause.EVICTED:
+            offload = facts.flag(
+                "kv_offloading_size",
+                "Keep evicted blocks in the memory of the host",
+                "loaded instead of computed; TTFT falls",
+                Effort.RESTART,
+                Effort.MEMORY,
+            )
+            return (*more_memory(facts), offload)
+        advice = ADVICE[worst.cause]
+        return (now(f"{advice[0].upper()}{advice[1:]}", "more is found in the cache"),)
 
 
 class PrefixCachingOff(Diagnosis):

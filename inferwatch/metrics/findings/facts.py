@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits, Note
+from inferwatch.metrics.cache.misses import PrefixMisses
 from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.findings.finding import Effort, Knob
 from inferwatch.metrics.floor.peaks import CPU
@@ -165,6 +166,9 @@ class Facts:
     """Prefix cache hit rate over the session, 0-1."""
     reachable_hit_rate: float | None = None
     """Hit rate that a cache eight times as large would reach, 0-1."""
+    prefix_misses: Callable[[], PrefixMisses | None] = lambda: None
+    """Why the prompts of the last minute missed the prefix cache; costs milliseconds.
+    """
     slow_start: Quantiles | None = None
     """Step durations in the engine's first minute; None after it."""
     longest_s: float | None = None

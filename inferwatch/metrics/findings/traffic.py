@@ -69,6 +69,56 @@ class RestartLoop(Diagnosis):
         return (read_log(facts, expected, end=True),)
 
 
+class CutOff(Diagnosis):
+    """Many answers end at max_tokens, while others end by themselves."""
+
+    NAME, TITLE = "cut_off", "answers cut off"
+    SUBJECT = Subject.TRAFFIC
+    MANY = "have many answers cut off at max_tokens"
+    LEAST = 20
+    """Answers in a minute."""
+    SHARE = 0.4
+    ENDING = 0.05
+    """Share that ends by itself; a load of fixed lengths has none."""
+
+    def holds(self, facts: Facts) -> FindingCost | None:
+        finished = facts.outcomes.sums.get("finished", 0)
+        share = self._share(facts)
+        if share is None or finished < self.LEAST:
+            return None
+        if not self.SHARE <= share <= 1 - self.ENDING:
+            return None
+        return FindingCost(share, f"{share:.0%} of the answers, perhaps half of one")
+
+    def sentence(self, facts: Facts) -> str:
+        n = facts.outcomes.sums["cut"]
+        return (
+            f"{counted(n, 'answer')} of the last minute ({self._share(facts) or 0:.0%})"
+            " ended at max_tokens or the end of the context: cut off"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        n = facts.outcomes.sums["finished"] - facts.outcomes.sums["cut"]
+        text = f"{n:,} ended by themselves in the same time"
+        return (Evidence(text=text, page="requests", t_ns=facts.now_ns),)
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        del facts
+        return (
+            now(
+                "Raise max_tokens, or ask for shorter answers: `inferwatch why "
+                "--sampling` tells which settings cut",
+                "whole answers; vLLM gives KV blocks as tokens come, so a higher "
+                "limit alone reserves none",
+            ),
+        )
+
+    def _share(self, facts: Facts) -> float | None:
+        sums = facts.outcomes.sums
+        finished = sums.get("finished", 0)
+        return sums.get("cut", 0) / finished if finished else None
+
+
 class Aborts(Diagnosis):
     """Clients abort requests before these finish."""
 

@@ -20,6 +20,7 @@ from collectors.contract.readings import (
     EngineInfo,
     EngineSample,
     EngineSettings,
+    EventKind,
     GpuInfo,
     GpuProcesses,
     GpuSample,
@@ -655,6 +656,9 @@ class Model:
                 end_ns, window, kv, totals, holders=query.requests
             ),
             block_maps=self._memory.pictures(),
+            prefix_misses=self._memory.misses(end_ns, window.value)
+            if query.misses
+            else None,
             requests=self._rows() if query.requests else (),
             slowest=self._slowest(end_ns, window, latencies),
             breakdown=self._breakdown.shown(end_ns, window)
@@ -984,6 +988,8 @@ class Model:
         if event.ordinal is not None:
             self._stalls.event(event)
             self._traffic.event(event)
+            if event.kind is EventKind.FINISHED:
+                self._memory.ended(event)
         self._health.worked(event.t_ns)
 
     def _span(self, span: RequestSpan) -> None:

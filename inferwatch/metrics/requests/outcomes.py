@@ -14,12 +14,14 @@ from inferwatch.metrics.series.window import Window
 REMEMBERED_FAILURES = 10_000
 COUNTED = (
     *("arrived", "finished", "aborted", "failed", "finished_as_sent"),
-    "failed_unlisted",
+    *("failed_unlisted", "cut"),
 )
 IDS_A_PART = 256
 """Number of ids saved together."""
 ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
 """Finish reasons that are not a normal end; stop, length and repetition are."""
+CUT = "length"
+"""Finish reason of an answer that ended at its max_tokens, or at the context's end."""
 
 
 def outcome_of(event: RequestEvent) -> RequestState:
@@ -46,7 +48,8 @@ class Outcomes:
         """Cached prompt tokens of finished requests."""
         self.counters = Counters(*COUNTED)
         """Counts of sequences; ``finished_as_sent`` counts requests by their first
-        sequence, ``failed_unlisted`` failed ones that only the load generator reported.
+        sequence, ``failed_unlisted`` failed ones that only the load generator reported,
+        ``cut`` finished sequences that ended at their max_tokens.
         """
         self.while_lost = Counters(*COUNTED)
         """The same of what the load generator reports while the engine is lost; apart,
@@ -79,7 +82,7 @@ class Outcomes:
         """Count an arrival when front end or engine first reports it."""
         if not request.arrival_counted:
             request.arrival_counted = True
-            self.counters.rows.add((t_ns, 1, 0, 0, 0, 0, 0))
+            self.counters.rows.add((t_ns, 1, 0, 0, 0, 0, 0, 0))
         if request.prompt_tokens is not None and not request.prompt_counted:
             request.prompt_counted = True
             self.prompts.add(t_ns, request.prompt_tokens)
@@ -105,7 +108,7 @@ class Outcomes:
         """Count a client's failed request, unless the engine already reported it."""
         if self._is_news(external_id):
             counters = self.while_lost if lost else self.counters
-            counters.add(t_ns, 0, 0, 0, 1, 0, 1)
+            counters.add(t_ns, 0, 0, 0, 1, 0, 1, 0)
 
     def saved(self, parts: Parts) -> SavedFailures:
         """Return the ids for a checkpoint; old ones are in lasting ``parts``."""
@@ -122,7 +125,8 @@ class Outcomes:
         aborted = by if state is RequestState.ABORTED else 0
         failed = by if state is RequestState.FAILED else 0
         as_sent = 0 if request.sequence else finished
-        self.counters.add(t_ns, 0, finished, aborted, failed, as_sent, 0)
+        cut = finished if request.reason == CUT else 0
+        self.counters.add(t_ns, 0, finished, aborted, failed, as_sent, 0, cut)
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

@@ -147,6 +147,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     cached_tokens: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
     prefilled_tokens: int = 0
     """Tokens scheduled in steps before the first output, and in that step."""
     output_tokens: int = 0
@@ -261,6 +262,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             self.max_tokens = event.max_tokens
         if event.temperature is not None:
             self.temperature = event.temperature
+        if event.top_p is not None:
+            self.top_p = event.top_p
         if event.lora is not None:
             self.lora = event.lora
         if event.priority is not None:
@@ -517,6 +520,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             output_tokens=tokens,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
+            top_p=self.top_p,
             queue_s=seconds(self.queue_ns),
             prefill_s=seconds(self.prefill_ns),
             ttft_s=seconds(self.ttft_ns) if has_token else None,

@@ -4,16 +4,19 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated
+from functools import partial
+from typing import Annotated, TypeVar
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.number import Better, Number, Unit, piece
+from inferwatch.metrics.requests.outcomes import CUT
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentiles
 from inferwatch.metrics.series.window import Quantiles
 
+Told = TypeVar("Told")
 LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)
 """Prompt tokens at which each bucket but the first begins."""
 LENGTHS = ("1–127", "128–511", "512–2k", "2k–8k", "8k–32k", "32k–128k", "128k and more")
@@ -35,6 +38,7 @@ class GroupBy(StrEnum):
     CAUSE = "cause"
     TIME = "time"
     """When they arrived; of a breakdown: when they ended."""
+    SAMPLING = "sampling"
 
 
 OF_THE_LIST = "the requests listed"
@@ -121,6 +125,35 @@ class RequestGroup:
         ),
     ]
     """Only of requests whose prompt and cached tokens are both known."""
+    output_tokens: Annotated[
+        Quantiles,
+        Number(
+            "out",
+            "Output length of the group",
+            "Output tokens of those that have ended.",
+            unit=Unit.TOKENS,
+        ),
+    ]
+    cut_share: Annotated[
+        float | None,
+        Number(
+            "cut off",
+            "Share cut off of the group",
+            "Of those that ended normally, those that did at max_tokens or the end of "
+            "the context: length.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ]
+    thinking_share: Annotated[
+        float | None,
+        Number(
+            "thinking",
+            "Thinking share of the group",
+            "Of the output tokens of those that thought, the ones before the answer.",
+            unit=Unit.SHARE,
+        ),
+    ]
     cause: Annotated[
         Cause | None,
         Number(
@@ -133,21 +166,28 @@ class RequestGroup:
 
 Models = Mapping[str, str]
 """The model of each source."""
+Contexts = Mapping[str, int]
+"""The longest context of each source, ``max_model_len``."""
 
 
-def group_of(row: RequestRow, by: GroupBy, models: Models) -> str | None:
+def group_of(
+    row: RequestRow, by: GroupBy, models: Models, contexts: Contexts | None = None
+) -> str | None:
     """Return the group of a request; None where the property is unknown."""
-    return TELLS[by](row, models)
+    return _tell(by, contexts)(row, models)
 
 
 def group_requests(
-    rows: Iterable[RequestRow], by: GroupBy, models: Models | None = None
+    rows: Iterable[RequestRow],
+    by: GroupBy,
+    models: Models | None = None,
+    contexts: Contexts | None = None,
 ) -> tuple[RequestGroup, ...]:
     """Return all groups: prompt lengths in order, other groups by their size.
 
     Requests whose property is unknown are left out.
     """
-    tell, models_of = TELLS[by], models or {}
+    tell, models_of = _tell(by, contexts), models or {}
     members: dict[str, list[RequestRow]] = {}
     for row in rows:
         name = tell(row, models_of)
@@ -204,11 +244,61 @@ def _model(row: RequestRow, models: Models) -> str | None:
 
 def model_of(row: RequestRow, models: Models) -> str | None:
     """Return the model that served a request, by the source in its key."""
-    if len(models) == 1:
-        return next(iter(models.values()))
-    sources = (each for each in models if row.key.startswith(f"{each}/"))
+    return _of_source(row, models)
+
+
+def _of_source(row: RequestRow, told: Mapping[str, Told]) -> Told | None:
+    """Return what is told of the source in a request's key."""
+    if len(told) == 1:
+        return next(iter(told.values()))
+    sources = (each for each in told if row.key.startswith(f"{each}/"))
     source = max(sources, key=len, default=None)
-    return None if source is None else models[source]
+    return None if source is None else told[source]
+
+
+def sampling_name(
+    temperature: float | None, top_p: float | None, limit: str | None
+) -> str:
+    """Return how requests were sampled, as far as known, as text.
+
+    >>> sampling_name(0.7, 0.95, "4,096"), sampling_name(0.0, None, limit_range(130))
+    ('temp 0.7, top-p 0.95, max 4,096', 'temp 0, max 129–256')
+    """
+    parts = []
+    if temperature is not None:
+        parts.append(f"temp {temperature:g}")
+    if top_p is not None:
+        parts.append(f"top-p {top_p:g}")
+    if limit is not None:
+        parts.append(f"max {limit}")
+    return ", ".join(parts)
+
+
+TO_THE_END = "to the context's end"
+"""A limit that is all the context leaves, as where a client gave none."""
+
+
+def limit_range(max_tokens: int) -> str:
+    """Return the powers of two that max_tokens is between: some clients vary it.
+
+    >>> limit_range(1), limit_range(256), limit_range(257)
+    ('1', '129–256', '257–512')
+    """
+    most = 1 << (max_tokens - 1).bit_length() if max_tokens > 1 else 1
+    return f"{most // 2 + 1:,}–{most:,}" if most > 2 else f"{most}"
+
+
+def _sampling(row: RequestRow, models: Models, contexts: Contexts) -> str | None:
+    del models
+    context, most, prompt = (
+        _of_source(row, contexts),
+        row.max_tokens,
+        row.prompt_tokens,
+    )
+    limit = None if most is None else limit_range(most)
+    if context and most is not None and prompt and prompt + most >= context:
+        limit = TO_THE_END
+    return sampling_name(row.temperature, row.top_p, limit) or None
 
 
 def _priority(row: RequestRow, models: Models) -> str | None:
@@ -243,6 +333,14 @@ TELLS: Mapping[GroupBy, Callable[[RequestRow, Models], str | None]] = {
 }
 
 
+def _tell(
+    by: GroupBy, contexts: Contexts | None
+) -> Callable[[RequestRow, Models], str | None]:
+    if by is GroupBy.SAMPLING:
+        return partial(_sampling, contexts=contexts or {})
+    return TELLS[by]
+
+
 def _group(name: str, rows: Sequence[RequestRow]) -> RequestGroup:
     states = Counter(row.state for row in rows)
     lost = states[RequestState.FAILED] + states[RequestState.ABORTED]
@@ -255,6 +353,11 @@ def _group(name: str, rows: Sequence[RequestRow]) -> RequestGroup:
         tpot_p50_s=quantiles_of([row.tpot_s for row in rows]).p50,
         itl_max_s=quantiles_of([row.itl_max_s for row in rows]).max,
         cached_share=_cached_share(rows),
+        output_tokens=quantiles_of(
+            each.output_tokens for each in rows if not each.state.live
+        ),
+        cut_share=_cut_share(rows),
+        thinking_share=_thinking_share(rows),
         cause=_main_cause(rows),
     )
 
@@ -284,6 +387,21 @@ def _cached_share(rows: Iterable[RequestRow]) -> float | None:
             cached += row.cached_tokens
             prompt += row.prompt_tokens
     return cached / prompt if prompt else None
+
+
+def _cut_share(rows: Iterable[RequestRow]) -> float | None:
+    reasons = [row.reason for row in rows if row.state is RequestState.FINISHED]
+    ended = sum(reason is not None for reason in reasons)
+    return reasons.count(CUT) / ended if ended else None
+
+
+def _thinking_share(rows: Iterable[RequestRow]) -> float | None:
+    thinking = output = 0
+    for row in rows:
+        if row.thinking_tokens is not None and row.output_tokens:
+            thinking += row.thinking_tokens
+            output += row.output_tokens
+    return thinking / output if output else None
 
 
 def _main_cause(rows: Iterable[RequestRow]) -> Cause | None:

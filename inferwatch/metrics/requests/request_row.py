@@ -162,6 +162,10 @@ class RequestRow:
         float | None,
         Number("temp", "Temperature", "The sampling temperature it asked for."),
     ] = None
+    top_p: Annotated[
+        float | None,
+        Number("top-p", "Nucleus sampling", "The top_p that it asked for."),
+    ] = None
     queue_s: Annotated[
         float | None,
         Number(

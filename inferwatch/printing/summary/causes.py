@@ -47,10 +47,19 @@ def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
 
 def group_rows(snapshot: Snapshot) -> Summary:
     models = {each.source: each.model for each in snapshot.engines}
+    contexts = {
+        each.source: each.max_model_len
+        for each in snapshot.engines
+        if each.max_model_len
+    }
     return {
         by.name.lower(): [
-            to_builtins(group) | {"ttft_s": quantiles_row(group.ttft_s)}
-            for group in group_requests(snapshot.requests, by, models)
+            to_builtins(group)
+            | {
+                "ttft_s": quantiles_row(group.ttft_s),
+                "output_tokens": quantiles_row(group.output_tokens),
+            }
+            for group in group_requests(snapshot.requests, by, models, contexts)
         ]
         for by in GroupBy
     }

@@ -236,6 +236,11 @@ class SessionScreen(Screen[None]):
     present: Snapshot | None = None
     """The present, whatever moment is shown."""
 
+    @property
+    def needs_misses(self) -> bool:
+        """Whether it shows why prompts missed the prefix cache, at present."""
+        return False
+
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__()
         self._compositor = SparseCompositor()

@@ -19,6 +19,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.cache.memory import BlockPicture, Holder, Memory, Room
+from inferwatch.metrics.cache.misses import MissGroup, MissShare
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.number import label_of, numbers, numbers_in
 from inferwatch.metrics.series.timeline import Timeline
@@ -37,6 +38,7 @@ from inferwatch.ui.kv.facts import (
     facts_of,
     server_facts,
 )
+from inferwatch.ui.kv.misses import MissPanel, MissTable
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
@@ -249,6 +251,7 @@ class KvView(StrEnum):
     MAP = "map"
     HOLDERS = "holders"
     CHARTS = "charts"
+    MISSES = "misses"
 
 
 class KvScreen(WatchScreen):
@@ -299,6 +302,17 @@ class KvScreen(WatchScreen):
         ),
         *numbers(Holder.blocks, Holder.tokens, Holder.waste_tokens, Holder.age_s),
         *PREFIX_NUMBERS,
+        *numbers(
+            MissShare.cause,
+            MissGroup.requests,
+            MissGroup.missed,
+            MissGroup.hit_tokens,
+            MissGroup.differs_at,
+            MissGroup.differs_at_token,
+            MissGroup.idle_s,
+            MissGroup.unlimited_tokens,
+            MissGroup.reordered_tokens,
+        ),
         *numbers_in(ServerCounts),
         *numbers(Timeline.waiting_max),
         *COST_NUMBERS,
@@ -309,7 +323,7 @@ class KvScreen(WatchScreen):
         *CHART_KEYS,
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "view(1)", "view", tooltip="Block map, holders, charts"),
+        Binding("tab", "view(1)", "view", tooltip="Block map, holders, charts, misses"),
         Binding("shift+tab", "view(-1)", "previous view", show=False),
         Binding(
             "m",
@@ -321,6 +335,7 @@ class KvScreen(WatchScreen):
             "z", "zoom", "zoom", tooltip="A cell for each block, or all blocks in sight"
         ),
         Binding("k", "rank", "rank", tooltip="The map of the next rank"),
+        Binding("M", "misses", "misses", tooltip="Why prompts missed the prefix cache"),
     ]
     DEFAULT_CSS = """
     KvScreen {
@@ -348,6 +363,10 @@ class KvScreen(WatchScreen):
         &.-counted PrefixPanel { height: 4; }
         &.-short.-counted KvBar { height: 2; }
         &.-untouched #who { display: none !important; }
+        #misses { display: none; height: 1fr; }
+        &.-misses #misses { display: block; }
+        &.-misses #who, &.-misses ChartStack { display: none !important; }
+        &.-short.-misses TotalsPanel { display: none; }
     }
     """
     AUTO_FOCUS = ""
@@ -368,12 +387,16 @@ class KvScreen(WatchScreen):
         with Vertical(id="who"):
             yield BlockMapPanel()
             yield HolderTable()
+        with Vertical(id="misses"):
+            yield MissPanel()
+            yield MissTable()
         yield ChartStack((charts.KV, charts.WAITING, charts.PREEMPTIONS))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         can = {
             "order": self._map_in_sight,
             "zoom": self._map_in_sight,
+            "misses": self._mapped and not self.has_class("-untouched"),
             "rank": self._map_in_sight and len(self._maps) > 1,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
@@ -403,6 +426,9 @@ class KvScreen(WatchScreen):
         self.query_one(PrefixPanel).show_cache(snapshot)
         self.query_one(ServerCountsPanel).show_counts(snapshot)
         self.query_one(NoMapLine).show(why_no_map(snapshot, self.feed.state))
+        if self.needs_misses:
+            self.query_one(MissPanel).show(snapshot)
+            self.query_one(MissTable).show(snapshot.prefix_misses)
         picture = self._picture
         if picture is None:
             return
@@ -429,6 +455,10 @@ class KvScreen(WatchScreen):
             self.refresh_bindings()
 
     @property
+    def needs_misses(self) -> bool:
+        return self._mapped and self._view is KvView.MISSES
+
+    @property
     def _mapped(self) -> bool:
         return bool(self._maps)
 
@@ -438,6 +468,8 @@ class KvScreen(WatchScreen):
             return False
         if self.is_short:
             return self._view is KvView.MAP
+        if self._view is KvView.MISSES:
+            return False
         return self._view is not KvView.CHARTS or self.has_class("-tall")
 
     @property
@@ -505,14 +537,25 @@ class KvScreen(WatchScreen):
             self.action_chart(by)
             return
         views = list(KvView)
-        self._view = views[(views.index(self._view) + by) % len(views)]
+        self._show_view(views[(views.index(self._view) + by) % len(views)])
+
+    def action_misses(self) -> None:
+        """Show why prompts missed the prefix cache, or the map again."""
+        self._show_view(KvView.MAP if self.needs_misses else KvView.MISSES)
+
+    def _show_view(self, view: KvView) -> None:
+        self._view = view
         self.fit_height()
         self._focus_view()
         self.refresh_bindings()
         self.post_message(LookAgain())
 
     def _focus_view(self) -> None:
-        widgets = {KvView.MAP: BlockMapPanel, KvView.HOLDERS: HolderTable}
+        widgets: dict[KvView, type[Widget]] = {
+            KvView.MAP: BlockMapPanel,
+            KvView.HOLDERS: HolderTable,
+            KvView.MISSES: MissTable,
+        }
         panel = widgets.get(self._view)
         self.set_focus(None if panel is None else self.query_one(panel))
 
@@ -523,6 +566,8 @@ class KvScreen(WatchScreen):
             self._view = KvView.MAP
         elif isinstance(event.widget, HolderTable):
             self._view = KvView.HOLDERS
+        elif isinstance(event.widget, MissTable):
+            self._view = KvView.MISSES
         if self._view is not before:
             self.fit_height()
         self._light()

@@ -67,6 +67,7 @@ class RequestView:
     wall_text: Callable[[int], str] = format_clock
     """A moment as a clock has it."""
     models: Mapping[str, str] = dataclass_field(default_factory=dict)
+    contexts: Mapping[str, int] = dataclass_field(default_factory=dict)
     """The model of each source of requests."""
 
 

@@ -265,6 +265,9 @@ class RequestsScreen(WatchScreen, FilteredList):
             RequestGroup.tpot_p50_s,
             RequestGroup.itl_max_s,
             RequestGroup.cached_share,
+            RequestGroup.output_tokens,
+            RequestGroup.cut_share,
+            RequestGroup.thinking_share,
             RequestGroup.failed,
             RequestGroup.cause,
             Flow.refused,
@@ -303,7 +306,8 @@ class RequestsScreen(WatchScreen, FilteredList):
             "G",
             "group",
             "group",
-            tooltip="Group by prompt length, model, priority, class, header or cause",
+            tooltip="Group by prompt length, model, priority, class, header, cause or "
+            "sampling",
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
         Binding(
@@ -415,7 +419,12 @@ class RequestsScreen(WatchScreen, FilteredList):
             self._group_by(None)
             table.put_slowest_first()
         models = {each.source: each.model for each in snapshot.engines}
-        table.know(models, self.feed.wall_text)
+        contexts = {
+            each.source: each.max_model_len
+            for each in snapshot.engines
+            if each.max_model_len
+        }
+        table.know(models, contexts, self.feed.wall_text)
         if table.chosen != self.view.request_columns:
             table.choose(self.view.request_columns)
         table.show(snapshot.requests, snapshot.now_ns)

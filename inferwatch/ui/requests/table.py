@@ -24,6 +24,7 @@ from inferwatch.metrics.requests.request_groups import (
     group_requests,
 )
 from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.series.window import Quantiles
 from inferwatch.ui.kit.renderables.text import TextRun, end_of
 from inferwatch.ui.kit.row_filter import Phrases
 from inferwatch.ui.kit.table import CursorTable, TableColumn
@@ -65,6 +66,42 @@ def group_columns() -> Iterable[TableColumn[RequestGroup]]:
             value=attrgetter("cached_share"),
             right=True,
             from_width=112,
+        ),
+        TableColumn(
+            "output_p50",
+            f"{label_of(RequestGroup.output_tokens)} p50",
+            8,
+            lambda group, _: TextRun(format_count(group.output_tokens.p50).strip()),
+            value=lambda group: group.output_tokens.p50,
+            right=True,
+            from_width=124,
+        ),
+        TableColumn(
+            "output_p99",
+            f"{label_of(RequestGroup.output_tokens)} p99",
+            8,
+            lambda group, _: TextRun(_length(group.output_tokens)),
+            value=lambda group: group.output_tokens.p99,
+            right=True,
+            from_width=124,
+        ),
+        TableColumn(
+            "cut_share",
+            label_of(RequestGroup.cut_share),
+            8,
+            lambda group, _: TextRun(format_share(group.cut_share)),
+            value=attrgetter("cut_share"),
+            right=True,
+            from_width=124,
+        ),
+        TableColumn(
+            "thinking_share",
+            label_of(RequestGroup.thinking_share),
+            9,
+            lambda group, _: TextRun(format_share(group.thinking_share)),
+            value=attrgetter("thinking_share"),
+            right=True,
+            from_width=150,
         ),
         _count(RequestGroup.failed, 7, ink="bad"),
         TableColumn(
@@ -129,6 +166,11 @@ def _duration(field: object, width: int, from_width: int) -> TableColumn[Request
         right=True,
         from_width=from_width,
     )
+
+
+def _length(lengths: Quantiles) -> str:
+    text = format_count(lengths.p99).strip()
+    return about(text) if "p99" in lengths.weak else text
 
 
 class GroupTable(CursorTable[RequestGroup]):
@@ -207,9 +249,15 @@ class RequestTable(CursorTable[RequestRow]):
         self._view.now_ns = now_ns
         self.show_rows(rows)
 
-    def know(self, models: Mapping[str, str], wall_text: Callable[[int], str]) -> None:
-        """Set the model of each source, and what formats wall-clock times."""
+    def know(
+        self,
+        models: Mapping[str, str],
+        contexts: Mapping[str, int],
+        wall_text: Callable[[int], str],
+    ) -> None:
+        """Set model and context of each source, and what formats wall-clock times."""
         self._view.models, self._view.wall_text = models, wall_text
+        self._view.contexts = contexts
 
     def put_slowest_first(self) -> None:
         """Sort by TTFT, longest first, with the cursor on the first row."""
@@ -226,7 +274,7 @@ class RequestTable(CursorTable[RequestRow]):
         """Group the requests in scope that the filter admits."""
         admits = self.filter.admits
         rows = (row for row in self._all_rows if self._in_scope(row) and admits(row))
-        return group_requests(rows, by, self._view.models)
+        return group_requests(rows, by, self._view.models, self._view.contexts)
 
     def tells(self, by: GroupBy) -> bool:
         models = self._view.models
@@ -238,7 +286,9 @@ class RequestTable(CursorTable[RequestRow]):
         if self.group is None:
             return True
         by, name = self.group
-        return (group_of(row, by, self._view.models) or NONE) == name
+        view = self._view
+        found = group_of(row, by, view.models, view.contexts)
+        return (found or NONE) == name
 
     def _in_scope(self, row: RequestRow) -> bool:
         if self.scope is RequestScope.ALL:

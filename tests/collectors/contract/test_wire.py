@@ -113,7 +113,12 @@ def test_a_number_that_can_be_comes_through(number: int) -> None:
 def test_hashes_and_what_people_choose_may_be_any_number() -> None:
     sent: list[AnyReading] = [
         PromptBlocks(
-            t_ns=1, ordinal=1, prompt_blocks=1, total_blocks=1, hashes=[(1 << 63) - 1]
+            t_ns=1,
+            ordinal=1,
+            prompt_blocks=1,
+            total_blocks=1,
+            hashes=[(1 << 63) - 1],
+            plain=[(1 << 63) - 2],
         ),
         RequestEvent(
             t_ns=0,

@@ -323,6 +323,8 @@ class Ended:
     num_prompt_tokens = 70
     num_computed_tokens, num_preemptions = 160, 0
     block_hashes = tuple(n.to_bytes(32, "big") for n in (5, 6, 5, *range(100, 164)))
+    prompt_token_ids: Sequence[int] = (*range(32), *range(32), *range(6))
+    cache_salt: str | None = None
 
 
 def test_blocks_of_equal_content_have_equal_numbers() -> None:
@@ -360,12 +362,42 @@ def test_a_request_that_never_began_tells_nothing() -> None:
         num_prompt_tokens = 70
         num_computed_tokens = num_preemptions = 0
         block_hashes = (b"12345678",)
+        prompt_token_ids = None  # it was given as embeddings
+        cache_salt = None
 
     teller = PromptHasher(100, 32, print)
 
     assert teller.of(Request()) is None
     Request.num_preemptions = 1
     assert teller.of(Request()) is not None
+
+
+def test_the_first_blocks_are_also_told_by_themselves() -> None:
+    class Salted(Ended):
+        cache_salt = "tenant a"
+
+    teller = PromptHasher(16_384, 32, print)
+    bare, salted = teller.of(Ended()), teller.of(Salted())
+
+    assert bare is not None
+    assert salted is not None
+    plain, salt, prompt_tokens = bare[3]
+    assert len(plain) == 2  # of each full block, however many others are left out
+    assert plain[0] == plain[1]  # whatever stands before it
+    assert (salt, prompt_tokens) == (None, 70)
+    assert salted[3][0] == plain  # without the salt, which is told apart
+    assert salted[3][1] not in {None, *plain, *bare[2][0]}
+
+
+def test_no_more_than_the_first_32_blocks_are_told_by_themselves() -> None:
+    class Long(Ended):
+        num_prompt_tokens = 67 * 32
+        prompt_token_ids = range(67 * 32)
+
+    told = PromptHasher(100, 32, print).of(Long())
+
+    assert told is not None
+    assert len(set(told[3][0])) == 32
 
 
 class TestMapAssembler:

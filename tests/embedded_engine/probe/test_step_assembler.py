@@ -14,7 +14,7 @@ from collectors.contract.readings import (
 from embedded_engine.probe.tap import step_assembler as ordinals
 from embedded_engine.probe.tap.step_assembler import RequestOrdinals, StepAssembler
 
-ASKED = (10, 20, 0.5)
+ASKED = (10, 20, 0.5, 0.9)
 
 
 @pytest.fixture

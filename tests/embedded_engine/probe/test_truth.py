@@ -224,6 +224,7 @@ async def complete(client: httpx.AsyncClient, prompt: list[int], tokens: int) ->
         "max_tokens": tokens,
         "ignore_eos": True,
         "temperature": 0.5,
+        "top_p": 0.75,
     }
     response = await client.post("/v1/completions", json=body)
     return int(response.raise_for_status().json()["usage"]["completion_tokens"])
@@ -324,6 +325,7 @@ async def test_every_field_of_steps_and_requests_adds_up(engine: Engine) -> None
     for event in recorded.events(EventKind.FINISHED, SEEN).values():
         assert event.processed_ns is not None
         assert 0 <= event.processed_ns - event.t_ns < 1_000_000_000
+    assert {e.top_p for e in (*added.values(), *arrived.values())} == {0.75}
     for name, event in arrived.items():
         assert event.external_id is not None
         assert event.external_id.startswith("cmpl-")

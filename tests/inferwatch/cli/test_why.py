@@ -380,3 +380,75 @@ def test_all_requests_and_one_of_them_are_not_asked_for_at_once(run: Run) -> Non
     assert isinstance(error, InferwatchError)
     assert error.exit_status == 2
     assert "--all tells of all requests" in str(error)
+
+
+def test_why_prompts_missed_is_told_of_all_of_the_session(
+    run: Run, sample: Path
+) -> None:
+    answer = told(run("--prefix", "--json"))["prefix"]
+
+    total = answer["total"]
+    query = (
+        "SELECT sum(prompt_tokens), sum(cached_tokens), count(*) FROM requests "
+        "WHERE scheduled_ns IS NOT NULL AND coalesce(engine_finished_ns, finished_ns) "
+        "IS NOT NULL AND cached_tokens IS NOT NULL"
+    )
+    counted = total["prompt_tokens"], total["hit_tokens"], answer["prompts"]
+    assert counted == found(sample, query)
+    missed = sum(each["tokens"] for each in total["missed"])
+    assert missed == total["prompt_tokens"] - total["hit_tokens"]
+    assert run("--prefix").stdout.splitlines()[2].startswith("Of 72,780 prompt tokens")
+
+
+def test_only_prompts_that_had_ended_by_then_are_told_of(run: Run) -> None:
+    early = told(run("--prefix", "--json", "--at", "30%"))["prefix"]
+
+    assert 0 < early["prompts"] < told(run("--prefix", "--json"))["prefix"]["prompts"]
+
+
+def test_what_nobody_told_of_blocks_is_said(run: Run, sample: Path) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        file.execute("DELETE FROM prompt_blocks")
+        file.execute("DELETE FROM block_maps")
+
+    assert told(run("--prefix", "--json"))["prefix"] is None
+    assert "Nobody told of the blocks of prompts" in run("--prefix").stdout
+
+
+def test_what_decides_the_length_of_answers_is_told_exactly(
+    run: Run, sample: Path
+) -> None:
+    answer = told(run("--sampling", "--json"))
+
+    query = (
+        "SELECT count(*), sum(coalesce(engine_reason, reason) = 'length') "
+        "FROM requests WHERE coalesce(engine_finished_ns, finished_ns) IS NOT NULL "
+        "AND coalesce(engine_reason, reason) NOT IN ('abort', 'error')"
+    )
+    groups = answer["sampling"]["groups"]
+    ended = sum(each["answers"] for each in groups), sum(each["cut"] for each in groups)
+    assert ended == found(sample, query)
+    assert "temp 0, max 129–256" in run("--sampling").stdout
+
+
+def test_max_tokens_far_above_what_answers_take_costs_vllm_nothing(
+    run: Run, sample: Path
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        file.execute("UPDATE requests SET max_tokens = 1500, prompt_tokens = 100")
+        file.execute(
+            "UPDATE requests SET engine_reason = 'stop' WHERE reason = 'length'"
+        )
+
+    text = " ".join(run("--sampling").stdout.split())
+
+    assert "Max_tokens is 1,500, 99% end by 2" in text
+    assert "in vLLM that reserves no KV block" in text
+
+
+@pytest.mark.parametrize("arguments", [("--prefix", "--sampling"), ("x", "--prefix")])
+def test_one_question_at_a_time(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

@@ -151,3 +151,35 @@ def test_percentiles_are_values_that_were_observed() -> None:
 
     assert (found.p50, found.p95, found.p99, found.max) == (0.5, 0.95, 0.99, 1.0)
     assert not found.weak
+
+
+def test_sampling_takes_near_limits_together_and_names_the_end_of_the_context() -> None:
+    rows = [
+        row("a", temperature=0.7, top_p=0.9, max_tokens=300, prompt_tokens=10),
+        row("b", temperature=0.7, top_p=0.9, max_tokens=400, prompt_tokens=10),
+        row("c", temperature=0.7, max_tokens=1_990, prompt_tokens=58),
+        row("d", prompt_tokens=5),
+    ]
+
+    groups = group_requests(rows, GroupBy.SAMPLING, {}, {"demo": 2_048})
+
+    assert [(each.name, each.requests) for each in groups] == [
+        ("temp 0.7, top-p 0.9, max 257–512", 2),
+        ("temp 0.7, max to the context's end", 1),
+    ]
+    assert group_of(rows[2], GroupBy.SAMPLING, {}) == "temp 0.7, max 1,025–2,048"
+
+
+def test_a_group_tells_how_its_answers_ended() -> None:
+    done: dict[str, Any] = {"state": RequestState.FINISHED, "priority": 0}
+    rows = [
+        row("a", output_tokens=10, reason="stop", thinking_tokens=4, **done),
+        row("b", output_tokens=30, reason="length", **done),
+        row("c", output_tokens=99, priority=0, state=RequestState.DECODE),
+    ]
+
+    (group,) = group_requests(rows, GroupBy.PRIORITY)
+
+    assert group.output_tokens.n == 2
+    assert group.output_tokens.max == 30
+    assert (group.cut_share, group.thinking_share) == (0.5, 0.4)

@@ -29,7 +29,10 @@ WINDOWS = [Window.TEN_SECONDS, Window.SESSION]
 
 
 def snapshots(model: Model, tick: Tick) -> list[Snapshot]:
-    return [model.snapshot(tick.t_ns, SnapshotQuery(window, breakdown=True)) for window in WINDOWS]
+    return [
+        model.snapshot(tick.t_ns, SnapshotQuery(window, breakdown=True))
+        for window in WINDOWS
+    ]
 
 
 def watched_live(

@@ -4,13 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from collectors.contract.readings import Endpoint
 from inferwatch.feed import FeedState
 from inferwatch.metrics.cache.memory import Memory
+from inferwatch.metrics.cache.miss_finder import MissFinder
 from inferwatch.metrics.snapshot import Snapshot
+from tests.inferwatch.metrics.scripted_prompts import BLOCK, ScriptedCache
 from tests.inferwatch.ui import attached_sessions
 from tests.inferwatch.ui.block_maps import busy, feed_of, mapped, memory_of, pool
 from tests.inferwatch.ui.conftest import (
@@ -75,6 +78,25 @@ def events(made: Snapshot) -> Snapshot:
     return replace(attached_sessions.as_scraped(made), prefix_cache=CACHE)
 
 
+def missing() -> ScriptedFeed:
+    """Prompts with a time stamp in front, some whose own text follows, some evicted."""
+    cache, finder, chance = ScriptedCache(size=120), MissFinder(), Random(33)
+    texts = [[chance.randrange(9_000) for _ in range(40 * BLOCK)] for _ in range(3)]
+    for n in range(120):
+        text = texts[n % 3]
+        own = [chance.randrange(9_000) for _ in range(5 * BLOCK)]
+        cache.ask([n, *text[1:], 7] if n % 3 == 0 else [*text, *own])
+    cache.ask(texts[0][:9])
+    for each in cache.prompts:
+        finder.take(each)
+    change = mapped([busy(4_097)])
+
+    def changed_so(made: Snapshot) -> Snapshot:
+        return replace(change(made), prefix_misses=finder.result())
+
+    return ScriptedFeed(change=changed_so)
+
+
 STATES: dict[str, Callable[[], ScriptedFeed]] = {
     "busy": lambda: feed_of(busy(4_097)),
     "many": lambda: feed_of(busy(50_001, 120)),
@@ -85,11 +107,13 @@ STATES: dict[str, Callable[[], ScriptedFeed]] = {
     "replayed": replayed,
     "off": partial(changed, with_endpoint),
     "events": partial(changed, events),
+    "missing": missing,
 }
 PICTURES = [
     *(("busy", (), size) for size in (SMALL, USUAL, LARGE)),
     *(("many", ("m",), size) for size in (SMALL, USUAL, LARGE)),
     ("ranks", ("k",), USUAL),
+    *(("missing", ("M",), size) for size in (SMALL, USUAL, LARGE)),
     ("off", (), SMALL),
     ("off", (), USUAL),
 ]

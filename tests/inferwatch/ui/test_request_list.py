@@ -219,7 +219,7 @@ async def test_what_has_no_room_is_named_and_the_sort_key_goes_by_what_is_in_sig
 )
 def test_requests_are_found_by_what_is_known_of_them(asked: str, kept: str) -> None:
     table = RequestTable()
-    table.know({"demo": "tiny"}, str)
+    table.know({"demo": "tiny"}, {}, str)
     done = RequestState.FINISHED
     rows = (
         row(
@@ -367,7 +367,14 @@ async def test_groups_are_gone_through_and_the_list_comes_back(
         feed.change = lambda made: replace(
             made,
             requests=tuple(
-                replace(each, class_name=None, header=None, priority=None)
+                replace(
+                    each,
+                    class_name=None,
+                    header=None,
+                    priority=None,
+                    max_tokens=None,
+                    temperature=None,
+                )
                 for each in made.requests
             ),
         )

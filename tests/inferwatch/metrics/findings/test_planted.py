@@ -119,6 +119,8 @@ def test_every_diagnosis_is_planted_or_says_why_not() -> None:
     assert rest == {
         "kv_waste",  # by maps of blocks: test_single
         "prefix_evicted",
+        "prefix_missed",  # by hashes of blocks: test_single
+        "cut_off",  # likewise
         "memory_bound",
         "compute_bound",
         "tensor_parallel_too_high",
@@ -138,7 +140,9 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     about = {name for name, each in subjects.items() if each is Subject.MEASURING}
     assert about == {"client_bound", "dropped", "impossible", "late", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
-    assert about == {"aborts", "imbalance", "refused", "slo_missed"}
+    assert about == {
+        *("aborts", "cut_off", "imbalance", "prefix_missed", "refused", "slo_missed")
+    }
 
 
 def test_a_host_that_a_load_generator_shares_is_in_doubt_and_not_in_trouble() -> None:

@@ -19,12 +19,14 @@ from collectors.contract.readings import (
 )
 from inferwatch.limits.hf_config import shape_of
 from inferwatch.limits.presets import PRESETS
+from inferwatch.metrics.cache.miss_finder import MissFinder
 from inferwatch.metrics.causes.cause import DEFERRAL_CAUSES, Cause
 from inferwatch.metrics.findings.cache import (
     BlocksWasted,
     CacheTooSmall,
     KvBound,
     Preemptions,
+    PrefixMissed,
 )
 from inferwatch.metrics.findings.diagnosis import Diagnosis
 from inferwatch.metrics.findings.facts import Around, Facts
@@ -37,6 +39,7 @@ from inferwatch.metrics.findings.speculation import (
 )
 from inferwatch.metrics.findings.tracker import FindingTracker, SavedFindings
 from inferwatch.metrics.findings.traffic import (
+    CutOff,
     EngineLost,
     EngineWarmUp,
     Failures,
@@ -63,6 +66,7 @@ from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.metrics.steps.speculation import COUNTED, POSITIONS
+from tests.inferwatch.metrics.scripted_prompts import BLOCK, ScriptedCache
 
 S = 1_000_000_000
 NAMES = ("prefill_tokens", "output_tokens", "gap_ns", "preemptions")
@@ -158,6 +162,26 @@ def slo(good: int, judged: int = 100, **missed: int) -> SloState:
     )
 
 
+def asked(stamped: bool, salts: int = 1, size: int = 1 << 20) -> Facts:
+    """Thirty prompts that share their text, but for a time stamp in front or a salt."""
+    cache, finder = ScriptedCache(size), MissFinder()
+    text = [*range(100, 100 + 20 * BLOCK)]
+    for n in range(30):
+        salt = f"user {n % salts}" if salts > 1 else None
+        cache.ask([n if stamped else 99, *text, n], salt=salt)
+        if size < 1 << 20:
+            cache.ask([n * 10_000 + each for each in text])
+    for each in cache.prompts:
+        finder.take(each)
+    result = finder.result()
+    return replace(BUSY, hit_rate=result.hit_share, prefix_misses=lambda: result)
+
+
+def ended(finished: int, cut: int) -> Facts:
+    sums = {"finished": finished, "cut": cut, "aborted": 0, "failed": 0}
+    return replace(BUSY, outcomes=CounterTotals(finished, sums, {}))
+
+
 FAST = Impossible(steps=200, worst_ratio=1.6, t_ns=95 * S, step=7)
 STALLED = Verdict(
     health=Health.STALLED, sentence="4 running: no step for 9 s", since_ns=91 * S
@@ -176,6 +200,19 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
         replace(BUSY, hit_rate=0.1, reachable_hit_rate=0.6),
         replace(BUSY, hit_rate=0.55, reachable_hit_rate=0.6),
     ),
+    (PrefixMissed(), asked(stamped=True), asked(stamped=False)),
+    (PrefixMissed(), asked(stamped=False, salts=30), asked(stamped=False)),
+    (
+        PrefixMissed(),
+        asked(stamped=False, size=24),
+        replace(
+            asked(stamped=False, size=24),
+            hit_rate=0.1,
+            reachable_hit_rate=0.6,  # which another finding tells
+        ),
+    ),
+    (CutOff(), ended(100, 60), ended(100, 10)),
+    (CutOff(), ended(100, 90), ended(100, 100)),  # of fixed lengths
     (
         MemoryBound(),
         at_limits(BUSY, decode=point(Bound.MEMORY, mbu=0.8)),
