@@ -30,6 +30,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     queue.BatchTooSmall(),
     queue.TokenBudget(),
     queue.HeadOfLine(),
+    queue.StarvedPriorityClass(),
     queue.Deferred(),
     cache.KvBound(),
     cache.Preemptions(),

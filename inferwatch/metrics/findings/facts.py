@@ -13,6 +13,7 @@ from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.refusals import RefusedGroup
+from inferwatch.metrics.requests.starvation import StarvedPriority
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.servers.counted_requests import CountedRequests
@@ -149,6 +150,8 @@ class Facts:
     """The slowest requests of the last minute, as the table of causes shows them."""
     mixed: MixedSteps | None = None
     behind: WaitingPrompts | None = None
+    starved: StarvedPriority | None = None
+    """The priority that starves at this moment."""
     compilations: Sequence[Note] = ()
     """What engines compiled while they served in the last minute, newest last."""
     stalls: Sequence[Stall] = ()

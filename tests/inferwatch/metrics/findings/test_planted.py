@@ -79,6 +79,8 @@ def test_a_fault_is_named_first(fault: Fault) -> None:
 ALWAYS = {
     "a burst of three seconds",
     "a KV cache with room",
+    "the same flood, first come, first served",
+    "priorities with room for all",
     "prompts that fit into a step",
     "a pause of a second",
     "drafts accepted in half",
@@ -138,7 +140,7 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     about = {name for name, each in subjects.items() if each is Subject.MEASURING}
     assert about == {"client_bound", "dropped", "impossible", "late", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
-    assert about == {"aborts", "imbalance", "refused", "slo_missed"}
+    assert about == {"aborts", "imbalance", "refused", "slo_missed", "starved_priority"}
 
 
 def test_a_host_that_a_load_generator_shares_is_in_doubt_and_not_in_trouble() -> None:
