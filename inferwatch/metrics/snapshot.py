@@ -9,6 +9,7 @@ import re
 from dataclasses import KW_ONLY, dataclass, field
 
 from collectors.contract.readings import Endpoint, EngineInfo, LiveLimits, Note, Step
+from inferwatch.metrics.breakdown.view import Breakdown
 from inferwatch.metrics.cache.memory import BlockPicture, Memory
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowRequests
@@ -57,6 +58,8 @@ class SnapshotQuery:
     """Include charts of each GPU and host."""
     latest: bool = False
     """Include the last moments in short columns, for values of now."""
+    breakdown: bool = False
+    """Include where the time of all requests went."""
     source: str | None = None
     """Show this server alone; None, or an unknown one, shows all together."""
 
@@ -119,6 +122,8 @@ class Snapshot:
     """One per rank whose probe copies its pool, if it is complete."""
     slowest: SlowRequests | None = None
     """None before the first token of a request in the window."""
+    breakdown: Breakdown | None = None
+    """None where no request ended in the window, or if not asked for."""
     batch_curve: BatchCurve | None = None
     """None without steps."""
     stalls: tuple[Stall, ...] = ()

@@ -59,6 +59,20 @@ class Cause(StrEnum):
     SEND = "send"
     """From the engine's first token to the front end's: detokenizing and sending."""
 
+    # Parts of an E2EL beside those of the TTFT.
+    TOKENISE = "tokenise"
+    """From the arrival to the tokenised request, without media; in a TTFT a part of
+    ``API``."""
+    DECODE = "decode"
+    """Of the steps that gave it tokens, what a usual decode-only step takes."""
+    DECODE_PROMPTS = "decode: others' prompts"
+    """What steps that gave it tokens took beyond that, as they computed prompts, too.
+
+    An estimate, as is the one before in such steps.
+    """
+    DECODE_LEFT_OUT = "decode: left out"
+    """Between two of its tokens, in steps that it was not in."""
+
     # Causes of a late token.
     LONG_PREFILL = "long prefill"
     """Other requests' prompts were computed in the same step."""
@@ -119,6 +133,30 @@ TTFT_CAUSES = (
     Cause.UNKNOWN,
 )
 """The parts of a TTFT."""
+DECODE_CAUSES = (
+    Cause.DECODE,
+    Cause.DECODE_PROMPTS,
+    Cause.HOST_STALL,
+    Cause.UNKNOWN,
+    Cause.DECODE_LEFT_OUT,
+    Cause.RECOMPUTE,
+)
+"""The parts of the time from the first to the last token; an account of a rank has the
+first four."""
+E2EL_CAUSES = (
+    Cause.TOKENISE,
+    Cause.API,
+    *MEDIA_CAUSES,
+    *QUEUE_CAUSES,
+    *PREFILL_CAUSES,
+    Cause.DECODE,
+    Cause.DECODE_PROMPTS,
+    Cause.DECODE_LEFT_OUT,
+    Cause.HOST_STALL,
+    Cause.SEND,
+    Cause.UNKNOWN,
+)
+"""The parts of an E2EL."""
 ITL_CAUSES = (
     Cause.LONG_PREFILL,
     Cause.RECOMPUTE,
@@ -306,6 +344,10 @@ SPOKEN = {
     Cause.PREFILL_HELD: "prefill chunks held back",
     Cause.RECOMPUTE: "preemption and recompute",
     Cause.SEND: "the API server after the first token",
+    Cause.TOKENISE: "tokenizing",
+    Cause.DECODE: "decode",
+    Cause.DECODE_PROMPTS: "others' prompts in decode steps",
+    Cause.DECODE_LEFT_OUT: "steps without it while it decoded",
     Cause.LONG_PREFILL: "a long prefill in the same step",
     Cause.SLOW_STEP: "a slow step",
     Cause.CLOCK_DROP: "a drop of the GPU's clocks",

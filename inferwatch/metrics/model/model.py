@@ -51,6 +51,7 @@ from collectors.contract.readings import (
     WatchedSlo,
     WorkerMemory,
 )
+from inferwatch.metrics.breakdown.tracker import BreakdownTracker, SavedBreakdown
 from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.cache.prefix_cache import PrefixCaches, SavedCaches
 from inferwatch.metrics.cache.tracker import MemoryMoment, MemoryTracker, SavedMemory
@@ -153,6 +154,8 @@ from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 from inferwatch.metrics.steps.startup import startup_of
 
+BREAKDOWN = "breakdown"
+"""The name under which its rows are saved."""
 MOST_NOTES = 200
 SLOW_FROM_S = 0.5
 """Worst TTFT below which no request of a minute is looked at for its causes."""
@@ -208,6 +211,7 @@ class SavedState(msgspec.Struct, array_like=True):
     """Whether prices were set by the viewer."""
     findings: SavedWatch
     server_steps: SavedServerSteps
+    breakdown: SavedBreakdown
     models: dict[str, "SavedState"]
     """The Models of single servers by source; their rows are named after it, too."""
 
@@ -243,9 +247,10 @@ class Model:
         self._requests = RequestIndex()
         self._slo = SloTracker(self._requests, slo)
         sinks = self._requests, self._latencies, self._outcomes, self._slo
-        self._tracker = RequestTracker(*sinks)
-        self._traces = Traces(*sinks)
         self._engines = Engines()
+        self._breakdown = BreakdownTracker(self._requests, self._engines.model_of)
+        self._tracker = RequestTracker(*sinks, self._breakdown)
+        self._traces = Traces(*sinks)
         self._steps = StepCounter()
         self._speculation = SpeculationCounter()
         self._stalls = StallFinder(self._requests)
@@ -396,8 +401,10 @@ class Model:
 
         Rows of samples and counters are saved separately.
         """
+        breakdown = self._breakdown.saved()
         samples, counters = self._samples(), self._counters()
         rows = {name: each.rows for name, each in (samples | counters).items()}
+        rows[BREAKDOWN] = self._breakdown.rows
         models = self._models.by_source
         return SavedState(
             rows={name: each.saved() for name, each in rows.items()},
@@ -435,12 +442,14 @@ class Model:
             priced=self._priced,
             findings=self.watch.saved(),
             server_steps=self._server_steps.saved(parts),
+            breakdown=breakdown,
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
 
     def blocks(self) -> dict[str, SealedBlocks]:
         counted: dict[str, Samples | Counters] = self._samples() | self._counters()
-        return {name: each.rows.blocks for name, each in counted.items()}
+        blocks = {name: each.rows.blocks for name, each in counted.items()}
+        return blocks | {BREAKDOWN: self._breakdown.rows.blocks}
 
     @classmethod
     def restored(
@@ -478,6 +487,8 @@ class Model:
         for name, counters in model._counters().items():
             rows = saved.rows[name]
             counters.restore(saved.counters[name], rows, blocks_of(name, rows))
+        rows = saved.rows[BREAKDOWN]
+        model._breakdown.restore(saved.breakdown, rows, blocks_of(BREAKDOWN, rows))
         model._history.restore(saved.history, written)
         model._outcomes.restore(saved.failed, written)
         model._refusals.restore(saved.refusals)
@@ -545,6 +556,7 @@ class Model:
         counted: dict[str, Samples | Counters] = {**self._samples(), **self._counters()}
         for each in counted.values():
             each.rows.release()
+        self._breakdown.rows.release()
         self._tracker.release()
         self._fold = {}
 
@@ -645,6 +657,9 @@ class Model:
             block_maps=self._memory.pictures(),
             requests=self._rows() if query.requests else (),
             slowest=self._slowest(end_ns, window, latencies),
+            breakdown=self._breakdown.shown(end_ns, window)
+            if query.breakdown
+            else None,
             findings=tuple(
                 each for each in found if each.subject is not Subject.MEASURING
             ),
@@ -810,6 +825,7 @@ class Model:
             "block_lifetime_s": self._prefix_caches.lifetimes,
             **self._latencies.samples,
             **self._client.samples(),
+            **self._breakdown.named_samples(),
         }
 
     def _counters(self) -> dict[str, Counters]:
@@ -1072,6 +1088,7 @@ class Model:
             self.watch.facts = None
             return
         self._slo.tick(now_ns)
+        self._breakdown.tick(now_ns)
         steps = self._steps.over(now_ns, Window.TEN_SECONDS)
         moment = LimitsMoment(
             now_ns=now_ns,
@@ -1144,6 +1161,7 @@ class Model:
         request = self._requests.classed(external_id, name)
         if request is not None:
             self._slo.classed(request)
+            self._breakdown.classed(request)
 
     def clocks_dropped(self, uuid: str, span: tuple[int, int]) -> None:
         """Record that the clocks of a GPU, used by an engine or not, were throttled."""

@@ -7,12 +7,15 @@ about it changes, never for being in a step.
 from collections import deque
 from collections.abc import Collection, Iterable
 from math import inf
+from statistics import median_low
 
 import msgspec
 
 from collectors.contract.readings import Step, rank_of
-from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.cause import DECODE_CAUSES, Cause
+from inferwatch.metrics.causes.decode import DecodeAccount, SavedDecodeAccount
 from inferwatch.metrics.causes.late_token import (
+    LEAST_USUAL,
     StepFact,
     is_compiling,
     spike_from_ns,
@@ -34,6 +37,9 @@ MOST_NEW = 20_000
 MOST_DROPS = 64
 MOST_SLOW = 512
 MOST_COMPILED = 64
+LEFT_OUT = DECODE_CAUSES.index(Cause.DECODE_LEFT_OUT)
+RECOMPUTE = DECODE_CAUSES.index(Cause.RECOMPUTE)
+LOST = DECODE_CAUSES.index(Cause.UNKNOWN)
 
 
 class SavedRankTimes(msgspec.Struct, array_like=True):
@@ -43,6 +49,7 @@ class SavedRankTimes(msgspec.Struct, array_like=True):
     recent: list[StepFact]
     spike_ns: float
     steps: int
+    decode: SavedDecodeAccount
 
 
 class SavedAttribution(msgspec.Struct, array_like=True):
@@ -59,6 +66,7 @@ class RankTimes:
 
     def __init__(self) -> None:
         self.account = QueueAccount()
+        self.decode = DecodeAccount()
         self.new: dict[Request, None] = {}
         """Requests that arrived since the latest step began, in order."""
         self.spike_ns = NO_SPIKE
@@ -74,6 +82,7 @@ class RankTimes:
 
     def take(self, step: Step, gap_ns: int) -> None:
         """Add a step; its members follow. No step ran for ``gap_ns`` before it."""
+        self.decode.take(step, follows=step.index == self.account.index + 1)
         self.account.take(step)
         if self.new:
             self._pass_over(step.start_ns)
@@ -83,6 +92,9 @@ class RankTimes:
         if self._steps % USUAL_EVERY == 0 or self._steps < USUAL_EVERY:
             usual_ns = usual_gap_ns(self._apart_ns)
             self.spike_ns = NO_SPIKE if usual_ns is None else spike_from_ns(usual_ns)
+            alone = [e.duration_ns for e in self._recent if not e.prefill_tokens]
+            if len(alone) >= LEAST_USUAL:
+                self.decode.usual_ns = median_low(alone)
         if self._why:
             self._why.clear()
 
@@ -101,7 +113,11 @@ class RankTimes:
     def saved(self) -> SavedRankTimes:
         """Return the state for a checkpoint, without requests."""
         return SavedRankTimes(
-            self.account, list(self._recent), self.spike_ns, self._steps
+            self.account,
+            list(self._recent),
+            self.spike_ns,
+            self._steps,
+            self.decode.saved(),
         )
 
     def restore(self, saved: SavedRankTimes) -> None:
@@ -109,6 +125,7 @@ class RankTimes:
         self._recent.extend(saved.recent)
         self._apart_ns.extend(each.apart_ns for each in saved.recent)
         self.spike_ns, self._steps = saved.spike_ns, saved.steps
+        self.decode.restore(saved.decode)
 
     def _pass_over(self, start_ns: int) -> None:
         """Mark new requests that the step starting at ``start_ns`` did not schedule."""
@@ -171,14 +188,36 @@ class Attribution:
 
     def preempted(self, request: Request, step: Step) -> None:
         request.preempted_ns = step.end_ns
+        request.free_kv(step.start_ns)
+        self._settle(request)
         if request.wait is not None and request.awaits_first:
             request.wait.preempted(step)
+
+    def begins_decode(self, request: Request, step: Step) -> None:
+        """Record that a request got its first token."""
+        request.decode_mark = self._rank(step.source, step.rank).decode.latest
+        request.decode_spent_ns = [0] * len(DECODE_CAUSES)
+
+    def passed_by(self, request: Request, rank: RankTimes, last_ns: int) -> None:
+        """Record that a request was not in all steps since its token before this."""
+        spent_ns, latest = request.decode_spent_ns, rank.decode.latest
+        if spent_ns is None or latest is None:
+            return
+        self._settle(request, last_ns)
+        before = rank.decode.before
+        if (request.preempted_ns or 0) > last_ns:
+            spent_ns[RECOMPUTE] += latest.end_ns - last_ns
+            request.decode_mark = latest
+        elif before is not None and before.end_ns >= last_ns:
+            spent_ns[LEFT_OUT] += before.end_ns - last_ns
+            request.decode_mark = before
 
     def ended(self, request: Request) -> None:
         """Record that a request ended in the engine.
 
         The step with its last tokens may still be reported later.
         """
+        self._settle(request)
         if request.awaits_first and request.reported_tokens:
             return
         if request.wait is not None and request.ordinal is not None:
@@ -282,6 +321,29 @@ class Attribution:
         if rank is None:
             rank = self._ranks[source, number] = RankTimes()
         return rank
+
+    def _settle(self, request: Request, last_ns: int | None = None) -> None:
+        """Attribute the time up to a request's latest token.
+
+        That is unknown as a whole where its steps are too long ago.
+        """
+        request.catch_up()
+        mark, spent_ns = request.decode_mark, request.decode_spent_ns
+        last_ns = request.last_ns if last_ns is None else last_ns
+        if mark is None or spent_ns is None or last_ns is None:
+            return
+        if last_ns <= mark.end_ns:
+            return
+        number = rank_of(request.ordinal or 0)
+        rank = self._ranks.get((request.source, number))
+        now = None if rank is None else rank.decode.at(last_ns)
+        if now is None:
+            spent_ns[LOST] += last_ns - mark.end_ns
+            request.decode_mark = None
+            return
+        for place, took_ns in enumerate(now.since(mark)):
+            spent_ns[place] += took_ns
+        request.decode_mark = now
 
     def _leave_new(self, request: Request) -> None:
         rank = self._ranks.get((request.source, rank_of(request.ordinal or 0)))

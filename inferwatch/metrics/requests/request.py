@@ -22,6 +22,7 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EventKind, RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import MEDIA_CAUSES, Cause, Parts
+from inferwatch.metrics.causes.decode import DecodeMark
 from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent, wait_ns
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
 from inferwatch.metrics.requests.request_row import (
@@ -72,6 +73,9 @@ class DecodeRun:
         """The end of the latest step."""
         self.gap_ns = 0
         """Between the ends of the latest two steps."""
+        self.weighted_ns = 0
+        """Sum over the steps of their number times the gap before their end, from which
+        follows how long each member held how many tokens."""
         self._longest: list[tuple[int, int]] = []
         """Number and gap of each step that no later one had a longer gap than."""
 
@@ -86,6 +90,7 @@ class DecodeRun:
         """Count a token of each member at the end of a step."""
         self.gap_ns, self.end_ns = end_ns - self.end_ns, end_ns
         self.steps += 1
+        self.weighted_ns += self.steps * self.gap_ns
         longest = self._longest
         while longest and longest[-1][1] <= self.gap_ns:
             longest.pop()
@@ -172,6 +177,19 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     """
     itl_cause: Cause | None = None
     """Cause of its longest gap, if that was a spike."""
+    decode_spent_ns: list[int] | None = None
+    """By place of DECODE_CAUSES, from its first token to ``decode_mark``; None until
+    its first token was seen."""
+    decode_mark: DecodeMark | None = None
+    """None if its decode is not followed any more, as steps are missing."""
+    kv_tokens: int = 0
+    """Tokens it holds in the KV cache; by what was scheduled, as are the next."""
+    kv_since_ns: int | None = None
+    """Up to when ``kv_token_ns`` is counted; None while it holds none."""
+    kv_token_ns: int = 0
+    """Tokens held, times how long."""
+    logged: bool = False
+    """Whether it is in the breakdown of all requests."""
 
     awaits_first: bool = False
     """Whether the next token counted is its first."""
@@ -200,6 +218,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     """What counts its tokens while it decodes, like others, one token a step."""
     run_steps: int = 0
     """The steps of the run that are in its own numbers already."""
+    run_weighted_ns: int = 0
+    """``weighted_ns`` of the run, likewise."""
     waits_for: Cause | None = None
     """What it queues for, by the latest step of its rank."""
     waits_until_ns: int = 0
@@ -257,6 +277,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         """Let a run count its tokens from the run's next step on."""
         if ordinal == self.ordinal:
             self.run, self.run_steps = run, run.steps
+            self.run_weighted_ns = run.weighted_ns
             run.members[ordinal] = self
 
     def catch_up(self) -> None:
@@ -267,7 +288,17 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         run = self.run
         if run is None or run.steps == self.run_steps:
             return
-        self.output_tokens += run.steps - self.run_steps
+        steps = run.steps - self.run_steps
+        self.output_tokens += steps
+        if self.kv_since_ns is not None:
+            # Step i of its own: kv_tokens + i tokens, for the gap before its end.
+            held_ns = run.end_ns - self.kv_since_ns
+            weighted_ns = run.weighted_ns - self.run_weighted_ns
+            self.kv_token_ns += (self.kv_tokens - self.run_steps) * held_ns
+            self.kv_token_ns += weighted_ns
+            self.kv_since_ns = run.end_ns
+        self.kv_tokens += steps
+        self.run_weighted_ns = run.weighted_ns
         self.last_ns, self.itl_last_ns = run.end_ns, run.gap_ns
         longest_ns = run.longest_ns(self.run_steps)
         if longest_ns > self.itl_max_ns:
@@ -280,6 +311,29 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             self.catch_up()
             self.run.members.pop(self.ordinal or 0, None)
             self.run = None
+
+    def hold_kv(self, tokens: int, since_ns: int, end_ns: int) -> None:
+        """Count what it held up to the end of a step that scheduled these tokens.
+
+        ``since_ns`` is when the step got room for them.
+        """
+        if self.kv_since_ns is None:
+            self.kv_since_ns = since_ns
+            first = self.preempted_ns is None
+            self.kv_tokens = (self.cached_tokens or 0) if first else 0
+        if end_ns <= self.kv_since_ns:
+            return
+        self.kv_tokens += tokens
+        self.kv_token_ns += self.kv_tokens * (end_ns - self.kv_since_ns)
+        self.kv_since_ns = end_ns
+
+    def free_kv(self, t_ns: int) -> None:
+        """Count what it held up to a preemption."""
+        self.catch_up()
+        if self.kv_since_ns is not None:
+            held_ns = max(0, t_ns - self.kv_since_ns)
+            self.kv_token_ns += self.kv_tokens * held_ns
+        self.kv_tokens, self.kv_since_ns = 0, None
 
     def unsettle(self) -> None:
         """Have the next step look at it: it may not decode, or readings were lost."""
@@ -494,7 +548,10 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         return largest(spent_ns), parts_of(spent_ns)
 
 
-UNSAVED = {"row", "run", "run_steps", "waits_for", "waits_until_ns"}
+UNSAVED = {
+    *("row", "run", "run_steps", "run_weighted_ns"),
+    *("waits_for", "waits_until_ns"),
+}
 FIELDS = msgspec.structs.fields(Request)
 SAVED = [(each.name, each.type) for each in FIELDS if each.name not in UNSAVED]
 SavedRequest = msgspec.defstruct("SavedRequest", SAVED, array_like=True, gc=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
+from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.number import Better, Number, Unit, piece
@@ -17,17 +18,23 @@ LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)
 """Prompt tokens at which each bucket but the first begins."""
 LENGTHS = ("1–127", "128–511", "512–2k", "2k–8k", "8k–32k", "32k–128k", "128k and more")
 """Labels of the buckets."""
+SLOT_MIN = 10
+"""Length of a bucket of time."""
+SLOT_NS = SLOT_MIN * 60 * NS_PER_S
 
 
 class GroupBy(StrEnum):
     """The property by which requests are grouped."""
 
     LENGTH = "prompt length"
+    OUTPUT = "output length"
     MODEL = "model/LoRA"
     PRIORITY = "priority"
     CLASS = "class"
     HEADER = "header"
     CAUSE = "cause"
+    TIME = "time"
+    """When they arrived; of a breakdown: when they ended."""
 
 
 OF_THE_LIST = "the requests listed"
@@ -147,8 +154,10 @@ def group_requests(
         if name is not None:
             members.setdefault(name, []).append(row)
     names = sorted(members)
-    if by is GroupBy.LENGTH:
+    if by in {GroupBy.LENGTH, GroupBy.OUTPUT}:
         names.sort(key=LENGTHS.index)
+    elif by is GroupBy.TIME:
+        names.sort(key=lambda name: int(name.partition("–")[0]))
     else:
         names.sort(key=lambda name: -len(members[name]))
     return tuple(_group(name, members[name]) for name in names)
@@ -165,9 +174,28 @@ def length_bucket(prompt_tokens: int) -> str:
     return LENGTHS[bisect_right(LENGTH_BOUNDS, prompt_tokens)]
 
 
+def time_bucket(slot: int) -> str:
+    """Return the name of a ten-minute slot of the session, counted from 0.
+
+    >>> time_bucket(0), time_bucket(7)
+    ('0–10 min', '70–80 min')
+    """
+    return f"{slot * SLOT_MIN}–{(slot + 1) * SLOT_MIN} min"
+
+
 def _length(row: RequestRow, models: Models) -> str | None:
     del models
     return None if row.prompt_tokens is None else length_bucket(row.prompt_tokens)
+
+
+def _output(row: RequestRow, models: Models) -> str | None:
+    del models
+    return length_bucket(row.output_tokens) if row.output_tokens else None
+
+
+def _time(row: RequestRow, models: Models) -> str | None:
+    del models
+    return time_bucket(row.arrived_ns // SLOT_NS)
 
 
 def _model(row: RequestRow, models: Models) -> str | None:
@@ -205,11 +233,13 @@ def _cause(row: RequestRow, models: Models) -> str | None:
 
 TELLS: Mapping[GroupBy, Callable[[RequestRow, Models], str | None]] = {
     GroupBy.LENGTH: _length,
+    GroupBy.OUTPUT: _output,
     GroupBy.MODEL: _model,
     GroupBy.PRIORITY: _priority,
     GroupBy.CLASS: _class,
     GroupBy.HEADER: _header,
     GroupBy.CAUSE: _cause,
+    GroupBy.TIME: _time,
 }
 
 

@@ -108,12 +108,12 @@ class RequestTracker:
         requests: RequestIndex,
         latencies: LatencySink,
         outcomes: OutcomeSink,
-        judge: JudgeSink | None = None,
+        *judges: JudgeSink,
     ) -> None:
         self._requests = requests
         self._latencies = latencies
         self._outcomes = outcomes
-        self._judge = judge
+        self._judges = judges
         self.causes = Attribution()
         self.slow = SlowLog()
         self._ended_early: list[Request] = []
@@ -363,8 +363,13 @@ class RequestTracker:
         last_ns, request.last_ns = request.last_ns, step.end_ns
         request.output_tokens += step.produced[place]
         request.row = None
+        scheduled = step.scheduled[place]
+        request.hold_kv(scheduled, step.start_ns, step.end_ns)
         if last_ns is None:
             return
+        before = rank.decode.before
+        if before is None or last_ns != before.end_ns:
+            self.causes.passed_by(request, rank, last_ns)
         gap_ns = step.end_ns - last_ns
         gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
         request.itl_last_ns = gap_ns
@@ -390,10 +395,11 @@ class RequestTracker:
         if not request.prefilled_tokens and began_ns not in {None, step.start_ns}:
             request.joined_late()
         request.prefilled_tokens += scheduled
+        request.hold_kv(scheduled, step.start_ns, step.end_ns)
         request.row = None
         self.causes.computed(request, step, scheduled)
         if produced and request.awaits_first:
-            self._first_token(request, step.end_ns)
+            self._first_token(request, step)
         if produced:
             request.stage = RequestState.DECODE
         elif request.stage is not RequestState.DECODE:
@@ -405,9 +411,10 @@ class RequestTracker:
         request.steady = produced > 0
         return request
 
-    def _first_token(self, request: Request, end_ns: int) -> None:
+    def _first_token(self, request: Request, step: Step) -> None:
         request.awaits_first = False
-        request.first_ns = end_ns
+        end_ns = request.first_ns = step.end_ns
+        self.causes.begins_decode(request, step)
         if request.scheduled_ns is not None:
             request.prefill_ns = end_ns - request.scheduled_ns
             self._latencies.add("prefill_s", end_ns, request.prefill_ns)
@@ -429,6 +436,7 @@ class RequestTracker:
         """Finish requests that ended before their latest step was reported."""
         while self._ended_early:
             request = self._ended_early.pop()
+            self.causes.ended(request)
             self._count_tpot(request)
             self._ended(request)
 
@@ -449,10 +457,10 @@ class RequestTracker:
         self._ended(request)
 
     def _ended(self, request: Request) -> None:
-        if self._judge is not None:
-            self._judge.ended(request)
+        for judge in self._judges:
+            judge.ended(request)
 
     def _give_up(self, source: str) -> None:
         """Judge ended requests of a source by what is known so far."""
-        if self._judge is not None:
-            self._judge.give_up(source)
+        for judge in self._judges:
+            judge.give_up(source)

@@ -305,6 +305,12 @@ class Engines:
         steps = [rank.step for rank in ranks if rank.step is not None]
         return max(steps, key=lambda step: step.end_ns, default=None)
 
+    def model_of(self, source: str) -> str | None:
+        """Return the model that a source serves; None if no engine of it told."""
+        ranks = (rank for (of, _), rank in self.ranks.items() if of == source)
+        infos = (rank.info for rank in ranks)
+        return next((info.model for info in infos if info is not None), None)
+
     @property
     def infos(self) -> tuple[EngineInfo, ...]:
         """Infos of live engines, and of those lost last."""

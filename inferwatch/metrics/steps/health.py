@@ -473,7 +473,10 @@ class HealthTracker:
             return state.since_ns
         if not self._stall_lengths(now_ns):
             return None
-        return min(start_ns for start_ns, _ in self._stalled_in.spans)
+        began_ns = [start_ns for start_ns, _ in self._stalled_in.spans]
+        if not began_ns and self._quiet is not None:
+            return self._quiet.since_ns
+        return min(began_ns)
 
     def _is_queueing(
         self, now_ns: int, work: SchedulerState, minute: LastMinute, state: Verdict
@@ -672,8 +675,9 @@ class HealthTracker:
     def _stall_lengths(self, now_ns: int) -> list[int]:
         """Return the lengths of the stalls within the last minute."""
         lengths, quiet = self._stalled_in.within(now_ns), self._quiet
-        if quiet is not None and quiet.told:
-            since_ns = max(quiet.since_ns, now_ns - MINUTE_NS)
+        since_ns = now_ns - MINUTE_NS
+        if quiet is not None and quiet.told and quiet.until_ns > since_ns:
+            since_ns = max(quiet.since_ns, since_ns)
             lengths.append(quiet.until_ns - since_ns)
         return lengths
 

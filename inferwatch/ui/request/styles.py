@@ -39,6 +39,10 @@ CAUSES = {
     Cause.PREFILL_HELD: CauseStyle("⣤", "waiting", "prefill: held"),
     Cause.RECOMPUTE: CauseStyle("▞", "warn", "preempted"),
     Cause.SEND: CauseStyle("»", "muted", "send"),
+    Cause.TOKENISE: CauseStyle("t", "muted", "tokenise"),
+    Cause.DECODE: CauseStyle("━", "decode", "decode"),
+    Cause.DECODE_PROMPTS: CauseStyle("╍", "prefill", "decode: others' prompts"),
+    Cause.DECODE_LEFT_OUT: CauseStyle("╌", "waiting", "decode: left out"),
     Cause.LONG_PREFILL: CauseStyle("P", "prefill", "long prefill"),
     Cause.SLOW_STEP: CauseStyle("S", "worst", "slow step"),
     Cause.CLOCK_DROP: CauseStyle("C", "bad", "clock drop"),
@@ -55,7 +59,10 @@ CAUSES = {
 }
 LATE = {**CAUSES, Cause.RECOMPUTE: CauseStyle("R", "warn", "preempted")}
 """Causes of late tokens, marked by letters."""
-ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
+ESTIMATES = {
+    *(Cause.PREFILL, Cause.PREFILL_SHARED),
+    *(Cause.DECODE, Cause.DECODE_PROMPTS),
+}
 """Causes measured as shares of steps, marked with ``~``."""
 LANES = {
     SpanKind.NETWORK: CauseStyle("·", "muted", "network"),

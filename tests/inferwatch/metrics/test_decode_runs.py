@@ -138,7 +138,7 @@ class Erratic:
 
 
 def seen(model: Model, now_ns: int) -> Snapshot:
-    return model.snapshot(now_ns, SnapshotQuery(Window.MINUTE))
+    return model.snapshot(now_ns, SnapshotQuery(Window.MINUTE, breakdown=True))
 
 
 def state(model: Model) -> tuple[bytes, list[bytes]]:

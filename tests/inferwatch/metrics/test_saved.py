@@ -186,16 +186,24 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         again = keeps.restored(saved)
         for window in Window:
             now_ns = 9 * S
-            seen = again.snapshot(now_ns, SnapshotQuery(window, hardware=True))
-            assert seen == model.snapshot(now_ns, SnapshotQuery(window, hardware=True))
+            seen = again.snapshot(
+                now_ns, SnapshotQuery(window, hardware=True, breakdown=True)
+            )
+            assert seen == model.snapshot(
+                now_ns, SnapshotQuery(window, hardware=True, breakdown=True)
+            )
         model = again  # whatever was not saved is now missing for good
 
     plain = Model()
     for reading in readings:
         plain.fold(reading)
     for window in Window:
-        seen = model.snapshot(9 * S, SnapshotQuery(window, hardware=True))
-        assert seen == plain.snapshot(9 * S, SnapshotQuery(window, hardware=True))
+        seen = model.snapshot(
+            9 * S, SnapshotQuery(window, hardware=True, breakdown=True)
+        )
+        assert seen == plain.snapshot(
+            9 * S, SnapshotQuery(window, hardware=True, breakdown=True)
+        )
     shown = plain.snapshot(9 * S, SnapshotQuery(Window.SESSION, hardware=True))
     limits = shown.limits
     assert limits is not None

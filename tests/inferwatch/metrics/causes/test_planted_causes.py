@@ -15,6 +15,7 @@ from collectors.contract.readings import (
     NoteKind,
     Phase,
     RequestRecord,
+    Tick,
 )
 from inferwatch.metrics.causes.cause import CAUSE_OF_DEFERRAL, Cause
 from inferwatch.metrics.model.model import Model
@@ -429,3 +430,16 @@ def test_a_compilation_explains_a_slow_step(
     told += [*both, step] if told_first else [step, *both]
 
     assert row(see(told), 1).itl_cause is cause
+
+
+def test_a_look_long_after_a_silence_was_called_a_stall_is_answered() -> None:
+    script = Script().running(1, 2)
+    model = Model()
+    for reading in script:
+        model.fold(reading)
+    for second in range(1, 12):
+        model.fold(Tick(t_ns=script.now_ns + second * S))
+
+    shown = model.snapshot(script.now_ns + 200 * S, SnapshotQuery(Window.SESSION))
+
+    assert shown.verdict.health is not None

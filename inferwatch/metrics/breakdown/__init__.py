@@ -1,0 +1,1 @@
+"""Where the time of all requests went, by cause and by bucket."""
