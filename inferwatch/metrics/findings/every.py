@@ -8,6 +8,7 @@ from inferwatch.metrics.findings import (
     slow,
     speculation,
     startup,
+    tenants,
     traffic,
     work,
 )
@@ -31,6 +32,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     queue.TokenBudget(),
     queue.HeadOfLine(),
     queue.StarvedPriorityClass(),
+    tenants.NoisyTenantFound(),
     queue.Deferred(),
     cache.KvBound(),
     cache.Preemptions(),

@@ -22,6 +22,7 @@ from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.live_limits import LIMITS
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.startup import Startup
+from inferwatch.metrics.tenants.view import NoisyTenant
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})
@@ -150,6 +151,8 @@ class Facts:
     """The slowest requests of the last minute, as the table of causes shows them."""
     mixed: MixedSteps | None = None
     behind: WaitingPrompts | None = None
+    noisy: NoisyTenant | None = None
+    """The tenant that made others queue most in the last minute."""
     starved: StarvedPriority | None = None
     """The priority that starves at this moment."""
     compilations: Sequence[Note] = ()

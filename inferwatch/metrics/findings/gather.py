@@ -39,6 +39,7 @@ from inferwatch.metrics.steps.speculation import METHOD, SpeculationCounter
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.stalls import StallFinder
 from inferwatch.metrics.steps.startup import startup_of
+from inferwatch.metrics.tenants.tracker import TenantTracker
 
 MOST_LOOKED_AT = 2_000
 """Largest number of waiting or running requests whose prompts are compared."""
@@ -80,6 +81,7 @@ class Sources:
     outcomes: Outcomes
     refusals: RefusalLog
     slow: SlowLog
+    tenants: TenantTracker
     stalls: StallFinder
     health: HealthTracker
     memory: MemoryTracker
@@ -171,6 +173,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         slow=moment.slow,
         mixed=_mixed_steps(sources.steps, now_ns),
         behind=_waiting_prompts(sources.requests),
+        noisy=sources.tenants.noisy(now_ns),
         starved=starved_priority(sources.requests, now_ns, STARVED_S),
         compilations=moment.compilations,
         stalls=sources.stalls.over(now_ns, LONGER),

@@ -62,6 +62,8 @@ class Engine:
     patience_s: Drawn | None = None
     """After which a client gives up."""
     priority: Callable[[random.Random], int] | None = None
+    header_of: Callable[[int], str] | None = None
+    """The header of a request, by the length of its prompt."""
     by_priority: bool = True
     """Whether it schedules by these, and tells them; else first come, first served."""
     hits: Drawn = lambda _: 0.0
@@ -162,6 +164,7 @@ class Engine:
                 front=True,
                 tokenised_ns=added_ns - 1000,
                 prompt_tokens=asked.prompt,
+                header=None if self.header_of is None else self.header_of(asked.prompt),
             )
             self._event(
                 EventKind.ADDED,

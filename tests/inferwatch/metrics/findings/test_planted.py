@@ -81,6 +81,8 @@ ALWAYS = {
     "a KV cache with room",
     "the same flood, first come, first served",
     "priorities with room for all",
+    "two tenants that ask for alike",
+    "long prompts of the only tenant",
     "prompts that fit into a step",
     "a pause of a second",
     "drafts accepted in half",
@@ -140,7 +142,14 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     about = {name for name, each in subjects.items() if each is Subject.MEASURING}
     assert about == {"client_bound", "dropped", "impossible", "late", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
-    assert about == {"aborts", "imbalance", "refused", "slo_missed", "starved_priority"}
+    assert about == {
+        "aborts",
+        "imbalance",
+        "refused",
+        "slo_missed",
+        "starved_priority",
+        "noisy_tenant",
+    }
 
 
 def test_a_host_that_a_load_generator_shares_is_in_doubt_and_not_in_trouble() -> None:
