@@ -45,14 +45,6 @@ def divided(total: int, weights: Mapping[int, int]) -> dict[int, int]:
     return parts
 
 
-class Holders(msgspec.Struct, array_like=True):
-    """Who held what a step gave away, each with a weight."""
-
-    weights: dict[int, int] = {}
-    to_next: bool = True
-    """Whether they hold it until the next step begins, not only while the step runs."""
-
-
 class ChargeAccount(msgspec.Struct, array_like=True):
     """The time of one rank in which requests waited, by holder; saved as it is."""
 
@@ -64,29 +56,25 @@ class ChargeAccount(msgspec.Struct, array_like=True):
     index: int = 0
     waited: bool = False
     """Whether it left requests waiting."""
-    holders: Holders = msgspec.field(default_factory=Holders)
+    weights: dict[int, int] = msgspec.field(default_factory=dict)
+    """Who held what bound it, and how much of it."""
+    to_next: bool = True
+    """Whether they hold it until the next step begins, not only while the step runs."""
 
     def close(self, start_ns: int, index: int) -> None:
         """Add the time of the latest step up to the start of the next one."""
-        if self.start_ns is None or not self.waited or index != self.index + 1:
+        if self.start_ns is None or index != self.index + 1:
             return
         for code, ns in self.between(self.start_ns, start_ns).items():
             self.spent_ns[code] = self.spent_ns.get(code, 0) + ns
-
-    def open(
-        self, start_ns: int, end_ns: int, index: int, holders: Holders, *, waited: bool
-    ) -> None:
-        """Begin the time of a step."""
-        self.start_ns, self.end_ns, self.index = start_ns, end_ns, index
-        self.holders, self.waited = holders, waited
 
     def between(self, from_ns: int, to_ns: int) -> dict[int, int]:
         """Return who held a span since the latest step began; the rest is nobody's."""
         if self.start_ns is None:
             return {}
-        if not self.holders.to_next:
+        if not self.to_next:
             to_ns = min(to_ns, self.end_ns)
-        return divided(to_ns - max(from_ns, self.start_ns), self.holders.weights)
+        return divided(to_ns - max(from_ns, self.start_ns), self.weights)
 
     def begun(self, added_ns: int, start_ns: int) -> WaitCharge:
         """Return the charge of a request that the step at ``start_ns`` passed over.

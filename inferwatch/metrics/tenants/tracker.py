@@ -22,7 +22,6 @@ from collectors.contract.readings import (
 from inferwatch.metrics.causes.charges import (
     NO_TENANT,
     ChargeAccount,
-    Holders,
     divided,
 )
 from inferwatch.metrics.requests.request import DecodeRun, Request
@@ -50,10 +49,26 @@ COUNTED = ("requests", "prompt", "output", "kv", "queue")
 """Columns of an ended request after its end and its tenant."""
 HELD = {BoundBy.SEQS, BoundBy.KV, BoundBy.TOKENS}
 """What requests hold until the next step."""
+NOBODYS = {BoundBy.DEFERRED, BoundBy.OTHER}
+"""What no request holds."""
 LEAST_VICTIMS = 10
 """Fewest requests of others from which a tenant can be called noisy."""
 PARTS = ("requests", "charges", "steps")
 """The kinds of rows that are kept."""
+
+
+class AlikeSteps(msgspec.Struct, array_like=True):
+    """The latest steps, as far as their tokens by tenant were the same."""
+
+    tokens: dict[int, int] = {}
+    steps: int = 0
+    took_ns: int = 0
+
+    def divided_ns(self) -> dict[int, int]:
+        """Return what they took by tenant, by the tokens of each."""
+        if not self.took_ns:
+            return {}
+        return divided(self.took_ns, self.tokens) or {NO_TENANT: self.took_ns}
 
 
 class SavedMinute(msgspec.Struct, array_like=True):
@@ -79,6 +94,9 @@ class SavedTenants(msgspec.Struct, array_like=True):
     """Keys of requests that no step passed over yet."""
     lately_ns: dict[int, int]
     lately_tokens: dict[int, int]
+    alike: AlikeSteps
+    alone: tuple[int, int]
+    """Time and tokens."""
     minute: SavedMinute | None
     minutes: list[SavedMinute]
 
@@ -107,6 +125,9 @@ class TenantTracker:
         self._lately_ns: dict[int, int] = {}
         """Time of steps since the latest tick, by tenant, as is the next."""
         self._lately_tokens: dict[int, int] = {}
+        self._alike = AlikeSteps()
+        self._alone_ns = self._alone_tokens = 0
+        """Since the latest tick, of steps while one tenant at most was known."""
         self._minute: SavedMinute | None = None
         self._minutes: deque[SavedMinute] = deque(maxlen=MOST_MINUTES)
 
@@ -122,7 +143,7 @@ class TenantTracker:
 
     def queued(self, request: Request) -> None:
         """Remember who is to be charged for once a step passes it over."""
-        if request.ordinal is not None:
+        if request.ordinal is not None and len(self._codes) > 1:
             key = request.source, rank_of(request.ordinal)
             self._queued.setdefault(key, {})[request] = None
 
@@ -130,9 +151,13 @@ class TenantTracker:
         """Charge the wait of a request to whoever held what bound the queue."""
         if request.ordinal is None or request.added_ns is None:
             return
+        t_ns = request.scheduled_ns
+        if len(self._codes) < 2:
+            request.charged_ns = {request.tenant: (t_ns or 0) - request.added_ns}
+            return
         key = request.source, rank_of(request.ordinal)
         self._queued.get(key, {}).pop(request, None)
-        account, t_ns = self._ranks.get(key), request.scheduled_ns
+        account = self._ranks.get(key)
         if account is not None and t_ns is not None:
             request.charged_ns = account.charged(request.charge, request.added_ns, t_ns)
         request.charge = None
@@ -172,13 +197,14 @@ class TenantTracker:
     ) -> None:
         """Divide the time of a step, and see who holds what until the next one."""
         if len(self._codes) < 2:
-            self._alone(step)
+            self._alone_ns += step.duration_ns
+            self._alone_tokens += step.prefill_tokens + step.decode_tokens
             return
-        counts, alone = dict(run.shares.counts), list(others)
-        tokens, held = dict(counts), dict[int, int]()
-        if step.bound_by is BoundBy.KV:
+        counts, bound = run.shares.counts.copy(), step.bound_by
+        tokens, held = counts.copy(), dict[int, int]()
+        if bound is BoundBy.KV:
             held = run.shares.held(run.steps)
-        for request, scheduled in alone:
+        for request, scheduled in others:
             code = request.tenant
             if request.run is run:  # it has joined with this step
                 tokens[code] = tokens.get(code, 0) + scheduled - 1
@@ -186,42 +212,49 @@ class TenantTracker:
             counts[code] = counts.get(code, 0) + 1
             tokens[code] = tokens.get(code, 0) + scheduled
             held[code] = held.get(code, 0) + request.kv_tokens
-        parts = divided(step.duration_ns, tokens) or {NO_TENANT: step.duration_ns}
-        for code, ns in parts.items():
+        if tokens != self._alike.tokens:
+            self._divide()
+            self._alike.tokens = tokens
+        self._alike.steps += 1
+        self._alike.took_ns += step.duration_ns
+        if bound is BoundBy.SEQS:
+            self._hold(step, counts)
+        else:
+            self._hold(step, held if bound is BoundBy.KV else tokens)
+
+    def _divide(self) -> None:
+        """Divide the time of the latest steps, whose tokens were alike."""
+        alike = self._alike
+        for code, ns in alike.divided_ns().items():
             self._lately_ns[code] = self._lately_ns.get(code, 0) + ns
-        for code, count in tokens.items():
-            self._lately_tokens[code] = self._lately_tokens.get(code, 0) + count
-        self._hold(step, {BoundBy.SEQS: counts, BoundBy.KV: held}, tokens)
+        for code, count in alike.tokens.items():
+            tokens = self._lately_tokens.get(code, 0) + count * alike.steps
+            self._lately_tokens[code] = tokens
+        alike.steps = alike.took_ns = 0
 
-    def _alone(self, step: Step) -> None:
-        code = 0 if self._codes else NO_TENANT
-        self._lately_ns[code] = self._lately_ns.get(code, 0) + step.duration_ns
-        tokens = self._lately_tokens.get(code, 0)
-        self._lately_tokens[code] = tokens + step.prefill_tokens + step.decode_tokens
-        whole = {code: 1}
-        self._hold(step, {BoundBy.SEQS: whole, BoundBy.KV: whole}, whole)
+    def _settle(self) -> None:
+        """Put down to tenants what steps took since the latest tick."""
+        self._divide()
+        if self._alone_ns:
+            code = 0 if self._codes else NO_TENANT
+            self._lately_ns[code] = self._lately_ns.get(code, 0) + self._alone_ns
+            tokens = self._lately_tokens.get(code, 0) + self._alone_tokens
+            self._lately_tokens[code] = tokens
+            self._alone_ns = self._alone_tokens = 0
 
-    def _hold(
-        self,
-        step: Step,
-        weights: Mapping[BoundBy, dict[int, int]],
-        tokens: dict[int, int],
-    ) -> None:
-        key = step.source, step.rank
+    def _hold(self, step: Step, weights: dict[int, int]) -> None:
+        key, bound = (step.source, step.rank), step.bound_by
         account = self._ranks.get(key)
         if account is None:
             account = self._ranks[key] = ChargeAccount()
-        account.close(step.start_ns, step.index)
-        queued = self._queued.get(key)
-        if queued:
+        if account.waited:
+            account.close(step.start_ns, step.index)
+        if queued := self._queued.get(key):
             self._pass_over(account, queued, step.start_ns)
-        bound = step.bound_by
-        if bound in {BoundBy.DEFERRED, BoundBy.OTHER}:
-            holders = Holders({})
-        else:
-            holders = Holders(weights.get(bound, tokens), bound in HELD)
-        waited = step.waiting > 0
-        account.open(step.start_ns, step.end_ns, step.index, holders, waited=waited)
+        account.start_ns, account.end_ns = step.start_ns, step.end_ns
+        account.index, account.waited = step.index, step.waiting > 0
+        account.weights = {} if bound in NOBODYS else weights
+        account.to_next = bound in HELD
 
     def _pass_over(
         self, account: ChargeAccount, queued: dict[Request, None], start_ns: int
@@ -243,6 +276,7 @@ class TenantTracker:
 
     def tick(self, t_ns: int) -> None:
         """Keep what steps since the latest tick took, by tenant."""
+        self._settle()
         steps = self.rows["steps"]
         for code, ns in self._lately_ns.items():
             tokens = self._lately_tokens.get(code, 0)
@@ -321,9 +355,12 @@ class TenantTracker:
     def _with_lately(self, steps: Mapping[int, Ints]) -> dict[int, Ints]:
         """Return the time of steps with that since the latest tick."""
         whole = dict(steps)
-        for code, ns in self._lately_ns.items():
-            lately = np.array([ns, self._lately_tokens.get(code, 0)], np.int64)
-            whole[code] = lately + whole.get(code, 0)
+        alone = {0 if self._codes else NO_TENANT: self._alone_ns}
+        for part in (self._lately_ns, self._alike.divided_ns(), alone):
+            for code, ns in part.items():
+                if ns:
+                    lately = np.array([ns, 0], np.int64)
+                    whole[code] = lately + whole.get(code, 0)
         return whole
 
     def _recent(
@@ -416,6 +453,8 @@ class TenantTracker:
             queued=[r.key for every in self._queued.values() for r in every],
             lately_ns=self._lately_ns,
             lately_tokens=self._lately_tokens,
+            alike=self._alike,
+            alone=(self._alone_ns, self._alone_tokens),
             minute=self._minute,
             minutes=[*self._minutes],
         )
@@ -439,6 +478,8 @@ class TenantTracker:
                 self.queued(request)
         self._lately_ns = saved.lately_ns
         self._lately_tokens = saved.lately_tokens
+        self._alike = saved.alike
+        self._alone_ns, self._alone_tokens = saved.alone
         self._minute = saved.minute
         self._minutes.extend(saved.minutes)
 

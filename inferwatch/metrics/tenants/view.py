@@ -90,8 +90,9 @@ class Tenant:
         Number(
             "by itself",
             "Queue time by itself",
-            "The part in which its own requests held it. The rest of its queue time is "
-            "nobody's: a grammar, a transfer, or not known.",
+            "The part in which its own requests held it; all while there was no other "
+            "tenant. The rest of its queue time is nobody's: a grammar, a transfer, or "
+            "not known.",
             unit=Unit.NANOSECONDS,
         ),
     ]

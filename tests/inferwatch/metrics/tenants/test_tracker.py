@@ -106,7 +106,7 @@ def test_waits_are_charged_to_who_held_what_bound_the_queue() -> None:
     found = {each.name: each for each in told(readings).tenants}
 
     charged = walk.charged()
-    slack_ns = len(walk.steps) * 4
+    slack_ns = S // 50  # of waits before there was a second tenant
     assert {step.bound_by for step in walk.steps} >= {BoundBy.SEQS, BoundBy.TOKENS}
     for name, other in (("bulk", "chat"), ("chat", "bulk")):
         assert found[name].caused_ns == pytest.approx(
