@@ -71,9 +71,9 @@ def event(t_ns: int, kind: EventKind, ordinal: int, **fields: object) -> Request
 
 
 def born(t_ns: int, ordinal: int) -> Iterator[RequestEvent]:
-    yield event(t_ns, EventKind.ARRIVED, ordinal)
-    yield event(t_ns + 1_000, EventKind.ADDED, ordinal)
-    yield event(t_ns + 2_000, EventKind.SCHEDULED, ordinal, cached_tokens=0)
+    yield event(t_ns - 2_000, EventKind.ARRIVED, ordinal)
+    yield event(t_ns - 1_000, EventKind.ADDED, ordinal)
+    yield event(t_ns, EventKind.SCHEDULED, ordinal, cached_tokens=0)
 
 
 def died(t_ns: int, ordinal: int) -> Iterator[RequestEvent]:

@@ -1,7 +1,6 @@
 """Splits a request's time from arrival to end by cause, in whole nanoseconds."""
 
 from inferwatch.metrics.causes.cause import (
-    DECODE_CAUSES,
     E2EL_CAUSES,
     TTFT_CAUSES,
     Cause,
@@ -10,18 +9,12 @@ from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_row import RequestState
 
 PLACE = {cause: place for place, cause in enumerate(E2EL_CAUSES)}
-FROM_TTFT = tuple(
-    (place, PLACE[cause])
-    for place, cause in enumerate(TTFT_CAUSES)
-    if cause not in {Cause.SEND, Cause.UNKNOWN}
-)
-"""Places in lists by ``TTFT_CAUSES`` and by ``E2EL_CAUSES``."""
-FROM_DECODE = tuple(
-    (place, PLACE[cause])
-    for place, cause in enumerate(DECODE_CAUSES)
-    if cause is not Cause.UNKNOWN
-)
-API, TOKENISE, SEND = PLACE[Cause.API], PLACE[Cause.TOKENISE], PLACE[Cause.SEND]
+NOTHING_ELSE = (0,) * (len(TTFT_CAUSES) - 2)
+"""``E2EL_CAUSES`` are, in order: tokenising, the ``TTFT_CAUSES`` but sending and
+unknown, and what follows the first token."""
+AFTER_FIRST = (0,) * 6
+"""Decode, others' prompts, left out, stall, sending and unknown, the last of
+``E2EL_CAUSES``."""
 PREEMPTED, UNKNOWN = PLACE[Cause.RECOMPUTE], PLACE[Cause.UNKNOWN]
 
 
@@ -44,9 +37,11 @@ def e2el_spent(request: Request, begin_ns: int, end_ns: int) -> list[int]:
 
     The parts add up to ``end_ns - begin_ns``. What no reading explains is unknown.
     """
-    spent_ns = [0] * len(E2EL_CAUSES)
-    _before_first(request, spent_ns)
-    _after_first(request, spent_ns, end_ns)
+    spent_ns = [*_before_first(request), *_after_first(request, end_ns)]
+    if request.decode_spent_ns is not None:
+        spent_ns[PREEMPTED] += request.decode_spent_ns[-1]
+        if request.stage is RequestState.PREEMPTED and request.last_ns is not None:
+            spent_ns[PREEMPTED] += max(0, end_ns - request.last_ns)
     left_ns = end_ns - begin_ns - sum(spent_ns)
     if left_ns < 0:
         left_ns = _cut(spent_ns, -left_ns)
@@ -54,39 +49,38 @@ def e2el_spent(request: Request, begin_ns: int, end_ns: int) -> list[int]:
     return spent_ns
 
 
-def _before_first(request: Request, spent_ns: list[int]) -> None:
-    """Add the time up to the first token, as the engine made it."""
+def _before_first(request: Request) -> list[int]:
+    """Return the time up to the first token, as the engine made it."""
     tokenised_ns, took_ns = request.tokenised_ns, 0
     if tokenised_ns is not None and request.arrived_ns is not None:
-        took_ns = tokenised_ns - request.arrived_ns - sum(request.media_ns)
+        fetched_ns, preprocessed_ns = request.media_ns
+        took_ns = tokenised_ns - request.arrived_ns - fetched_ns - preprocessed_ns
     ttft_ns = request.ttft_spent_ns
-    if ttft_ns is None and request.wait is not None:
+    if ttft_ns is None:
+        if request.wait is None:  # it never reached the engine, or that was not seen
+            return [max(0, took_ns), *NOTHING_ELSE]
         ttft_ns = request.beside_api(request.wait.spent_ns)
-    if ttft_ns is None:  # it never reached the engine, or that was not seen
-        spent_ns[TOKENISE] = max(0, took_ns)
-        return
-    if min(ttft_ns) < 0:
-        return
-    for place, here in FROM_TTFT:
-        spent_ns[here] = ttft_ns[place]
-    took_ns = max(0, min(took_ns, spent_ns[API]))
-    spent_ns[API] -= took_ns
-    spent_ns[TOKENISE] = took_ns
+        if min(ttft_ns) < 0:
+            return [0, *NOTHING_ELSE]
+    api_ns = ttft_ns[0]
+    if not 0 < took_ns <= api_ns:
+        took_ns = 0 if took_ns <= 0 else api_ns
+    return [took_ns, api_ns - took_ns, *ttft_ns[1:-2]]
 
 
-def _after_first(request: Request, spent_ns: list[int], end_ns: int) -> None:
-    """Add the time from the first token to the last, and from there to the end."""
-    decode_ns = request.decode_spent_ns
-    if decode_ns is None:
-        return
-    for place, here in FROM_DECODE:
-        spent_ns[here] += decode_ns[place]
-    if request.last_ns is None or end_ns <= request.last_ns:
-        return
-    if request.outcome is RequestState.FINISHED:
-        spent_ns[SEND] = end_ns - request.last_ns
-    elif request.stage is RequestState.PREEMPTED:
-        spent_ns[PREEMPTED] += end_ns - request.last_ns
+def _after_first(request: Request, end_ns: int) -> tuple[int, ...]:
+    """Return the time from the first token to the last, and from there to the end.
+
+    Without what preemptions took.
+    """
+    if request.decode_spent_ns is None:
+        return AFTER_FIRST
+    decode, prompts, stall, _, left_out, _ = request.decode_spent_ns
+    last_ns, send = request.last_ns, 0
+    finished = request.outcome is RequestState.FINISHED
+    if finished and last_ns is not None and end_ns > last_ns:
+        send = end_ns - last_ns
+    return decode, prompts, left_out, stall, send, 0
 
 
 def _cut(spent_ns: list[int], over_ns: int) -> int:

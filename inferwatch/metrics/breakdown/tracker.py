@@ -1,5 +1,6 @@
 """Adds up where the time of all ended requests went, for any window and the session."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -20,10 +21,10 @@ from inferwatch.metrics.breakdown.view import (
 from inferwatch.metrics.causes.cause import E2EL_CAUSES
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_groups import (
+    LENGTH_BOUNDS,
     LENGTHS,
     SLOT_NS,
     GroupBy,
-    length_bucket,
     time_bucket,
 )
 from inferwatch.metrics.requests.request_index import RequestIndex
@@ -36,6 +37,7 @@ SILENT_NS = 2 * NS_PER_S
 MOST_WAITING = 1_000
 MOST_BUCKETS = 64
 """Largest number of values of one dimension that have a bucket of their own."""
+MOST_ALIKE = 4_096
 OTHERS = "others"
 """The bucket of all other values."""
 NONE = "–"
@@ -87,6 +89,8 @@ class BreakdownTracker:
         """What each phase took of single requests."""
         self._sums: Ints = np.zeros(1 + CAUSES, np.int64)
         self._codes: list[dict[str, int]] = [{} for _ in DIMENSIONS]
+        self._alike: dict[tuple[str | int | None, ...], tuple[int, ...]] = {}
+        """Codes of requests that share all their values; not saved."""
         self._buckets: list[dict[int, Ints]] = [{} for _ in DIMENSIONS]
         self._waiting: dict[Request, None] = {}
         self._left_out = 0
@@ -99,7 +103,9 @@ class BreakdownTracker:
         """Count an ended request, or wait until more is reported."""
         if request.logged:
             return
-        if self._complete(request) and not self._awaits_class(request):
+        if self._complete(request) and not (
+            self._classed and request.class_name is None
+        ):
             self._log(request)
             return
         self._waiting[request] = None
@@ -126,12 +132,11 @@ class BreakdownTracker:
                 self._log(request)
 
     def _complete(self, request: Request) -> bool:
-        reporters = self._reporters(request)
-        both = request.ended_by_both or len(reporters) == len(TELLERS)
-        return both and not request.must_wait(reporters)
-
-    def _awaits_class(self, request: Request) -> bool:
-        return self._classed and request.class_name is None
+        reporters = self._requests.tellers.get(request.source, ())
+        both = request.front_ended and request.engine_ended
+        if both or len(reporters) == len(TELLERS):
+            return not request.must_wait(reporters)
+        return False
 
     def _reporters(self, request: Request) -> Collection[Vantage]:
         return self._requests.tellers.get(request.source, ())
@@ -139,7 +144,8 @@ class BreakdownTracker:
     def _log(self, request: Request) -> None:
         self._waiting.pop(request, None)
         request.logged = True
-        request.catch_up()
+        if request.run is not None:
+            request.catch_up()
         span = span_of(request)
         if span is None:
             self._left_out += 1
@@ -149,23 +155,38 @@ class BreakdownTracker:
         self._logged(request, end_ns)
         self.rows.add((end_ns, 1, *spent_ns, *self._buckets_of(request, end_ns)))
 
-    def _buckets_of(self, request: Request, end_ns: int) -> list[int]:
+    def _buckets_of(self, request: Request, end_ns: int) -> tuple[int, ...]:
         """Return the code of the request's bucket in each dimension."""
-        prompt, output = request.prompt_tokens, request.tokens
-        priority = request.priority
-        values = (
-            NONE if prompt is None else length_bucket(prompt),
-            length_bucket(output) if output else NONE,
-            request.class_name or NONE,
-            request.lora or self._model_of(request.source) or NONE,
-            request.header or NONE,
-            NONE if priority is None else str(priority),
+        prompt, output, priority = (
+            request.prompt_tokens,
+            request.tokens,
+            request.priority,
         )
-        codes = [
-            self._code(known, value)
-            for known, value in zip(self._codes, values, strict=False)
-        ]
-        return [*codes, end_ns // SLOT_NS]
+        alike = (
+            -1 if prompt is None else bisect_right(LENGTH_BOUNDS, prompt),
+            bisect_right(LENGTH_BOUNDS, output) if output else -1,
+            request.class_name,
+            request.lora or self._model_of(request.source),
+            request.header,
+            priority,
+        )
+        codes = self._alike.get(alike)
+        if codes is None:
+            codes = self._codes_of(*alike)
+        return *codes, end_ns // SLOT_NS
+
+    def _codes_of(
+        self, prompt: int, output: int, *values: str | int | None
+    ) -> tuple[int, ...]:
+        """Return the codes of these values, lengths by the place in ``LENGTHS``."""
+        lengths = (None if place < 0 else LENGTHS[place] for place in (prompt, output))
+        names = (NONE if each is None else str(each) for each in (*lengths, *values))
+        pairs = zip(self._codes, names, strict=False)
+        codes = tuple(self._code(known, name or NONE) for known, name in pairs)
+        if len(self._alike) >= MOST_ALIKE:
+            self._alike.clear()
+        self._alike[prompt, output, *values] = codes
+        return codes
 
     @staticmethod
     def _code(known: dict[str, int], value: str) -> int:

@@ -7,15 +7,13 @@ about it changes, never for being in a step.
 from collections import deque
 from collections.abc import Collection, Iterable
 from math import inf
-from statistics import median_low
 
 import msgspec
 
 from collectors.contract.readings import Step, rank_of
 from inferwatch.metrics.causes.cause import DECODE_CAUSES, Cause
-from inferwatch.metrics.causes.decode import DecodeAccount, SavedDecodeAccount
+from inferwatch.metrics.causes.decode import DecodeAccount, SavedDecodeAccount, since
 from inferwatch.metrics.causes.late_token import (
-    LEAST_USUAL,
     StepFact,
     is_compiling,
     spike_from_ns,
@@ -67,6 +65,8 @@ class RankTimes:
     def __init__(self) -> None:
         self.account = QueueAccount()
         self.decode = DecodeAccount()
+        self.before_ns = 0
+        """The end of the step before the latest."""
         self.new: dict[Request, None] = {}
         """Requests that arrived since the latest step began, in order."""
         self.spike_ns = NO_SPIKE
@@ -82,6 +82,7 @@ class RankTimes:
 
     def take(self, step: Step, gap_ns: int) -> None:
         """Add a step; its members follow. No step ran for ``gap_ns`` before it."""
+        self.before_ns = self.account.end_ns
         self.decode.take(step, follows=step.index == self.account.index + 1)
         self.account.take(step)
         if self.new:
@@ -92,9 +93,6 @@ class RankTimes:
         if self._steps % USUAL_EVERY == 0 or self._steps < USUAL_EVERY:
             usual_ns = usual_gap_ns(self._apart_ns)
             self.spike_ns = NO_SPIKE if usual_ns is None else spike_from_ns(usual_ns)
-            alone = [e.duration_ns for e in self._recent if not e.prefill_tokens]
-            if len(alone) >= LEAST_USUAL:
-                self.decode.usual_ns = median_low(alone)
         if self._why:
             self._why.clear()
 
@@ -195,22 +193,21 @@ class Attribution:
 
     def begins_decode(self, request: Request, step: Step) -> None:
         """Record that a request got its first token."""
-        request.decode_mark = self._rank(step.source, step.rank).decode.latest
+        request.decode_mark = self._rank(step.source, step.rank).decode.marks[-1]
         request.decode_spent_ns = [0] * len(DECODE_CAUSES)
 
     def passed_by(self, request: Request, rank: RankTimes, last_ns: int) -> None:
         """Record that a request was not in all steps since its token before this."""
-        spent_ns, latest = request.decode_spent_ns, rank.decode.latest
-        if spent_ns is None or latest is None:
+        spent_ns, marks = request.decode_spent_ns, rank.decode.marks
+        if spent_ns is None:
             return
         self._settle(request, last_ns)
-        before = rank.decode.before
         if (request.preempted_ns or 0) > last_ns:
-            spent_ns[RECOMPUTE] += latest.end_ns - last_ns
-            request.decode_mark = latest
-        elif before is not None and before.end_ns >= last_ns:
-            spent_ns[LEFT_OUT] += before.end_ns - last_ns
-            request.decode_mark = before
+            spent_ns[RECOMPUTE] += marks[-1][0] - last_ns
+            request.decode_mark = marks[-1]
+        elif len(marks) > 1 and marks[-2][0] >= last_ns:
+            spent_ns[LEFT_OUT] += marks[-2][0] - last_ns
+            request.decode_mark = marks[-2]
 
     def ended(self, request: Request) -> None:
         """Record that a request ended in the engine.
@@ -327,22 +324,26 @@ class Attribution:
 
         That is unknown as a whole where its steps are too long ago.
         """
-        request.catch_up()
+        if request.run is not None:
+            request.catch_up()
         mark, spent_ns = request.decode_mark, request.decode_spent_ns
         last_ns = request.last_ns if last_ns is None else last_ns
         if mark is None or spent_ns is None or last_ns is None:
             return
-        if last_ns <= mark.end_ns:
+        if last_ns <= mark[0]:
             return
         number = rank_of(request.ordinal or 0)
         rank = self._ranks.get((request.source, number))
         now = None if rank is None else rank.decode.at(last_ns)
         if now is None:
-            spent_ns[LOST] += last_ns - mark.end_ns
+            spent_ns[LOST] += last_ns - mark[0]
             request.decode_mark = None
             return
-        for place, took_ns in enumerate(now.since(mark)):
-            spent_ns[place] += took_ns
+        decode, prompts, stall, unknown = since(now, mark)
+        spent_ns[0] += decode
+        spent_ns[1] += prompts
+        spent_ns[2] += stall
+        spent_ns[3] += unknown
         request.decode_mark = now
 
     def _leave_new(self, request: Request) -> None:

@@ -407,8 +407,7 @@ class RequestTracker:
         request.hold_kv(scheduled, step.start_ns, step.end_ns)
         if last_ns is None:
             return
-        before = rank.decode.before
-        if before is None or last_ns != before.end_ns:
+        if last_ns != rank.before_ns:
             self.causes.passed_by(request, rank, last_ns)
         gap_ns = step.end_ns - last_ns
         gaps[gap_ns] = gaps.get(gap_ns, 0) + 1

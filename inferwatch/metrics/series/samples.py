@@ -6,8 +6,10 @@ counted as rows are flushed.
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - an exception's name
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -106,12 +108,22 @@ class RecentRows:
         self._on_flush = on_flush
         self._blocks: deque[Block] = deque()
         self._open = array("q")
+        self._packed = Struct(f"{width}q").pack
         self._open_until = width * BLOCK_ROWS
         self._flushed_rows = 0
         self._sealed = 0
 
-    def add(self, row: Iterable[int]) -> None:
-        self._open.extend(row)
+    def add(self, row: Sequence[int]) -> None:
+        """Add one row.
+
+        Raises:
+            OverflowError: a number takes more than 64 bits.
+        """
+        try:
+            packed = self._packed(*row)
+        except StructError as error:
+            raise OverflowError(f"no row can hold {row}") from error
+        self._open.frombytes(packed)  # "extend" takes five times as long
         if len(self._open) >= self._open_until:
             self._seal()
 

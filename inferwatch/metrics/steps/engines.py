@@ -307,6 +307,9 @@ class Engines:
 
     def model_of(self, source: str) -> str | None:
         """Return the model that a source serves; None if no engine of it told."""
+        first = self.ranks.get((source, 0))
+        if first is not None and first.info is not None:
+            return first.info.model
         ranks = (rank for (of, _), rank in self.ranks.items() if of == source)
         infos = (rank.info for rank in ranks)
         return next((info.model for info in infos if info is not None), None)
