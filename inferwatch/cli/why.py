@@ -25,6 +25,12 @@ from inferwatch.cli.options import database_option
     metavar="N",
     help="How many of the slowest requests to tell of.",
 )
+@click.option(
+    "--tenants",
+    is_flag=True,
+    help="Tell who asked for how much and who made whom wait: by the header that was "
+    "grouped by (--group-header), else by adapter, else by model.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why(
     session: str,
@@ -33,6 +39,7 @@ def why(
     at: str | None,
     most: int,
     *,
+    tenants: bool,
     as_json: bool,
 ) -> int:
     """Tell why requests of SESSION were slow, or one REQUEST of it.
@@ -49,6 +56,7 @@ def why(
     inferwatch why s17 --most 20             its twenty slowest requests
     inferwatch why s17 chatcmpl-7f3a         one request
     inferwatch why s17 7f3a --at 12:03:40    as it was then, if it lived
+    inferwatch why s17 --tenants             who made whom wait
     inferwatch why yesterday.db --json       for other programs
 
     Parts of a TTFT add up to it; what no reading explains is *unknown*. A token is late
@@ -59,5 +67,7 @@ def why(
     from inferwatch.cli.running.why import WhyOptions, print_why
 
     path, name = session_location(session, database)
-    options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
+    options = WhyOptions(
+        request=request_id, at=at, most=most, tenants=tenants, as_json=as_json
+    )
     return print_why(path, name, options)

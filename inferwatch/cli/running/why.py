@@ -13,6 +13,7 @@ from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.telling import tell
+from inferwatch.printing.summary.tenants import tenants_json, tenants_text
 from inferwatch.printing.summary.why import Why, why_json, why_text
 from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
@@ -41,6 +42,7 @@ class WhyOptions:
     request: str | None
     at: str | None
     most: int
+    tenants: bool = False
     as_json: bool
 
 
@@ -52,6 +54,10 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
     """
     with closing(Player.open(path, session)) as player:
         moment_ns = ReplayStart(at=options.at).moment(player)
+        if options.tenants:
+            _print_tenants(player, options, moment_ns)
+            say_damage(path)
+            return 0
         if options.request is None:
             why = _slowest_requests(player, path, moment_ns, options.most)
         else:
@@ -63,6 +69,27 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
             say(why_text(why, lambda t_ns: player.wall_text(t_ns, ms=True)))
     say_damage(path)
     return 0
+
+
+def _print_tenants(player: Player, options: WhyOptions, moment_ns: int | None) -> None:
+    """Print the tenants of the session up to a moment.
+
+    Raises:
+        UsageError: a request was named, too.
+    """
+    if options.request is not None:
+        raise UsageError("--tenants is of all requests: leave out REQUEST")
+    now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
+    asyncio.run(player.playback.seek(now_ns))
+    query = SnapshotQuery(Window.SESSION, client=False, hardware=True, tenants=True)
+    shown = player.snapshot(query)
+    session_id, found = player.record.session_id, shown.tenants
+    if options.as_json:
+        told = None if found is None else tenants_json(found, shown.spending)
+        say_json({"session_id": session_id, "now_ns": now_ns, "tenants": told})
+        return
+    say(f"{session_id}, as of {player.wall_text(now_ns, ms=True)}")
+    say(tenants_text(found))
 
 
 def _slowest_requests(
