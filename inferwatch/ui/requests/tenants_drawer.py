@@ -65,7 +65,7 @@ class TenantsDrawer(Drawer):
         lines += _table(tenants, room)
         fair = fairness_sentence(tenants)
         if fair is not None:
-            index = sparkline([each.index for each in tenants.fairness], SPARK_WIDTH)
+            index = _spark([each.index for each in tenants.fairness])
             told = wrap(f"{fair}.", room)
             lines += [(TextRun(f" {text}", "muted"),) for text in told]
             if len(tenants.fairness) >= LEAST_MINUTES:
@@ -78,7 +78,7 @@ def _table(tenants: Tenants, width: int) -> list[Line]:
     if any(each.served for each in tenants.tenants):
         rows[0].append(SERVED)
         for row, each in zip(rows[1:], tenants.tenants, strict=True):
-            spark = sparkline(each.served, SPARK_WIDTH) if width > 110 else ""
+            spark = _spark(each.served) if width > 110 else ""
             row.append(f"{spark} {last_known(each.served)}".strip())
     kept = list(range(len(rows[0])))
     for column in (len(HEADS), *DROPPED_FIRST):
@@ -88,6 +88,12 @@ def _table(tenants: Tenants, width: int) -> list[Line]:
             kept.remove(column)
     widths = _widths(rows, kept)
     return [_row(row, kept, widths, is_head=not n) for n, row in enumerate(rows)]
+
+
+def _spark(values: Sequence[float | None]) -> str:
+    """Return the latest minutes, one column each."""
+    latest = values[-SPARK_WIDTH:]
+    return sparkline(latest, len(latest))
 
 
 def _widths(rows: Sequence[Sequence[str]], kept: Sequence[int]) -> list[int]:
