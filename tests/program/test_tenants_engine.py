@@ -90,9 +90,9 @@ async def asking(clients: int, ask: Ask, pause_s: float = 0.0) -> AsyncIterator[
 @asynccontextmanager
 async def flood(here: Here) -> AsyncIterator[None]:
     """More of a good priority than two sequences serve, and a few of a bad one."""
-    async with (
-        asking(8, lambda: ask(here, "chat", 16, 40)),
+    async with (  # the flood ends first, so that the others end at all
         asking(2, lambda: ask(here, "batch", 16, 40, priority=10)),
+        asking(8, lambda: ask(here, "chat", 16, 40)),
     ):
         yield
 

@@ -293,6 +293,7 @@ class RequestsScreen(WatchScreen, FilteredList):
             "u",
             "tenants",
             "tenants",
+            show=False,
             tooltip="Tenants: who asks for how much, and who makes whom wait",
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
