@@ -14,7 +14,7 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -24,7 +24,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.record.sessions.sessions import SessionRow
 from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.comparison import ComparisonRules, SessionPair, compare
-from inferwatch.studies.compare.metrics import KEYS
+from inferwatch.studies.compare.metrics import COST, GOOD_COST, KEYS, RequestPhase
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
     LoadFacts,
@@ -131,6 +131,7 @@ class Simulated:
             spread = SPREAD if name in WAITS else STEADIER * SPREAD
             self.values_s[name] = median * np.exp(spread * far[name] + off)
         self.tokens = 100 * np.exp(0.3 * far["tokens"])
+        self._far = far
 
     def numbers(
         self,
@@ -163,9 +164,64 @@ class Simulated:
                 )
                 for name, values_s in self.values_s.items()
             },
-            sums={"output_tokens_per_s": self._tokens(place, inside, end_s - start_s)},
+            sums={
+                "output_tokens_per_s": self._tokens(place, inside, end_s - start_s),
+                **self._phases(place, inside, longer),
+                **self._ratios(place, inside, end_s - start_s),
+            },
             pairing=pairing,
         )
+
+    def _phases(
+        self,
+        place: npt.NDArray[np.int64],
+        inside: npt.NDArray[np.bool_],
+        longer: Mapping[str, float],
+    ) -> dict[str, RatioSums]:
+        """Mean time of requests by phase; two are alike in every session."""
+        of_s = {name: each[inside] for name, each in self.values_s.items()}
+        tpot_s = 100 * of_s["tpot_s"] * longer.get("tpot_s", 1.0)
+        once = np.ones(len(place))
+        spent_s = {
+            RequestPhase.API: 0.02 * of_s["ttft_s"],
+            RequestPhase.QUEUE: of_s["queue_s"] * longer.get("queue_s", 1.0),
+            RequestPhase.PREFILL: 0.5 * of_s["ttft_s"] * longer.get("ttft_s", 1.0),
+            RequestPhase.DECODE: 0.9 * tpot_s,
+            RequestPhase.OTHERS: 0.1 * tpot_s * of_s["itl_s"] / MEDIANS_S["itl_s"],
+            RequestPhase.STALL: 0.3 * of_s["steps.duration_s"],
+            RequestPhase.SEND: 0.001 * once,
+            RequestPhase.UNKNOWN: 0.0 * once,
+        }
+        return {phase: _ratio(place, each, once) for phase, each in spent_s.items()}
+
+    def _ratios(
+        self, place: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_], span_s: float
+    ) -> dict[str, RatioSums]:
+        """Cost, hits, preemptions (rare, and together), MBU and MFU."""
+        tokens, steps_s = self.tokens[inside], self.values_s["steps.duration_s"][inside]
+        far = {name: each[inside] for name, each in self._far.items()}
+        once = np.ones(len(place))
+        paid = RatioSums(
+            above=np.full(BINS, span_s / BINS),
+            below=np.bincount(place, tokens, minlength=BINS).astype(float),
+            n=len(place),
+        )
+        good = far["e2el_s"] < 1.5
+        return {
+            COST: paid,
+            GOOD_COST: replace(
+                paid,
+                below=np.bincount(place, tokens * good, minlength=BINS).astype(float),
+            ),
+            "prefix_hit_rate": _ratio(
+                place, tokens / (1 + np.exp(-far["ttft_s"])), tokens
+            ),
+            "preemptions_per_request": _ratio(
+                place, (far["queue_s"] > 2.3).astype(float), once
+            ),
+            "mbu": _ratio(place, np.exp(0.2 * far["tokens"]) * 0.005, steps_s),
+            "mfu": _ratio(place, tokens * 1e-5, steps_s),
+        }
 
     def _tokens(
         self, place: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_], span_s: float
@@ -175,6 +231,14 @@ class Simulated:
             below=np.full(BINS, span_s / BINS),
             n=len(place),
         )
+
+
+def _ratio(place: npt.NDArray[np.int64], above: Floats, below: Floats) -> RatioSums:
+    sums = (
+        np.bincount(place, each, minlength=BINS).astype(float)
+        for each in (above, below)
+    )
+    return RatioSums(above=next(sums), below=next(sums), n=len(place))
 
 
 def autoregression(

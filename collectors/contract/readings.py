@@ -791,6 +791,15 @@ class AnswerHashes(Reading, frozen=True, kw_only=True):
     """Per prompt, each sent on its own."""
     together: list[list[int]]
     """Per prompt, all sent at once: in other batches."""
+    # Recordings address fields by position, so new ones are appended.
+    chosen: list[list[float]] = []
+    """Per prompt sent alone, the log-prob of each token; empty where it is not told."""
+    scored_of: int | None = None
+    """Hash of the baseline's prompts and tokens; None if nothing was scored."""
+    scored_alone: list[list[float]] = []
+    """Per prompt, the log-prob of each of the baseline's tokens, one by one."""
+    scored_together: list[list[float]] = []
+    """The same, all sent at once."""
 
 
 # Reported by the machine: its clocks, processes and GPUs.

@@ -48,6 +48,13 @@ def _as_typed(
     help="Compare goodput under these limits: 'ttft_s<0.5 tpot_s<50ms'.",
 )
 @click.option(
+    "--answers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also say whether B answers as A does, from the FILE that `inferwatch load "
+    "--answers-to FILE` wrote of both.",
+)
+@click.option(
     "--fail-if",
     "conditions",
     multiple=True,
@@ -122,6 +129,10 @@ def compare(
       inferwatch compare baseline last --fail-if 'ttft_p99_s > +5%'
     The same for the summary of a pull request:
       inferwatch compare baseline last --markdown >> "$GITHUB_STEP_SUMMARY"
+    Speed and quality together, of two servers asked the same questions:
+      inferwatch load localhost:8000 --rate 8 --name bf16 --answers-to answers.jsonl
+      inferwatch load localhost:8001 --rate 8 --name fp8 --answers-to answers.jsonl
+      inferwatch compare bf16 fp8 --answers answers.jsonl
     A page for those who have no inferwatch:
       inferwatch compare before after --html change.html
 
@@ -129,12 +140,15 @@ def compare(
     in the metric's unit ('itl_p99_s > +2ms', 'goodput_per_s < -0.5'). It holds only
     when the whole interval of the change lies beyond it. Metrics: ttft, tpot, itl,
     e2el, queue and step, each as _p50_s, _p90_s, _p99_s and _mean_s;
-    output_tokens_per_s, goodput_per_s, batch_mean; of GPUs hbm_gbps_mean,
-    sm_active_mean, power_w_mean, joules_per_token; metrics measured by the client
-    begin with `client.` (`client.ttft_p99_s`). --json uses the same names. Where a
-    client was CLIENT-BOUND, what it measured cannot be judged, and no condition holds.
-    Where most requests of a side failed, nothing can be judged, and that is not a pass:
-    it fails where a larger share of B's failed, and else cannot be told.
+    output_tokens_per_s, goodput_per_s, batch_mean; cost_per_mtok, prefix_hit_rate,
+    preemptions_per_request, mbu, mfu; the mean time in a phase (phase_queue_s and
+    api, prefill, decode, others, stall, send, unknown); of GPUs hbm_gbps_mean,
+    hbm_share_mean, sm_active_mean, power_w_mean, joules_per_token; metrics measured
+    by the client begin with `client.` (`client.ttft_p99_s`). --json uses the same
+    names. Where a client was CLIENT-BOUND, what it measured cannot be judged, and
+    no condition holds. Where most requests of a side failed, nothing can be judged,
+    and that is not a pass: it fails where a larger share of B's failed, and else
+    cannot be told.
 
     --a-from and the like count seconds from when that session's load began.
 

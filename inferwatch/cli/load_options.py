@@ -118,6 +118,21 @@ RESULT = [
         ["--save-requests"], type=FILE, help="Write each request as a line of JSON."
     ),
     click.Option(
+        ["--answers"],
+        type=CountRange(1, 1000),
+        metavar="N",
+        help="Number of fixed prompts for --answers-to.  [default: 32]",
+    ),
+    click.Option(
+        ["--answers-to"],
+        type=FILE,
+        metavar="FILE",
+        help="After the load, send fixed prompts at temperature 0 and add what was "
+        "answered to FILE: of the first server its token ids, of later ones how far "
+        "they differ, for `inferwatch compare A B --answers FILE`. Only you may read "
+        "FILE, as ids tell what was said.",
+    ),
+    click.Option(
         ["--name"], metavar="TEXT", callback=name, help="Name the recorded session."
     ),
     click.Option(

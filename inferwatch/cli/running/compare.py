@@ -58,6 +58,7 @@ def comparison_request(
     matters: float,
     seed: int,
     inconclusive_fails: bool,
+    answers: Path | None = None,
 ) -> ComparisonRequest:
     """Return the comparison that the options ask for.
 
@@ -81,6 +82,7 @@ def comparison_request(
             inconclusive_fails=inconclusive_fails,
         ),
         results=results,
+        answers=answers,
     )
 
 

@@ -13,6 +13,11 @@ import msgspec
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import NoteKind
 from inferwatch.cli.running.chosen_session import session_location
+from inferwatch.cli.running.load_answers import (
+    Questions,
+    ask_beside,
+    questions_of,
+)
 from inferwatch.cli.running.load_plan import (
     LoadOptions,
     complete_plan,
@@ -288,12 +293,14 @@ def run_load(options: LoadOptions) -> int:
         InferwatchError: the server never answered, or the options cannot work
             together.
     """
-    _refuse_lost_requests(options.save_requests)
+    _refuse_lost_file("--save-requests", options.save_requests)
+    _refuse_lost_file("--answers-to", options.answers_to)
+    questions = questions_of(options)
     fields = plan_fields(options)
     refuse_odd_searches(options, fields)
     target = asyncio.run(_target(options, fields))
     plan = asyncio.run(_plan(fields, target, options))
-    return asyncio.run(_load(options, target, plan))
+    return asyncio.run(_load(options, target, plan, questions))
 
 
 async def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
@@ -321,7 +328,12 @@ async def _plan(
     return complete_plan(merged)
 
 
-async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> int:
+async def _load(
+    options: LoadOptions,
+    target: TargetServer,
+    plan: LoadPlan,
+    questions: Questions | None,
+) -> int:
     clock = SessionClock()
     recorder = open_recorder(
         "load",
@@ -340,7 +352,7 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
                 _say_priorities(session, plan)
                 search = await run_points(options, points)
             return print_points(options, session, plan, points, search)
-        return await _run_once(options, session, plan, stop)
+        return await _run_once(options, session, plan, stop, questions)
 
 
 async def _run_once(
@@ -348,8 +360,9 @@ async def _run_once(
     session: LoadSession,
     plan: LoadPlan,
     stop: asyncio.Event,
+    questions: Questions | None,
 ) -> int:
-    fault = None
+    fault, answers = None, None
     async with session.opened():
         _say_host(session)
         _say_priorities(session, plan)
@@ -361,11 +374,17 @@ async def _run_once(
                     raise
                 run, fault = session.run, error  # print what was measured
         snapshot = session.snapshot()
+        if questions is not None and fault is None and not stop.is_set():
+            answers = await ask_beside(session, plan.model, questions)
     result = load_result(run.book, *objectives(plan))
     summary = _summary(session, run, result)
     summary["stopped"] = "failed" if fault else "interrupted" if stop.is_set() else None
     summary["server"] = _server(summarise(snapshot, None))
+    if answers is not None:
+        summary["answers"] = answers.as_json()
     _print(options, session, run, result, summary)
+    if answers is not None and not options.prints_json:
+        say("\n".join(wrap(answers.sentence, COLUMNS)))
     _save(options.save_requests, run)
     if session.pipeline.record and session.pipeline.record.message:
         say(f"inferwatch: {session.pipeline.record.message}", err=True)
@@ -430,13 +449,13 @@ def _print(
         say(load_text(summary))
 
 
-def _refuse_lost_requests(path: Path | None) -> None:
-    """Refuse a file for requests that cannot be written, before the load starts."""
+def _refuse_lost_file(flag: str, path: Path | None) -> None:
+    """Refuse a file that cannot be written, before the load starts."""
     if path is None:
         return
     place = path if path.exists() else path.absolute().parent
     if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
-        raise UsageError(f"--save-requests: {path} cannot be written")
+        raise UsageError(f"{flag}: {path} cannot be written")
 
 
 def _save(path: Path | None, run: FollowedPlan) -> None:

@@ -65,6 +65,8 @@ class LoadOptions:
     strict_client: bool
     allow_load: bool
     save_requests: Path | None
+    answers: int | None
+    answers_to: Path | None
     output_format: str
     as_json: bool
     name: str | None

@@ -18,7 +18,8 @@ from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
-from inferwatch.studies.tune.answers import PROMPTS, may_change_answers
+from inferwatch.studies.answers.asking import PROMPTS
+from inferwatch.studies.tune.answers import may_change_answers
 from inferwatch.studies.tune.flags import read_variables, split_present
 from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Variable, space_of
@@ -269,6 +270,8 @@ def _as_load_options(
         strict_client=False,
         allow_load=options.allow_load,
         save_requests=None,
+        answers=None,
+        answers_to=None,
         output_format="inferwatch",
         as_json=options.as_json,
         name=options.name,

@@ -91,6 +91,7 @@ def _pair(pair: SessionPair) -> Object:
         ],
         "metrics": {each.metric.key: _result(each) for each in pair.results},
         "places": [_place(each) for each in pair.places],
+        "answers": pair.answers and pair.answers.as_json(),
         "fail_if": [_check(each) for each in pair.checks],
     }
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.answers.comparing import AnswerComparison
 from inferwatch.studies.compare.checks.every import quality_of
 from inferwatch.studies.compare.checks.requests import more_failed
 from inferwatch.studies.compare.fail_if import Condition, ConditionOutcome
-from inferwatch.studies.compare.metrics import JUDGED, JudgedMetric
+from inferwatch.studies.compare.metrics import JUDGED, MONEY, JudgedMetric
 from inferwatch.studies.compare.quality import QualityCheck, void
 from inferwatch.studies.compare.reading import between_runs
 from inferwatch.studies.compare.reading.between_runs import allowance, may_be_why
@@ -132,6 +133,9 @@ class SessionPair:
     """The checks whether the two sides can be compared."""
     places: tuple[ChangedPart, ...] = ()
     """When and for which requests the changed metrics changed most."""
+    answers: AnswerComparison | None = None
+    """How far the second side's answers are the first's; None if they were not given.
+    """
 
     @property
     def pairing(self) -> Pairing | None:
@@ -385,6 +389,9 @@ class _Pairing:
         without = next((run for run in runs if run.value_of(metric) is None), None)
         if without is not None:
             return f"{without.name} has no values"
+        currencies = {run.currency for run in (*self._a.runs, *self._b.runs)}
+        if metric.key in MONEY and len(currencies) > 1:
+            return f"their prices are in {' and '.join(sorted(map(str, currencies)))}"
         for each in (self._a, self._b):
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from inferwatch.formatting import counted
 from inferwatch.metrics.number import Better
+from inferwatch.studies.compare.changed_phase import phase_sentence
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
 from inferwatch.studies.compare.quality import doubts
 from inferwatch.studies.compare.report import (
@@ -110,7 +111,10 @@ def conclusion(pair: SessionPair) -> str:
     if pair.void:
         return f"{b} and {a} cannot be compared: {pair.void.removesuffix('.')}"
     found = [*_findings(pair)]
-    return f"{_choice(pair, found, a, b)}; {basis(pair)}"
+    phase = phase_sentence(pair) if found else None
+    answers = pair.answers.conclusion if pair.answers is not None else None
+    texts = (_choice(pair, found, a, b), phase, answers, basis(pair))
+    return "; ".join(filter(None, texts))
 
 
 def _choice(pair: SessionPair, found: Sequence[_Finding], a: str, b: str) -> str:
@@ -164,7 +168,10 @@ def _against(
 
 
 def _nothing_found(pair: SessionPair, a: str, b: str) -> str:
-    same, still_open = pair.of(MetricVerdict.SAME), pair.of(MetricVerdict.OPEN)
+    # What happened on neither side, such as preemptions, says little of how alike
+    # they are.
+    same = [each for each in pair.of(MetricVerdict.SAME) if each.a or each.b]
+    still_open = pair.of(MetricVerdict.OPEN)
     both = f"{a} and {second_text(pair, b)}"
     loads = ", though their loads differ" if at_another_load(pair) else ""
     if len(same) > len(still_open):

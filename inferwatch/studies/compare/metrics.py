@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from collectors.contract.readings import Vantage
+from inferwatch.metrics.floor.view import OperatingPoint
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.number import Better, Number, Unit, number_of, numbers
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.speculation import Speculation
 
 STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
@@ -97,6 +100,7 @@ def _rate(
     unit: Unit,
     vantage: Vantage,
     better: Better = Better.HIGHER,
+    negligible: float = 0.0,
 ) -> JudgedMetric:
     return JudgedMetric(
         key=key,
@@ -106,13 +110,90 @@ def _rate(
         unit=unit,
         better=better,
         vantage=vantage,
+        negligible=negligible,
     )
+
+
+class RequestPhase(StrEnum):
+    """What a request's time went to, by the keys of the compared numbers."""
+
+    API = "phase_api_s"
+    """Front end: HTTP, tokenising, and the way into the engine."""
+    QUEUE = "phase_queue_s"
+    PREFILL = "phase_prefill_s"
+    DECODE = "phase_decode_s"
+    """Steps between its first and last token, less the next two."""
+    OTHERS = "phase_others_s"
+    """What others' prompts added to these steps."""
+    STALL = "phase_stall_s"
+    """Between its first and last token, when no step ran."""
+    SEND = "phase_send_s"
+    """From its last token in the engine to the end at the front end."""
+    UNKNOWN = "phase_unknown_s"
+
+
+PHASE_NAMES = {
+    RequestPhase.API: "in API",
+    RequestPhase.QUEUE: "in queue",
+    RequestPhase.PREFILL: "in prefill",
+    RequestPhase.DECODE: "in decode",
+    RequestPhase.OTHERS: "for others",
+    RequestPhase.STALL: "in stalls",
+    RequestPhase.SEND: "in sending",
+    RequestPhase.UNKNOWN: "unknown",
+}
+ENGINE_PHASES = frozenset(
+    {
+        RequestPhase.QUEUE,
+        RequestPhase.PREFILL,
+        RequestPhase.DECODE,
+        RequestPhase.OTHERS,
+        RequestPhase.STALL,
+    }
+)
+"""The phases that the engine measures; the others end or begin at the front end."""
+PHASES = tuple(
+    _rate(
+        phase,
+        name,
+        Unit.SECONDS,
+        Vantage.ENGINE if phase in ENGINE_PHASES else Vantage.FRONTEND,
+        Better.NEITHER if phase is RequestPhase.UNKNOWN else Better.LOWER,
+        NEGLIGIBLE_S,
+    )
+    for phase, name in PHASE_NAMES.items()
+)
+COST, GOOD_COST = "cost_per_mtok", "cost_per_good_mtok"
+ENERGY = "joules_per_token"
+SPENT = (
+    _rate(COST, "cost/Mtok", Unit.NONE, Vantage.ENGINE, Better.LOWER),
+    _rate(GOOD_COST, "cost/good", Unit.NONE, Vantage.FRONTEND, Better.LOWER),
+)
+"""Of a million output tokens, and of a million of those that held the objectives."""
+MONEY = frozenset({COST, GOOD_COST})
+"""Numbers in a currency."""
+DERIVED = tuple(
+    _rate(each.name, each.label, each.unit, Vantage.ENGINE, each.better)
+    for each in numbers(OperatingPoint.mbu, OperatingPoint.mfu)
+)
+"""Of the batch of each step, by peaks; what GPUs measure has rows of its own."""
 
 
 RATES = (
     _rate("output_tokens_per_s", "tokens/s", Unit.TOKENS_PER_SECOND, Vantage.ENGINE),
     _rate("goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.FRONTEND),
     _rate("refused_share", "refused", Unit.SHARE, Vantage.FRONTEND, Better.LOWER),
+    *(
+        _rate(each.name, each.label, each.unit, Vantage.ENGINE, each.better)
+        for each in numbers(Flow.prefix_hit_rate)
+    ),
+    _rate(
+        "preemptions_per_request",
+        "preempted",
+        Unit.NONE,
+        Vantage.ENGINE,
+        Better.LOWER,
+    ),
     # A slower engine has a fuller batch at the same load: neither good nor bad.
     _rate("batch_mean", "batch", Unit.REQUESTS, Vantage.ENGINE, Better.NEITHER),
     # Shorter drafts are accepted more often and bring less: neither good nor bad.
@@ -138,20 +219,24 @@ GPU = (
         Vantage.GPU,
         Better.NEITHER,
     ),
+    _rate("hbm_share_mean", "HBM share", Unit.SHARE, Vantage.GPU, Better.NEITHER),
     _rate("sm_active_mean", "SM active", Unit.SHARE, Vantage.GPU, Better.NEITHER),
     _rate("power_w_mean", "power W", Unit.WATTS, Vantage.GPU, Better.NEITHER),
-    _rate(
-        "joules_per_token", "J/token", Unit.JOULES_PER_TOKEN, Vantage.GPU, Better.LOWER
-    ),
+    _rate(ENERGY, "J/token", Unit.JOULES_PER_TOKEN, Vantage.GPU, Better.LOWER),
 )
 
 JUDGED: tuple[JudgedMetric, ...] = (
     *(each for source in FRONTEND for each in _of_distribution(source)),
     _BY_KEY["goodput_per_s"],
     _BY_KEY["refused_share"],
+    *PHASES,
     *(each for source in ENGINE for each in _of_distribution(source)),
     _BY_KEY["output_tokens_per_s"],
+    *SPENT,
     _BY_KEY["batch_mean"],
+    _BY_KEY["prefix_hit_rate"],
+    _BY_KEY["preemptions_per_request"],
+    *DERIVED,
     _BY_KEY["acceptance"],
     _BY_KEY["acceptance_length"],
     *GPU,

@@ -92,7 +92,10 @@ def _checked(pair: SessionPair) -> Iterator[str]:
 
 
 def _about_pairs(pair: SessionPair) -> list[str]:
-    return list(dict.fromkeys((pairing_sentence(pair), pair.about_runs)))
+    texts = [pairing_sentence(pair), pair.about_runs]
+    if pair.answers is not None:
+        texts.append(f"answers of {pair.b.name}: {pair.answers.sentence}")
+    return list(dict.fromkeys(texts))
 
 
 def sentences(texts: Iterable[str | None]) -> list[Block]:
@@ -422,8 +425,9 @@ def _startup_table(comparison: Comparison) -> Iterator[Block]:
 def _method(comparison: Comparison) -> Folded:
     lines = [
         *map(window_text, comparison.sessions),
-        *filter(None, map(peak_text, comparison.pairs)),
+        *map(peak_text, comparison.pairs),
         not_compared(comparison),
         method_text(comparison),
     ]
-    return Folded(summary="What was compared, and how", blocks=[_list(lines)])
+    texts = filter(None, lines)
+    return Folded(summary="What was compared, and how", blocks=[_list(texts)])

@@ -25,6 +25,7 @@ from inferwatch.studies.compare.comparison import (
     SessionPair,
 )
 from inferwatch.studies.compare.fail_if import Condition, ConditionOutcome
+from inferwatch.studies.compare.metrics import COST, ENERGY
 from inferwatch.studies.compare.quality import doubts
 from inferwatch.studies.compare.reading.configuration import (
     LOAD,
@@ -67,7 +68,6 @@ GLYPHS = {
 MOST_NAMED = 3
 NONE_AT_ALL = 0.001
 """Below this p-value, which of two is smaller means nothing."""
-ENERGY = "joules_per_token"
 ENGINES = "engines"
 """How many there were, which no flag says."""
 MORE = (
@@ -379,14 +379,24 @@ def _drawn(draws: int, seed: int) -> str:
     return f"from {draws:,} resamplings of blocks of time (seed {seed})"
 
 
-def not_compared(comparison: Comparison) -> str:
+def not_compared(comparison: Comparison) -> str | None:
+    """What is missing to compare cost and energy, and how to have it; else None."""
     keys = {each.metric.key for pair in comparison.pairs for each in pair.results}
-    if any(run.priced for run in comparison.sessions):
-        energy = "" if ENERGY in keys else "GPU energy is not recorded of both. "
-        return f"{energy}Prices are recorded; what they come to is not compared."
-    if ENERGY in keys:
-        return "Cost is not recorded, so it is not compared."
-    return "GPU energy and cost are not recorded, so they are not compared."
+    missing = []
+    if COST not in keys:
+        missing.append(f"cost ({_why_no_cost(comparison)})")
+    if ENERGY not in keys:
+        missing.append("GPU energy (none was measured: no NVML, no DCGM)")
+    return f"Not compared: {', '.join(missing)}." if missing else None
+
+
+def _why_no_cost(comparison: Comparison) -> str:
+    currencies = [run.currency for run in comparison.sessions]
+    if not any(currencies):
+        return "no prices: --gpu-hour or --kwh"
+    if not all(currencies):
+        return "prices are recorded of some alone: --gpu-hour or --kwh"
+    return "prices are recorded, but not what they are of"
 
 
 def peak_text(pair: SessionPair) -> str | None:

@@ -188,8 +188,8 @@ def _settings(comparison: Comparison, width: int) -> Iterator[Line]:
         yield (TextRun(" none of the recorded ones"),)
     yield ruled((TextRun("what is compared", "strong"),), (), width)
     peaks = [text for pair in comparison.pairs if (text := peak_text(pair))]
-    missing = not_compared(comparison)
-    for text in (*map(window_text, comparison.sessions), *peaks, missing):
+    missing = [text for text in (not_compared(comparison),) if text]
+    for text in (*map(window_text, comparison.sessions), *peaks, *missing):
         yield from wrapped(text, width)
     yield ruled((TextRun("how it is judged", "strong"),), (), width)
     for text in (method_text(comparison), MORE):

@@ -14,7 +14,7 @@ from inferwatch.cli.tune import tune
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.sample import sample_file
-from inferwatch.studies.tune.answers import PROMPTS
+from inferwatch.studies.answers.asking import PROMPTS
 from inferwatch.studies.tune.plan import Goal, TunePlan
 
 VARY = ("--vary", "max-num-seqs=8,16")

@@ -14,6 +14,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.requests.slo import Slo, unreported
 from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.studies.compare.reading.pairing import Truths
 from inferwatch.studies.compare.reading.requests import (
     PROPER,
     UNKNOWN,
@@ -24,20 +25,52 @@ from inferwatch.studies.compare.reading.requests import (
 from inferwatch.studies.compare.reading.session_numbers import RatioSums
 from inferwatch.studies.compare.reading.span import ComparedSpan
 from inferwatch.studies.compare.reading.token_gaps import TokenGaps
-from inferwatch.studies.compare.statistics.resampling import BINS
+from inferwatch.studies.compare.statistics.resampling import BINS, Floats
 
+GoodRequests = tuple[Ints, Truths]
+"""Rows of requests, and which of them were good."""
 Objectives = Mapping[str, Slo]
 """Objectives by request class; the empty name holds for all other requests."""
 
 
 def server_goodput(
+    requests: ServerRequests, good: GoodRequests, span: ComparedSpan
+) -> RatioSums:
+    """Goodput measured by the server."""
+    rows, is_good = good
+    return _sums(is_good, rows, requests.came_ns, span)
+
+
+def good_tokens(
+    requests: ServerRequests, good: GoodRequests, span: ComparedSpan
+) -> Floats | None:
+    """Output tokens of good requests by bin; None if any of them is unknown."""
+    rows, is_good = good
+    counts = output_tokens(requests)[rows[is_good]]
+    if UNKNOWN in counts:
+        return None
+    place = span.bin_of(requests.came_ns[rows[is_good]])
+    return np.bincount(place, counts, minlength=BINS).astype(np.float64)
+
+
+def output_tokens(requests: ServerRequests) -> Ints:
+    """Output tokens by the front end, else by the engine, else UNKNOWN."""
+    columns = requests.columns
+    front, engine = columns["output_tokens"], columns["engine_output_tokens"]
+    return np.where(front != UNKNOWN, front, engine)
+
+
+def server_good(
     requests: ServerRequests,
     tokens: TokenGaps,
     classes: Sequence[str],
     objectives: Objectives,
     span: ComparedSpan,
-) -> RatioSums | None:
-    """Goodput measured by the server; ``tokens`` must have read all gaps."""
+) -> GoodRequests | None:
+    """Which of the span's requests were good by what the server measured.
+
+    None if one cannot be judged; ``tokens`` must have read all gaps.
+    """
     columns, n = requests.columns, len(requests)
     longest_ns, seen = tokens.longest()
     measured = {
@@ -46,8 +79,7 @@ def server_goodput(
         "tpot_s": _each(tokens.tpot(), n),
         "itl_s": longest_ns,
     }
-    front, engine = columns["output_tokens"], columns["engine_output_tokens"]
-    counts = np.where(front != UNKNOWN, front, engine)
+    counts = output_tokens(requests)
 
     def is_good(row: int) -> bool | None:
         values = {
@@ -65,7 +97,7 @@ def server_goodput(
         return None if missed is None else not missed
 
     ended_ns = np.where(columns[PROPER] == 1, columns["finished_ns"], UNKNOWN)
-    return _sums(is_good, requests.came_ns, ended_ns, span)
+    return _judged(is_good, requests.came_ns, ended_ns, span)
 
 
 def client_goodput(
@@ -88,7 +120,10 @@ def client_goodput(
         missed = missed_by(answered[row], gaps_ns, slo)
         return None if missed is None else not missed
 
-    return _sums(is_good, client.came_ns, client.last_ns, span)
+    good = _judged(is_good, client.came_ns, client.last_ns, span)
+    if good is None:
+        return None
+    return _sums(good[1], good[0], client.came_ns, span)
 
 
 def _each(latency: TimedValues, n: int) -> Ints:
@@ -97,22 +132,25 @@ def _each(latency: TimedValues, n: int) -> Ints:
     return values_ns
 
 
-def _sums(
+def _judged(
     is_good: Callable[[int], bool | None],
     came_ns: Ints,
     ended_ns: Ints,
     span: ComparedSpan,
-) -> RatioSums | None:
-    """Good requests per bin, for requests that arrived in the span.
+) -> GoodRequests | None:
+    """The requests that arrived in the span and ended, and which of them were good.
 
     None if any of them cannot be judged, as the count would be too low.
     """
-    place = span.bin_of(came_ns)
-    rows = np.flatnonzero((place >= 0) & (ended_ns != UNKNOWN))
+    rows = np.flatnonzero((span.bin_of(came_ns) >= 0) & (ended_ns != UNKNOWN))
     good = [is_good(row) for row in rows.tolist()]
-    if None in good:
-        return None
-    counts = np.bincount(place[rows], np.array(good, float), minlength=BINS)
+    return None if None in good else (rows, np.array(good, bool))
+
+
+def _sums(good: Truths, rows: Ints, came_ns: Ints, span: ComparedSpan) -> RatioSums:
+    """Good requests per bin."""
+    place = span.bin_of(came_ns)
+    counts = np.bincount(place[rows], good.astype(float), minlength=BINS)
     return RatioSums(
         above=counts.astype(float),
         below=np.full(BINS, span.length_s / BINS),

@@ -35,8 +35,9 @@ COLUMNS = (
     "sm_active",
     "power_w",
     "energy_mj",
+    "dram_active",
 )
-T, SPAN, HBM, SM, POWER, ENERGY = range(len(COLUMNS))
+T, SPAN, HBM, SM, POWER, ENERGY, HBM_SHARE = range(len(COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +73,15 @@ def gpu_sums(
         [_averages(rows, HBM, span) for rows in known], every=every
     )
     active = _sum_over_gpus([_averages(rows, SM, span) for rows in known], every=every)
+    share = _sum_over_gpus(
+        [_averages(rows, HBM_SHARE, span) for rows in known], every=every
+    )
     energy = _sum_over_gpus([_energy(rows, span) for rows in known], every=every)
     found: dict[str, RatioSums] = {}
     if bytes_moved:
         found["hbm_gbps_mean"] = _mean(bytes_moved, 1e-9)
+    if share:
+        found["hbm_share_mean"] = _mean(share, 1 / share.gpus)
     if active:
         found["sm_active_mean"] = _mean(active, 1 / active.gpus)
     if energy:

@@ -116,8 +116,8 @@ class SessionNumbers:
     startup_s: Mapping[str, float] = field(default_factory=dict)
     """What each stage of the engine's start took, where a probe told; a fact beside
     the comparison, not judged."""
-    priced: bool = False
-    """Whether prices of time or energy are recorded."""
+    currency: str | None = None
+    """Of the recorded prices; None if there are none."""
 
     @property
     def name(self) -> str:

@@ -33,13 +33,18 @@ from inferwatch.studies.compare.reading.configuration import (
     configuration,
     startup_stages,
 )
+from inferwatch.studies.compare.reading.efficiency import efficiency_sums
 from inferwatch.studies.compare.reading.goodput import (
+    GoodRequests,
     Objectives,
     client_goodput,
+    good_tokens,
+    server_good,
     server_goodput,
 )
 from inferwatch.studies.compare.reading.hardware import gpu_sums, tokens_over
 from inferwatch.studies.compare.reading.pairing import PlannedRequests, Truths
+from inferwatch.studies.compare.reading.phases import request_phases
 from inferwatch.studies.compare.reading.request_kinds import KindCounts, KindReader
 from inferwatch.studies.compare.reading.requests import (
     CLIENT_ABORTED,
@@ -67,10 +72,12 @@ from inferwatch.studies.compare.reading.span import (
     load_times,
     span_of,
 )
+from inferwatch.studies.compare.reading.spent import cost_sums, prices_of
 from inferwatch.studies.compare.reading.token_gaps import TokenGaps
 from inferwatch.studies.compare.statistics.resampling import (
     BINS,
     CountedValues,
+    Floats,
     ValueCounter,
     counted,
 )
@@ -164,6 +171,18 @@ class _SessionReader:
         tell(f"{name}: tokens")
         tokens = TokenGaps(connection, session, self._requests)
         latencies, kinds = self._latencies(tokens, span)
+        prices = prices_of(connection, session)
+        good = self._good(tokens, span)
+        sums = {
+            **steps.sums(),
+            **gpu_sums(connection, session, span, steps.tokens),
+            **self._sums(good, span),
+            **self._phases(tokens, span),
+            **self._preemptions(steps.preemptions, span),
+            **efficiency_sums(connection, session, span),
+        }
+        well_made = None if good is None else good_tokens(self._requests, good, span)
+        costs = cost_sums(connection, session, prices, span, sums, well_made)
         return SessionNumbers(
             row=self._row,
             span=span,
@@ -175,11 +194,7 @@ class _SessionReader:
             ),
             configuration=configuration(connection, self._row, span),
             counted={STEP: steps.durations, **latencies},
-            sums={
-                **steps.sums(),
-                **gpu_sums(connection, session, span, steps.tokens),
-                **self._sums(tokens, span),
-            },
+            sums={**sums, **costs},
             kinds=kinds,
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
@@ -187,7 +202,7 @@ class _SessionReader:
             pairing=paired.pairing if paired else None,
             conditions=conditions(connection, session, span),
             startup_s=startup_stages(connection, session),
-            priced=_is_priced(connection, session),
+            currency=None if prices is None else prices.currency,
         )
 
     def _settling(self) -> list[TimedValues]:
@@ -235,7 +250,40 @@ class _SessionReader:
             if len(each.rows)
         }
 
-    def _sums(self, tokens: TokenGaps, span: ComparedSpan) -> dict[str, RatioSums]:
+    def _good(self, tokens: TokenGaps, span: ComparedSpan) -> GoodRequests | None:
+        """Which requests were good by the server; None where that is not known."""
+        objectives = self._ask.objectives or {}
+        if not len(self._requests) or "" not in objectives:
+            return None
+        reader = KindReader(self._connection, self._session)
+        classes = reader.of_server(self._requests).class_names()
+        return server_good(self._requests, tokens, classes, objectives, span)
+
+    def _phases(self, tokens: TokenGaps, span: ComparedSpan) -> dict[str, RatioSums]:
+        """Mean time in each phase; empty where requests are not known whole."""
+        found = request_phases(
+            self._connection, self._session, self._requests, tokens, span
+        )
+        return {} if found is None else found.sums(span)
+
+    def _preemptions(
+        self, preempted: Floats, span: ComparedSpan
+    ) -> dict[str, RatioSums]:
+        """Preemptions per request that came; empty where no engine reports steps."""
+        place = span.bin_of(self._requests.came_ns)
+        came = np.bincount(place[place >= 0], minlength=BINS).astype(np.float64)
+        added = (self._requests.columns["added_ns"] != UNKNOWN).any()
+        if not came.any() or not added:
+            return {}
+        return {
+            "preemptions_per_request": RatioSums(
+                above=preempted, below=came, n=int(came.sum())
+            )
+        }
+
+    def _sums(
+        self, good: GoodRequests | None, span: ComparedSpan
+    ) -> dict[str, RatioSums]:
         """Client throughput and goodput; those that are unknown are left out."""
         found: dict[str, RatioSums | None] = {}
         objectives = self._ask.objectives or {}
@@ -245,12 +293,8 @@ class _SessionReader:
             found["client.goodput_per_s"] = client_goodput(
                 self._connection, self._session, self._client, objectives, span
             )
-        if len(self._requests) and "" in objectives:
-            reader = KindReader(self._connection, self._session)
-            classes = reader.of_server(self._requests).class_names()
-            found["goodput_per_s"] = server_goodput(
-                self._requests, tokens, classes, objectives, span
-            )
+        if good is not None:
+            found["goodput_per_s"] = server_goodput(self._requests, good, span)
         found["refused_share"] = self._refused(span)
         return {name: sums for name, sums in found.items() if sums is not None}
 
@@ -337,6 +381,9 @@ COLUMNS = (
     "drafts",
     "drafted_tokens",
     "accepted_tokens",
+    "preemptions",
+    "prefix_queries",
+    "prefix_hits",
 )
 
 
@@ -351,12 +398,16 @@ class SessionStepSums:
         """Output tokens per bin."""
         self._drafted = np.zeros((3, BINS))
         """Drafts, drafted and accepted tokens per bin."""
+        self.preemptions = np.zeros(BINS)
+        self._looked_up = np.zeros((2, BINS))
+        """Prompt tokens looked up in the prefix cache, and found there, per bin."""
         self._most_used: int | None = None
 
     def read(self, connection: sqlite3.Connection, session: int) -> None:
         span = f"AND end_ns >= {self._span.start_ns} AND end_ns < {self._span.end_ns}"
         for rows in stretches(connection, "steps", COLUMNS, session, span):
-            end_ns, duration_ns, members, tokens, used, *drafted = rows.T
+            end_ns, duration_ns, members, tokens, used, *more = rows.T
+            *drafted, preemptions, queries, hits = more
             place = self._span.bin_of(end_ns)
             self._counter.add(place, duration_ns)
             self._steps += np.bincount(place, minlength=BINS)
@@ -364,6 +415,10 @@ class SessionStepSums:
             self.tokens += np.bincount(place, tokens, minlength=BINS)
             known = np.where(np.array(drafted) == UNKNOWN, 0, drafted)
             self._drafted += [np.bincount(place, n, minlength=BINS) for n in known]
+            self.preemptions += np.bincount(place, preemptions, minlength=BINS)
+            known_hits = (queries != UNKNOWN) & (hits != UNKNOWN)
+            looked_up = np.where(known_hits, [queries, hits], 0)
+            self._looked_up += [np.bincount(place, n, BINS) for n in looked_up]
             most = int(used.max())
             if most != UNKNOWN:
                 self._most_used = max(self._most_used or 0, most)
@@ -381,8 +436,17 @@ class SessionStepSums:
         return {
             "output_tokens_per_s": RatioSums(above=self.tokens, below=seconds, n=n),
             "batch_mean": RatioSums(above=self._members, below=self._steps, n=n),
+            **self._prefix_hits(),
             **self._acceptance(),
         }
+
+    def _prefix_hits(self) -> dict[str, RatioSums]:
+        """The prefix cache's hit rate; empty where nothing was looked up."""
+        queries, hits = self._looked_up
+        if not queries.any():
+            return {}
+        n = int(queries.sum())
+        return {"prefix_hit_rate": RatioSums(above=hits, below=queries, n=n)}
 
     def _acceptance(self) -> dict[str, RatioSums]:
         """Acceptance and acceptance length; empty where nothing was drafted."""
@@ -449,11 +513,6 @@ def load_facts(
         unended=int((unended & inside).sum()) + given_up,
         ours=planned,
     )
-
-
-def _is_priced(connection: sqlite3.Connection, session: int) -> bool:
-    query = "SELECT 1 FROM prices WHERE session = ?"
-    return connection.execute(query, (session,)).fetchone() is not None
 
 
 def _arrived_in(span: ComparedSpan, came_ns: Ints) -> Truths:

@@ -11,7 +11,9 @@ from inferwatch.metrics.requests.objectives import parse_objectives
 from inferwatch.metrics.requests.slo import Slo
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.tables.load_plans import load_plans
+from inferwatch.studies.answers.answer_file import read_answers
 from inferwatch.studies.compare.comparison import Comparison, ComparisonRules, compare
+from inferwatch.studies.compare.quality_beside import with_answers
 from inferwatch.studies.compare.reading.goodput import Objectives
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
@@ -50,6 +52,8 @@ class ComparisonRequest:
     rules: ComparisonRules = field(default_factory=ComparisonRules)
     results: ResultFiles | None = None
     """Imports result files of other tools; None if such files are not accepted."""
+    answers: Path | None = None
+    """A file of answers of the sides."""
 
 
 def run_comparison(
@@ -58,9 +62,10 @@ def run_comparison(
     """Find, read and compare the sessions.
 
     Raises:
-        UsageError: the sessions cannot be compared.
+        UsageError: the sessions cannot be compared, or the answers cannot be read.
         StorageError: a session does not exist or cannot be read.
     """
+    answers = read_answers(request.answers) if request.answers else None
     sides = find_all(request)
     found = [run for side in sides for run in side.runs]
     objectives: Objectives | None = {"": request.slo} if request.slo else None
@@ -91,7 +96,8 @@ def run_comparison(
             ComparedSide(runs=tuple(runs), label=side.label, unpaired_because=because)
         )
     tell("resampling")
-    return compare(read, request.rules)
+    comparison = compare(read, request.rules)
+    return comparison if answers is None else with_answers(comparison, answers)
 
 
 def find_all(request: ComparisonRequest) -> list[FoundSide]:

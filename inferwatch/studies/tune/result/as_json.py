@@ -86,6 +86,7 @@ def _setting(result: TuneResult, each: PointResult) -> Object:
         "on_tpot_frontier": each.on_tpot_frontier,
         "scenario": each.scenario,
         "answers": each.answers,
+        "answers_compared": each.compared_answers and each.compared_answers.as_json(),
         "doubts": list(each.doubts),
     }
 

@@ -7,8 +7,9 @@ from statistics import fmean
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import bound_text, format_bytes, format_durations
 from inferwatch.printing.command import command, quoted
+from inferwatch.studies.answers.comparing import AnswerComparison
 from inferwatch.studies.compare.report import short_span
-from inferwatch.studies.tune.answers import AnswerComparison, answers_by_point
+from inferwatch.studies.tune.answers import answers_by_point
 from inferwatch.studies.tune.flags import plain_name
 from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.verdict import none_good, verdict_of
@@ -260,6 +261,8 @@ class PointResult:
     """The finding of its latest stress scenario run."""
     answers: str | None = None
     """How its answers compare with the present's, if prompts were sent."""
+    compared_answers: AnswerComparison | None = None
+    """The same as numbers."""
     like_best: bool = False
     """Whether it cannot be distinguished from the best."""
     doubts: tuple[str, ...] = ()
@@ -430,6 +433,7 @@ def _of_point(
         good_share=fmean(known) if known else None,
         scenario=_scenario(own),
         answers=answers.sentence if answers is not None else None,
+        compared_answers=answers,
         like_best=standing.like_best,
         doubts=(*standing.doubts, *(_failure(e) for e in odd if standing.trials)),
     )

@@ -20,6 +20,7 @@ import msgspec
 
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.studies.answers.asking import BaselineAnswers
 from inferwatch.studies.tune.answers import ASKED_TIMES
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
@@ -223,6 +224,7 @@ class TuneRun:
         self._state = _State(space_of(variables, Point(flags=plan.present)))
         self._earlier = tuple(earlier)
         self._never_start: set[Point] = set()
+        self._baseline: BaselineAnswers | None = None
         self._clock = Stopwatch(spent_s=sum(each.took_s for each in earlier))
         news = EngineNews(stage=self._enter, say=self.say)
         if self._parts.engines is not None:
@@ -499,6 +501,8 @@ class TuneRun:
             plan=self._plan,
             at=reached,
             ask_answers=self._enter_checking if self._asks(record) else None,
+            baseline=self._baseline,
+            keep_baseline=self._keep if self._is_present(record) else _forget,
             tell_rate=self._try_rate,
         )
         try:
@@ -518,12 +522,19 @@ class TuneRun:
     def _enter_checking(self) -> None:
         self._enter(TuneStage.CHECKING)
 
+    def _keep(self, baseline: BaselineAnswers | None) -> None:
+        """Keep what the present setting answered, in memory alone."""
+        self._baseline = self._baseline or baseline
+
+    def _is_present(self, record: TrialRecord) -> bool:
+        return record.point == self._state.space.present
+
     def _asks(self, record: TrialRecord) -> bool:
         """Whether to send fixed prompts in this trial, to compare the answers.
 
         They are sent once per setting, twice for the present one.
         """
-        times = ASKED_TIMES if record.point == self._state.space.present else 1
+        times = ASKED_TIMES if self._is_present(record) else 1
         return bool(self._plan.answers) and record.repeat < times
 
     async def _read(self, session: str) -> TrialNumbers:
@@ -559,6 +570,10 @@ class TuneRun:
     @property
     def _trials(self) -> Sequence[Trial]:
         return self._state.trials
+
+
+def _forget(_: BaselineAnswers | None) -> None:
+    """What a setting other than the present answered is no baseline."""
 
 
 async def _unless(stop: asyncio.Event, work: Awaitable[Made]) -> Made:

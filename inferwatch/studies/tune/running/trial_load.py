@@ -27,7 +27,11 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.record.sessions.housekeeping import fitting_name
 from inferwatch.record.writing.recorder import Recorder
-from inferwatch.studies.tune.answers import answer_prompts, ask_answers
+from inferwatch.studies.answers.asking import (
+    BaselineAnswers,
+    answer_prompts,
+    ask_answers,
+)
 from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.running.engines import Reached
 from inferwatch.watchdog import before_the_end
@@ -60,6 +64,10 @@ class TrialTask:
     """The engine's maximum of prompt and output tokens, if known."""
     ask_answers: Callable[[], None] | None = None
     """Called before fixed prompts are sent after the load; None sends none."""
+    baseline: BaselineAnswers | None = None
+    """What the present setting answered, to score; None before it was asked."""
+    keep_baseline: Callable[[BaselineAnswers | None], None] = lambda _: None
+    """Called with what this setting answered, as long as there is no baseline."""
     tell_rate: Callable[[float], None] | None = None
     """Called with each request rate that a rate search tries."""
 
@@ -141,13 +149,16 @@ async def _load_and_ask(
         task.ask_answers()
         prompts = answer_prompts(task.plan.answers, task.plan.load.token_ids)
         try:
-            hashes = await ask_answers(task.at.target, task.at.model, prompts)
+            asked = await ask_answers(
+                task.at.target, task.at.model, prompts, baseline=task.baseline
+            )
         except SourceError as error:  # the measurement remains valid
             session.take(
                 Note(t_ns=monotonic_ns(), kind=NoteKind.CANARY, text=str(error))
             )
         else:
-            session.take(hashes)
+            session.take(asked.hashes)
+            task.keep_baseline(asked.baseline)
     return failure
 
 

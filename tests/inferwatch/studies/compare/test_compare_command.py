@@ -220,7 +220,8 @@ def test_goodput_is_compared_by_the_objectives_given(compared: Run) -> None:
 def test_energy_and_cost_are_not_made_up(compared: Run) -> None:
     _, text, _ = compared("before", "after")
 
-    assert "GPU energy and cost are not recorded" in text
+    said = " ".join(text.split())
+    assert "Not compared: cost (no prices: --gpu-hour or --kwh), GPU energy" in said
 
 
 def test_prices_that_are_recorded_are_not_denied(
@@ -234,11 +235,57 @@ def test_prices_that_are_recorded_are_not_denied(
             "SELECT session, 0, 0, 0, 2.5, '$' FROM sessions WHERE name = 'before'"
         )
 
-    _, text, _ = run_command("--text", "--db", path, "before", "after")
+    _, text, _ = run_command("--all", "--db", path, "before", "after")
 
-    said = " ".join(text.split())
-    assert "GPU energy is not recorded of both. Prices are recorded; what they" in said
-    assert "cost are not recorded" not in said
+    assert "Not compared: GPU energy" in " ".join(text.split())
+    assert re.search(r"cost/Mtok +engine +\d", text)
+
+
+def test_cost_is_what_the_tokens_of_the_hours_come_to(
+    run_command: Run, sessions: Path, tmp_path: Path
+) -> None:
+    path = priced(sessions, tmp_path, "$")
+
+    _, text, _ = run_command(
+        "--json", "--db", path, "before", "slow", "--slo", "e2el_s<0.6"
+    )
+
+    (pair,) = json.loads(text)["pairs"]
+    metrics = pair["metrics"]
+    for side in ("a", "b"):
+        per_s = metrics["output_tokens_per_s"][side]
+        expected = 2.5 / 3600 * 1e6 / per_s
+        assert metrics["cost_per_mtok"][side] == pytest.approx(expected)
+        assert metrics["cost_per_good_mtok"][side] > expected
+    assert metrics["cost_per_mtok"]["ratio_ci95"] is not None
+    assert "not_compared" in text
+    assert json.loads(text)["not_compared"].startswith("Not compared: GPU energy")
+
+
+def test_costs_in_two_currencies_are_not_judged(
+    run_command: Run, sessions: Path, tmp_path: Path
+) -> None:
+    path = priced(sessions, tmp_path, "€")
+
+    _, text, _ = run_command("--json", "--db", path, "before", "after")
+
+    (pair,) = json.loads(text)["pairs"]
+    assert pair["metrics"]["cost_per_mtok"]["verdict"] == "cannot tell"
+    assert pair["metrics"]["cost_per_mtok"]["why"] == "their prices are in $ and €"
+
+
+def priced(sessions: Path, folder: Path, currency: str) -> Path:
+    """The sessions, each with a price of an hour; that of ``before`` is in $."""
+    path = folder / "priced.db"
+    path.write_bytes(sessions.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "INSERT INTO prices (session, ordinal, source, t_ns, gpu_hour, currency) "
+            "SELECT session, 0, 0, 0, 2.5, "
+            "CASE name WHEN 'before' THEN '$' ELSE ? END FROM sessions",
+            (currency,),
+        )
+    return path
 
 
 def test_sessions_of_one_name_are_told_apart_by_their_files(

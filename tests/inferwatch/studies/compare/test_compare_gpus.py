@@ -335,7 +335,8 @@ def test_the_command_has_rows_conditions_and_settings_of_gpus(
     assert "gpu: a NVIDIA H200 · b 2 × NVIDIA H200" in text
     assert "gpu power limit: a 700 W · b 600 W" in text
     assert "gpu driver" not in text
-    assert "Cost is not recorded" in text
+    assert re.search(r"^  HBM share +gpu ", text, re.MULTILINE)
+    assert "Not compared: cost (no prices: --gpu-hour or --kwh)." in text
     found = json.loads(answer)["pairs"][0]["metrics"]
     assert found["joules_per_token"]["verdict"] == "worse"
     assert found["sm_active_mean"]["vantage"] == "gpu"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from inferwatch.studies.compare.comparison import SessionPair
+from inferwatch.studies.compare.metrics import RequestPhase
 from inferwatch.studies.compare.verdicts import MetricVerdict
 
 SEEDS = 12
@@ -91,9 +92,18 @@ def test_few_requests_cannot_tell_and_say_how_many_would(honesty: ModuleType) ->
     pairs = [honesty.two(seed, 60, 3, draws=1_000) for seed in range(SEEDS)]
 
     assert sum(honesty.alarms(pair) > 0 for pair in pairs) <= 1
-    assert share(pairs, MetricVerdict.OPEN) >= 0.9
-    results = [each for pair in pairs for each in pair.of(MetricVerdict.OPEN)]
-    assert all(each.more_requests for each in results)
+    vary = [
+        each
+        for pair in pairs
+        for each in pair.results
+        if each.metric.key not in {RequestPhase.SEND, RequestPhase.UNKNOWN}
+    ]
+    still_open = [each for each in vary if each.verdict is MetricVerdict.OPEN]
+    assert len(still_open) >= 0.9 * len(vary)
+    without = [each for each in still_open if not each.more_requests]
+    # What is rare, or varies most, may take a hundred times as many: none is said.
+    uneven = {"preemptions_per_request", RequestPhase.OTHERS}
+    assert {each.metric.key for each in without} <= uneven
 
 
 @pytest.mark.parametrize(

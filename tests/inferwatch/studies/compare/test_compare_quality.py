@@ -398,7 +398,7 @@ def test_what_is_void_is_not_judged_and_is_no_pass(
     assert {each.verdict for each in pair.results} == {MetricVerdict.OPEN}
     assert {each.why for each in pair.results} == {pair.void}
     assert not any(each.more_requests or each.p_value for each in pair.results)
-    assert all(each.a and each.b for each in pair.results)
+    assert all(None not in {each.a, each.b} for each in pair.results)
     (check,) = pair.checks
     assert (check.outcome, check.why) == (outcome, pair.void)
     assert check.open_fails

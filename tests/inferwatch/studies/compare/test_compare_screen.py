@@ -139,7 +139,7 @@ async def test_rows_that_say_something_come_first(sessions: Path) -> None:
 async def test_what_cannot_be_told_is_one_row_that_unfolds(sessions: Path) -> None:
     app = app_of(sessions, "before", "slow")
 
-    async with app.run_test(size=LARGE) as pilot:
+    async with app.run_test(size=(LARGE[0], 100)) as pilot:
         await ready(pilot)
         (pair,) = shown_as(app, lambda pair: pair).pairs
         silent = len(pair.of(MetricVerdict.OPEN))

@@ -1,0 +1,1 @@
+"""Whether two settings give the same answers, and how sure that is."""

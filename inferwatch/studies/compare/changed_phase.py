@@ -1,0 +1,79 @@
+"""Which phase of requests a change of their latency is, in one sentence.
+
+It rests on means, as only these add up, and names phases alone whose own row changed.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from inferwatch.formatting import format_durations
+from inferwatch.studies.compare.comparison import MetricResult, SessionPair
+from inferwatch.studies.compare.metrics import RequestPhase
+from inferwatch.studies.compare.where.places import CHANGED
+
+WORDS = {
+    RequestPhase.API: "in the API",
+    RequestPhase.QUEUE: "in the queue",
+    RequestPhase.PREFILL: "in prefill",
+    RequestPhase.DECODE: "in decode",
+    RequestPhase.OTHERS: "behind others' prompts",
+    RequestPhase.STALL: "in stalls",
+    RequestPhase.SEND: "in sending",
+    RequestPhase.UNKNOWN: "unknown",
+}
+TTFT = (RequestPhase.API, RequestPhase.QUEUE, RequestPhase.PREFILL)
+TPOT = (RequestPhase.DECODE, RequestPhase.OTHERS, RequestPhase.STALL)
+LATENCIES = {
+    "E2EL": ("e2el_mean_s", tuple(RequestPhase)),
+    "TTFT": ("ttft_mean_s", TTFT),
+    "decode": ("", TPOT),
+}
+"""What changed, its mean, and the phases that it consists of; decode is their sum."""
+OF_TOKENS = "TPOT"
+MOST_OF_IT = 0.75
+"""Share of the change from which on no further phase is named."""
+MOST_NAMED = 3
+
+
+def phase_sentence(pair: SessionPair) -> str | None:
+    """``of +310 ms mean E2EL, 270 ms are in the queue``; None if no phase changed."""
+    rows = {each.metric.key: each for each in pair.results}
+    names = {e.metric.name for e in pair.results if e.verdict in CHANGED}
+    for name, (mean, phases) in LATENCIES.items():
+        if name in names or (name == "decode" and OF_TOKENS in names):
+            parts = [rows[each] for each in phases if each in rows]
+            whole = [rows[mean]] if mean in rows else parts if not mean else []
+            if text := _sentence(name, whole, parts):
+                return text
+    return None
+
+
+def _sentence(
+    name: str, whole: Sequence[MetricResult], parts: Sequence[MetricResult]
+) -> str | None:
+    changed_s = sum(map(_change_s, whole))
+    named = [*_largest(changed_s, parts)]
+    if not named:
+        return None
+    texts = format_durations([abs(changed_s), *(abs(_change_s(e)) for e in named)])
+    all_of_it, *each = (text.strip() for text in texts)
+    told = [
+        f"{text} {'are ' if not place else ''}{WORDS[RequestPhase(row.metric.key)]}"
+        for place, (text, row) in enumerate(zip(each, named, strict=True))
+    ]
+    sign = "+" if changed_s > 0 else "-"
+    return f"of {sign}{all_of_it} mean {name}, {' and '.join(told)}"
+
+
+def _largest(changed_s: float, parts: Sequence[MetricResult]) -> Iterator[MetricResult]:
+    """The phases that changed the same way, the largest first, until most is told."""
+    told_s = 0.0
+    alike = [e for e in parts if e.verdict in CHANGED and _change_s(e) * changed_s > 0]
+    for each in sorted(alike, key=_change_s, reverse=changed_s > 0)[:MOST_NAMED]:
+        if abs(told_s) >= MOST_OF_IT * abs(changed_s):
+            return
+        told_s += _change_s(each)
+        yield each
+
+
+def _change_s(result: MetricResult) -> float:
+    return (result.b or 0.0) - (result.a or 0.0)
