@@ -37,8 +37,15 @@ MIXED = Engine(
 TIGHT = replace(MIXED, max_num_seqs=64, kv_blocks=500, max_num_batched_tokens=4_096)
 
 
-def told(readings: Iterable[AnyReading], window: Window = Window.SESSION) -> Tenants:
+def told(
+    readings: Iterable[AnyReading],
+    window: Window = Window.SESSION,
+    known: Iterable[str] = (),
+) -> Tenants:
+    """What is shown at the end; ``known`` are tenants of before."""
     model = Model()
+    for name in known:
+        model._tenants._code(name)
     for reading in readings:
         model.fold(reading)
     found = model.snapshot(END_NS, SnapshotQuery(window, tenants=True)).tenants
@@ -62,6 +69,7 @@ class Walk:
         self.added: dict[int, int] = {}
         self.begun: dict[int, int] = {}
         self.steps: list[Step] = []
+        self.held: dict[int, int] = defaultdict(int)
         names: dict[str, str] = {}
         for each in readings:
             if isinstance(each, Step):
@@ -77,9 +85,12 @@ class Walk:
 
     def weights(self, step: Step) -> dict[str, int]:
         found: dict[str, int] = defaultdict(int)
+        for ordinal in step.preempted:
+            self.held[ordinal] = 0
         for ordinal, tokens in zip(step.members, step.scheduled, strict=True):
-            one = step.bound_by is BoundBy.SEQS
-            found[self.tenant[ordinal]] += 1 if one else tokens
+            self.held[ordinal] += tokens
+            weight = {BoundBy.SEQS: 1, BoundBy.KV: self.held[ordinal]}
+            found[self.tenant[ordinal]] += weight.get(step.bound_by, tokens)
         return found
 
     def charged(self) -> dict[tuple[str, str], float]:
@@ -88,7 +99,7 @@ class Walk:
         for step, next_ns in zip(self.steps, ends, strict=True):
             weights = self.weights(step)
             whole = sum(weights.values())
-            holds = step.bound_by in {BoundBy.SEQS, BoundBy.TOKENS}
+            holds = step.bound_by in {BoundBy.SEQS, BoundBy.TOKENS, BoundBy.KV}
             until_ns = next_ns if holds else step.end_ns
             for ordinal, begun_ns in self.begun.items():
                 since_ns = max(self.added[ordinal], step.start_ns)
@@ -99,15 +110,18 @@ class Walk:
         return found
 
 
-def test_waits_are_charged_to_who_held_what_bound_the_queue() -> None:
-    readings = ended_after(MIXED)
+@pytest.mark.parametrize("engine", [MIXED, TIGHT], ids=["sequences", "blocks"])
+def test_waits_are_charged_to_who_held_what_bound_the_queue(engine: Engine) -> None:
+    readings = ended_after(engine)
     walk = Walk(readings)
 
-    found = {each.name: each for each in told(readings).tenants}
+    tenants = told(readings, known=("bulk", "chat")).tenants
+    found = {each.name: each for each in tenants}
 
     charged = walk.charged()
-    slack_ns = S // 50  # of waits before there was a second tenant
-    assert {step.bound_by for step in walk.steps} >= {BoundBy.SEQS, BoundBy.TOKENS}
+    slack_ns = 4 * len(walk.steps)
+    binding = BoundBy.KV if engine is TIGHT else BoundBy.SEQS
+    assert {step.bound_by for step in walk.steps} >= {binding, BoundBy.TOKENS}
     for name, other in (("bulk", "chat"), ("chat", "bulk")):
         assert found[name].caused_ns == pytest.approx(
             charged[name, other], abs=slack_ns
