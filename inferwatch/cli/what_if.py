@@ -38,6 +38,21 @@ from inferwatch.cli.options import CountRange, database_option, listed
     metavar="FACTOR,...",
     help="Requests come so many times as fast.",
 )
+@click.option(
+    "--scheduling-policy",
+    callback=listed(click.Choice(["fcfs", "priority"])),
+    multiple=True,
+    metavar="fcfs|priority",
+    help="First come, first served, or by priority.",
+)
+@click.option(
+    "--priority",
+    multiple=True,
+    metavar="'NAME=N ...'",
+    help="Who has which priority, by class, header or adapter; lower goes first. "
+    "Needed where the session has none: vLLM has them under --scheduling-policy "
+    "priority alone.",
+)
 @click.option("--source", metavar="ENGINE", help="Of several engines, this one.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def what_if(
@@ -47,6 +62,8 @@ def what_if(
     max_num_batched_tokens: tuple[int, ...],
     kv_blocks: tuple[int, ...],
     rate: tuple[float, ...],
+    scheduling_policy: tuple[str, ...],
+    priority: tuple[str, ...],
     source: str | None,
     *,
     as_json: bool,
@@ -62,7 +79,11 @@ def what_if(
     inferwatch what-if --max-num-seqs 16,64                the latest session
     inferwatch what-if s17 --kv-blocks 4096                a larger cache
     inferwatch what-if s17 --rate 1.5 --max-num-seqs 64    more load, more room
+    inferwatch what-if s17 --scheduling-policy priority    by the priorities it has
+    inferwatch what-if s17 --priority 'chat=0 batch=10'    by those it might have
     inferwatch what-if yesterday.db --rate 2 --json        for other programs
+
+    Where there are several priorities, each has rows of its own.
 
     First the load is simulated as it was: what that misses of what was measured is the
     stated error. Where it misses too much, or where steps would be larger than any that
@@ -78,6 +99,8 @@ def what_if(
         max_num_batched_tokens=max_num_batched_tokens,
         kv_blocks=kv_blocks,
         rate=rate,
+        policy=scheduling_policy,
+        priorities=priority,
         source=source,
         as_json=as_json,
     )

@@ -42,6 +42,12 @@ from inferwatch.cli.options import database_option
     is_flag=True,
     help="How long answers get by temperature, top_p and max_tokens, and how they end.",
 )
+@click.option(
+    "--tenants",
+    is_flag=True,
+    help="Tell who asked for how much and who made whom wait: by the header that was "
+    "grouped by (--group-header), else by adapter, else by model.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def why(
     session: str,
@@ -51,6 +57,7 @@ def why(
     most: int,
     *,
     everything: bool,
+    tenants: bool,
     prefix: bool,
     sampling: bool,
     as_json: bool,
@@ -69,6 +76,7 @@ def why(
     inferwatch why s17 --most 20             its twenty slowest requests
     inferwatch why s17 chatcmpl-7f3a         one request
     inferwatch why s17 7f3a --at 12:03:40    as it was then, if it lived
+    inferwatch why s17 --tenants             who made whom wait
     inferwatch why yesterday.db --json       for other programs
     inferwatch why --all s17                 where the time of all of them went
     inferwatch why --prefix                  why prompts missed the prefix cache
@@ -82,7 +90,12 @@ def why(
     from inferwatch.cli.running.why import WhyOptions, print_why
 
     path, name = session_location(session, database)
-    given = {"--all": everything, "--prefix": prefix, "--sampling": sampling}
+    given = {
+        "--all": everything,
+        "--tenants": tenants,
+        "--prefix": prefix,
+        "--sampling": sampling,
+    }
     options = WhyOptions(
         request=request_id,
         at=at,

@@ -37,6 +37,7 @@ from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.startup import Startup
+from inferwatch.metrics.tenants.view import Tenants
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -63,6 +64,8 @@ class SnapshotQuery:
     """Include where the time of all requests went."""
     misses: bool = False
     """Include why prompts missed the prefix cache."""
+    tenants: bool = False
+    """Include who asked for how much, and who made whom wait."""
     source: str | None = None
     """Show this server alone; None, or an unknown one, shows all together."""
 
@@ -128,6 +131,8 @@ class Snapshot:
     slowest: SlowRequests | None = None
     """None before the first token of a request in the window."""
     breakdown: Breakdown | None = None
+    """None where no request ended in the window, or if not asked for."""
+    tenants: Tenants | None = None
     """None where no request ended in the window, or if not asked for."""
     batch_curve: BatchCurve | None = None
     """None without steps."""

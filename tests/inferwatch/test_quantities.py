@@ -116,7 +116,7 @@ def test_a_count_of_tokens_is_read_everywhere_as_vllm_does(
         lambda each: read_lengths(f"lognormal:{each},0.5")["median"],
         lambda each: read_groups(f"4x{each}")["tokens"],
         lambda each: int(read_variables((f"max-num-seqs=8,{each}",))[0].values[1]),
-        lambda each: read_fields({"kv_blocks": each})[0].kv_blocks,
+        lambda each: read_fields({"kv_blocks": each}).changes[0].kv_blocks,
         of_a_baseline,
     ):
         assert read(text) == count

@@ -41,6 +41,7 @@ from inferwatch.live.load.load_points import (
     search_json,
 )
 from inferwatch.live.load.load_session import FollowedPlan, LoadSession, probe_beside
+from inferwatch.live.load.priorities import unheeded_priorities
 from inferwatch.live.load.running_load import new_run_id, public_plan
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.file import shape
@@ -348,6 +349,7 @@ async def _load(
             points = SearchRuns(session, plan, stop)
             async with session.opened():
                 _say_host(session)
+                _say_priorities(session, plan)
                 search = await run_points(options, points)
             return print_points(options, session, plan, points, search)
         return await _run_once(options, session, plan, stop, questions)
@@ -363,6 +365,7 @@ async def _run_once(
     fault, answers = None, None
     async with session.opened():
         _say_host(session)
+        _say_priorities(session, plan)
         with shown_progress(session, plan):
             try:
                 run = await session.follow(plan, stop)
@@ -395,6 +398,13 @@ def _say_host(session: LoadSession) -> None:
     for note in session.snapshot().notes:
         if note.kind is NoteKind.HOST:
             say(f"inferwatch: {note.text}", err=True)
+
+
+def _say_priorities(session: LoadSession, plan: LoadPlan) -> None:
+    """Warn before the load if the server may ignore the priorities of its classes."""
+    why = unheeded_priorities(plan, session.snapshot().settings)
+    if why is not None:
+        say(f"inferwatch: {visible(why)}", err=True)
 
 
 def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Summary:

@@ -13,8 +13,13 @@ from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.studies.what_if.heard import KINDS
 from inferwatch.studies.what_if.prediction import predict
+from inferwatch.studies.what_if.priorities import read_priorities, with_priorities
 from inferwatch.studies.what_if.recorded import recorded_run
-from inferwatch.studies.what_if.setting import SettingChange, combined
+from inferwatch.studies.what_if.setting import (
+    SettingChange,
+    combined,
+    policies_asked,
+)
 from inferwatch.studies.what_if.table import as_json, text
 
 PATIENCE = 1_000
@@ -29,6 +34,9 @@ class WhatIfOptions:
     max_num_batched_tokens: tuple[int, ...] = ()
     kv_blocks: tuple[int, ...] = ()
     rate: tuple[float, ...] = ()
+    policy: tuple[str, ...] = ()
+    priorities: tuple[str, ...] = ()
+    """Lines of ``NAME=N ...``."""
     source: str | None = None
     as_json: bool = False
 
@@ -43,13 +51,22 @@ class WhatIfOptions:
             max_num_batched_tokens=self.max_num_batched_tokens,
             kv_blocks=self.kv_blocks,
             rate=self.rate,
+            policy=policies_asked(self.policy, given=bool(self.priorities)),
         )
         if not changes:
             raise UsageError(
                 "what if what? Give one of --max-num-seqs, --max-num-batched-tokens, "
-                "--kv-blocks, --rate"
+                "--kv-blocks, --rate, --scheduling-policy, --priority"
             )
         return changes
+
+    def given(self) -> dict[str, int]:
+        """Return the priorities by name.
+
+        Raises:
+            UsageError: a line is malformed.
+        """
+        return read_priorities(" ".join(self.priorities)) if self.priorities else {}
 
 
 def tell_what_if(path: Path, session: str, options: WhatIfOptions) -> int:
@@ -58,12 +75,13 @@ def tell_what_if(path: Path, session: str, options: WhatIfOptions) -> int:
     Raises:
         InferwatchError: there is no such session, or nothing to predict from.
     """
-    changes = options.changes()
+    changes, given = options.changes(), options.given()
     row = find(path, session)
     with closing(RowsProgress()) as progress, reading(path) as connection:
         connection.execute("BEGIN")
         readings = chosen_readings(connection, row.session, KINDS)
         run = recorded_run(_watched(readings, row, progress), options.source)
+        run = with_priorities(run, given)
         result = predict(run, changes, lambda n: progress.at("simulating", n, None))
     if options.as_json:
         say_json(as_json(result, row.id))

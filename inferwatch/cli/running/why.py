@@ -19,6 +19,7 @@ from inferwatch.printing.summary.breakdown import breakdown_lines, breakdown_row
 from inferwatch.printing.summary.latencies import Summary
 from inferwatch.printing.summary.misses import misses_lines, misses_row
 from inferwatch.printing.summary.sampling import sampling_lines, sampling_row
+from inferwatch.printing.summary.tenants import tenants_lines, tenants_row
 from inferwatch.printing.summary.why import (
     NOT_PROBED,
     Why,
@@ -116,6 +117,18 @@ def _breakdown(player: Player, path: Path, now_ns: int) -> Answer:
     return Answer(row, [NONE_ENDED if _is_probed(player, path) else NOT_PROBED])
 
 
+def _tenants(player: Player, path: Path, now_ns: int) -> Answer:
+    """Return who asked for how much, and who made whom wait, up to a moment."""
+    del path
+    asyncio.run(player.playback.seek(now_ns))
+    query = SnapshotQuery(
+        Window.SESSION, requests=False, client=False, hardware=True, tenants=True
+    )
+    shown = player.snapshot(query)
+    row: Summary = {"tenants": tenants_row(shown.tenants, shown.spending)}
+    return Answer(row, tenants_lines(shown.tenants))
+
+
 def _misses(player: Player, path: Path, now_ns: int) -> Answer:
     """Return why prompts missed the prefix cache."""
     with reading(path) as connection:
@@ -132,6 +145,7 @@ def _sampling(player: Player, path: Path, now_ns: int) -> Answer:
 
 QUESTIONS: Mapping[str, Callable[[Player, Path, int], Answer]] = {
     "--all": _breakdown,
+    "--tenants": _tenants,
     "--prefix": _misses,
     "--sampling": _sampling,
 }

@@ -24,6 +24,8 @@ def body(plan: LoadPlan, call: Call) -> bytes:
         fields["temperature"] = plan.temperature
     if call.prompt.later and call.prompt.text is None:
         fields["return_token_ids"] = True  # the next turn repeats them
+    if call.prompt.priority is not None:
+        fields["priority"] = call.prompt.priority
     if plan.ignore_eos:
         fields["ignore_eos"] = True
     return msgspec.json.encode(fields | plan.extra_body)

@@ -154,7 +154,8 @@ class PlanFields(
                 WHAT,
                 5,
                 "One class of requests in a mix; repeat it for each class: 'name=chat "
-                'share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5"\'.',
+                'share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5" priority=0\'. '
+                "vLLM heeds priorities under --scheduling-policy priority alone.",
                 metavar="'KEY=VALUE ...'",
                 repeats=True,
             ),

@@ -50,6 +50,8 @@ ABOVE_0_S = Bounds(0, MOST_S, above=True)
 FROM_0_S = Bounds(0, MOST_S)
 USERS = Bounds(1, MOST_CONNECTIONS)
 RATE = Bounds(0, MOST_PER_S, above=True)
+PRIORITY = Bounds(-(1 << 63), (1 << 63) - 1)
+"""What vLLM takes."""
 
 
 class Heading(StrEnum):

@@ -65,6 +65,8 @@ class RequestClass(
     output_tokens: Lengths
     slo: str | None = None
     """Objectives of its requests, as ``ttft_s<0.5 tpot_s<0.05``."""
+    priority: int | None = None
+    """What its requests ask for: lower goes first. None: they ask for nothing."""
 
 
 class TraceRow(

@@ -14,7 +14,13 @@ import msgspec
 
 from inferwatch.loadgen.plan.fields import PlanFields
 from inferwatch.loadgen.plan.lengths import MOST_TOKENS
-from inferwatch.loadgen.plan.option import MOST_CONNECTIONS, MOST_S, Bounds, PlanOption
+from inferwatch.loadgen.plan.option import (
+    MOST_CONNECTIONS,
+    MOST_S,
+    PRIORITY,
+    Bounds,
+    PlanOption,
+)
 from inferwatch.loadgen.plan.parts import (
     Api,
     Arrivals,
@@ -169,6 +175,8 @@ def _out_of_bounds(plan: PlanFields) -> Iterator[str]:
     for each in plan.classes:
         if not Bounds(0, 1e9, above=True).hold(each.share):
             yield "the share of a class must be above 0"
+        if not PRIORITY.hold(each.priority):
+            yield "the priority of a class must fit into 64 bits"
     shared = plan.shared_prefixes
     if not (0 <= shared.groups <= MOST_CONNECTIONS and shared.tokens >= 0):
         yield f"shared_prefixes may have 0 to {MOST_CONNECTIONS:,} groups of tokens"

@@ -1,8 +1,8 @@
 """Parses and formats fields of a plan, each written in one line.
 
 A length is ``32``, ``32-128`` or ``lognormal:MEDIAN,SIGMA``, a class of requests
-``name=chat share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5 tpot_s<50ms"``, and
-rates over time are
+``name=chat share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5 tpot_s<50ms"``, also
+``chat: share=0.98 ... priority=0``, and rates over time are
 
 =====================  ==========================================================
 ``0:5 30:20 60:20``    5/s, rising to 20/s within 30 s, then constant
@@ -134,14 +134,31 @@ def uniform(low: int, high: int) -> dict[str, Any]:
 # A class of requests.
 
 CLASS_GRAMMAR = "'name=chat share=0.98 prompt=200-800 output=100 slo=\"ttft_s<0.5\"'"
+
+
+def read_priority(text: str) -> int:
+    """Parse a priority.
+
+    Raises:
+        ValueError: it is not a whole number.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(
+            f"the priority {text!r} is not a whole number; lower ones go first"
+        ) from None
+
+
 CLASS_KEYS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "name": ("name", str),
     "share": ("share", float),
     "prompt": ("prompt_tokens", read_lengths),
     "output": ("output_tokens", read_lengths),
     "slo": ("slo", str),
+    "priority": ("priority", read_priority),
 }
-CLASS_OPTIONAL = {"slo"}
+CLASS_OPTIONAL = {"slo", "priority"}
 
 
 def read_class(text: str) -> dict[str, Any]:
@@ -161,7 +178,10 @@ def read_class(text: str) -> dict[str, Any]:
 
 
 def _class_parts(text: str) -> dict[str, str]:
-    parts = [part.partition("=") for part in shlex.split(text)]
+    words = shlex.split(text)
+    if words and words[0].endswith(":") and "=" not in words[0]:
+        words[0] = f"name={words[0].removesuffix(':')}"
+    parts = [part.partition("=") for part in words]
     given = {key: value for key, _, value in parts}
     if unknown := given.keys() - CLASS_KEYS.keys():
         raise ValueError(f"there is no {min(unknown)!r}")

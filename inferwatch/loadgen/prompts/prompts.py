@@ -78,6 +78,8 @@ class Prompt(NamedTuple):
     """Later turns of its conversation."""
     hang_up_after: int | None = None
     """The client hangs up at this chunk with tokens; None: never."""
+    priority: int | None = None
+    """What its class asks for; None: nothing."""
 
     @property
     def tokens(self) -> int | None:
@@ -97,6 +99,7 @@ class _Kind(NamedTuple):
     name: str | None
     prompt_tokens: Lengths
     output_tokens: Lengths
+    priority: int | None = None
 
 
 class Prompts:
@@ -115,7 +118,7 @@ class Prompts:
             self._draw(rng, plan.token_ids, shared.tokens) for _ in range(shared.groups)
         ]
         self._kinds = [
-            _Kind(each.name, each.prompt_tokens, each.output_tokens)
+            _Kind(each.name, each.prompt_tokens, each.output_tokens, each.priority)
             for each in plan.classes
         ] or [_Kind(None, plan.prompt_tokens, plan.output_tokens)]
         shares = np.array([each.share for each in plan.classes] or [1.0])
@@ -157,6 +160,7 @@ class Prompts:
         prefix = self._prefix(rng)
         own = self._draw(rng, self._plan.token_ids, length - len(prefix))
         prompt = self._say(np.append(prefix, own), max_tokens, len(own), kind.name)
+        prompt = prompt._replace(priority=kind.priority)
         later = self._later(rng, kind)
         return prompt._replace(turn=1, later=later) if self._multi_turn else prompt
 

@@ -72,9 +72,16 @@ class BreakdownTracker:
     """Counts each request once, when everything about it is reported."""
 
     def __init__(
-        self, requests: RequestIndex, model_of: Callable[[str], str | None]
+        self,
+        requests: RequestIndex,
+        model_of: Callable[[str], str | None],
+        logged: Callable[[Request, int], None] = lambda *_: None,
     ) -> None:
-        """``model_of`` tells the model that a source serves."""
+        """``model_of`` tells the model that a source serves.
+
+        ``logged`` is called once for each request that is counted, with its end.
+        """
+        self._logged = logged
         self._requests = requests
         self._model_of = model_of
         self.rows = RecentRows(FIRST_DIMENSION + len(DIMENSIONS), self._count)
@@ -147,6 +154,7 @@ class BreakdownTracker:
             return
         begin_ns, end_ns = span
         spent_ns = e2el_spent(request, begin_ns, end_ns)
+        self._logged(request, end_ns)
         self.rows.add((end_ns, 1, *spent_ns, *self._buckets_of(request, end_ns)))
         processed_ns = request.processed_ns
         if processed_ns is not None and processed_ns >= end_ns:

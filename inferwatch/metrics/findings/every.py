@@ -8,6 +8,7 @@ from inferwatch.metrics.findings import (
     slow,
     speculation,
     startup,
+    tenants,
     traffic,
     work,
 )
@@ -30,6 +31,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     queue.BatchTooSmall(),
     queue.TokenBudget(),
     queue.HeadOfLine(),
+    queue.StarvedPriorityClass(),
+    tenants.NoisyTenantFound(),
     queue.Deferred(),
     cache.KvBound(),
     cache.Preemptions(),

@@ -14,6 +14,7 @@ from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.refusals import RefusedGroup
+from inferwatch.metrics.requests.starvation import StarvedPriority
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.servers.counted_requests import CountedRequests
@@ -22,6 +23,7 @@ from inferwatch.metrics.steps.health import Verdict
 from inferwatch.metrics.steps.live_limits import LIMITS
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.startup import Startup
+from inferwatch.metrics.tenants.view import NoisyTenant
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})
@@ -150,6 +152,10 @@ class Facts:
     """The slowest requests of the last minute, as the table of causes shows them."""
     mixed: MixedSteps | None = None
     behind: WaitingPrompts | None = None
+    noisy: NoisyTenant | None = None
+    """The tenant that made others queue most in the last minute."""
+    starved: StarvedPriority | None = None
+    """The priority that starves at this moment."""
     compilations: Sequence[Note] = ()
     """What engines compiled while they served in the last minute, newest last."""
     stalls: Sequence[Stall] = ()

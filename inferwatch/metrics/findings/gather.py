@@ -19,6 +19,7 @@ from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.slowest import SlowLog
+from inferwatch.metrics.requests.starvation import starved_priority
 from inferwatch.metrics.series.history import History
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import CounterTotals
@@ -38,6 +39,7 @@ from inferwatch.metrics.steps.speculation import METHOD, SpeculationCounter
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.stalls import StallFinder
 from inferwatch.metrics.steps.startup import startup_of
+from inferwatch.metrics.tenants.tracker import TenantTracker
 
 MOST_LOOKED_AT = 2_000
 """Largest number of waiting or running requests whose prompts are compared."""
@@ -49,6 +51,8 @@ FULL = 0.8
 FEW = 0.1
 """Hit rate below which the hit rate of the session is computed, 0-1."""
 LEAST_SIZES = 2
+STARVED_S = 5.0
+"""How long a request has to wait before its priority may starve."""
 LOSSES_NS = 600 * NS_PER_S
 TEN_S, MINUTE_S = 10, 60
 LONGER = Window.MINUTE
@@ -77,6 +81,7 @@ class Sources:
     outcomes: Outcomes
     refusals: RefusalLog
     slow: SlowLog
+    tenants: TenantTracker
     stalls: StallFinder
     health: HealthTracker
     memory: MemoryTracker
@@ -168,6 +173,8 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         slow=moment.slow,
         mixed=_mixed_steps(sources.steps, now_ns),
         behind=_waiting_prompts(sources.requests),
+        noisy=sources.tenants.noisy(now_ns),
+        starved=starved_priority(sources.requests, now_ns, STARVED_S),
         compilations=moment.compilations,
         stalls=sources.stalls.over(now_ns, LONGER),
         stacks=_stacks_of(sources.stalls, state),

@@ -15,6 +15,7 @@ from inferwatch.metrics.findings.finding import (
     Subject,
 )
 from inferwatch.metrics.findings.flag_values import more_seqs, more_tokens
+from inferwatch.metrics.requests.starvation import StarvedPriority
 
 HELD = 0.5
 """Share of the time that limits must hold the queue back, 0-1; a burst stays below."""
@@ -262,6 +263,87 @@ class HeadOfLine(Diagnosis):
                 "TTFT of short ones falls, that of long ones rises",
             ),
         )
+
+
+class StarvedPriorityClass(Diagnosis):
+    """A priority waits and waits, while better ones that came later are scheduled.
+
+    It holds whatever the objectives: who never starts is never judged by them.
+    """
+
+    NAME, TITLE = "starved_priority", "starved priority"
+    SUBJECT = Subject.TRAFFIC
+    MANY = "let a priority starve"
+    LEAST_PASSED_BY = 10
+    SHARE = 0.8
+    """Of those scheduled meanwhile, the share of better ones that came later, 0-1."""
+
+    def holds(self, facts: Facts) -> FindingCost | None:
+        starved = facts.starved
+        if starved is None or starved.passed_by < self.LEAST_PASSED_BY:
+            return None
+        if starved.share < self.SHARE:
+            return None
+        what = "of those scheduled since came later and had a better priority"
+        return FindingCost(starved.share, f"{starved.share:.0%} {what}")
+
+    def sentence(self, facts: Facts) -> str:
+        starved = facts.starved
+        if starved is None:
+            return "A priority starved"
+        wait = f"{counted(starved.waiting, 'request')} of priority {starved.priority}"
+        verb = "waits" if starved.waiting == 1 else "wait"
+        return (
+            f"{wait} {verb}, the oldest for {starved.oldest_wait_s:.1f} s: "
+            f"{_passed_by(starved)} went first"
+        )
+
+    def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
+        starved = facts.starved
+        if starved is None:
+            return (Evidence(text="it has ended", page="requests", t_ns=facts.now_ns),)
+        text = (
+            f"the oldest waits for {starved.oldest_wait_s:.1f} s; in that time "
+            f"{_passed_by(starved)} were scheduled"
+        )
+        own = (
+            f"{starved.others:,} of priority {starved.priority} or worse were "
+            "scheduled in that time"
+        )
+        return (
+            Evidence(text=text, page="request", key=starved.oldest_key),
+            Evidence(text=own, page="requests", t_ns=facts.now_ns),
+        )
+
+    def knobs(self, facts: Facts) -> tuple[Knob, ...]:
+        starved = facts.starved
+        own, most = ("", "") if starved is None else (starved.priority, starved.most)
+        knobs = [
+            now(
+                f"Give requests of priority {own} a lower number, such as {most}",
+                "they start by their age among the others, which wait longer",
+            ),
+            now(
+                f"Cap how many requests of priority {most} may be sent at once, or "
+                "send a part of them elsewhere",
+                f"steps have room left for priority {own}",
+            ),
+        ]
+        if not blocks_short(facts):
+            knobs.append(
+                facts.flag(
+                    "max_num_seqs",
+                    "Raise the sequences that may run at once",
+                    "all priorities start sooner; ITL rises a little",
+                    value=more_seqs(facts),
+                )
+            )
+        return tuple(knobs)
+
+
+def _passed_by(starved: StarvedPriority) -> str:
+    least = "at least " if starved.at_least else ""
+    return f"{least}{starved.passed_by:,} of better priority that came later"
 
 
 WAITS_FOR = {

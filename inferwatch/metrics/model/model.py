@@ -154,9 +154,13 @@ from inferwatch.metrics.steps.lateness import CatchUp
 from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 from inferwatch.metrics.steps.startup import startup_of
+from inferwatch.metrics.tenants.tracker import SavedTenants, TenantTracker
+from inferwatch.metrics.tenants.view import Tenants
 
 BREAKDOWN = "breakdown"
 """The name under which its rows are saved."""
+TENANTS = "tenants: "
+"""What the names of theirs begin with."""
 MOST_NOTES = 200
 SLOW_FROM_S = 0.5
 """Worst TTFT below which no request of a minute is looked at for its causes."""
@@ -213,6 +217,7 @@ class SavedState(msgspec.Struct, array_like=True):
     findings: SavedWatch
     server_steps: SavedServerSteps
     breakdown: SavedBreakdown
+    tenants: SavedTenants
     models: dict[str, "SavedState"]
     """The Models of single servers by source; their rows are named after it, too."""
 
@@ -249,8 +254,12 @@ class Model:
         self._slo = SloTracker(self._requests, slo)
         sinks = self._requests, self._latencies, self._outcomes, self._slo
         self._engines = Engines()
-        self._breakdown = BreakdownTracker(self._requests, self._engines.model_of)
+        self._tenants = TenantTracker(self._requests, self._engines.model_of)
+        self._breakdown = BreakdownTracker(
+            self._requests, self._engines.model_of, self._tenants.logged
+        )
         self._tracker = RequestTracker(*sinks, self._breakdown)
+        self._tracker.tenants = self._tenants
         self._traces = Traces(*sinks)
         self._steps = StepCounter()
         self._speculation = SpeculationCounter()
@@ -280,6 +289,7 @@ class Model:
                 outcomes=self._outcomes,
                 refusals=self._refusals,
                 slow=self._tracker.slow,
+                tenants=self._tenants,
                 stalls=self._stalls,
                 health=self._health,
                 memory=self._memory,
@@ -406,6 +416,8 @@ class Model:
         samples, counters = self._samples(), self._counters()
         rows = {name: each.rows for name, each in (samples | counters).items()}
         rows[BREAKDOWN] = self._breakdown.rows
+        tenants = self._tenants.saved()
+        rows |= {TENANTS + name: each for name, each in self._tenants.rows.items()}
         models = self._models.by_source
         return SavedState(
             rows={name: each.saved() for name, each in rows.items()},
@@ -444,12 +456,14 @@ class Model:
             findings=self.watch.saved(),
             server_steps=self._server_steps.saved(parts),
             breakdown=breakdown,
+            tenants=tenants,
             models={source: each.saved_in(parts) for source, each in models.items()},
         )
 
     def blocks(self) -> dict[str, SealedBlocks]:
         counted: dict[str, Samples | Counters] = self._samples() | self._counters()
         blocks = {name: each.rows.blocks for name, each in counted.items()}
+        blocks |= {TENANTS + n: each.blocks for n, each in self._tenants.rows.items()}
         return blocks | {BREAKDOWN: self._breakdown.rows.blocks}
 
     @classmethod
@@ -490,6 +504,14 @@ class Model:
             counters.restore(saved.counters[name], rows, blocks_of(name, rows))
         rows = saved.rows[BREAKDOWN]
         model._breakdown.restore(saved.breakdown, rows, blocks_of(BREAKDOWN, rows))
+        model._tenants.restore(
+            saved.tenants,
+            {
+                name: (saved.rows[TENANTS + name], blocks_of(TENANTS + name, rows))
+                for name in model._tenants.rows
+                for rows in (saved.rows[TENANTS + name],)
+            },
+        )
         model._history.restore(saved.history, written)
         model._outcomes.restore(saved.failed, written)
         model._refusals.restore(saved.refusals)
@@ -558,6 +580,8 @@ class Model:
         for each in counted.values():
             each.rows.release()
         self._breakdown.rows.release()
+        for rows in self._tenants.rows.values():
+            rows.release()
         self._tracker.release()
         self._fold = {}
 
@@ -664,6 +688,7 @@ class Model:
             breakdown=self._breakdown.shown(end_ns, window)
             if query.breakdown
             else None,
+            tenants=self._tenants_shown(end_ns, window) if query.tenants else None,
             findings=tuple(
                 each for each in found if each.subject is not Subject.MEASURING
             ),
@@ -907,6 +932,12 @@ class Model:
         self._tracker.causes.refresh(self._requests.live)
         return self._requests.rows()
 
+    def _tenants_shown(self, now_ns: int, window: Window) -> Tenants | None:
+        """Return the tenants, with the block size where all engines have one."""
+        sizes = {info.kv_block_tokens for info in self._engines.infos}
+        size = sizes.pop() if len(sizes) == 1 else None
+        return self._tenants.shown(now_ns, window, size)
+
     def _slowest(
         self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
     ) -> SlowRequests | None:
@@ -1044,6 +1075,7 @@ class Model:
             self._stalls.compiled(note)
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
+            self._tenants.lost(note.source)
             self._engines.lost(note.source)
             self._stalls.lost(note.source)
             self._memory.lost(note.source)
@@ -1095,6 +1127,7 @@ class Model:
             return
         self._slo.tick(now_ns)
         self._breakdown.tick(now_ns)
+        self._tenants.tick(now_ns)
         steps = self._steps.over(now_ns, Window.TEN_SECONDS)
         moment = LimitsMoment(
             now_ns=now_ns,

@@ -22,6 +22,7 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EventKind, RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import MEDIA_CAUSES, Cause, Parts
+from inferwatch.metrics.causes.charges import NO_TENANT, RunShares, WaitCharge
 from inferwatch.metrics.causes.decode import DecodeMark
 from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent, wait_ns
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
@@ -76,6 +77,7 @@ class DecodeRun:
         self.weighted_ns = 0
         """Sum over the steps of their number times the gap before their end, from which
         follows how long each member held how many tokens."""
+        self.shares = RunShares()
         self._longest: list[tuple[int, int]] = []
         """Number and gap of each step that no later one had a longer gap than."""
 
@@ -191,6 +193,13 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     """Tokens held, times how long."""
     logged: bool = False
     """Whether it is in the breakdown of all requests."""
+    tenant: int = NO_TENANT
+    """The code of its tenant."""
+    charge: WaitCharge | None = None
+    """None until a step passed it over while it was queued."""
+    charged_ns: dict[int, int] | None = None
+    """Its queue time by the tenant that held what bound the queue; the rest is
+    nobody's. None until it is scheduled, and where that is not known."""
 
     awaits_first: bool = False
     """Whether the next token counted is its first."""
@@ -223,6 +232,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     """The steps of the run that are in its own numbers already."""
     run_weighted_ns: int = 0
     """``weighted_ns`` of the run, likewise."""
+    run_base: int = 0
+    """Tokens it held when it joined the run, less the steps of the run by then."""
     waits_for: Cause | None = None
     """What it queues for, by the latest step of its rank."""
     waits_until_ns: int = 0
@@ -285,6 +296,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             self.run, self.run_steps = run, run.steps
             self.run_weighted_ns = run.weighted_ns
             run.members[ordinal] = self
+            self.run_base = self.kv_tokens - run.steps
+            run.shares.join(self.tenant, self.run_base)
 
     def catch_up(self) -> None:
         """Take over what its run counted since it was last asked.
@@ -316,6 +329,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         if self.run is not None:
             self.catch_up()
             self.run.members.pop(self.ordinal or 0, None)
+            self.run.shares.leave(self.tenant, self.run_base)
             self.run = None
 
     def hold_kv(self, tokens: int, since_ns: int, end_ns: int) -> None:
@@ -556,7 +570,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
 
 
 UNSAVED = {
-    *("row", "run", "run_steps", "run_weighted_ns"),
+    *("row", "run", "run_steps", "run_weighted_ns", "run_base"),
     *("waits_for", "waits_until_ns"),
 }
 FIELDS = msgspec.structs.fields(Request)

@@ -227,7 +227,7 @@ class RequestIndex:
     def rows(self) -> tuple[RequestRow, ...]:
         """Return the rows of live and recently ended requests, newest arrival first."""
         live = [each for each in self.live if each.request_id is not None]
-        requests = [*live, *self._latest_ended(MOST_ROWS - len(live))]
+        requests = [*live, *self.latest_ended(MOST_ROWS - len(live))]
         rows = [each.as_row(self.tellers.get(each.source, ())) for each in requests]
         return tuple(sorted(rows, key=_arrival, reverse=True)[:MOST_ROWS])
 
@@ -304,7 +304,8 @@ class RequestIndex:
         members = self._by_ordinal.get(request.source)
         return members is not None and members.get(request.ordinal) is request
 
-    def _latest_ended(self, count: int) -> Iterator[Request]:
+    def latest_ended(self, count: int) -> Iterator[Request]:
+        """Yield so many of the ended requests that have rows, the latest first."""
         for request, _ in zip(reversed(self._ended), range(count), strict=False):
             yield request
 

@@ -6,7 +6,7 @@ that a stop string ends is finished for the front end, which then aborts it in t
 engine: it has an E2EL and no TPOT.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -32,6 +32,9 @@ from inferwatch.metrics.series.history import Bins, History, trend
 from inferwatch.metrics.series.samples import Samples
 from inferwatch.metrics.series.union import Span
 from inferwatch.metrics.series.window import Latency, Window
+
+ASKED = {EventKind.ARRIVED, EventKind.ADDED}
+"""Events that tell what a client asked for."""
 
 
 class LatencySamples:
@@ -97,6 +100,24 @@ class JudgeSink(Protocol):
         """Stop waiting for reports on ended requests of a source."""
 
 
+class TenantSink(Protocol):
+    """Is told what tenants need to know of requests and steps."""
+
+    def named(self, request: Request, event: RequestEvent) -> None:
+        """Receive a request of which this event told what was asked."""
+
+    def queued(self, request: Request) -> None:
+        """Receive a request that entered the queue of its rank."""
+
+    def scheduled(self, request: Request) -> None:
+        """Receive a request that was scheduled for the first time."""
+
+    def step(
+        self, step: Step, run: DecodeRun, others: Iterable[tuple[Request, int]]
+    ) -> None:
+        """Receive a step, and its members outside the run with tokens scheduled."""
+
+
 class RequestTracker:
     """Follows each request through events and steps.
 
@@ -116,6 +137,7 @@ class RequestTracker:
         self._judges = judges
         self.causes = Attribution()
         self.slow = SlowLog()
+        self.tenants: TenantSink | None = None
         self._ended_early: list[Request] = []
         self._runs: dict[Key, DecodeRun] = {}
         self._on_event = {
@@ -140,6 +162,8 @@ class RequestTracker:
         request.learn(event)
         if event.external_id is not None:
             self._requests.called(request, event.external_id)
+        if self.tenants is not None and event.kind in ASKED:
+            self.tenants.named(request, event)
         handle(request, event)
 
     def step(self, step: Step, idle_ns: int = 0) -> None:
@@ -159,11 +183,23 @@ class RequestTracker:
             self._count_others(run, step, places, rank)
         elif run.members:
             self._latencies.add("itl_s", step.end_ns, run.gap_ns, len(run.members))
+        if self.tenants is not None:
+            self.tenants.step(step, run, self._others(step, places))
         if self._ended_early:
             self._finish_late()
         if step.waiting == 0 and len(step.members) >= step.running:
             # Those of the rank that must have ended unnoticed are forgotten.
             self._requests.reconcile(step.source, step.rank)
+
+    def _others(
+        self, step: Step, places: Sequence[int]
+    ) -> Iterator[tuple[Request, int]]:
+        """Yield the members at these places, with the tokens scheduled for them."""
+        requests = self._requests.members(step.source)
+        for place in places:
+            request = requests.get(step.members[place])
+            if request is not None:
+                yield request, step.scheduled[place]
 
     def totals(self, totals: Totals) -> None:
         """Forget requests that seem live when an engine reports that it is idle."""
@@ -251,6 +287,8 @@ class RequestTracker:
         if not request.output_tokens:
             request.wait = Wait.since(event.t_ns)
             self.causes.queued(request)
+            if self.tenants is not None:
+                self.tenants.queued(request)
         request.awaits_first = request.output_tokens == 0
         request.advance(RequestState.QUEUED)
         if not request.ended and request not in self._requests.running:
@@ -267,6 +305,8 @@ class RequestTracker:
         if request.added_ns is not None:
             request.queue_ns = event.t_ns - request.added_ns
             self._latencies.add("queue_s", event.t_ns, request.queue_ns)
+            if self.tenants is not None:
+                self.tenants.scheduled(request)
 
     def _finished(self, request: Request, event: RequestEvent) -> None:
         request.engine_ended = True

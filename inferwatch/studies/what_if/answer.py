@@ -11,8 +11,9 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.series.window import Quantiles
 from inferwatch.studies.what_if.outcome import Outcome
-from inferwatch.studies.what_if.prediction import Prediction, WhatIf
+from inferwatch.studies.what_if.prediction import Prediction, WhatIf, check_name
 from inferwatch.studies.what_if.reach import UNTRIED_ERROR
 from inferwatch.studies.what_if.setting import SchedulerSetting
 
@@ -38,7 +39,8 @@ def answers(result: WhatIf, told: Sequence[Told] = TOLD) -> Iterator[str]:
             yield f"What {what} would do cannot be told: {each.cannot}"
             continue
         parts = [*_latencies(result, each, told), *_rate(result, each)]
-        said = [f"With {what}, {', '.join(parts)}", _bound(each.outcome)]
+        said = [f"With {what}, {', '.join(parts)}"]
+        said += [*_of_priorities(result, each), _bound(each.outcome)]
         if each.drawn_on is not None:
             said.append(
                 f"it takes larger steps than any seen{_how_sure(each.drawn_on)}"
@@ -62,6 +64,8 @@ def setting_change(before: SchedulerSetting, now: SchedulerSetting) -> str:
             parts.append(f"{now_text} instead of {old:,}")
     if now.rate != before.rate:
         parts.append(f"{now.rate:g} times the rate")
+    if now.policy is not before.policy:
+        parts.append(f"{now.policy.says} instead of {before.policy.says}")
     return " and ".join(parts) or "the setting as it was"
 
 
@@ -105,17 +109,47 @@ class _Change:
 
 def _latencies(result: WhatIf, each: Prediction, told: Sequence[Told]) -> Iterator[str]:
     for name, metric, percent in told:
-        key = f"{metric} {percent}"
-        before = getattr(result.measured.latencies[metric], percent)
-        ends = [getattr(e.latencies[metric], percent) for e in ends_of(each, key)]
-        if key in result.untold or before is None or None in ends:
-            yield f"{name} cannot be told"
-            continue
-        texts = [text.strip() for text in format_durations([before, *ends])]
-        if percent in result.measured.latencies[metric].weak:
-            texts = [about(f" {text}").strip() for text in texts]
-        low, high = ends
-        yield _Change(name=name, before=before, low=low, high=high, texts=texts).text
+        key = check_name(metric, percent)
+        ends = [e.latencies[metric] for e in ends_of(each, key)]
+        before = result.measured.latencies[metric]
+        yield _latency(name, percent, before, ends, untold=key in result.untold)
+
+
+def _latency(
+    name: str,
+    percent: str,
+    measured: Quantiles,
+    predicted: Sequence[Quantiles],
+    *,
+    untold: bool,
+) -> str:
+    before = getattr(measured, percent)
+    ends = [getattr(end, percent) for end in predicted]
+    if untold or before is None or None in ends:
+        return f"{name} cannot be told"
+    texts = [text.strip() for text in format_durations([before, *ends])]
+    if percent in measured.weak:
+        texts = [about(f" {text}").strip() for text in texts]
+    low, high = ends
+    return _Change(name=name, before=before, low=low, high=high, texts=texts).text
+
+
+def _of_priorities(result: WhatIf, each: Prediction) -> Iterator[str]:
+    """What becomes of the best and of the worst priority, where there are several."""
+    of = result.measured.by_priority
+    for one in (of[0], of[-1]) if of else ():
+        metric, percent = "ttft_s", "p50"
+        key = check_name(metric, percent, one.priority)
+        there = [end.of_priority(one.priority) for end in ends_of(each, key)]
+        ends = [end.latencies[metric] for end in there if end is not None]
+        if len(ends) == len(there):
+            yield _latency(
+                f"TTFT p50 of priority {one.priority}",
+                percent,
+                one.latencies[metric],
+                ends,
+                untold=key in result.untold,
+            )
 
 
 def ends_of(each: Prediction, key: str) -> tuple[Outcome, Outcome]:

@@ -12,10 +12,12 @@ from collectors.contract.readings import (
     LoadEvent,
     LoadPlanned,
     RequestEvent,
+    RequestRecord,
     Step,
     Vantage,
 )
 from inferwatch.errors import UsageError
+from inferwatch.metrics.requests.outcomes import client_id
 
 KINDS = (
     Step,
@@ -25,6 +27,7 @@ KINDS = (
     LiveLimits,
     LoadPlanned,
     LoadEvent,
+    RequestRecord,
 )
 """The types of readings that a prediction uses."""
 MOMENTS = {
@@ -37,7 +40,7 @@ MOMENTS = {
 }
 LEARNT = (
     *("tokenised_ns", "prompt_tokens", "max_tokens", "cached_tokens"),
-    *("ordinal", "external_id", "priority"),
+    *("ordinal", "external_id", "priority", "header", "lora"),
 )
 
 
@@ -62,6 +65,10 @@ class ObservedRequest:
     ordinal: int | None = None
     external_id: str | None = None
     priority: int | None = None
+    header: str | None = None
+    lora: str | None = None
+    class_name: str | None = None
+    """Its class in a load of ours."""
 
 
 @dataclass(slots=True)
@@ -81,6 +88,8 @@ class RunReadings:
     limits: list[LiveLimits] = field(default_factory=list)
     plans: list[LoadPlanned] = field(default_factory=list)
     load: list[LoadEvent] = field(default_factory=list)
+    classes: dict[str, str] = field(default_factory=dict)
+    """Class of a load's requests by their client's id."""
 
     def take(self, reading: AnyReading) -> None:
         if isinstance(reading, Step) and not reading.memberless:
@@ -93,10 +102,22 @@ class RunReadings:
             self.settings.append(reading)
         elif isinstance(reading, LiveLimits):
             self.limits.append(reading)
-        elif isinstance(reading, LoadPlanned):
+        else:
+            self._of_load(reading)
+
+    def _of_load(self, reading: AnyReading) -> None:
+        if isinstance(reading, LoadPlanned):
             self.plans.append(reading)
         elif isinstance(reading, LoadEvent):
             self.load.append(reading)
+        elif isinstance(reading, RequestRecord) and reading.class_name is not None:
+            self.classes[client_id(reading.external_id)] = reading.class_name
+
+    def class_of(self, request: ObservedRequest) -> str | None:
+        """Return the class of a request in a load of ours."""
+        if request.class_name is not None or request.external_id is None:
+            return request.class_name
+        return self.classes.get(client_id(request.external_id))
 
     def _event(self, event: RequestEvent) -> None:
         moment = MOMENTS.get((event.kind, event.vantage))

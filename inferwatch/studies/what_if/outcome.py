@@ -18,6 +18,20 @@ LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "e2el_s")
 Ints = npt.NDArray[np.int64]
 
 
+OF_PRIORITY = ("ttft_s", "e2el_s")
+"""The latencies that are told of each priority."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityOutcome:
+    """What the requests of one priority had of a load."""
+
+    priority: int
+    requests: int
+    latencies: dict[str, Quantiles]
+    """Quantiles by key: ttft_s, e2el_s."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Latencies and throughput of one load under one setting."""
@@ -34,6 +48,12 @@ class Outcome:
     preemptions: int = 0
     bound_share: dict[BoundBy, float] = field(default_factory=dict)
     """The share of step time by what kept the head of the queue waiting."""
+    by_priority: tuple[PriorityOutcome, ...] = ()
+    """Best first; empty where all requests have the same."""
+
+    def of_priority(self, priority: int) -> PriorityOutcome | None:
+        found = (each for each in self.by_priority if each.priority == priority)
+        return next(found, None)
 
     @property
     def binds(self) -> BoundBy:
@@ -57,6 +77,7 @@ class _RequestLatencies:
     tokens: int
     arrived_ns: int
     last_ns: int
+    priority: int
 
 
 def measured_outcome(run: RecordedRun) -> Outcome:
@@ -69,6 +90,7 @@ def measured_outcome(run: RecordedRun) -> Outcome:
             past.output_tokens,
             past.arrived_ns,
             past.last_ns,
+            past.asked_priority,
         )
         for past in run.requests
         if past.counts and past.first_ns is not None and past.last_ns is not None
@@ -118,6 +140,7 @@ def _ended(
                 request.outputs,
                 came_ns,
                 request.last_ns,
+                past.asked_priority,
             )
 
 
@@ -155,6 +178,26 @@ def _outcome(
         latencies=latencies,
         output_tokens_per_s=tokens / span_s if span_s > 0 else None,
         requests_per_s=len(ended) / span_s if span_s > 0 else None,
+        by_priority=_by_priority(ended),
+    )
+
+
+def _by_priority(ended: Sequence[_RequestLatencies]) -> tuple[PriorityOutcome, ...]:
+    members: dict[int, list[_RequestLatencies]] = {}
+    for each in ended:
+        members.setdefault(each.priority, []).append(each)
+    if len(members) < 2:
+        return ()
+    return tuple(
+        PriorityOutcome(
+            priority=priority,
+            requests=len(members[priority]),
+            latencies={
+                "ttft_s": _quantiles([each.ttft_ns for each in members[priority]]),
+                "e2el_s": _quantiles([each.e2el_ns for each in members[priority]]),
+            },
+        )
+        for priority in sorted(members)
     )
 
 

@@ -34,6 +34,10 @@ class PastRequest:
     output_tokens: int
     cached_tokens: int = 0
     priority: int = 0
+    given: int | None = None
+    """The priority it is asked about, if it is another."""
+    names: tuple[str, ...] = ()
+    """Its class, its header's value and its adapter, as far as known."""
     patience_ns: int | None = None
     """How long after it was added it was aborted without any token; None if it was
     not."""
@@ -53,6 +57,11 @@ class PastRequest:
     first_ns: int | None = None
     last_ns: int | None = None
     queue_ns: int | None = None
+
+    @property
+    def asked_priority(self) -> int:
+        """The priority with which other settings are asked about it."""
+        return self.priority if self.given is None else self.given
 
     @property
     def arrived_ns(self) -> int:
@@ -169,6 +178,7 @@ def _past(
         output_tokens=tokens,
         cached_tokens=request.cached_tokens or 0,
         priority=request.priority or 0,
+        names=tuple(filter(None, (request.class_name, request.header, request.lora))),
         patience_ns=patience_ns,
         by_front_end=by_front_end,
         counts=counts and ended_ns is not None and span is not None,

@@ -7,7 +7,7 @@ much is not predicted, nor is one that depends on steps unlike any recorded ones
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
@@ -20,11 +20,13 @@ from inferwatch.metrics.series.window import Quantiles
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.outcome import (
     LATENCIES,
+    OF_PRIORITY,
     Outcome,
     measured_outcome,
     simulated_outcome,
 )
 from inferwatch.studies.what_if.past_requests import PastRequest
+from inferwatch.studies.what_if.priorities import given_text, priorities_in
 from inferwatch.studies.what_if.reach import REACH, StepReach
 from inferwatch.studies.what_if.recorded import RecordedLoop, RecordedRun
 from inferwatch.studies.what_if.recorded_steps import RecordedSteps
@@ -34,7 +36,11 @@ from inferwatch.studies.what_if.scheduler import (
     SimulationResult,
     StepLoad,
 )
-from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
+from inferwatch.studies.what_if.setting import (
+    SchedulerSetting,
+    SchedulingPolicy,
+    SettingChange,
+)
 from inferwatch.studies.what_if.step_cost import StepCost
 
 # How much faster or slower than expected the machine was at each moment of a run.
@@ -205,8 +211,9 @@ class ReplayedArrivals:
     faster than the recorded one gets the same requests again, until the loop's end.
     """
 
-    def __init__(self, run: RecordedRun, rate: float) -> None:
-        self._run = run
+    def __init__(self, run: RecordedRun, rate: float, *, as_was: bool = False) -> None:
+        """With ``as_was``, requests have the priorities that were recorded."""
+        self._run, self._as_was = run, as_was
         self.start_ns = run.requests[0].due_ns
         self._due: list[tuple[int, int, RequestSpec]] = []
         self._turn = 0
@@ -230,7 +237,7 @@ class ReplayedArrivals:
             output_tokens=past.output_tokens,
             cached_tokens=past.cached_tokens,
             shared_blocks=round(blocks * self._run.shared),
-            priority=past.priority,
+            priority=past.priority if self._as_was else past.asked_priority,
             patience_ns=past.patience_ns,
         )
 
@@ -310,6 +317,14 @@ MOST_BEYOND = 0.01
 """Largest share of simulated time in steps too large to say what they cost."""
 
 
+def check_name(metric: str, percent: str, priority: int | None = None) -> str:
+    """Return what a number is called, such as ``ttft_s p99 of priority 10``."""
+    return f"{metric} {percent}" + ("" if priority is None else OF_NAME + str(priority))
+
+
+OF_NAME = " of priority "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantileCheck:
     """One quantile as measured, and as simulated under the same setting."""
@@ -318,6 +333,12 @@ class QuantileCheck:
     percent: str
     measured_s: float
     simulated_s: float
+    priority: int | None = None
+    """Of the requests of this priority alone."""
+
+    @property
+    def name(self) -> str:
+        return check_name(self.metric, self.percent, self.priority)
 
     @property
     def error(self) -> float:
@@ -376,6 +397,8 @@ class WhatIf:
     """Whether users send the next request when answered, so that arrivals depend on
     answers.
     """
+    given: str | None = None
+    """The priorities that were given, in words."""
     notes: tuple[str, ...] = ()
 
     def is_near(self, figure: QuantileCheck) -> bool:
@@ -383,12 +406,14 @@ class WhatIf:
         longest_s = max(figure.measured_s, figure.simulated_s)
         return figure.metric == "queue_s" and longest_s < self.near_s
 
+    def figure_of(self, name: str) -> QuantileCheck | None:
+        """The self-check of a number by its ``check_name``; None if not measured."""
+        return next((each for each in self.figures if each.name == name), None)
+
     def error_of(self, metric: str, percent: str) -> float | None:
         """The self-check's error for a quantile; None if nothing was measured."""
-        for figure in self.figures:
-            if (figure.metric, figure.percent) == (metric, percent):
-                return figure.error
-        return None
+        figure = self.figure_of(check_name(metric, percent))
+        return None if figure is None else figure.error
 
 
 def predict(
@@ -417,7 +442,7 @@ def predict(
     measured = measured_outcome(run)
     simulator = _Simulator(run, cost, progress)
     variation = MachineVariation(cost, run.steps)
-    result, _ = simulator.simulate(run.setting, variation)
+    result, _ = simulator.simulate(run.setting, variation, as_was=True)
     as_was = simulated_outcome(run, result, run.setting.kv_blocks)
     figures = tuple(_figures(measured, as_was))
     if machine is not None:
@@ -432,6 +457,7 @@ def predict(
         figures=figures,
         predictions=tuple(_predict(simulator, change, variation) for change in changes),
         closed_loop=bool(run.loops),
+        given=given_text(run),
         notes=run.notes,
     )
     return replace(answer, untold=_unpredicted(figures, answer.is_near))
@@ -450,9 +476,11 @@ class _Simulator:
         setting: SchedulerSetting,
         variation: MachineVariation,
         side: int = 0,
+        *,
+        as_was: bool = False,
     ) -> tuple[SimulationResult, ReplayedStepDurations]:
         """The result, and the durations of steps it is of."""
-        arrivals = ReplayedArrivals(self.run, setting.rate)
+        arrivals = ReplayedArrivals(self.run, setting.rate, as_was=as_was)
         start_ns = int(self.run.steps.start_ns.min())
         costs = ReplayedStepDurations(
             self.reach, variation, start_ns, setting.rate, side
@@ -466,21 +494,38 @@ class _Simulator:
 
 
 def _figures(measured: Outcome, as_was: Outcome) -> list[QuantileCheck]:
-    checks = []
-    for metric in LATENCIES:
-        for percent in MOST_ERROR:
-            before = _at(measured.latencies[metric], percent)
-            after = _at(as_was.latencies[metric], percent)
-            if before is not None and after is not None:
-                checks.append(
-                    QuantileCheck(
-                        metric=metric,
-                        percent=percent,
-                        measured_s=before,
-                        simulated_s=after,
-                    )
-                )
-    return checks
+    checks = [
+        _check(metric, percent, measured.latencies, as_was.latencies)
+        for metric in LATENCIES
+        for percent in MOST_ERROR
+    ]
+    for one in measured.by_priority:
+        if (other := as_was.of_priority(one.priority)) is not None:
+            checks += [
+                _check(metric, percent, one.latencies, other.latencies, one.priority)
+                for metric in OF_PRIORITY
+                for percent in MOST_ERROR
+            ]
+    return [each for each in checks if each is not None]
+
+
+def _check(
+    metric: str,
+    percent: str,
+    measured: Mapping[str, Quantiles],
+    as_was: Mapping[str, Quantiles],
+    priority: int | None = None,
+) -> QuantileCheck | None:
+    before, after = _at(measured[metric], percent), _at(as_was[metric], percent)
+    if before is None or after is None:
+        return None
+    return QuantileCheck(
+        metric=metric,
+        percent=percent,
+        measured_s=before,
+        simulated_s=after,
+        priority=priority,
+    )
 
 
 def _at(quantiles: Quantiles, percent: str) -> float | None:
@@ -493,7 +538,7 @@ def _unpredicted(
 ) -> dict[str, str]:
     """Numbers whose self-check error is too large, with the reason."""
     return {
-        f"{each.metric} {each.percent}": (
+        each.name: (
             "simulated as it was, it misses what was measured by "
             f"{format_share(abs(each.error)).strip()}"
         )
@@ -533,7 +578,7 @@ def _predict(
     if drawn_on or unsure:
         low = at_the_end(-1)
     if drawn_on:
-        unsure = {f"{e.metric} {e.percent}": e.error for e in _figures(outcome, high)}
+        unsure = {each.name: each.error for each in _figures(outcome, high)}
     return Prediction(
         setting=setting,
         outcome=outcome,
@@ -562,7 +607,7 @@ def _sensitive(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, f
         longest_ns = max(each.measured_s, each.simulated_s) * NS_PER_S
         queued = each.metric != "queue_s" or longest_ns >= cost.typical_ns / 2
         if queued and (1 + each.error) / LONGER - 1 > MOST_ERROR[each.percent]:
-            changes[f"{each.metric} {each.percent}"] = each.error
+            changes[each.name] = each.error
     return changes
 
 
@@ -572,6 +617,15 @@ def _refused(run: RecordedRun, change: SettingChange) -> str | None:
         return (
             f"a closed loop of {counted(users, 'user')} asks when it is answered: it "
             "has no rate to change"
+        )
+    if (
+        change.policy is SchedulingPolicy.PRIORITY
+        and len(priorities_in(run.requests)) < 2
+    ):
+        return (
+            "all requests have the same priority, so it would be first come, first "
+            "served: say who has which with --priority 'chat=0 batch=10', by class, "
+            "header or adapter"
         )
     if change.kv_blocks is not None and run.setting.kv_blocks is None:
         return "the engine did not tell how many KV blocks it has"

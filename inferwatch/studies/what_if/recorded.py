@@ -190,6 +190,8 @@ class RecordedRun:
     """Share of step time by what kept the head of the queue waiting."""
     kv_peak_blocks: int | None = None
     preemptions: int = 0
+    given: dict[str, int] = field(default_factory=dict)
+    """Priorities by name that other settings are asked about."""
     notes: tuple[str, ...] = ()
     """Reasons why a prediction is less sure, in words."""
 
@@ -241,6 +243,8 @@ def run_of(
     stretch = limit_stretch(steps, limits, every, latest=latest)
     steps, setting = stretch.steps, stretch.setting(started)
     mine = stretch.requests(every)
+    for each in mine.values():
+        each.class_name = readings.class_of(each)
     columns = recorded_steps(
         steps, {ordinal: each.prompt_tokens or 0 for ordinal, each in every.items()}
     )

@@ -2,11 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import product
 from typing import Any
 
 from collectors.contract.readings import EngineInfo
 from inferwatch.errors import UsageError
+
+
+class SchedulingPolicy(StrEnum):
+    """Who is scheduled first, in vLLM's words."""
+
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+    @property
+    def says(self) -> str:
+        """It in a sentence."""
+        if self is SchedulingPolicy.PRIORITY:
+            return "scheduling by priority"
+        return "first come, first served"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +48,10 @@ class SchedulerSetting:
     rate: float = 1.0
     """The factor by which requests arrive faster than recorded."""
 
+    @property
+    def policy(self) -> SchedulingPolicy:
+        return SchedulingPolicy.PRIORITY if self.by_priority else SchedulingPolicy.FCFS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
@@ -42,6 +61,7 @@ class SettingChange:
     max_num_batched_tokens: int | None = None
     kv_blocks: int | None = None
     rate: float | None = None
+    policy: SchedulingPolicy | None = None
 
     def of(self, setting: SchedulerSetting) -> SchedulerSetting:
         return SchedulerSetting(
@@ -56,9 +76,17 @@ class SettingChange:
             prefix_caching=setting.prefix_caching,
             whole_prompt_must_fit=setting.whole_prompt_must_fit,
             watermark_blocks=setting.watermark_blocks,
-            by_priority=setting.by_priority,
+            by_priority=(self.policy or setting.policy) is SchedulingPolicy.PRIORITY,
             rate=self.rate or setting.rate,
         )
+
+
+def policies_asked(
+    policies: Sequence[str], *, given: bool
+) -> tuple[SchedulingPolicy, ...]:
+    """Return the policies to predict: who gives priorities asks for them to count."""
+    asked = tuple(map(SchedulingPolicy, policies))
+    return asked or ((SchedulingPolicy.PRIORITY,) if given else ())
 
 
 MOST_CHANGES = 12
@@ -71,23 +99,29 @@ def combined(
     max_num_batched_tokens: Sequence[int] = (),
     kv_blocks: Sequence[int] = (),
     rate: Sequence[float] = (),
+    policy: Sequence[SchedulingPolicy] = (),
 ) -> list[SettingChange]:
     """One change for each combination of these values; empty if there are none.
 
     Raises:
         UsageError: there are too many combinations.
     """
-    if not (max_num_seqs or max_num_batched_tokens or kv_blocks or rate):
+    if not (max_num_seqs or max_num_batched_tokens or kv_blocks or rate or policy):
         return []
     changes = [
         SettingChange(
-            max_num_seqs=seqs, max_num_batched_tokens=tokens, kv_blocks=blocks, rate=by
+            max_num_seqs=seqs,
+            max_num_batched_tokens=tokens,
+            kv_blocks=blocks,
+            rate=by,
+            policy=who,
         )
-        for seqs, tokens, blocks, by in product(
+        for seqs, tokens, blocks, by, who in product(
             max_num_seqs or (None,),
             max_num_batched_tokens or (None,),
             kv_blocks or (None,),
             rate or (None,),
+            policy or (None,),
         )
     ]
     if len(changes) > MOST_CHANGES:

@@ -71,6 +71,9 @@ def _observed(row: RequestRow) -> ObservedRequest:
         ordinal=row.ordinal,
         external_id=row.external_id,
         priority=row.priority,
+        header=row.header,
+        lora=row.lora,
+        class_name=row.class_name,
     )
 
 

@@ -1,7 +1,8 @@
 """Predictions as a table of text and as JSON, the same on screen and in print."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,11 +19,19 @@ from inferwatch.formatting import (
     format_share,
     shared_unit,
 )
+from inferwatch.metrics.series.window import Quantiles
 from inferwatch.printing.document import Code, Sentence
 from inferwatch.printing.text import document_text, grid
 from inferwatch.studies.what_if.answer import answers, between
-from inferwatch.studies.what_if.outcome import LATENCIES, Outcome
-from inferwatch.studies.what_if.prediction import LONGER, MOST_ERROR, Prediction, WhatIf
+from inferwatch.studies.what_if.outcome import LATENCIES, OF_PRIORITY, Outcome
+from inferwatch.studies.what_if.prediction import (
+    LONGER,
+    MOST_ERROR,
+    Prediction,
+    QuantileCheck,
+    WhatIf,
+    check_name,
+)
 from inferwatch.studies.what_if.setting import SchedulerSetting
 
 NAMES = {
@@ -32,6 +41,8 @@ NAMES = {
     "itl_s": "ITL",
     "e2el_s": "E2EL",
 }
+MOST_PRIORITIES = 8
+"""Priorities that have rows."""
 NOT_TOLD = "?"
 """Shown in place of a number that is not predicted."""
 
@@ -71,6 +82,8 @@ def _head(before: SchedulerSetting, now: SchedulerSetting, *, briefly: bool) -> 
         parts.append(f"{blocks} {now.kv_blocks:,}")
     if now.rate != before.rate:
         parts.append(f"rate ×{now.rate:g}")
+    if now.policy is not before.policy:
+        parts.append(str(now.policy) if briefly else now.policy.says)
     return ", ".join(parts) or "as it was"
 
 
@@ -93,6 +106,7 @@ INDENT = "  "
 def rows(result: WhatIf) -> Iterator[TableRow]:
     for metric in LATENCIES:
         yield from _latency_rows(result, metric)
+    yield from _priority_rows(result)
     yield _plain("tokens/s", result, lambda o: format_rate(o.output_tokens_per_s))
     yield _plain("requests/s", result, lambda o: format_rate(o.requests_per_s))
     yield _plain("batch", result, lambda o: format_rate(o.batch_mean))
@@ -117,49 +131,84 @@ def _bound_rows(result: WhatIf) -> Iterator[TableRow]:
         )
 
 
-def _latency_rows(result: WhatIf, metric: str) -> Iterator[TableRow]:
+def _latency_rows(
+    result: WhatIf, metric: str, priority: int | None = None
+) -> Iterator[TableRow]:
+    indent = "" if priority is None else INDENT
     outcomes = [result.measured, result.simulated]
     outcomes += [p.outcome for p in result.predictions if p.outcome is not None]
     for percent in MOST_ERROR:
-        every = [getattr(each.latencies[metric], percent) for each in outcomes]
-        unit = shared_unit(every)
-        error = result.error_of(metric, percent)
-        untold = f"{metric} {percent}" in result.untold
+        every = [
+            getattr(_latencies(each, priority)[metric], percent) for each in outcomes
+        ]
+        unit, name = shared_unit(every), check_name(metric, percent, priority)
+        figure, untold = result.figure_of(name), name in result.untold
         yield TableRow(
-            name=f"{NAMES[metric]} {percent}, {unit.name}",
-            measured=_cell(result.measured, metric, percent, unit),
-            as_was=_cell(result.simulated, metric, percent, unit),
-            error="" if error is None else _error_text(result, metric, percent),
+            name=f"{indent}{NAMES[metric]} {percent}, {unit.name}",
+            measured=_cell(result.measured, metric, percent, unit, priority),
+            as_was=_cell(result.simulated, metric, percent, unit, priority),
+            error="" if figure is None else _error_text(result, figure),
             predicted=tuple(
-                _predicted(each, metric, percent, unit, untold=untold)
+                _predicted(each, metric, percent, unit, priority, untold=untold)
                 for each in result.predictions
             ),
         )
 
 
-def _cell(outcome: Outcome, metric: str, percent: str, unit: TimeUnit) -> str:
-    quantiles = outcome.latencies[metric]
+def _priority_rows(result: WhatIf) -> Iterator[TableRow]:
+    """Each priority under a line of its own, the best ones where there are many."""
+    for each in result.measured.by_priority[:MOST_PRIORITIES]:
+        yield _plain(
+            f"priority {each.priority}", result, partial(_members_text, each.priority)
+        )
+        for metric in OF_PRIORITY:
+            yield from _latency_rows(result, metric, each.priority)
+
+
+def _members_text(priority: int, outcome: Outcome) -> str:
+    found = outcome.of_priority(priority)
+    return "" if found is None else counted(found.requests, "request")
+
+
+def _latencies(outcome: Outcome, priority: int | None) -> Mapping[str, Quantiles]:
+    if priority is None:
+        return outcome.latencies
+    found = outcome.of_priority(priority)
+    nothing = dict.fromkeys(OF_PRIORITY, Quantiles())
+    return nothing if found is None else found.latencies
+
+
+def _cell(
+    outcome: Outcome, metric: str, percent: str, unit: TimeUnit, priority: int | None
+) -> str:
+    quantiles = _latencies(outcome, priority)[metric]
     text = format_in(unit, getattr(quantiles, percent))
     return about(f" {text}").strip() if percent in quantiles.weak else text.strip()
 
 
 def _predicted(
-    each: Prediction, metric: str, percent: str, unit: TimeUnit, *, untold: bool
+    each: Prediction,
+    metric: str,
+    percent: str,
+    unit: TimeUnit,
+    priority: int | None,
+    *,
+    untold: bool,
 ) -> str:
     if each.outcome is None or untold:
         return NOT_TOLD
-    if f"{metric} {percent}" not in each.unsure or not (each.low and each.high):
-        return _cell(each.outcome, metric, percent, unit)
-    ends = [_cell(end, metric, percent, unit) for end in (each.low, each.high)]
+    name = check_name(metric, percent, priority)
+    if name not in each.unsure or not (each.low and each.high):
+        return _cell(each.outcome, metric, percent, unit, priority)
+    ends = [
+        _cell(end, metric, percent, unit, priority) for end in (each.low, each.high)
+    ]
     return between(*ends)
 
 
-def _error_text(result: WhatIf, metric: str, percent: str) -> str:
+def _error_text(result: WhatIf, figure: QuantileCheck) -> str:
     """The relative error of the simulation, or "< ½ step" if it is that small."""
-    for figure in result.figures:
-        if (figure.metric, figure.percent) == (metric, percent):
-            return "< ½ step" if result.is_near(figure) else f"{figure.error:+.1%}"
-    return ""
+    return "< ½ step" if result.is_near(figure) else f"{figure.error:+.1%}"
 
 
 def _plain(name: str, result: WhatIf, text: Any) -> TableRow:  # noqa: ANN401 - of an outcome
@@ -192,6 +241,11 @@ def sentences(result: WhatIf) -> Iterator[str]:
     names = heads(result, briefly=False)
     for head, each in zip(names, result.predictions, strict=True):
         yield from (f"{head}: {sentence}." for sentence in _about(each))
+    if result.given:
+        yield f"{result.given}."
+    if (left := len(result.measured.by_priority) - MOST_PRIORITIES) > 0:
+        many = counted(left, "worse priority", "worse priorities")
+        yield f"{many} left out here: --json has all."
     for name, why in result.untold.items():
         yield f"{_named(name)} is not predicted: {why}."
     if result.closed_loop:
@@ -230,8 +284,8 @@ def _about(each: Prediction) -> Iterator[str]:
 
 
 def _named(name: str) -> str:
-    metric, percent = name.split()
-    return f"{NAMES[metric]} {percent}"
+    metric, _, rest = name.partition(" ")
+    return f"{NAMES[metric]} {rest}"
 
 
 WIDTH = 80
@@ -271,6 +325,7 @@ def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
             {
                 "metric": each.metric,
                 "percent": each.percent,
+                "priority": each.priority,
                 "measured_s": each.measured_s,
                 "simulated_s": each.simulated_s,
                 "error": each.error,
@@ -281,6 +336,7 @@ def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
         "step_error": result.step_error,
         "most_members": result.most_members,
         "closed_loop": result.closed_loop,
+        "priorities_given": result.given,
         "notes": list(result.notes),
         "predictions": [
             {

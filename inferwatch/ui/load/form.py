@@ -24,6 +24,7 @@ from inferwatch.loadgen.plan.plan import (
     Arrivals,
     LoadPlan,
     PlanField,
+    RequestClass,
 )
 from inferwatch.loadgen.plan.text import read_number, written
 from inferwatch.ui.kit.panel import LinePanel, Panel
@@ -98,7 +99,7 @@ def beside(plan: LoadPlan) -> str:
         shared = plan.shared_prefixes
         texts.append(f"{shared.groups} shared prefixes of {shared.tokens} tokens")
     if plan.classes:
-        texts.append(f"classes {', '.join(each.name for each in plan.classes)}")
+        texts.append(f"classes {', '.join(map(_class_text, plan.classes))}")
     if plan.hang_up:
         texts.append(f"{plan.hang_up:.0%} hang up")
     if plan.ask_again_after:
@@ -108,6 +109,12 @@ def beside(plan: LoadPlan) -> str:
     if plan.endpoint is Api.CHAT:
         texts.append("chat")
     return ", ".join(texts)
+
+
+def _class_text(each: RequestClass) -> str:
+    if each.priority is None:
+        return each.name
+    return f"{each.name} (priority {each.priority})"
 
 
 def _blame(before: Fields, parsed: Mapping[str, Fields], why: str) -> dict[str, str]:

@@ -26,8 +26,9 @@ from inferwatch.metrics.requests.refusals import of_requests, refused_count
 from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.servers.server_counts import ServerCounts
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.flow import Flow
+from inferwatch.metrics.tenants.view import Tenant, Tenants
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.frame.welcome import is_untouched
 from inferwatch.ui.kit.column_chooser import ColumnChooser
@@ -37,6 +38,7 @@ from inferwatch.ui.kit.filter_bar import (
     FilterBar,
     FilteredList,
 )
+from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import Phase, waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, labelled, ruled
@@ -44,6 +46,7 @@ from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest, OpenStep
 from inferwatch.ui.request.phases import PHASE_GLYPHS, PHASE_INKS, STATES, phases
 from inferwatch.ui.requests.breakdown import BreakdownPanel, BucketTable
 from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
+from inferwatch.ui.requests.tenants_drawer import TenantsDrawer
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.counter_facts import (
     counts_only,
@@ -290,6 +293,21 @@ class RequestsScreen(WatchScreen, FilteredList):
             BreakdownBucket.parts,
         ),
         *COST_NUMBERS,
+        *numbers(
+            Tenant.requests,
+            Tenant.prompt_tokens,
+            Tenant.output_tokens,
+            Tenant.kv_token_ns,
+            Tenant.queue_ns,
+            Tenant.by_others_ns,
+            Tenant.by_itself_ns,
+            Tenant.caused_ns,
+            Tenant.caused_share,
+            Tenant.gpu_ns,
+            Tenant.cost_share,
+            Tenant.served,
+            Tenants.fairness,
+        ),
     )
     NEEDS_REQUESTS = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -308,6 +326,13 @@ class RequestsScreen(WatchScreen, FilteredList):
             "group",
             tooltip="Group by prompt length, model, priority, class, header, cause or "
             "sampling",
+        ),
+        Binding(
+            "u",
+            "tenants",
+            "tenants",
+            show=False,
+            tooltip="Tenants: who asks for how much, and who makes whom wait",
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
         Binding(
@@ -393,6 +418,7 @@ class RequestsScreen(WatchScreen, FilteredList):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._show_tenants()
         self._show_refused(snapshot)
         if counts_only(snapshot) != self.has_class("-counted"):
             self.set_class(counts_only(snapshot), "-counted")
@@ -430,6 +456,23 @@ class RequestsScreen(WatchScreen, FilteredList):
         table.show(snapshot.requests, snapshot.now_ns)
         self.show_list()
         self._show_chooser()
+
+    def action_tenants(self) -> None:
+        """Open the drawer of tenants, or close it."""
+        if not TenantsDrawer.close_on(self):
+            TenantsDrawer(self.view.window.span).open_on(self)
+            self.call_after_refresh(self._show_tenants)
+
+    def _show_tenants(self) -> None:
+        """Tell of tenants where the drawer is open; else nothing is computed."""
+        for drawer in widgets_of(self, TenantsDrawer):
+            query = SnapshotQuery(
+                self.view.window,
+                requests=False,
+                tenants=True,
+                source=self.shown_source,
+            )
+            drawer.show(self.feed.snapshot(query).tenants, self.view.window.span)
 
     def _show_refused(self, snapshot: Snapshot) -> None:
         """Show refused requests by reason; they have no rows, being no requests yet."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import nan
 from textwrap import wrap
@@ -22,8 +22,15 @@ from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.quantities import count_of
 from inferwatch.studies.what_if.answer import answers
 from inferwatch.studies.what_if.prediction import WhatIf, predict
+from inferwatch.studies.what_if.priorities import read_priorities, with_priorities
 from inferwatch.studies.what_if.recorded import RecordedRun
-from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
+from inferwatch.studies.what_if.setting import (
+    SchedulerSetting,
+    SchedulingPolicy,
+    SettingChange,
+    combined,
+    policies_asked,
+)
 from inferwatch.studies.what_if.shown import run_shown
 from inferwatch.studies.what_if.table import NOT_TOLD, heads, rows, sentences
 from inferwatch.ui.kit.dialogs import (
@@ -43,10 +50,18 @@ class SettingField:
     key: str
     label: str
     least: float = 1
-    most: float
+    most: float = 0
     whole: bool = True
     now: Callable[[SchedulerSetting], str]
     """Formats the present value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedChanges:
+    """What was typed: the changes, and priorities by name."""
+
+    changes: Sequence[SettingChange] = ()
+    priorities: Mapping[str, int] = field(default_factory=dict)
 
 
 def _blocks(setting: SchedulerSetting) -> str:
@@ -76,22 +91,42 @@ FIELDS = (
         now=lambda _: "1",
     ),
 )
+POLICY = SettingField(
+    key="policy",
+    label="scheduled by",
+    now=lambda setting: str(setting.policy),
+)
+"""``fcfs``, ``priority``, or priorities by name: ``chat=0 batch=10``."""
+EVERY_FIELD = (*FIELDS, POLICY)
 
 
-def read_fields(texts: Mapping[str, str]) -> list[SettingChange]:
-    """Return the changes typed into the fields.
+def read_fields(texts: Mapping[str, str]) -> AskedChanges:
+    """Return what was typed into the fields.
 
     Raises:
         UsageError: a text is invalid, or there are too many combinations.
     """
     values = {each.key: _values(each, texts.get(each.key, "")) for each in FIELDS}
     whole = {each.key: [int(n) for n in values[each.key]] for each in FIELDS}
-    return combined(
+    words = texts.get(POLICY.key, "")
+    given = read_priorities(words) if "=" in words else {}
+    changes = combined(
         max_num_seqs=whole["max_num_seqs"],
         max_num_batched_tokens=whole["max_num_batched_tokens"],
         kv_blocks=whole["kv_blocks"],
         rate=values["rate"],
+        policy=policies_asked([] if given else _policies(words), given=bool(given)),
     )
+    return AskedChanges(changes=changes, priorities=given)
+
+
+def _policies(words: str) -> list[str]:
+    chosen = words.replace(",", " ").split()
+    if wrong := set(chosen) - set(SchedulingPolicy):
+        raise UsageError(
+            f"{POLICY.label}: fcfs, priority or NAME=N ..., not {min(wrong)!r}"
+        )
+    return chosen
 
 
 def _values(field: SettingField, text: str) -> list[float]:
@@ -116,7 +151,7 @@ def _value(field: SettingField, word: str) -> float:
 SPAN_NS = 300 * NS_PER_S
 """The last minutes are kept in memory."""
 
-ROWS_BESIDE = len(FIELDS) + 7
+ROWS_BESIDE = len(EVERY_FIELD) + 7
 """Rows of title, hint, border and footer."""
 
 
@@ -208,18 +243,18 @@ class WhatIfScreen(TableDialog):
         super().__init__()
         self._feed, self._source = feed, source
         self._run: RecordedRun | None = None
-        self._changes: list[SettingChange] = []
+        self._asked = AskedChanges()
 
     def compose(self) -> ComposeResult:
         with Vertical(id="sheet"):
             yield Label("What if it were set otherwise?", id="title")
-            for field in FIELDS:
+            for each in EVERY_FIELD:
                 with Horizontal(classes="row"):
-                    yield Label(field.label, markup=False)
-                    made = DialogInput(compact=True, id=f"field-{field.key}")
+                    yield Label(each.label, markup=False)
+                    made = DialogInput(compact=True, id=f"field-{each.key}")
                     made.cursor_blink = False
                     yield made
-                    yield Label("", classes="now", id=f"now-{field.key}", markup=False)
+                    yield Label("", classes="now", id=f"now-{each.key}", markup=False)
             yield Label(self.HINT, id="hint", markup=False)
             with VerticalScroll(can_focus=False):
                 yield DialogTable()
@@ -239,7 +274,8 @@ class WhatIfScreen(TableDialog):
     def _answer(self) -> None:
         hint = self.query_one("#hint", Label)
         try:
-            self._changes = read_fields({each.key: self._text(each) for each in FIELDS})
+            typed = {each.key: self._text(each) for each in EVERY_FIELD}
+            self._asked = read_fields(typed)
         except InferwatchError as error:
             hint.update(f"▲ {error}")
             hint.add_class("-wrong")
@@ -259,7 +295,7 @@ class WhatIfScreen(TableDialog):
             if self._run is None:
                 self._run = await recorded_lately(self._feed, self._source)
                 self._show_present(self._run.setting)
-            result = await asyncio.to_thread(self._computed, self._run, self._changes)
+            result = await asyncio.to_thread(self._computed, self._run, self._asked)
         except InferwatchError as error:
             table.show(partial(_note_lines, f"Cannot say: {error}."))
         except GivenUpError:
@@ -267,14 +303,15 @@ class WhatIfScreen(TableDialog):
         else:
             table.show(partial(_result_lines, result))
 
-    def _computed(self, run: RecordedRun, changes: Sequence[SettingChange]) -> WhatIf:
-        return predict(run, changes, self._heard)
+    def _computed(self, run: RecordedRun, asked: AskedChanges) -> WhatIf:
+        ranked = with_priorities(run, asked.priorities)
+        return predict(ranked, asked.changes, self._heard)
 
     def _heard(self, _: int) -> None:
         if self._given_up.is_set():
             raise GivenUpError
 
     def _show_present(self, setting: SchedulerSetting) -> None:
-        for field in FIELDS:
-            now = self.query_one(f"#now-{field.key}", Label)
-            now.update(f"now {field.now(setting)}")
+        for each in EVERY_FIELD:
+            now = self.query_one(f"#now-{each.key}", Label)
+            now.update(f"now {each.now(setting)}")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.rates import RateSeries, on_off, ramp, steps
@@ -63,10 +64,28 @@ def test_a_mix_is_a_line_for_each_class() -> None:
     assert (huge.prompt_tokens, huge.slo) == (fixed(32_000), None)
 
 
+def test_a_class_may_begin_with_its_name_and_have_a_priority() -> None:
+    named = "share=0.9 prompt=32 output=16 priority=-2"
+
+    assert read_class(f"chat: {named}") == read_class(f"name=chat {named}")
+    (chat,) = make_plan(
+        {"run_id": "r", "model": "m", "classes": [read_class(f"chat: {named}")]}
+    ).classes
+    assert (chat.name, chat.priority) == ("chat", -2)
+
+
+def test_a_priority_that_vllm_cannot_take_is_refused() -> None:
+    far = read_class(f"chat: share=1 prompt=32 output=16 priority={1 << 63}")
+
+    with pytest.raises(UsageError, match="must fit into 64 bits"):
+        make_plan({"run_id": "r", "model": "m", "classes": [far]})
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("name=chat share=1 prompt=5", "output is missing"),
+        ("name=chat share=1 prompt=5 output=5 priority=high", "'high' is not a whole"),
         ("name=chat share=1 prompt=5 output=5 speed=2", "there is no 'speed'"),
         ("name=chat share=much prompt=5 output=5", "much"),
         ("name=chat share=1 prompt=x output=5", "'x' is not N"),

@@ -187,10 +187,12 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         for window in Window:
             now_ns = 9 * S
             seen = again.snapshot(
-                now_ns, SnapshotQuery(window, hardware=True, breakdown=True)
+                now_ns,
+                SnapshotQuery(window, hardware=True, breakdown=True, tenants=True),
             )
             assert seen == model.snapshot(
-                now_ns, SnapshotQuery(window, hardware=True, breakdown=True)
+                now_ns,
+                SnapshotQuery(window, hardware=True, breakdown=True, tenants=True),
             )
         model = again  # whatever was not saved is now missing for good
 
@@ -199,10 +201,10 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         plain.fold(reading)
     for window in Window:
         seen = model.snapshot(
-            9 * S, SnapshotQuery(window, hardware=True, breakdown=True)
+            9 * S, SnapshotQuery(window, hardware=True, breakdown=True, tenants=True)
         )
         assert seen == plain.snapshot(
-            9 * S, SnapshotQuery(window, hardware=True, breakdown=True)
+            9 * S, SnapshotQuery(window, hardware=True, breakdown=True, tenants=True)
         )
     shown = plain.snapshot(9 * S, SnapshotQuery(Window.SESSION, hardware=True))
     limits = shown.limits

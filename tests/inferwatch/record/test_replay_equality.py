@@ -30,7 +30,7 @@ WINDOWS = [Window.TEN_SECONDS, Window.SESSION]
 
 def snapshots(model: Model, tick: Tick) -> list[Snapshot]:
     return [
-        model.snapshot(tick.t_ns, SnapshotQuery(window, breakdown=True))
+        model.snapshot(tick.t_ns, SnapshotQuery(window, breakdown=True, tenants=True))
         for window in WINDOWS
     ]
 
@@ -131,7 +131,10 @@ async def test_gpus_and_hosts_are_replayed_as_they_were(
 
 def in_full(model: Model, tick: Tick) -> list[Snapshot]:
     return [
-        model.snapshot(tick.t_ns, SnapshotQuery(window, hardware=True, breakdown=True))
+        model.snapshot(
+            tick.t_ns,
+            SnapshotQuery(window, hardware=True, breakdown=True, tenants=True),
+        )
         for window in WINDOWS
     ]
 

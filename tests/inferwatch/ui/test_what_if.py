@@ -89,7 +89,7 @@ async def test_several_settings_stand_beside_what_was_and_how_well_it_is_simulat
         assert "TTFT p50, ms" in text
         assert "as it was" in text
         present = [str(label.render()) for label in app.screen.query(".now")]
-        assert present == ["now 32", "now 512", "now 255", "now 1"]
+        assert present == ["now 32", "now 512", "now 255", "now 1", "now fcfs"]
 
         (line,) = [each for each in text.splitlines() if each.startswith("TTFT p50")]
         measured, as_was = map(float, line.split()[3:5])
@@ -109,6 +109,24 @@ async def test_several_settings_stand_beside_what_was_and_how_well_it_is_simulat
 
         await pilot.press("escape")
         assert not isinstance(app.screen, WhatIfScreen)
+
+
+async def test_priorities_are_asked_for_in_a_field_of_their_own(
+    sample: Player, settle: Settle
+) -> None:
+    app = app_on("steps", sample)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+        await told(pilot)
+
+        assert "all requests have the same priority" in await ask(
+            pilot, policy="priority"
+        )
+        assert "Cannot say: no request's class" in await ask(pilot, policy="chat=0")
+        await ask(pilot, policy="fifo")
+        hint = app.screen.query_one("#hint", Label)
+        assert "fcfs, priority or NAME=N" in str(hint.render())
 
 
 NO_SETTING = (("0", "from 1 to"), ("x", "whole numbers"), ("2.5", "whole numbers"))

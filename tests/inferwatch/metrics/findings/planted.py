@@ -355,6 +355,18 @@ BEHIND = Engine(
     max_num_batched_tokens=512,
     rate_per_s=4,
 )
+RANKED = Engine(
+    max_num_seqs=2,
+    rate_per_s=5,
+    priority=lambda r: 10 if r.random() < 0.1 else 0,
+)
+SHARED = Engine(
+    max_num_batched_tokens=512,
+    kv_blocks=20_000,
+    prompt=lambda r: 12_000 if r.random() < 0.15 else 80,
+    rate_per_s=8,
+    header_of=lambda prompt: "bulk" if prompt > 1_000 else "chat",
+)
 PROMPTS = Engine(prompt=lambda _: 1_000, token_s=0.0003, rate_per_s=1.5)
 
 PLANTED = (
@@ -407,6 +419,8 @@ PLANTED = (
         alone(Engine(max_num_batched_tokens=64, rate_per_s=20)),
     ),
     Fault("short prompts behind long ones", "head_of_line", alone(BEHIND)),
+    Fault("a flood of better priority", "starved_priority", alone(RANKED)),
+    Fault("a tenant with long prompts", "noisy_tenant", alone(SHARED)),
     Fault("long prompts mixed in", "prefill_stalls_decode", alone(LONG)),
     Fault(
         "drafts that nobody accepts",
@@ -553,6 +567,32 @@ NEARLY = (
         "prompts of similar lengths",
         "head_of_line",
         alone(replace(BEHIND, prompt=lambda r: r.choice((1_000, 3_000)))),
+    ),
+    Fault(
+        "the same flood, first come, first served",
+        "starved_priority",
+        alone(replace(RANKED, by_priority=False)),
+    ),
+    Fault(
+        "two tenants that ask for alike",
+        "noisy_tenant",
+        alone(
+            replace(
+                SHARED,
+                prompt=lambda r: r.choice((800, 801)),
+                header_of=lambda prompt: f"{prompt}",
+            )
+        ),
+    ),
+    Fault(
+        "long prompts of the only tenant",
+        "noisy_tenant",
+        alone(replace(SHARED, header_of=lambda _: "all")),
+    ),
+    Fault(
+        "priorities with room for all",
+        "starved_priority",
+        alone(replace(RANKED, max_num_seqs=24)),
     ),
     Fault(
         "prompts that fit into a step",

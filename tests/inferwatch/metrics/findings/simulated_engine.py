@@ -38,6 +38,7 @@ class Asked:
     blocks: int = 0
     scheduled: bool = False
     cached: int = 0
+    priority: int | None = None
 
 
 @dataclass
@@ -60,6 +61,11 @@ class Engine:
     output: Drawn = lambda r: r.randint(20, 120)
     patience_s: Drawn | None = None
     """After which a client gives up."""
+    priority: Callable[[random.Random], int] | None = None
+    header_of: Callable[[int], str] | None = None
+    """The header of a request, by the length of its prompt."""
+    by_priority: bool = True
+    """Whether it schedules by these, and tells them; else first come, first served."""
     hits: Drawn = lambda _: 0.0
     """Share of a prompt that the prefix cache has."""
     hits_until_s: float = inf
@@ -143,6 +149,9 @@ class Engine:
                 prompt=max(round(self.prompt(self._random)), 1),
                 output=max(round(self.output(self._random)), 1),
             )
+            if self.priority is not None:
+                drawn = self.priority(self._random)
+                asked.priority = drawn if self.by_priority else None
             if self.patience_s is not None:
                 asked.gives_up_ns = self._next_ns + round(
                     self.patience_s(self._random) * S
@@ -155,6 +164,7 @@ class Engine:
                 front=True,
                 tokenised_ns=added_ns - 1000,
                 prompt_tokens=asked.prompt,
+                header=None if self.header_of is None else self.header_of(asked.prompt),
             )
             self._event(
                 EventKind.ADDED,
@@ -162,6 +172,7 @@ class Engine:
                 added_ns,
                 front=False,
                 prompt_tokens=asked.prompt,
+                priority=asked.priority,
             )
             self._waiting.append(asked)
             self._next_ns += max(round(self._random.expovariate(per_s) * S), 1000)
@@ -173,6 +184,9 @@ class Engine:
         if self.stands_still(self._now_ns / S) or not there:
             self._now_ns += 10 * MS
             return
+        if self.priority is not None:
+            first = sorted(self._waiting, key=lambda e: (e.priority or 0, e.arrived_ns))
+            self._waiting = deque(first)
         start_ns, budget = self._now_ns, self.max_num_batched_tokens
         members: dict[Asked, int] = {}
         preempted: list[Asked] = []

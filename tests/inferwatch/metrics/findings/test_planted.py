@@ -79,6 +79,10 @@ def test_a_fault_is_named_first(fault: Fault) -> None:
 ALWAYS = {
     "a burst of three seconds",
     "a KV cache with room",
+    "the same flood, first come, first served",
+    "priorities with room for all",
+    "two tenants that ask for alike",
+    "long prompts of the only tenant",
     "prompts that fit into a step",
     "a pause of a second",
     "drafts accepted in half",
@@ -141,7 +145,8 @@ def test_every_diagnosis_says_whose_trouble_it_finds() -> None:
     assert about == {"client_bound", "dropped", "impossible", "late", "warm_up"}
     about = {name for name, each in subjects.items() if each is Subject.TRAFFIC}
     assert about == {
-        *("aborts", "cut_off", "imbalance", "prefix_missed", "refused", "slo_missed")
+        *("aborts", "cut_off", "imbalance", "prefix_missed", "refused", "slo_missed"),
+        *("starved_priority", "noisy_tenant"),
     }
 
 

@@ -12,6 +12,7 @@ from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     EngineInfo,
+    EngineSettings,
     EventKind,
     LimitChange,
     LiveLimits,
@@ -34,6 +35,8 @@ class Job:
     computed: int = 0
     outputs: int = 0
     blocks: int = 0
+    priority: int = 0
+    header: str | None = None
 
     @property
     def known(self) -> int:
@@ -56,6 +59,8 @@ class ScriptedEngine:
     noise: float = 0.0
     front_end: bool = True
     """It tells when requests came, not only when the engine took them."""
+    by_priority: bool = False
+    """It schedules by the priorities of its jobs, and tells them."""
     turned: dict[int, int] = field(default_factory=dict)
     """Since when how many sequences may run, where that was changed on the way."""
     readings: list[AnyReading] = field(default_factory=list)
@@ -83,6 +88,7 @@ class ScriptedEngine:
             if not waiting and not running:
                 now_ns = coming[0].due_ns
                 continue
+            waiting = self._in_order(waiting)
             while turns and turns[0][0] <= now_ns:
                 self._turn(now_ns, turns.popleft()[1], started)
             scheduled, preempted, free = self._schedule(waiting, running, free, now_ns)
@@ -119,6 +125,11 @@ class ScriptedEngine:
             now_ns = end_ns + self.gap_ns
         return self.readings
 
+    def _in_order(self, waiting: deque[Job]) -> deque[Job]:
+        if not self.by_priority:
+            return waiting
+        return deque(sorted(waiting, key=lambda job: (job.priority, job.due_ns)))
+
     def _turn(self, now_ns: int, seqs: int, started: int) -> None:
         """More may be running than may be admitted from now on."""
         self.max_num_seqs = seqs
@@ -150,6 +161,12 @@ class ScriptedEngine:
                 prefix_caching=False,
             )
         ]
+        if self.by_priority:
+            self.readings.append(
+                EngineSettings(
+                    source="e", t_ns=0, settings={"scheduling_policy": "priority"}
+                )
+            )
 
     def _schedule(
         self, waiting: deque[Job], running: list[Job], free: int, now_ns: int
@@ -221,6 +238,7 @@ class ScriptedEngine:
                     vantage=Vantage.FRONTEND,
                     request_id=f"r{job.ordinal}",
                     tokenised_ns=job.due_ns,
+                    header=job.header,
                 )
             )
         self.readings.append(
@@ -233,6 +251,7 @@ class ScriptedEngine:
                 ordinal=job.ordinal,
                 prompt_tokens=job.prompt,
                 output_tokens=job.outputs or None,
+                priority=job.priority if self.by_priority else None,
             )
         )
 

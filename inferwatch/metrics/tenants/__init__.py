@@ -1,0 +1,1 @@
+"""Tenants: who asks for how much, and who makes whom wait."""

@@ -1,0 +1,154 @@
+"""Tenants as a table in 80 columns and as JSON, the same on screen and in print."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import (
+    UNKNOWN,
+    counted,
+    format_count,
+    format_durations,
+    format_share,
+)
+from inferwatch.metrics.number import label_of
+from inferwatch.metrics.objectives.spending_view import Spending
+from inferwatch.metrics.tenants.view import Tenant, Tenants
+from inferwatch.printing.text import (
+    WIDTH,
+    columns_of,
+    grid,
+    shortened,
+    wrapped_sentence,
+)
+from inferwatch.visible import visible
+
+NAME_WIDTH = 14
+HEADS = (
+    *(label_of(Tenant.name), label_of(Tenant.requests)),
+    *(label_of(Tenant.prompt_tokens), label_of(Tenant.output_tokens), "KV block·s"),
+    *(label_of(Tenant.queue_ns), label_of(Tenant.caused_ns)),
+    *(label_of(Tenant.caused_share), label_of(Tenant.cost_share)),
+)
+NOT_TOLD = "No request has ended by then."
+
+
+def tenant_rows(tenants: Tenants) -> list[list[str]]:
+    """Return the cells of each tenant, under ``HEADS``."""
+    every = tenants.tenants
+    queues = format_durations([each.queue_ns / NS_PER_S for each in every])
+    caused = format_durations([each.caused_ns / NS_PER_S for each in every])
+    return [
+        [
+            shortened(visible(each.name), NAME_WIDTH),
+            format_count(each.requests).strip(),
+            format_count(each.prompt_tokens).strip(),
+            format_count(each.output_tokens).strip(),
+            format_count(tenants.block_s(each)).strip(),
+            queues[number].strip(),
+            caused[number].strip(),
+            format_share(each.caused_share).strip(),
+            format_share(each.cost_share).strip(),
+        ]
+        for number, each in enumerate(tenants.tenants)
+    ]
+
+
+def tenant_sentence(tenants: Tenants) -> str:
+    """Return who makes others wait most, in a sentence without its period."""
+    if len(tenants.tenants) < 2:
+        return "One tenant alone: it makes nobody else wait"
+    worst = max(tenants.tenants, key=lambda each: each.caused_ns)
+    share = worst.caused_share
+    if not worst.caused_ns or share is None:
+        return "No tenant made another one queue"
+    part = worst.requests / tenants.requests
+    return (
+        f"{visible(worst.name)} sent {format_share(part).strip()} of the requests and "
+        f"caused {format_share(share).strip()} of the queue time of all others"
+    )
+
+
+def fairness_sentence(tenants: Tenants) -> str | None:
+    """Return how evenly tenants were served; None where no minute tells."""
+    minutes = tenants.fairness
+    if not minutes:
+        return None
+    worst = min(minutes, key=lambda each: each.index)
+    return (
+        f"Fairness (Jain's index) {minutes[-1].index:.2f} in the latest of "
+        f"{counted(len(minutes), 'minute')}, {worst.index:.2f} at worst; 1: all were "
+        "served alike of what they wanted"
+    )
+
+
+def tenants_lines(tenants: Tenants | None) -> list[str]:
+    """Return the sentence, the table and how fair it was, within 80 columns."""
+    if tenants is None:
+        return [NOT_TOLD]
+    lines = wrapped_sentence(f"{tenant_sentence(tenants)}.", then="")
+    rows = [[*HEADS], *tenant_rows(tenants)]
+    table = grid(rows)
+    if (over := max(map(columns_of, table)) - WIDTH) > 0:
+        table = grid([[shortened(n, NAME_WIDTH - over), *rest] for n, *rest in rows])
+    lines += ["", *table, ""]
+    lines += wrapped_sentence(
+        "Of requests that ended. queue: what they queued; caused: what others queued "
+        "while its own requests held what bound the queue, and which part of all their "
+        "queue time that is; cost: its part of the time of all steps, by tokens.",
+        then="",
+    )
+    fair = fairness_sentence(tenants)
+    if fair is not None:
+        lines += wrapped_sentence(f"{fair}.", then="")
+    return lines
+
+
+def tenants_row(
+    tenants: Tenants | None, spending: Spending | None = None
+) -> dict[str, Any] | None:
+    """Return the tenants for JSON: whole nanoseconds and tokens, which add up.
+
+    None where no request has ended.
+    """
+    if tenants is None:
+        return None
+    per_hour = None if spending is None else spending.per_hour
+    return {
+        "requests": tenants.requests,
+        "queue_ns": tenants.queue_ns,
+        "gpu_ns": tenants.gpu_ns,
+        "sentence": tenant_sentence(tenants),
+        "tenants": [_row(tenants, each, per_hour) for each in tenants.tenants],
+        "fairness": [
+            {"since_ns": each.since_ns, "jain": each.index} for each in tenants.fairness
+        ],
+    }
+
+
+def _row(tenants: Tenants, each: Tenant, per_hour: float | None) -> dict[str, Any]:
+    share = each.cost_share
+    cost = None if per_hour is None or share is None else per_hour * share
+    return {
+        "name": each.name,
+        "requests": each.requests,
+        "prompt_tokens": each.prompt_tokens,
+        "output_tokens": each.output_tokens,
+        "kv_token_ns": each.kv_token_ns,
+        "kv_block_s": tenants.block_s(each),
+        "queue_ns": each.queue_ns,
+        "queue_by_others_ns": each.by_others_ns,
+        "queue_by_itself_ns": each.by_itself_ns,
+        "caused_ns": each.caused_ns,
+        "caused_share": each.caused_share,
+        "gpu_ns": each.gpu_ns,
+        "cost_share": share,
+        "cost_per_hour": cost,
+        "served": list(each.served),
+    }
+
+
+def last_known(values: Sequence[float | None]) -> str:
+    """Return the latest known share as text."""
+    known = [value for value in values if value is not None]
+    return format_share(known[-1]).strip() if known else UNKNOWN

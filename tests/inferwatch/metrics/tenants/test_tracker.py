@@ -1,0 +1,256 @@
+"""What tenants made each other wait is what a plain walk over all steps finds."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectors.contract.readings import (
+    AnyReading,
+    BoundBy,
+    EventKind,
+    RequestEvent,
+    Step,
+    Vantage,
+)
+from inferwatch.metrics.causes.charges import divided
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.metrics.tenants.tracker import MOST_TENANTS
+from inferwatch.metrics.tenants.view import OTHERS, Tenants, jain
+from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
+from tests.inferwatch.metrics.test_saved import Keeps
+
+END_NS = 60 * S
+MIXED = Engine(
+    max_num_seqs=8,
+    max_num_batched_tokens=512,
+    kv_blocks=20_000,
+    prompt=lambda r: 3_000 if r.random() < 0.15 else 80,
+    rate_per_s=6,
+    header_of=lambda prompt: "bulk" if prompt > 1_000 else "chat",
+)
+TIGHT = replace(MIXED, max_num_seqs=64, kv_blocks=500, max_num_batched_tokens=4_096)
+
+
+def told(
+    readings: Iterable[AnyReading],
+    window: Window = Window.SESSION,
+    known: Iterable[str] = (),
+) -> Tenants:
+    """What is shown at the end; ``known`` are tenants of before."""
+    model = Model()
+    for name in known:
+        model._tenants._code(name)
+    for reading in readings:
+        model.fold(reading)
+    found = model.snapshot(END_NS, SnapshotQuery(window, tenants=True)).tenants
+    assert found is not None
+    return found
+
+
+def ended_after(engine: Engine) -> list[AnyReading]:
+    """A load that ends before the readings do, so that all requests end."""
+    rate = engine.rate_per_s
+    assert not callable(rate)
+    short = replace(engine, rate_per_s=lambda t_s: rate if t_s < 20 else 0)
+    return [*short.run(END_NS / S)]
+
+
+class Walk:
+    """Each wait, charged step by step to the members of the step."""
+
+    def __init__(self, readings: Iterable[AnyReading]) -> None:
+        self.tenant: dict[int, str] = {}
+        self.added: dict[int, int] = {}
+        self.begun: dict[int, int] = {}
+        self.steps: list[Step] = []
+        self.held: dict[int, int] = defaultdict(int)
+        names: dict[str, str] = {}
+        for each in readings:
+            if isinstance(each, Step):
+                self.steps.append(each)
+            elif isinstance(each, RequestEvent):
+                if each.vantage is Vantage.FRONTEND and each.header:
+                    names[each.request_id] = each.header
+                elif each.ordinal is not None and each.kind is EventKind.ADDED:
+                    self.added[each.ordinal] = each.t_ns
+                    self.tenant[each.ordinal] = names[each.request_id]
+                elif each.ordinal is not None and each.kind is EventKind.SCHEDULED:
+                    self.begun[each.ordinal] = each.t_ns
+
+    def weights(self, step: Step) -> dict[str, int]:
+        found: dict[str, int] = defaultdict(int)
+        for ordinal in step.preempted:
+            self.held[ordinal] = 0
+        for ordinal, tokens in zip(step.members, step.scheduled, strict=True):
+            self.held[ordinal] += tokens
+            weight = {BoundBy.SEQS: 1, BoundBy.KV: self.held[ordinal]}
+            found[self.tenant[ordinal]] += weight.get(step.bound_by, tokens)
+        return found
+
+    def charged(self) -> dict[tuple[str, str], float]:
+        found: dict[tuple[str, str], float] = defaultdict(float)
+        ends = [step.start_ns for step in self.steps[1:]] + [1 << 62]
+        for step, next_ns in zip(self.steps, ends, strict=True):
+            weights = self.weights(step)
+            whole = sum(weights.values())
+            holds = step.bound_by in {BoundBy.SEQS, BoundBy.TOKENS, BoundBy.KV}
+            until_ns = next_ns if holds else step.end_ns
+            for ordinal, begun_ns in self.begun.items():
+                since_ns = max(self.added[ordinal], step.start_ns)
+                waited_ns = min(begun_ns, until_ns) - since_ns
+                for tenant, weight in weights.items() if waited_ns > 0 else ():
+                    pair = tenant, self.tenant[ordinal]
+                    found[pair] += waited_ns * weight / whole
+        return found
+
+
+@pytest.mark.parametrize("engine", [MIXED, TIGHT], ids=["sequences", "blocks"])
+def test_waits_are_charged_to_who_held_what_bound_the_queue(engine: Engine) -> None:
+    readings = ended_after(engine)
+    walk = Walk(readings)
+
+    tenants = told(readings, known=("bulk", "chat")).tenants
+    found = {each.name: each for each in tenants}
+
+    charged = walk.charged()
+    slack_ns = 4 * len(walk.steps)
+    binding = BoundBy.KV if engine is TIGHT else BoundBy.SEQS
+    assert {step.bound_by for step in walk.steps} >= {binding, BoundBy.TOKENS}
+    for name, other in (("bulk", "chat"), ("chat", "bulk")):
+        assert found[name].caused_ns == pytest.approx(
+            charged[name, other], abs=slack_ns
+        )
+        assert found[name].by_itself_ns == pytest.approx(
+            charged[name, name], abs=slack_ns
+        )
+    assert found["bulk"].caused_ns > S
+
+
+def test_kv_blocks_are_charged_by_tokens_held() -> None:
+    """Long prompts that fill the cache make small ones wait, which hold little."""
+    readings = ended_after(TIGHT)
+
+    found = {each.name: each for each in told(readings).tenants}
+
+    bound = [each.bound_by for each in readings if isinstance(each, Step)]
+    assert bound.count(BoundBy.KV) > 100
+    assert found["bulk"].caused_ns > 10 * found["chat"].by_itself_ns
+    assert (found["bulk"].caused_share or 0) > 0.8
+
+
+@pytest.mark.parametrize("engine", [MIXED, TIGHT], ids=["sequences", "blocks"])
+def test_tenants_add_up_to_all_requests_and_all_steps(engine: Engine) -> None:
+    readings = ended_after(engine)
+    walk = Walk(readings)
+
+    found = told(readings)
+
+    tenants = found.tenants
+    assert sum(each.requests for each in tenants) == len(walk.added)
+    assert sum(each.gpu_ns for each in tenants) == found.gpu_ns
+    assert found.gpu_ns == sum(step.duration_ns for step in walk.steps)
+    queued_ns = sum(walk.begun[each] - walk.added[each] for each in walk.begun)
+    assert sum(each.queue_ns for each in tenants) == found.queue_ns == queued_ns
+    caused_ns = sum(each.caused_ns for each in tenants)
+    assert caused_ns == sum(each.by_others_ns for each in tenants)
+    for each in tenants:
+        assert each.by_others_ns + each.by_itself_ns <= each.queue_ns
+    assert sum(each.cost_share or 0 for each in tenants) == pytest.approx(1.0)
+
+
+def test_a_restored_model_charges_as_if_nothing_had_been() -> None:
+    plain, model, keeps = Model(), Model(), Keeps()
+    for number, reading in enumerate(replace(MIXED).run(25)):
+        plain.fold(reading)
+        model.fold(reading)
+        if number % 1_500 == 700:
+            saved = model.saved()
+            keeps.keep(saved)
+            model = keeps.restored(saved)
+
+    for window in Window:
+        query = SnapshotQuery(window, tenants=True)
+        assert model.snapshot(25 * S, query).tenants == (
+            plain.snapshot(25 * S, query).tenants
+        )
+
+
+def test_a_window_has_those_that_ended_in_it() -> None:
+    readings = [*replace(MIXED).run(END_NS / S)]
+
+    minute, recent = (
+        told(readings, window) for window in (Window.SESSION, Window.TEN_SECONDS)
+    )
+
+    assert 0 < recent.requests < minute.requests
+    assert 0 < recent.gpu_ns <= 10 * S
+
+
+def test_more_tenants_than_are_told_apart_are_others() -> None:
+    many = replace(
+        MIXED,
+        rate_per_s=20,
+        max_num_seqs=64,
+        prompt=lambda r: r.randint(20, 120),
+        header_of=lambda prompt: f"user {prompt}",
+    )
+
+    found = told(many.run(30)).tenants
+
+    assert len(found) == MOST_TENANTS + 1
+    assert [each.name for each in found].count(OTHERS) == 1
+
+
+def test_one_tenant_makes_nobody_wait_but_itself() -> None:
+    (only,) = told(replace(MIXED, header_of=lambda _: "all").run(30)).tenants
+
+    assert only.caused_ns == only.by_others_ns == 0
+    assert only.by_itself_ns > 0.9 * only.queue_ns
+    assert only.cost_share == 1.0
+    assert only.caused_share is None
+
+
+def test_without_headers_tenants_are_models() -> None:
+    (only,) = told(replace(MIXED, header_of=None).run(10)).tenants
+
+    assert only.name == "simulated"
+
+
+def test_fairness_falls_where_one_tenant_gets_nothing() -> None:
+    flood = replace(
+        MIXED,
+        rate_per_s=12,
+        max_num_seqs=64,
+        max_num_batched_tokens=256,
+        prompt=lambda r: 9_000 if r.random() < 0.15 else 80,
+    )
+
+    alike = told(replace(MIXED, rate_per_s=1).run(130)).fairness
+    found = told(flood.run(130))
+
+    assert [each.since_ns for each in alike] == [0, 60 * S]
+    assert min(each.index for each in alike) > 0.99
+    assert len(found.fairness) == 2
+    for number, minute in enumerate(found.fairness):
+        served = [each.served[number] or 0.0 for each in found.tenants]
+        assert minute.index == pytest.approx(jain(served))
+        assert 0.5 <= minute.index < 1
+
+
+@given(
+    st.integers(0, 10**12), st.dictionaries(st.integers(0, 9), st.integers(0, 10**6))
+)
+def test_parts_add_up_and_are_within_one_of_their_share(
+    total: int, weights: dict[int, int]
+) -> None:
+    parts, whole = divided(total, weights), sum(weights.values())
+
+    assert sum(parts.values()) == (total if whole else 0)
+    for code, part in parts.items():
+        assert abs(part - total * weights[code] / whole) <= 1 + total * 1e-12
