@@ -44,15 +44,15 @@ def misses_row(misses: PrefixMisses | None) -> dict[str, Any] | None:
 def misses_lines(misses: PrefixMisses | None) -> list[str]:
     """The result as lines of text."""
     if misses is None:
-        return wrapped_sentence(NOT_TOLD)
-    lines = wrapped_sentence(f"{misses.sentence}.")
+        return wrapped_sentence(NOT_TOLD, then="")
+    lines = wrapped_sentence(f"{misses.sentence}.", then="")
     if misses.worst is not None:
-        lines += wrapped_sentence(f"What helps: {ADVICE[misses.worst.cause]}.")
+        lines += wrapped_sentence(f"What helps: {ADVICE[misses.worst.cause]}.", then="")
     if misses.prompts:
         lines += ["", *_causes(misses), "", *_would_be(misses)]
     if misses.groups:
         lines += ["", *_groups(misses)]
-    return [*lines, "", *wrapped_sentence(_rests_on(misses))]
+    return [*lines, "", *wrapped_sentence(_rests_on(misses), then="")]
 
 
 def _causes(misses: PrefixMisses) -> Iterator[str]:

@@ -33,22 +33,22 @@ def sampling_lines(found: Sampled) -> list[str]:
     """The result as lines of text."""
     if not found.groups:
         text = "No answer had ended by then of which anybody told how it was sampled."
-        return wrapped_sentence(text)
+        return wrapped_sentence(text, then="")
     nothing = (
         f"Of {counted(found.answers, 'answer')}, no setting cuts many off among others "
         "that end by themselves, and no max_tokens is far above what answers take"
     )
     lines: list[str] = []
     for text in found.sentences or [nothing]:
-        lines += wrapped_sentence(f"{text[0].upper()}{text[1:]}.")
+        lines += wrapped_sentence(f"{text[0].upper()}{text[1:]}.", then="")
     if found.roomy:
-        lines += wrapped_sentence(f"A high max_tokens: {NO_COST}.")
+        lines += wrapped_sentence(f"A high max_tokens: {NO_COST}.", then="")
     lines += ["", *_table(found)]
     rest = f"By the engine, of the {counted(found.answers, 'answer')} of the session"
     rest += " that had ended by then, aborted ones aside"
     if found.unknown:
         rest += f"; of {found.unknown:,} more nobody told how they were sampled"
-    return [*lines, "", *wrapped_sentence(f"{rest}.")]
+    return [*lines, "", *wrapped_sentence(f"{rest}.", then="")]
 
 
 def _table(found: Sampled) -> Iterator[str]:

@@ -92,6 +92,8 @@ COMMANDS = {
     "why_all_ranks.txt": "why --all ranks",
     "why_all_scraped.txt": "why --all scraped",
     "why_all_request.txt": "why --all small cmpl-3",
+    "why_tenants.txt": "why --tenants sample.db",
+    "why_tenants.json": "why --tenants ranks --json",
     "why_request.txt": "why small cmpl-3",
     "why_request.json": "why small cmpl-3 --json",
     "why_request_unknown.txt": "why small nobody",
