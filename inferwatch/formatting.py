@@ -273,6 +273,24 @@ def about(text: str) -> str:
     return f"{ABOUT}{digits}".rjust(len(text))
 
 
+def model_name(model: str) -> str:
+    """Return a model's name; of a folder its last part, of a repository all of it.
+
+    >>> model_name("/models/tiny/"), model_name("meta-llama/Llama-3.1-8B")
+    ('tiny', 'meta-llama/Llama-3.1-8B')
+    """
+    return short_name(model) if model.startswith("/") else model
+
+
+def short_name(model: str) -> str:
+    """Return the last part of a path or repository name.
+
+    >>> short_name("meta-llama/Llama-3.1-8B"), short_name("/models/tiny/")
+    ('Llama-3.1-8B', 'tiny')
+    """
+    return model.rstrip("/").rsplit("/", 1)[-1]
+
+
 def counted(count: int | None, noun: str, nouns: str = "") -> str:
     """Format a count with its noun; ``nouns`` is the plural if it is irregular.
 

@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
+from inferwatch.formatting import model_name
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.requests.outcomes import CUT
@@ -239,7 +240,8 @@ def _time(row: RequestRow, models: Models) -> str | None:
 
 
 def _model(row: RequestRow, models: Models) -> str | None:
-    return row.lora or model_of(row, models)
+    model = row.lora or model_of(row, models)
+    return None if model is None else model_name(model)
 
 
 def model_of(row: RequestRow, models: Models) -> str | None:

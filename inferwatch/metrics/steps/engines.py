@@ -18,6 +18,7 @@ from collectors.contract.readings import (
     Totals,
     WorkerMemory,
 )
+from inferwatch.formatting import model_name
 from inferwatch.metrics.series.history import KvBlocks
 from inferwatch.metrics.steps.live_limits import in_place, limits_at, under
 
@@ -306,13 +307,13 @@ class Engines:
         return max(steps, key=lambda step: step.end_ns, default=None)
 
     def model_of(self, source: str) -> str | None:
-        """Return the model that a source serves; None if no engine of it told."""
+        """Return the name of the model that a source serves; None if nobody told."""
         first = self.ranks.get((source, 0))
         if first is not None and first.info is not None:
-            return first.info.model
+            return model_name(first.info.model)
         ranks = (rank for (of, _), rank in self.ranks.items() if of == source)
-        infos = (rank.info for rank in ranks)
-        return next((info.model for info in infos if info is not None), None)
+        names = (model_name(rank.info.model) for rank in ranks if rank.info is not None)
+        return next(names, None)
 
     @property
     def infos(self) -> tuple[EngineInfo, ...]:

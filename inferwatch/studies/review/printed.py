@@ -1,10 +1,9 @@
 """A review as text, as Markdown and as JSON."""
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
 
-from inferwatch.formatting import counted, duration_text
+from inferwatch.formatting import counted, duration_text, model_name
 from inferwatch.printing.document import Block, FactList, Item, Items, Sentence
 from inferwatch.printing.markdown import document_markdown
 from inferwatch.printing.text import Paint, document_text, plain
@@ -41,15 +40,10 @@ def lead(review: Review) -> str:
     """Return the outcome in a sentence."""
     n, of = len(review.changes), f"for {review.use} use"
     if review.model is not None:
-        of = f"{_short(review.model)} {of}"
+        of = f"{model_name(review.model)} {of}"
     if not n:
         return f"{of}: nothing that was seen asks for a change"
     return f"{of}: {n} of {len(review.lines)} settings should change"
-
-
-def _short(model: str) -> str:
-    """Return a model's name; of a folder, its last part."""
-    return PurePosixPath(model).name if model.startswith("/") else model
 
 
 def _sections(review: Review) -> Iterator[list[Block]]:

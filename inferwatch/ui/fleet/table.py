@@ -17,6 +17,7 @@ from inferwatch.formatting import (
     format_in,
     format_rate,
     format_share,
+    short_name,
 )
 from inferwatch.metrics.fleet import (
     FleetServer,
@@ -30,7 +31,6 @@ from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.speculation import Speculation
-from inferwatch.ui.frame.header import short_name
 from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import (
     Line,

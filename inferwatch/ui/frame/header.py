@@ -16,6 +16,7 @@ from inferwatch.formatting import (
     format_count,
     format_duration,
     format_share,
+    short_name,
 )
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import ServerState, Via
@@ -232,15 +233,6 @@ def _place(snapshot: Snapshot) -> Line:
         TextRun("0", "accent", "app.look_at('fleet')"),
         TextRun(" all", "muted", "app.look_at('fleet')"),
     )
-
-
-def short_name(model: str) -> str:
-    """Return the last part of a path or repository name.
-
-    >>> short_name("meta-llama/Llama-3.1-8B"), short_name("/models/tiny/")
-    ('Llama-3.1-8B', 'tiny')
-    """
-    return model.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _model(snapshot: Snapshot) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from inferwatch.formatting import short_name
 from inferwatch.metrics.load.client_verdict import ClientVerdict
 from inferwatch.record.connections import reading
 from inferwatch.record.repair.recovery import damage_of
@@ -49,7 +50,7 @@ class ListedSession:
     @property
     def model(self) -> str:
         """The name of the session's model without its folder."""
-        return (self.row.model or "").rstrip("/").rsplit("/", 1)[-1]
+        return short_name(self.row.model or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

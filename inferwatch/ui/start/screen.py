@@ -13,7 +13,7 @@ from textual.screen import Screen
 from collectors.http.server import Server, ServerError
 from collectors.servers.families import FAMILIES
 from inferwatch import __version__
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, short_name
 from inferwatch.live.attached.nearby import (
     LookAround,
     NearbyEngine,
@@ -295,7 +295,7 @@ class StartPanel(Panel):
 
 
 def _engine(engine: NearbyEngine) -> StartPlace:
-    names = [each.rstrip("/").rsplit("/", 1)[-1] for each in engine.models]
+    names = [short_name(each) for each in engine.models]
     model = ", ".join(names[:3]) if engine.answered else "busy: it did not say"
     wish = (
         OpenServed(engine_id=engine.engine_id)
