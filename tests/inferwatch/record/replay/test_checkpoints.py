@@ -65,8 +65,8 @@ class Size(NamedTuple):
     """Not enough for all checkpoints that nothing crowds."""
 
 
-SMALL = Size(40.0, 1_250, 15, 380_000, 100_000)
-USUAL = Size(5.0, saving.MOST_EFFORT, 40, 1_300_000, 200_000)
+SMALL = Size(40.0, 1_250, 15, 560_000, 130_000)
+USUAL = Size(5.0, saving.MOST_EFFORT, 40, 1_500_000, 250_000)
 
 
 @pytest.fixture(
