@@ -448,7 +448,7 @@ def test_max_tokens_far_above_what_answers_take_costs_vllm_nothing(
 
 @pytest.mark.parametrize("arguments", [("--prefix", "--sampling"), ("x", "--prefix")])
 def test_one_question_at_a_time(run: Run, arguments: tuple[str, ...]) -> None:
-    result = run(*arguments)
+    error = run(*arguments).exception
 
-    assert result.exit_code == 2
-    assert "Traceback" not in result.output
+    assert isinstance(error, InferwatchError)
+    assert error.exit_status == 2

@@ -62,4 +62,4 @@ def test_of_one_request_it_is_wrong_usage(recorded: Path) -> None:
     result = CliRunner().invoke(inferwatch, arguments, standalone_mode=False)
 
     assert isinstance(result.exception, UsageError)
-    assert "leave out REQUEST" in str(result.exception)
+    assert "leave REQUEST out" in str(result.exception)
