@@ -206,6 +206,8 @@ class MissFinder:
         self._unknown = 0
         self._block_tokens: set[int] = set()
         self._from_ns: int | None = None
+        self._ended_ns: tuple[int, int] | None = None
+        """The first and the last end of those counted."""
 
     def take(self, prompt: EndedPrompt, *, counts: bool = True) -> PromptMiss | None:
         """Take the next prompt; None if nobody told how much was found of it.
@@ -235,7 +237,7 @@ class MissFinder:
         if self._short.requests:
             alike.append(self._short)
         alike.sort(key=lambda each: each.hit_tokens - each.prompt_tokens)
-        total = self._total
+        total, ended = self._total, self._ended_ns
         return PrefixMisses(
             prompts=total.requests,
             unknown=self._unknown,
@@ -245,6 +247,7 @@ class MissFinder:
             alone=sum(each.requests for each in counted if each.members == 1),
             block_tokens=size,
             from_ns=self._from_ns,
+            span_s=None if ended is None else (ended[1] - ended[0]) / NS_PER_S,
         )
 
     def _uses(self, prompt: EndedPrompt, begun: Sequence[int]) -> list[Use | None]:
@@ -376,6 +379,8 @@ class MissFinder:
         self._block_tokens.add(prompt.block_tokens)
         if self._from_ns is None:
             self._from_ns = prompt.scheduled_ns
+        first, last = self._ended_ns or (prompt.end_ns, prompt.end_ns)
+        self._ended_ns = min(first, prompt.end_ns), max(last, prompt.end_ns)
         main = miss.main
         of_group = self._short if group is None else self._groups[group]
         for tally in (self._total, of_group):

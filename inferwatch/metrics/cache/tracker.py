@@ -108,9 +108,9 @@ class MemoryTracker:
         """Return why the latest prompts missed the prefix cache; None if not told."""
         return self._prompts.over(now_ns, span_ns)
 
-    def judged_misses(self, now_ns: int, span_ns: int) -> PrefixMisses | None:
-        """Return the same for findings, anew every ten seconds."""
-        return self._prompts.judged(now_ns, span_ns)
+    def judged_misses(self, now_ns: int) -> PrefixMisses | None:
+        """Return those of the last minute for findings, anew every ten seconds."""
+        return self._prompts.judged(now_ns)
 
     def dropped(self, source: str) -> None:
         self._maps.doubt(source)
