@@ -159,7 +159,7 @@ class PromptMiss:
 
     def __init__(self, prompt: EndedPrompt, cached_tokens: int) -> None:
         self.prompt = prompt
-        self.hit_tokens = min(cached_tokens, prompt.prompt_tokens)
+        self.hit_tokens = max(min(cached_tokens, prompt.prompt_tokens), 0)
         self.first = min(self.hit_tokens // prompt.block_tokens, prompt.findable)
         """The first block that missed."""
         self.tokens: Counter[MissCause] = Counter()
@@ -174,10 +174,14 @@ class PromptMiss:
 
     def add(self, cause: MissCause, place: int, blocks: int = 1) -> int:
         """Add blocks from a place on; return how many of their tokens were missed."""
+        tokens = self.missed(place, blocks)
+        self.tokens[cause] += tokens
+        return tokens
+
+    def missed(self, place: int, blocks: int = 1) -> int:
+        """Return the tokens of blocks that were missed: part of one may be a hit."""
         size = self.prompt.block_tokens
-        tokens = (place + blocks) * size - max(place * size, self.hit_tokens)
-        self.tokens[cause] += max(tokens, 0)
-        return max(tokens, 0)
+        return max((place + blocks) * size - max(place * size, self.hit_tokens), 0)
 
     @property
     def main(self) -> MissCause | None:
@@ -347,7 +351,7 @@ class MissFinder:
         miss.add(cause, start, full - start)
         if cause in {MissCause.DIFFERS_LATER, MissCause.FIRST_DIFFERS}:
             miss.differs_at = start
-            miss.reordered = len(again) * prompt.block_tokens
+            miss.reordered = sum(map(miss.missed, again))
 
     def _twin(self, prompt: EndedPrompt, start: int) -> tuple[int, Owner | None]:
         """Return whose tokens are the same beyond what was seen, and up to where.
