@@ -15,7 +15,6 @@ from collectors.contract.readings import (
     Note,
     NoteKind,
     RequestEvent,
-    Setting,
     Step,
     Vantage,
 )
@@ -23,6 +22,7 @@ from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.metrics.steps.engines import Setting
 from tests.inferwatch.metrics.scripted_pool import Pool, S, shared_load
 
 ENGINE = "engine-1"
