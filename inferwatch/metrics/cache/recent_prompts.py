@@ -38,7 +38,7 @@ class SavedPrompts(msgspec.Struct, array_like=True):
     """What was judged last, and when: of prompts that may be gone."""
 
 
-class Judgement:
+class JudgedMisses:
     """What was kept at a moment, whose misses are found once somebody asks.
 
     It never changes but for that, so copies of a Model share it.
@@ -66,9 +66,9 @@ class RecentPrompts:
         self._hashes = self._taken = 0
         self._resets: deque[tuple[str, int, int]] = deque(maxlen=MOST_RESETS)
         self._found: tuple[tuple[int, int], PrefixMisses] | None = None
-        self._judged: Judgement | None = None
+        self._judged: JudgedMisses | None = None
         """Of the latest tenth second that a prompt has come after."""
-        self._ahead: tuple[int, Judgement] | None = None
+        self._ahead: tuple[int, JudgedMisses] | None = None
         """Of a later one, after which none has come yet, and how many had come."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> "RecentPrompts":
@@ -168,13 +168,13 @@ class RecentPrompts:
         self._ahead = self._taken, judgement
         return judgement.misses
 
-    def _as_of(self, t_ns: int) -> Judgement:
+    def _as_of(self, t_ns: int) -> JudgedMisses:
         """Return what is kept now as a judgement, the one that was asked for if any."""
         if self._ahead is not None:
             taken, judgement = self._ahead
             if taken == self._taken and judgement.t_ns == t_ns:
                 return judgement
-        return Judgement(t_ns, self._kept)
+        return JudgedMisses(t_ns, self._kept)
 
     @property
     def _kept(self) -> Kept:
@@ -196,7 +196,7 @@ class RecentPrompts:
                 self._keep(prompt)
         self._taken = saved.taken
         self._resets.extend(saved.resets)
-        self._judged = None if saved.judged is None else Judgement(*saved.judged)
+        self._judged = None if saved.judged is None else JudgedMisses(*saved.judged)
 
     def _keep(self, prompt: EndedPrompt) -> None:
         t_ns = prompt.end_ns // JUDGED_NS * JUDGED_NS
