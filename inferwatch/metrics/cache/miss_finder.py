@@ -159,7 +159,7 @@ class PromptMiss:
 
     def __init__(self, prompt: EndedPrompt, cached_tokens: int) -> None:
         self.prompt = prompt
-        self.hit_tokens = min(cached_tokens, prompt.prompt_tokens)
+        self.hit_tokens = max(min(cached_tokens, prompt.prompt_tokens), 0)
         self.first = min(self.hit_tokens // prompt.block_tokens, prompt.findable)
         """The first block that missed."""
         self.tokens: Counter[MissCause] = Counter()
@@ -174,10 +174,14 @@ class PromptMiss:
 
     def add(self, cause: MissCause, place: int, blocks: int = 1) -> int:
         """Add blocks from a place on; return how many of their tokens were missed."""
+        tokens = self.missed(place, blocks)
+        self.tokens[cause] += tokens
+        return tokens
+
+    def missed(self, place: int, blocks: int = 1) -> int:
+        """Return the tokens of blocks that were missed: part of one may be a hit."""
         size = self.prompt.block_tokens
-        tokens = (place + blocks) * size - max(place * size, self.hit_tokens)
-        self.tokens[cause] += max(tokens, 0)
-        return max(tokens, 0)
+        return max((place + blocks) * size - max(place * size, self.hit_tokens), 0)
 
     @property
     def main(self) -> MissCause | None:
@@ -206,6 +210,8 @@ class MissFinder:
         self._unknown = 0
         self._block_tokens: set[int] = set()
         self._from_ns: int | None = None
+        self._ended_ns: tuple[int, int] | None = None
+        """The first and the last end of those counted."""
 
     def take(self, prompt: EndedPrompt, *, counts: bool = True) -> PromptMiss | None:
         """Take the next prompt; None if nobody told how much was found of it.
@@ -235,7 +241,7 @@ class MissFinder:
         if self._short.requests:
             alike.append(self._short)
         alike.sort(key=lambda each: each.hit_tokens - each.prompt_tokens)
-        total = self._total
+        total, ended = self._total, self._ended_ns
         return PrefixMisses(
             prompts=total.requests,
             unknown=self._unknown,
@@ -245,6 +251,7 @@ class MissFinder:
             alone=sum(each.requests for each in counted if each.members == 1),
             block_tokens=size,
             from_ns=self._from_ns,
+            span_s=None if ended is None else (ended[1] - ended[0]) / NS_PER_S,
         )
 
     def _uses(self, prompt: EndedPrompt, begun: Sequence[int]) -> list[Use | None]:
@@ -344,7 +351,7 @@ class MissFinder:
         miss.add(cause, start, full - start)
         if cause in {MissCause.DIFFERS_LATER, MissCause.FIRST_DIFFERS}:
             miss.differs_at = start
-            miss.reordered = len(again) * prompt.block_tokens
+            miss.reordered = sum(map(miss.missed, again))
 
     def _twin(self, prompt: EndedPrompt, start: int) -> tuple[int, Owner | None]:
         """Return whose tokens are the same beyond what was seen, and up to where.
@@ -376,6 +383,8 @@ class MissFinder:
         self._block_tokens.add(prompt.block_tokens)
         if self._from_ns is None:
             self._from_ns = prompt.scheduled_ns
+        first, last = self._ended_ns or (prompt.end_ns, prompt.end_ns)
+        self._ended_ns = min(first, prompt.end_ns), max(last, prompt.end_ns)
         main = miss.main
         of_group = self._short if group is None else self._groups[group]
         for tally in (self._total, of_group):

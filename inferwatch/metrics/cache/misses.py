@@ -247,6 +247,8 @@ class PrefixMisses:
     block_tokens: int | None
     from_ns: int | None
     """When the first of them was scheduled."""
+    span_s: float | None
+    """From the first end of them to the last; None where none is known."""
 
     @property
     def estimated(self) -> bool:

@@ -92,7 +92,6 @@ class MemoryTracker:
 
     def ended(self, event: RequestEvent) -> None:
         """Take the end of a request, of whose blocks nothing is told if it had none."""
-        settings = self._engines.first_settings
         if event.ordinal is None or self._mapped_since_ns is None:
             return
         request = self._requests.members(event.source).get(event.ordinal)
@@ -101,16 +100,16 @@ class MemoryTracker:
         sizes = {each.source: each.kv_block_tokens for each in self._engines.infos}
         size = sizes.get(event.source)
         tokens = request.prompt_tokens + (event.output_tokens or 0)
-        if size and tokens < size and settings.get(CACHING) is not False:
+        if size and tokens < size and self._caches(event.source):
             self._prompts.ended(request, size, event.t_ns)
 
     def misses(self, now_ns: int, span_ns: int | None) -> PrefixMisses | None:
         """Return why the latest prompts missed the prefix cache; None if not told."""
         return self._prompts.over(now_ns, span_ns)
 
-    def judged_misses(self, now_ns: int, span_ns: int) -> PrefixMisses | None:
-        """Return the same for findings, anew every ten seconds."""
-        return self._prompts.judged(now_ns, span_ns)
+    def judged_misses(self, now_ns: int) -> PrefixMisses | None:
+        """Return those of the last minute for findings, anew every ten seconds."""
+        return self._prompts.judged(now_ns)
 
     def dropped(self, source: str) -> None:
         self._maps.doubt(source)
@@ -198,6 +197,12 @@ class MemoryTracker:
         self._reuse.restore(saved.reuse, parts)
         self._mapped_since_ns = saved.mapped_since_ns
         self._prompts.restore(saved.prompts, parts)
+
+    def _caches(self, source: str) -> bool:
+        """Whether a server may have a prefix cache: no rank of it says it has none."""
+        told = self._engines.settings.values()
+        ours = (each.settings.get(CACHING) for each in told if each.source == source)
+        return all(each is not False for each in ours)
 
     def _evicted(self, t_ns: int, ages: Ages) -> None:
         self.evictions.add(t_ns, ages.total())

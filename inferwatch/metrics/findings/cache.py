@@ -1,7 +1,7 @@
 """The KV cache is too small, wasted, or not reused."""
 
 from collectors.contract.readings import BoundBy
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, duration_text
 from inferwatch.metrics.cache.misses import ADVICE, MissCause
 from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
@@ -393,9 +393,10 @@ class PrefixMissed(Diagnosis):
         if misses is None:
             return ()
         at_once, total = misses.total.unlimited_tokens, misses.total
+        span = duration_text(misses.span_s or 0.0)
         text = (
-            f"{counted(misses.prompts, 'prompt')} of the last minute; hits that would "
-            f"have been: {at_once:,} tokens in an unlimited cache, at least "
+            f"{counted(misses.prompts, 'prompt')} that ended within {span}; hits that "
+            f"would have been: {at_once:,} tokens in an unlimited cache, at least "
             f"{total.reordered_tokens or 0:,} with what changes last"
         )
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)

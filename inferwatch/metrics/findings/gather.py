@@ -182,9 +182,7 @@ def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
         hit_rate=hit_rate,
         hit_rate_ever=_hit_rate_ever(sources.steps, moment),
         reachable_hit_rate=_reachable(sources.memory.hit_curve(blocks), hit_rate),
-        prefix_misses=partial(
-            sources.memory.judged_misses, now_ns, MINUTE_S * NS_PER_S
-        ),
+        prefix_misses=partial(sources.memory.judged_misses, now_ns),
         slow_start=steps.durations(now_ns, LONGER) if slow else None,
         longest_s=longest_s if slow else None,
         lost_ns=tuple(t_ns for t_ns, _ in lost),

@@ -90,6 +90,7 @@ class Outcomes:
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
         """Count a request's end; a later report of another end replaces it."""
         if request.counted_as is state:
+            self._cut_anew(request)
             return
         if request.counted_as is not None:
             t_ns = request.counted_ns
@@ -125,8 +126,17 @@ class Outcomes:
         aborted = by if state is RequestState.ABORTED else 0
         failed = by if state is RequestState.FAILED else 0
         as_sent = 0 if request.sequence else finished
-        cut = finished if request.reason == CUT else 0
+        if by > 0:
+            request.counted_cut = bool(finished) and request.reason == CUT
+        cut = by if request.counted_cut else 0
         self.counters.add(t_ns, 0, finished, aborted, failed, as_sent, 0, cut)
+
+    def _cut_anew(self, request: Request) -> None:
+        """Count whether a finished request was cut by its latest reason."""
+        is_cut = request.counted_as is RequestState.FINISHED and request.reason == CUT
+        if is_cut is not request.counted_cut:
+            by, request.counted_cut = 1 if is_cut else -1, is_cut
+            self.counters.add(request.counted_ns, 0, 0, 0, 0, 0, 0, by)
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

@@ -224,6 +224,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     prompt_counted: bool = False
     counted_as: RequestState | None = None
     counted_ns: int = 0
+    counted_cut: bool = False
+    """Whether its end was counted as cut."""
     row: RequestRow | None = None
     """Its row for screens until something changes; not saved, as all fields below."""
     run: DecodeRun | None = None

@@ -28,18 +28,18 @@ SLOT_NS = SLOT_MIN * 60 * NS_PER_S
 
 
 class GroupBy(StrEnum):
-    """The property by which requests are grouped."""
+    """The property by which requests are grouped, in the order people go through."""
 
     LENGTH = "prompt length"
     OUTPUT = "output length"
     MODEL = "model/LoRA"
-    PRIORITY = "priority"
     CLASS = "class"
     HEADER = "header"
+    PRIORITY = "priority"
     CAUSE = "cause"
+    SAMPLING = "sampling"
     TIME = "time"
     """When they arrived; of a breakdown: when they ended."""
-    SAMPLING = "sampling"
 
 
 OF_THE_LIST = "the requests listed"

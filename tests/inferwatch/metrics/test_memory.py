@@ -10,6 +10,7 @@ from collectors.contract.readings import (
     AnyReading,
     BlockMap,
     EngineInfo,
+    EngineSettings,
     EventKind,
     Note,
     NoteKind,
@@ -21,6 +22,7 @@ from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.metrics.steps.engines import Setting
 from tests.inferwatch.metrics.scripted_pool import Pool, S, shared_load
 
 ENGINE = "engine-1"
@@ -316,3 +318,30 @@ def test_counts_agree_with_a_pool_that_tells_of_itself() -> None:
     assert shown.shared_blocks == sum(ref > 1 for ref in pool.refs)
     # A block that came and went between two maps is told in none.
     assert 0.9 * pool.evicted < (shown.evicted or 0) <= pool.evicted
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [(False, True, ["engine-2"]), (True, False, [ENGINE]), (True, True, None)],
+)
+def test_prompts_below_a_block_are_judged_where_their_own_server_caches(
+    first: bool, second: bool, told: list[str] | None
+) -> None:
+    model = Model()
+    for source, caches in ((ENGINE, first), ("engine-2", second)):
+        settings: dict[str, Setting] = {"enable_prefix_caching": caches}
+        for each in (
+            info(),
+            EngineSettings(source=source, t_ns=0, settings=settings),
+            block_map(t_s=0.5, holders=[], kept=[], blocks=[]),
+            *life(1, 9),
+            ends(1, 2),
+        ):
+            model.fold(replace(each, source=source))
+
+    found = model._memory.misses(3 * S, None)
+
+    assert found is not None
+    assert found.prompts == len(told or (ENGINE, "engine-2"))
+    if told:
+        assert [found.total.key.partition("/")[0]] == told

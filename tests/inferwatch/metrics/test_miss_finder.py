@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from hypothesis import strategies as st
 
 from inferwatch.metrics.cache import miss_finder
 from inferwatch.metrics.cache.miss_finder import EndedPrompt, MissFinder, PromptMiss
 from inferwatch.metrics.cache.misses import MissCause, PrefixMisses
+from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_prompts import BLOCK, S, ScriptedCache, Tokens
 
 
@@ -349,3 +351,45 @@ def test_groups_are_of_alike_prompts_the_costliest_first(cache: ScriptedCache) -
     assert [each.requests for each in shown.groups] == [4, 4]
     assert shown.groups[0].prompt_tokens == 4 * len(long)
     assert shown.groups_seen == 2
+
+
+def test_what_was_hit_of_a_block_would_not_be_hit_again(cache: ScriptedCache) -> None:
+    cache.ask(SHARED)
+    first = tokens(2, 1)
+    cache.ask([*first, *SHARED[BLOCK:]], finds=2 * BLOCK + 5)  # as other tiers may
+
+    (_, miss) = explained(cache.prompts)
+
+    assert miss.hit_tokens + miss.reordered == 5 * BLOCK  # all that can be found
+
+
+PROMPTS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 3), max_size=7),  # texts, one after the other
+        st.integers(0, BLOCK - 1),  # tokens beyond them
+        st.none() | st.integers(-1, 8 * BLOCK),  # what was found
+        st.sampled_from([None, "a", "b"]),
+        st.sampled_from([0.1, 0.5, 2.5]),
+    ),
+    max_size=12,
+)
+
+
+@drawn(50, 2_000, PROMPTS, st.sampled_from([1, 4]))
+def test_hits_and_those_that_would_have_been_never_exceed_the_prompt(
+    asked: list[tuple[list[int], int, int | None, str | None, float]], one_in: int
+) -> None:
+    cache = ScriptedCache(one_in=one_in)
+    for texts, rest, finds, salt, took_s in asked:
+        text = [each for seed in texts for each in tokens(seed, 1)]
+        cache.ask([*text, *range(rest)], finds=finds, salt=salt, took_s=took_s)
+
+    for miss in explained(cache.prompts):
+        missed = miss.prompt.prompt_tokens - miss.hit_tokens
+        assert 0 <= miss.unlimited <= missed
+        assert 0 <= miss.reordered <= missed
+        assert miss.unlimited + miss.reordered <= missed
+        assert sum(miss.tokens.values()) == missed
+    total = result_of(cache.prompts).total
+    assert total.hit_tokens + total.unlimited_tokens <= total.prompt_tokens
+    assert total.hit_tokens + (total.reordered_tokens or 0) <= total.prompt_tokens

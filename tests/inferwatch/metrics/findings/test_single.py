@@ -254,6 +254,12 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
 )
 
 
+def test_what_prompts_missed_says_over_which_span() -> None:
+    (told,) = PrefixMissed().evidence(asked(stamped=True))
+
+    assert told.text.startswith("30 prompts that ended within 29.0 s; hits that would")
+
+
 def test_who_decodes_speculatively_is_not_advised_to() -> None:
     ill = at_limits(BUSY, decode=point(Bound.MEMORY, mbu=0.8))
 
