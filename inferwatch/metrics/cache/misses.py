@@ -281,6 +281,10 @@ class PrefixMisses:
         text = f"Of {total.prompt_tokens:,} prompt tokens {found} were found"
         worst = self.worst
         if worst is None:
+            not_known = self.share_of(self.tokens_of(MissCause.UNKNOWN))
+            if not_known >= LEAST_TOLD:
+                share = f"{sure}{format_share(not_known).strip()}"
+                return f"{text}; why {share} were not is not known"
             rest = "hardly any of the others could have been"
             if total.reordered_tokens is None:
                 rest = "hardly any was evicted; this probe tells no more"
@@ -295,9 +299,9 @@ class PrefixMisses:
             for_s = "" if idle is None else f", idle for {duration_text(idle)} (p50)"
             return f"were evicted before they were used again{for_s}"
         if cause in DIFFERING:
-            at = f"{total.differs_at}, token {total.differs_at_token:,}"
-            if total.differs_at_token is None:
-                at = f"{total.differs_at}"
+            at = f"{total.differs_at:,}"
+            if total.differs_at_token is not None:  # blocks may be of several sizes
+                at += f", token {total.differs_at_token:,}"
             return (
                 "stood behind something that changes, "
                 f"of {counted(total.differing, 'prompt')} at block {at}"
