@@ -29,7 +29,7 @@ from inferwatch.printing.summary.why import (
 from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
-from inferwatch.record.lookup.recorded_prompts import prefix_misses
+from inferwatch.record.lookup.recorded_prompts import prefix_misses, tells_of_blocks
 from inferwatch.record.lookup.recorded_sampling import recorded_sampling
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
@@ -132,8 +132,10 @@ def _tenants(player: Player, path: Path, now_ns: int) -> Answer:
 def _misses(player: Player, path: Path, now_ns: int) -> Answer:
     """Return why prompts missed the prefix cache."""
     with reading(path) as connection:
-        found = prefix_misses(connection, _row(player, path), now_ns)
-    return Answer({"prefix": misses_row(found)}, misses_lines(found))
+        row = _row(player, path)
+        found = prefix_misses(connection, row, now_ns)
+        is_told = tells_of_blocks(connection, row)
+    return Answer({"prefix": misses_row(found)}, misses_lines(found, is_told=is_told))
 
 
 def _sampling(player: Player, path: Path, now_ns: int) -> Answer:

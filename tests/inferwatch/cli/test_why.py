@@ -406,6 +406,13 @@ def test_only_prompts_that_had_ended_by_then_are_told_of(run: Run) -> None:
     assert 0 < early["prompts"] < told(run("--prefix", "--json"))["prefix"]["prompts"]
 
 
+def test_before_a_prompt_had_ended_no_probe_is_said_to_be_missing(run: Run) -> None:
+    assert told(run("--prefix", "--json", "--at", "0s"))["prefix"] is None
+    assert run("--prefix", "--at", "0s").stdout.splitlines()[2] == (
+        "No prompt had ended by then."
+    )
+
+
 def test_what_nobody_told_of_blocks_is_said(run: Run, sample: Path) -> None:
     with closing(sqlite3.connect(sample)) as file, file:
         file.execute("DELETE FROM prompt_blocks")
