@@ -114,19 +114,20 @@ def _breakdown(player: Player, path: Path, now_ns: int) -> Answer:
     row: Summary = {"breakdown": breakdown_row(breakdown)}
     if breakdown is not None:
         return Answer(row, [*breakdown_lines(breakdown, player.wall_text)])
-    return Answer(row, [NONE_ENDED if _is_probed(player, path) else NOT_PROBED])
+    return Answer(row, [_none_told(player, path)])
 
 
 def _tenants(player: Player, path: Path, now_ns: int) -> Answer:
     """Return who asked for how much, and who made whom wait, up to a moment."""
-    del path
     asyncio.run(player.playback.seek(now_ns))
     query = SnapshotQuery(
         Window.SESSION, requests=False, client=False, hardware=True, tenants=True
     )
     shown = player.snapshot(query)
     row: Summary = {"tenants": tenants_row(shown.tenants, shown.spending)}
-    return Answer(row, tenants_lines(shown.tenants))
+    if shown.tenants is not None:
+        return Answer(row, tenants_lines(shown.tenants))
+    return Answer(row, [_none_told(player, path)])
 
 
 def _misses(player: Player, path: Path, now_ns: int) -> Answer:
@@ -168,11 +169,11 @@ def _question(options: WhyOptions) -> str | None:
     return flags[0] if flags else None
 
 
-def _is_probed(player: Player, path: Path) -> bool:
-    """Return whether an engine of the session had a probe."""
+def _none_told(player: Player, path: Path) -> str:
+    """Say why no request is told of: none had ended, or no engine had a probe."""
     with reading(path) as connection:
         found = connection.execute(PROBED, (_row(player, path),)).fetchone()
-    return found is not None
+    return NOT_PROBED if found is None else NONE_ENDED
 
 
 def _row(player: Player, path: Path) -> int:
