@@ -508,7 +508,9 @@ class RequestsScreen(WatchScreen, FilteredList):
         elif evicted:
             of_latest = f"{listed} of the latest {_count(latest)}"
             texts = (f"{of_latest} of {every} requests", of_latest)
-        if not self._grouped and (sent := _as_sent(table.rows)):
+        if self._scope_before is not None:  # a bucket is of the window, its list is not
+            texts = (f"{listed} of all that are held, in any window", f"{listed} held")
+        elif not self._grouped and (sent := _as_sent(table.rows)):
             texts = (f"{texts[0]}, {sent}", f"{texts[1]}, {sent}")
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
         whole, short = (TextRun(f"{each} ", "muted") for each in texts)
