@@ -438,6 +438,28 @@ def test_what_decides_the_length_of_answers_is_told_exactly(
     assert "temp 0, max 129–256" in run("--sampling").stdout
 
 
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("1", "By the front end, of the"),
+        ("ordinal % 2", "by the front end, of the"),
+        ("0", "By the engine, of the"),
+    ],
+    ids=["all", "some", "none"],
+)
+def test_who_counted_the_answers_is_said(
+    run: Run, sample: Path, which: str, said: str
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        file.execute(
+            "UPDATE requests SET output_tokens = coalesce(output_tokens, 1), "  # noqa: S608
+            f"engine_output_tokens = CASE WHEN {which} THEN NULL "
+            "ELSE coalesce(engine_output_tokens, 1) END"
+        )
+
+    assert said in " ".join(run("--sampling").stdout.split())
+
+
 def test_max_tokens_far_above_what_answers_take_costs_vllm_nothing(
     run: Run, sample: Path
 ) -> None:
