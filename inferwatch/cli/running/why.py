@@ -35,6 +35,8 @@ from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
 NONE_ENDED = "No request had ended by then."
+MOST = 5
+"""How many of the slowest requests are told of, unless it is said."""
 SHOWN = 5
 """How many requests are listed when the given id is ambiguous."""
 PROBED = "SELECT 1 FROM engines WHERE session = ?"
@@ -55,7 +57,8 @@ class WhyOptions:
 
     request: str | None
     at: str | None
-    most: int
+    most: int | None
+    """None where it was not given."""
     as_json: bool
     asked: tuple[str, ...] = ()
     """Flags of ``QUESTIONS``."""
@@ -77,7 +80,8 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
             say_damage(path)
             return 0
         if options.request is None:
-            why = _slowest_requests(player, path, moment_ns, options.most)
+            most = MOST if options.most is None else options.most
+            why = _slowest_requests(player, path, moment_ns, most)
         else:
             now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
             why = _one_request(path, player.record.session_id, options.request, now_ns)
@@ -164,6 +168,8 @@ def _question(options: WhyOptions) -> str | None:
     flags = options.asked
     if flags and options.request is not None:
         raise UsageError(f"{flags[0]} tells of all requests: leave REQUEST out")
+    if flags and options.most is not None:
+        raise UsageError(f"--most is of the slowest requests: {flags[0]} tells of all")
     if len(flags) > 1:
         raise UsageError(f"{' and '.join(flags)} are questions of their own: ask one")
     return flags[0] if flags else None

@@ -23,6 +23,7 @@ from collectors.contract.readings import (
     Tick,
 )
 from inferwatch.cli.main import inferwatch
+from inferwatch.cli.running.why import QUESTIONS
 from inferwatch.errors import InferwatchError
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.sample import sample_file
@@ -475,7 +476,14 @@ def test_max_tokens_far_above_what_answers_take_costs_vllm_nothing(
     assert "in vLLM that reserves no KV block" in text
 
 
-@pytest.mark.parametrize("arguments", [("--prefix", "--sampling"), ("x", "--prefix")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--prefix", "--sampling"),
+        ("x", "--prefix"),
+        *((flag, "--most", "3") for flag in QUESTIONS),
+    ],
+)
 def test_one_question_at_a_time(run: Run, arguments: tuple[str, ...]) -> None:
     error = run(*arguments).exception
 
