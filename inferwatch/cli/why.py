@@ -20,10 +20,8 @@ from inferwatch.cli.options import database_option
 @click.option(
     "--most",
     type=click.IntRange(1, 1_000),
-    default=5,
-    show_default=True,
     metavar="N",
-    help="How many of the slowest requests to tell of.",
+    help="How many of the slowest requests to tell of: 5, unless it is said.",
 )
 @click.option(
     "--all",
@@ -54,7 +52,7 @@ def why(
     request_id: str | None,
     database: Path | None,
     at: str | None,
-    most: int,
+    most: int | None,
     *,
     everything: bool,
     tenants: bool,

@@ -213,6 +213,23 @@ def shortened(text: str, width: int) -> str:
     return result
 
 
+def end_of(name: str, width: int) -> str:
+    """The end of a name, where names differ, in at most ``width`` columns.
+
+    >>> end_of("meta-llama/Llama-3.1-8B-Instruct", 12), end_of("chat", 12)
+    ('…8B-Instruct', 'chat')
+    """
+    name, kept, room = visible(name), "", width - 1
+    if columns_of(name) <= width:
+        return name
+    for each in reversed(name):
+        room -= 1 + is_wide(each)
+        if room < 0:
+            break
+        kept = each + kept
+    return f"…{kept}"
+
+
 def cut(name: str, width: int) -> str:
     """A name shortened to ``width - 1`` columns, right-aligned after a blank."""
     short_name = shortened(name, width - 1)

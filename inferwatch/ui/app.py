@@ -382,6 +382,7 @@ class InferwatchApp(TerminalApp[None]):
                     hardware=screen.NEEDS_HARDWARE,
                     breakdown=screen.needs_breakdown,
                     misses=screen.needs_misses,
+                    tenants=screen.needs_tenants,
                     latest=True,
                     source=source,
                 )

@@ -29,12 +29,14 @@ from inferwatch.printing.summary.why import (
 from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
-from inferwatch.record.lookup.recorded_prompts import prefix_misses
+from inferwatch.record.lookup.recorded_prompts import prefix_misses, tells_of_blocks
 from inferwatch.record.lookup.recorded_sampling import recorded_sampling
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
 NONE_ENDED = "No request had ended by then."
+MOST = 5
+"""How many of the slowest requests are told of, unless it is said."""
 SHOWN = 5
 """How many requests are listed when the given id is ambiguous."""
 PROBED = "SELECT 1 FROM engines WHERE session = ?"
@@ -55,7 +57,8 @@ class WhyOptions:
 
     request: str | None
     at: str | None
-    most: int
+    most: int | None
+    """None where it was not given."""
     as_json: bool
     asked: tuple[str, ...] = ()
     """Flags of ``QUESTIONS``."""
@@ -77,7 +80,8 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
             say_damage(path)
             return 0
         if options.request is None:
-            why = _slowest_requests(player, path, moment_ns, options.most)
+            most = MOST if options.most is None else options.most
+            why = _slowest_requests(player, path, moment_ns, most)
         else:
             now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
             why = _one_request(path, player.record.session_id, options.request, now_ns)
@@ -114,26 +118,29 @@ def _breakdown(player: Player, path: Path, now_ns: int) -> Answer:
     row: Summary = {"breakdown": breakdown_row(breakdown)}
     if breakdown is not None:
         return Answer(row, [*breakdown_lines(breakdown, player.wall_text)])
-    return Answer(row, [NONE_ENDED if _is_probed(player, path) else NOT_PROBED])
+    return Answer(row, [_none_told(player, path)])
 
 
 def _tenants(player: Player, path: Path, now_ns: int) -> Answer:
     """Return who asked for how much, and who made whom wait, up to a moment."""
-    del path
     asyncio.run(player.playback.seek(now_ns))
     query = SnapshotQuery(
         Window.SESSION, requests=False, client=False, hardware=True, tenants=True
     )
     shown = player.snapshot(query)
     row: Summary = {"tenants": tenants_row(shown.tenants, shown.spending)}
-    return Answer(row, tenants_lines(shown.tenants))
+    if shown.tenants is not None:
+        return Answer(row, tenants_lines(shown.tenants))
+    return Answer(row, [_none_told(player, path)])
 
 
 def _misses(player: Player, path: Path, now_ns: int) -> Answer:
     """Return why prompts missed the prefix cache."""
     with reading(path) as connection:
-        found = prefix_misses(connection, _row(player, path), now_ns)
-    return Answer({"prefix": misses_row(found)}, misses_lines(found))
+        row = _row(player, path)
+        found = prefix_misses(connection, row, now_ns)
+        is_told = tells_of_blocks(connection, row)
+    return Answer({"prefix": misses_row(found)}, misses_lines(found, is_told=is_told))
 
 
 def _sampling(player: Player, path: Path, now_ns: int) -> Answer:
@@ -161,16 +168,18 @@ def _question(options: WhyOptions) -> str | None:
     flags = options.asked
     if flags and options.request is not None:
         raise UsageError(f"{flags[0]} tells of all requests: leave REQUEST out")
+    if flags and options.most is not None:
+        raise UsageError(f"--most is of the slowest requests: {flags[0]} tells of all")
     if len(flags) > 1:
         raise UsageError(f"{' and '.join(flags)} are questions of their own: ask one")
     return flags[0] if flags else None
 
 
-def _is_probed(player: Player, path: Path) -> bool:
-    """Return whether an engine of the session had a probe."""
+def _none_told(player: Player, path: Path) -> str:
+    """Say why no request is told of: none had ended, or no engine had a probe."""
     with reading(path) as connection:
         found = connection.execute(PROBED, (_row(player, path),)).fetchone()
-    return found is not None
+    return NOT_PROBED if found is None else NONE_ENDED
 
 
 def _row(player: Player, path: Path) -> int:

@@ -44,6 +44,8 @@ class PausedMoment:
                         hardware=True,
                         latest=True,
                         breakdown=True,
+                        misses=True,
+                        tenants=True,
                         source=source,
                     ),
                 )
@@ -276,6 +278,8 @@ class LivePlayback:
                 hardware=True,
                 latest=True,
                 breakdown=query.breakdown,
+                misses=query.misses,
+                tenants=query.tenants,
                 source=query.source,
             )
             return player.snapshot(whole)

@@ -133,7 +133,11 @@ def uniform(low: int, high: int) -> dict[str, Any]:
 
 # A class of requests.
 
-CLASS_GRAMMAR = "'name=chat share=0.98 prompt=200-800 output=100 slo=\"ttft_s<0.5\"'"
+CLASS_GRAMMAR = (
+    "'name=chat share=0.98 prompt=200-800 output=100 slo=\"ttft_s<0.5\" priority=0'"
+)
+MOST_SAID = 40
+"""Letters of a priority that a message shows."""
 
 
 def read_priority(text: str) -> int:
@@ -145,8 +149,9 @@ def read_priority(text: str) -> int:
     try:
         return int(text)
     except ValueError:
+        said = text if len(text) <= MOST_SAID else f"{text[:MOST_SAID]}…"
         raise ValueError(
-            f"the priority {text!r} is not a whole number; lower ones go first"
+            f"the priority {said!r} is not a whole number; lower ones go first"
         ) from None
 
 

@@ -169,7 +169,7 @@ class BreakdownTracker:
         )
         alike = (
             -1 if prompt is None else bisect_right(LENGTH_BOUNDS, prompt),
-            bisect_right(LENGTH_BOUNDS, output) if output else -1,
+            -1 if output is None else bisect_right(LENGTH_BOUNDS, output),
             request.class_name,
             request.lora or self._model_of(request.source),
             request.header,

@@ -283,12 +283,22 @@ class PrefixMisses:
         text = f"Of {total.prompt_tokens:,} prompt tokens {found} were found"
         worst = self.worst
         if worst is None:
-            rest = "hardly any of the others could have been"
-            if total.reordered_tokens is None:
-                rest = "hardly any was evicted; this probe tells no more"
-            return f"{text}; {rest}"
+            return f"{text}; {self._nothing_avoidable(sure)}"
         share = f"{sure}{format_share(self.share_of(worst.tokens)).strip()}"
         return f"{text}; {share} {self._missed_for(worst.cause)}"
+
+    def _nothing_avoidable(self, sure: str) -> str:
+        total = self.total
+        not_known = self.share_of(self.tokens_of(MissCause.UNKNOWN))
+        rest = "hardly any of the others could have been"
+        if total.reordered_tokens is None:
+            rest = "hardly any was evicted, and this probe tells no more"
+        if not_known < LEAST_TOLD:
+            return rest
+        share = f"{sure}{format_share(not_known).strip()}"
+        is_all = 1 - (self.hit_share or 0.0) - not_known < LEAST_TOLD
+        said = f"why {share} were not is not known"
+        return said if is_all else f"{rest}; {said}"
 
     def _missed_for(self, cause: MissCause) -> str:
         total = self.total
@@ -297,9 +307,9 @@ class PrefixMisses:
             for_s = "" if idle is None else f", idle for {duration_text(idle)} (p50)"
             return f"were evicted before they were used again{for_s}"
         if cause in DIFFERING:
-            at = f"{total.differs_at}, token {total.differs_at_token:,}"
-            if total.differs_at_token is None:
-                at = f"{total.differs_at}"
+            at = f"{total.differs_at:,}"
+            if total.differs_at_token is not None:  # blocks may be of several sizes
+                at += f", token {total.differs_at_token:,}"
             return (
                 "stood behind something that changes, "
                 f"of {counted(total.differing, 'prompt')} at block {at}"

@@ -16,7 +16,7 @@ class Cause(StrEnum):
 
     # Parts of a TTFT, in order.
     API = "api"
-    """Tokenizing and handing over to the engine, without waiting for a running step."""
+    """Tokenising and handing over to the engine, without waiting for a running step."""
     MEDIA = "media"
     """Fetching and decoding images, sounds and videos."""
     PREPROCESS = "preprocessing"
@@ -57,7 +57,7 @@ class Cause(StrEnum):
     RECOMPUTE = "preempted"
     """From a preemption until the discarded tokens are recomputed."""
     SEND = "send"
-    """From the engine's first token to the front end's: detokenizing and sending."""
+    """From the engine's first token to the front end's: detokenising and sending."""
 
     # Parts of an E2EL beside those of the TTFT.
     TOKENISE = "tokenise"
@@ -348,7 +348,7 @@ SPOKEN = {
     Cause.PREFILL_HELD: "prefill chunks held back",
     Cause.RECOMPUTE: "preemption and recompute",
     Cause.SEND: "the API server after the first token",
-    Cause.TOKENISE: "tokenizing",
+    Cause.TOKENISE: "tokenising",
     Cause.DECODE: "decode",
     Cause.DECODE_PROMPTS: "others' prompts in decode steps",
     Cause.DECODE_LEFT_OUT: "steps without it while it decoded",

@@ -428,7 +428,7 @@ class CpuQuota(Diagnosis):
 
 
 class FrontEnd(Diagnosis):
-    """Tokenization, detokenization and sending take a large part of TTFT."""
+    """Tokenising, detokenising and sending take a large part of TTFT."""
 
     NAME, TITLE = "front_end", "front end too slow"
     SUBJECT = Subject.ENGINE

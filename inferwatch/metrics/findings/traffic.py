@@ -10,6 +10,7 @@ from inferwatch.metrics.findings.diagnosis import (
 from inferwatch.metrics.findings.facts import Facts, now, read_log
 from inferwatch.metrics.findings.finding import Evidence, Knob, Subject
 from inferwatch.metrics.requests.refusals import refused_failures
+from inferwatch.metrics.requests.sampling import many_cut
 from inferwatch.metrics.steps.health import Health
 
 
@@ -75,20 +76,12 @@ class CutOff(Diagnosis):
     NAME, TITLE = "cut_off", "answers cut off"
     SUBJECT = Subject.TRAFFIC
     MANY = "have many answers cut off at max_tokens"
-    LEAST = 20
-    """Answers in a minute."""
-    SHARE = 0.4
-    ENDING = 0.05
-    """Share that ends by itself; a load of fixed lengths has none."""
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        finished = facts.outcomes.sums.get("finished", 0)
-        share = self._share(facts)
-        if share is None or finished < self.LEAST:
+        sums, share = facts.outcomes.sums, self._share(facts)
+        if share is None or not many_cut(sums.get("cut", 0), sums["finished"]):
             return None
-        if not self.SHARE <= share <= 1 - self.ENDING:
-            return None
-        return FindingCost(share, f"{share:.0%} of the answers, perhaps half of one")
+        return FindingCost(share, f"{share:.0%} of the answers")
 
     def sentence(self, facts: Facts) -> str:
         n = facts.outcomes.sums["cut"]

@@ -18,9 +18,12 @@ from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentile
 from inferwatch.metrics.series.window import Quantiles
 
 Told = TypeVar("Told")
-LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)
-"""Prompt tokens at which each bucket but the first begins."""
-LENGTHS = ("1–127", "128–511", "512–2k", "2k–8k", "8k–32k", "32k–128k", "128k and more")
+LENGTH_BOUNDS = (1, 128, 512, 2_048, 8_192, 32_768, 131_072)
+"""Tokens at which each bucket but the first begins, which is of answers without any."""
+LENGTHS = (
+    *("0", "1–127", "128–511", "512–2k"),
+    *("2k–8k", "8k–32k", "32k–128k", "128k and more"),
+)
 """Labels of the buckets."""
 SLOT_MIN = 10
 """Length of a bucket of time."""
@@ -204,15 +207,15 @@ def group_requests(
     return tuple(_group(name, members[name]) for name in names)
 
 
-def length_bucket(prompt_tokens: int) -> str:
-    """Return the bucket of a prompt length.
+def length_bucket(tokens: int) -> str:
+    """Return the bucket of a length.
 
     >>> length_bucket(127), length_bucket(128), length_bucket(2_047), length_bucket(1)
     ('1–127', '128–511', '512–2k', '1–127')
-    >>> length_bucket(100_000), length_bucket(10**7)
-    ('32k–128k', '128k and more')
+    >>> length_bucket(100_000), length_bucket(10**7), length_bucket(0)
+    ('32k–128k', '128k and more', '0')
     """
-    return LENGTHS[bisect_right(LENGTH_BOUNDS, prompt_tokens)]
+    return LENGTHS[bisect_right(LENGTH_BOUNDS, tokens)]
 
 
 def time_bucket(slot: int) -> str:
@@ -231,7 +234,7 @@ def _length(row: RequestRow, models: Models) -> str | None:
 
 def _output(row: RequestRow, models: Models) -> str | None:
     del models
-    return length_bucket(row.output_tokens) if row.output_tokens else None
+    return None if row.output_tokens is None else length_bucket(row.output_tokens)
 
 
 def _time(row: RequestRow, models: Models) -> str | None:

@@ -27,12 +27,21 @@ ROOMY = 4
 MOST_LIMITS = 12
 """Different max_tokens that are told apart."""
 LEAST = 20
-"""Answers of a group of which something is said."""
+"""Answers of which something is said."""
 NO_COST = (
     "in vLLM that reserves no KV block and keeps nobody waiting, as blocks are given "
     "when tokens come; it only bounds an answer that runs away, and costs where a "
     "router or client admits by max_tokens"
 )
+
+
+def many_cut(cut: int, ended: int) -> bool:
+    """Whether many of these answers were cut off, while others ended by themselves.
+
+    >>> many_cut(8, 20), many_cut(7, 20), many_cut(20, 20), many_cut(8, 19)
+    (True, False, False, False)
+    """
+    return ended >= LEAST and MANY_CUT <= cut / ended <= 1 - ENDING
 
 
 class SampledAnswer(NamedTuple):
@@ -46,6 +55,8 @@ class SampledAnswer(NamedTuple):
     output_tokens: int | None
     reason: str | None
     thinking_tokens: int | None
+    by_front_end: bool = False
+    """The engine did not tell its length; the front end did."""
 
 
 @piece("sampling", Vantage.ENGINE, span="session")
@@ -113,7 +124,7 @@ class SamplingGroup:
         share = self.cut_share
         if self.answers < LEAST or share is None:
             return ()
-        if MANY_CUT <= share <= 1 - ENDING:
+        if many_cut(self.cut, self.stopped + self.cut):
             limit = "the context's end" if self.fills_context else self._limit
             answers = counted(self.answers, "answer")
             return (
@@ -140,6 +151,8 @@ class Sampled:
     answers: int
     unknown: int
     """Answers of which nobody told how they were sampled."""
+    by_front_end: int = 0
+    """Answers of the groups whose length only the front end told."""
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -168,13 +181,14 @@ def sampled(answers: Iterable[SampledAnswer]) -> Sampled:
     between two powers of two are taken together.
     """
     members: dict[_Sampling, dict[int | None, list[SampledAnswer]]] = {}
-    unknown = 0
+    unknown = by_front_end = 0
     for each in answers:
         limit = None if each.fills_context else each.max_tokens
         if (each.temperature, each.top_p, each.max_tokens) == (None, None, None):
             unknown += 1
             continue
-        key = each.temperature, each.top_p, each.fills_context
+        by_front_end += each.by_front_end
+        key = _as_named(each.temperature), _as_named(each.top_p), each.fills_context
         members.setdefault(key, {}).setdefault(limit, []).append(each)
     groups = [
         _group(name, of_group)
@@ -183,10 +197,17 @@ def sampled(answers: Iterable[SampledAnswer]) -> Sampled:
     ]
     groups.sort(key=lambda each: -each.answers)
     n = sum(each.answers for each in groups)
-    return Sampled(groups=tuple(groups), answers=n, unknown=unknown)
+    return Sampled(
+        groups=tuple(groups), answers=n, unknown=unknown, by_front_end=by_front_end
+    )
 
 
 _Sampling = tuple[float | None, float | None, bool]
+
+
+def _as_named(setting: float | None) -> float | None:
+    """Return a setting as far as names tell it: to six digits."""
+    return None if setting is None else float(f"{setting:g}")
 
 
 def _by_name(
@@ -213,8 +234,8 @@ def _group(limit: str | None, answers: Sequence[SampledAnswer]) -> SamplingGroup
     ]
     return SamplingGroup(
         name=sampling_name(first.temperature, first.top_p, limit),
-        temperature=first.temperature,
-        top_p=first.top_p,
+        temperature=_as_named(first.temperature),
+        top_p=_as_named(first.top_p),
         max_tokens=first.max_tokens
         if len(limits) == 1 and not first.fills_context
         else None,

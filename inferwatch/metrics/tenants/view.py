@@ -69,7 +69,8 @@ class Tenant:
         Number(
             "queue",
             "Queue time suffered",
-            "What these requests queued, added up.",
+            "What these requests queued in the engine, added up: without the wait for "
+            "the running step, which the breakdown counts as queue, too.",
             unit=Unit.NANOSECONDS,
             better=Better.LOWER,
         ),
@@ -180,7 +181,8 @@ class Tenants:
         Number(
             "queue",
             "Queue time of all tenants",
-            "What their requests queued, added up.",
+            "What their requests queued in the engine, added up: without the wait for "
+            "the running step.",
             unit=Unit.NANOSECONDS,
             better=Better.LOWER,
         ),
@@ -213,9 +215,10 @@ class Tenants:
         Number(
             "fairness",
             "Fairness, by minute",
-            "Jain's index of what each tenant was served of what it wanted: 1 when all "
-            "were served alike, 1/n when one of n got everything. Minutes with two "
-            "tenants or more.",
+            "Jain's index of what each tenant was served of what it wanted, by the "
+            "prompts left over when a minute ends: 1 when all were served alike, 1/n "
+            "when one of n got everything. Queues that are gone by then do not show in "
+            "it. Minutes with two tenants or more.",
             better=Better.HIGHER,
             span="session",
         ),

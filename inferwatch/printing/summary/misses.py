@@ -26,6 +26,7 @@ NOT_TOLD = (
     "Nobody told of the blocks of prompts: it takes a probe with its block map, in an "
     "engine with prefix caching."
 )
+NONE_ENDED = "No prompt had ended by then."
 
 INDENT = " " * 10
 """Of what a cause means, below it."""
@@ -41,10 +42,10 @@ def misses_row(misses: PrefixMisses | None) -> dict[str, Any] | None:
     return row | {"sentence": misses.sentence, "advice": advice}
 
 
-def misses_lines(misses: PrefixMisses | None) -> list[str]:
-    """The result as lines of text."""
+def misses_lines(misses: PrefixMisses | None, *, is_told: bool = False) -> list[str]:
+    """The result as lines; ``is_told``: prompts tell of their blocks once they end."""
     if misses is None:
-        return wrapped_sentence(NOT_TOLD, then="")
+        return wrapped_sentence(NONE_ENDED if is_told else NOT_TOLD, then="")
     lines = wrapped_sentence(f"{misses.sentence}.", then="")
     if misses.worst is not None:
         lines += wrapped_sentence(f"What helps: {ADVICE[misses.worst.cause]}.", then="")

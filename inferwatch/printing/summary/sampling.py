@@ -24,6 +24,7 @@ def sampling_row(found: Sampled) -> dict[str, Any]:
     return {
         "answers": found.answers,
         "unknown": found.unknown,
+        "by_front_end": found.by_front_end,
         "sentences": list(found.sentences),
         "groups": groups,
     }
@@ -44,11 +45,20 @@ def sampling_lines(found: Sampled) -> list[str]:
     if found.roomy:
         lines += wrapped_sentence(f"A high max_tokens: {NO_COST}.", then="")
     lines += ["", *_table(found)]
-    rest = f"By the engine, of the {counted(found.answers, 'answer')} of the session"
+    rest = (
+        f"{_told_by(found)}, of the {counted(found.answers, 'answer')} of the session"
+    )
     rest += " that had ended by then, aborted ones aside"
     if found.unknown:
         rest += f"; of {found.unknown:,} more nobody told how they were sampled"
     return [*lines, "", *wrapped_sentence(f"{rest}.", then="")]
+
+
+def _told_by(found: Sampled) -> str:
+    if found.by_front_end == found.answers:
+        return "By the front end"
+    also = f", {found.by_front_end:,} by the front end" if found.by_front_end else ""
+    return f"By the engine{also}"
 
 
 def _table(found: Sampled) -> Iterator[str]:

@@ -17,8 +17,8 @@ from inferwatch.metrics.tenants.view import Tenant, Tenants
 from inferwatch.printing.text import (
     WIDTH,
     columns_of,
+    end_of,
     grid,
-    shortened,
     wrapped_sentence,
 )
 from inferwatch.visible import visible
@@ -30,7 +30,6 @@ HEADS = (
     *(label_of(Tenant.queue_ns), label_of(Tenant.caused_ns)),
     *(label_of(Tenant.caused_share), label_of(Tenant.cost_share)),
 )
-NOT_TOLD = "No request has ended by then."
 
 
 def tenant_rows(tenants: Tenants) -> list[list[str]]:
@@ -40,7 +39,7 @@ def tenant_rows(tenants: Tenants) -> list[list[str]]:
     caused = format_durations([each.caused_ns / NS_PER_S for each in every])
     return [
         [
-            shortened(visible(each.name), NAME_WIDTH),
+            end_of(each.name, NAME_WIDTH),
             format_count(each.requests).strip(),
             format_count(each.prompt_tokens).strip(),
             format_count(each.output_tokens).strip(),
@@ -70,32 +69,35 @@ def tenant_sentence(tenants: Tenants) -> str:
 
 
 def fairness_sentence(tenants: Tenants) -> str | None:
-    """Return how evenly tenants were served; None where no minute tells."""
+    """Return how evenly tenants were served; None where no minute tells.
+
+    Judged by what is left over when a minute ends: it is blind to shorter queues.
+    """
     minutes = tenants.fairness
     if not minutes:
         return None
     worst = min(minutes, key=lambda each: each.index)
     return (
-        f"Fairness (Jain's index) {minutes[-1].index:.2f} in the latest of "
-        f"{counted(len(minutes), 'minute')}, {worst.index:.2f} at worst; 1: all were "
-        "served alike of what they wanted"
+        "Fairness (Jain's index), by what was left over at the end of a minute: "
+        f"{minutes[-1].index:.2f} in the latest of {counted(len(minutes), 'minute')}, "
+        f"{worst.index:.2f} at worst; 1: the same part of what each wanted. Queues "
+        "that were gone by then do not show in it"
     )
 
 
-def tenants_lines(tenants: Tenants | None) -> list[str]:
+def tenants_lines(tenants: Tenants) -> list[str]:
     """Return the sentence, the table and how fair it was, within 80 columns."""
-    if tenants is None:
-        return [NOT_TOLD]
     lines = wrapped_sentence(f"{tenant_sentence(tenants)}.", then="")
     rows = [[*HEADS], *tenant_rows(tenants)]
     table = grid(rows)
     if (over := max(map(columns_of, table)) - WIDTH) > 0:
-        table = grid([[shortened(n, NAME_WIDTH - over), *rest] for n, *rest in rows])
+        table = grid([[end_of(n, NAME_WIDTH - over), *rest] for n, *rest in rows])
     lines += ["", *table, ""]
     lines += wrapped_sentence(
-        "Of requests that ended. queue: what they queued; caused: what others queued "
-        "while its own requests held what bound the queue, and which part of all their "
-        "queue time that is; cost: its part of the time of all steps, by tokens.",
+        "Of requests that ended. queue: in the engine's queue, without the wait for "
+        "the running step that --all counts; caused: what others queued so while its "
+        "own requests held what bound the queue, and which part of all their queue "
+        "time that is; cost: its part of the time of all steps, by tokens.",
         then="",
     )
     fair = fairness_sentence(tenants)

@@ -82,7 +82,7 @@ def prefix_misses(
 ) -> PrefixMisses | None:
     """Return why prompts that ended by ``now_ns`` missed the prefix cache.
 
-    None where no probe told of their blocks.
+    None where none had, or no probe told of their blocks.
     """
     sources = dict(connection.execute(SELECT_SOURCES, (session,)))
     resets = [
@@ -96,6 +96,17 @@ def prefix_misses(
     return finder.result() if told else None
 
 
+def tells_of_blocks(connection: sqlite3.Connection, session: int) -> bool:
+    """Return whether a probe of the session told of the blocks of prompts."""
+    return bool(_sizes(connection, session))
+
+
+def _sizes(connection: sqlite3.Connection, session: int) -> dict[int, int]:
+    """Return the tokens of a block by number of the source."""
+    sizes = dict(connection.execute(_SIZES, (session,)))
+    return sizes | dict(connection.execute(_BLOCK_TOKENS, (session,)))
+
+
 def ended_prompts(
     connection: sqlite3.Connection,
     session: int,
@@ -103,8 +114,7 @@ def ended_prompts(
     sources: dict[int, str],
 ) -> Iterator[EndedPrompt]:
     """Yield the prompts in the order they were scheduled; one of them in memory."""
-    sizes = dict(connection.execute(_SIZES, (session,)))
-    sizes |= dict(connection.execute(_BLOCK_TOKENS, (session,)))
+    sizes = _sizes(connection, session)
     rows: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for source, member, t_ns, ordinal in connection.execute(_ROWS, (session,)):
         rows[source, member].append((t_ns, ordinal))

@@ -11,7 +11,8 @@ SELECT temperature, top_p, max_tokens,
          WHERE engines.session = ?1 AND engines.source = requests.source
        ), 0) AS fills_context,
        coalesce(engine_output_tokens, output_tokens) AS got,
-       coalesce(engine_reason, reason) AS why, thinking_tokens
+       coalesce(engine_reason, reason) AS why, thinking_tokens,
+       engine_output_tokens IS NULL AND output_tokens IS NOT NULL AS by_front_end
 FROM requests
 WHERE session = ?1 AND coalesce(engine_finished_ns, finished_ns) <= ?2
 AND why NOT IN ('abort', 'error')

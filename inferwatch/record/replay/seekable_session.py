@@ -46,7 +46,7 @@ WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
 WEIGHTIEST_FIRST = attrgetter(
     *("source", "window", "requests", "client", "hardware", "latest"),
-    "breakdown",
+    *("breakdown", "misses", "tenants"),
 )
 """Fields of a query by weight: a similar snapshot first has the same source."""
 
@@ -172,6 +172,8 @@ class SeekableSession:
             finally:
                 self._seeking.release()
         snapshots = self._snapshots  # a seek replaces the dict, so read it once
+        if query in snapshots:
+            return snapshots[query]
         return snapshots[max(snapshots, key=lambda each: _likeness(each, query))]
 
     def _take(self, query: SnapshotQuery) -> Snapshot:

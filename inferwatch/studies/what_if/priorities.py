@@ -11,10 +11,14 @@ from dataclasses import replace
 
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted
+from inferwatch.loadgen.plan.option import PRIORITY
+from inferwatch.printing.text import shortened
 from inferwatch.studies.what_if.past_requests import PastRequest
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.visible import visible
 
+MOST_SAID = 60
+"""Columns of what was typed that a message shows."""
 MOST_NAMES = 8
 """Names that are listed where a wrong one was given."""
 GRAMMAR = "'NAME=NUMBER ...', such as 'chat=0 batch=10'"
@@ -36,7 +40,12 @@ def read_priorities(text: str) -> dict[str, int]:
     except ValueError:
         given, words = {}, [text]
     if len(given) < len(words) or not given:
-        raise UsageError(f"{visible(text)!r} are no priorities: write {GRAMMAR}")
+        said = shortened(text, MOST_SAID)
+        raise UsageError(f"{said!r} are no priorities: write {GRAMMAR}")
+    for name, number in given.items():
+        if not PRIORITY.hold(number):
+            said = shortened(name, MOST_SAID)
+            raise UsageError(f"the priority of {said!r} must fit into 64 bits")
     return given
 
 
@@ -53,10 +62,13 @@ def with_priorities(run: RecordedRun, given: Mapping[str, int]) -> RecordedRun:
         return run
     found = Counter(name for past in run.requests for name in past.names)
     if missing := [name for name in given if name not in found]:
-        known = [visible(name) for name, _ in found.most_common(MOST_NAMES)]
+        known = [
+            shortened(name, MOST_SAID) for name, _ in found.most_common(MOST_NAMES)
+        ]
         there = f"there are {', '.join(known)}" if known else "none have any"
         raise UsageError(
-            f"no request's class, header or adapter is {visible(missing[0])!r}: {there}"
+            "no request's class, header or adapter is "
+            f"{shortened(missing[0], MOST_SAID)!r}: {there}"
         )
     requests = tuple(replace(past, given=_given(past, given)) for past in run.requests)
     return replace(run, requests=requests, given=dict(given))

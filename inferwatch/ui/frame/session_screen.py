@@ -241,6 +241,11 @@ class SessionScreen(Screen[None]):
         """Whether it shows why prompts missed the prefix cache, at present."""
         return False
 
+    @property
+    def needs_tenants(self) -> bool:
+        """Whether it shows who makes whom wait, at present."""
+        return False
+
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__()
         self._compositor = SparseCompositor()

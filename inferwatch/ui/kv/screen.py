@@ -335,7 +335,7 @@ class KvScreen(WatchScreen):
             "z", "zoom", "zoom", tooltip="A cell for each block, or all blocks in sight"
         ),
         Binding("k", "rank", "rank", tooltip="The map of the next rank"),
-        Binding("M", "misses", "misses", tooltip="Why prompts missed the prefix cache"),
+        Binding("v", "misses", "misses", tooltip="Why prompts missed the prefix cache"),
     ]
     DEFAULT_CSS = """
     KvScreen {

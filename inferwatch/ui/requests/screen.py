@@ -26,7 +26,7 @@ from inferwatch.metrics.requests.refusals import of_requests, refused_count
 from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.servers.server_counts import ServerCounts
-from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.tenants.view import Tenant, Tenants
 from inferwatch.ui.frame.watch_screen import WatchScreen
@@ -397,7 +397,7 @@ class RequestsScreen(WatchScreen, FilteredList):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable sorting and filters if requests are not reported one by one."""
-        if action in OF_THE_LIST | {"view"} and self.has_class("-counted"):
+        if action in OF_THE_LIST | {"view", "tenants"} and self.has_class("-counted"):
             return False
         if self._aspect is not RequestsAspect.LIST and action in NOT_OF_BUCKETS:
             return False
@@ -418,10 +418,12 @@ class RequestsScreen(WatchScreen, FilteredList):
 
     def show_panels(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._show_tenants()
+        for drawer in widgets_of(self, TenantsDrawer):
+            drawer.show(snapshot)
         self._show_refused(snapshot)
         if counts_only(snapshot) != self.has_class("-counted"):
             self.set_class(counts_only(snapshot), "-counted")
+            TenantsDrawer.close_on(self)
             self._look_as(RequestsAspect.LIST)
             self._show_tables()
             self.refresh_bindings()
@@ -461,18 +463,11 @@ class RequestsScreen(WatchScreen, FilteredList):
         """Open the drawer of tenants, or close it."""
         if not TenantsDrawer.close_on(self):
             TenantsDrawer(self.view.window.span).open_on(self)
-            self.call_after_refresh(self._show_tenants)
+            self.call_after_refresh(self.post_message, LookAgain())
 
-    def _show_tenants(self) -> None:
-        """Tell of tenants where the drawer is open; else nothing is computed."""
-        for drawer in widgets_of(self, TenantsDrawer):
-            query = SnapshotQuery(
-                self.view.window,
-                requests=False,
-                tenants=True,
-                source=self.shown_source,
-            )
-            drawer.show(self.feed.snapshot(query).tenants, self.view.window.span)
+    @property
+    def needs_tenants(self) -> bool:
+        return bool(widgets_of(self, TenantsDrawer))
 
     def _show_refused(self, snapshot: Snapshot) -> None:
         """Show refused requests by reason; they have no rows, being no requests yet."""
@@ -513,7 +508,9 @@ class RequestsScreen(WatchScreen, FilteredList):
         elif evicted:
             of_latest = f"{listed} of the latest {_count(latest)}"
             texts = (f"{of_latest} of {every} requests", of_latest)
-        if not self._grouped and (sent := _as_sent(table.rows)):
+        if self._scope_before is not None:  # a bucket is of the window, its list is not
+            texts = (f"{listed} of all that are held, in any window", f"{listed} held")
+        elif not self._grouped and (sent := _as_sent(table.rows)):
             texts = (f"{texts[0]}, {sent}", f"{texts[1]}, {sent}")
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
         whole, short = (TextRun(f"{each} ", "muted") for each in texts)

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.tenants.view import Tenants
 from inferwatch.printing.summary.tenants import (
     HEADS,
-    NOT_TOLD,
     fairness_sentence,
     last_known,
     tenant_rows,
@@ -19,9 +19,11 @@ from inferwatch.printing.text import columns_of
 from inferwatch.ui.kit.drawer import Drawer, titled
 from inferwatch.ui.kit.renderables.bars import sparkline
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
+from inferwatch.ui.requests.breakdown import NONE_ENDED
 
 GAP = 2
 LEAST_MINUTES = 2
+NEEDS_PROBE = "who makes whom wait takes a probe in the server to tell"
 SPARK_WIDTH = 24
 SERVED = "served, by minute"
 DROPPED_FIRST = (4, 8, 3)
@@ -43,10 +45,12 @@ class TenantsDrawer(Drawer):
         super().__init__()
         self._span = span
         self._tenants: Tenants | None = None
+        self._none = ""
 
-    def show(self, tenants: Tenants | None, span: str) -> None:
-        """Show the tenants of a window."""
-        self._tenants, self._span = tenants, span
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the tenants of a window, or why there are none."""
+        self._tenants, self._span = snapshot.tenants, snapshot.window.span
+        self._none = NEEDS_PROBE if snapshot.without_steps else NONE_ENDED
         self.redraw()
 
     def heading(self, below: int) -> tuple[Line, Line]:
@@ -56,7 +60,7 @@ class TenantsDrawer(Drawer):
     def entries(self, width: int) -> Sequence[Line]:
         tenants = self._tenants
         if tenants is None:
-            return [(TextRun(f" {NOT_TOLD}", "muted"),)]
+            return [(TextRun(f" {self._none}", "muted"),)]
         room = max(width - 2, 20)
         lines: list[Line] = [
             (TextRun(f" {text}", "strong"),)

@@ -23,6 +23,7 @@ from collectors.contract.readings import (
     Tick,
 )
 from inferwatch.cli.main import inferwatch
+from inferwatch.cli.running.why import QUESTIONS
 from inferwatch.errors import InferwatchError
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.sample import sample_file
@@ -406,6 +407,13 @@ def test_only_prompts_that_had_ended_by_then_are_told_of(run: Run) -> None:
     assert 0 < early["prompts"] < told(run("--prefix", "--json"))["prefix"]["prompts"]
 
 
+def test_before_a_prompt_had_ended_no_probe_is_said_to_be_missing(run: Run) -> None:
+    assert told(run("--prefix", "--json", "--at", "0s"))["prefix"] is None
+    assert run("--prefix", "--at", "0s").stdout.splitlines()[2] == (
+        "No prompt had ended by then."
+    )
+
+
 def test_what_nobody_told_of_blocks_is_said(run: Run, sample: Path) -> None:
     with closing(sqlite3.connect(sample)) as file, file:
         file.execute("DELETE FROM prompt_blocks")
@@ -431,6 +439,28 @@ def test_what_decides_the_length_of_answers_is_told_exactly(
     assert "temp 0, max 129–256" in run("--sampling").stdout
 
 
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("1", "By the front end, of the"),
+        ("ordinal % 2", "by the front end, of the"),
+        ("0", "By the engine, of the"),
+    ],
+    ids=["all", "some", "none"],
+)
+def test_who_counted_the_answers_is_said(
+    run: Run, sample: Path, which: str, said: str
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        file.execute(
+            "UPDATE requests SET output_tokens = coalesce(output_tokens, 1), "  # noqa: S608
+            f"engine_output_tokens = CASE WHEN {which} THEN NULL "
+            "ELSE coalesce(engine_output_tokens, 1) END"
+        )
+
+    assert said in " ".join(run("--sampling").stdout.split())
+
+
 def test_max_tokens_far_above_what_answers_take_costs_vllm_nothing(
     run: Run, sample: Path
 ) -> None:
@@ -446,7 +476,14 @@ def test_max_tokens_far_above_what_answers_take_costs_vllm_nothing(
     assert "in vLLM that reserves no KV block" in text
 
 
-@pytest.mark.parametrize("arguments", [("--prefix", "--sampling"), ("x", "--prefix")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--prefix", "--sampling"),
+        ("x", "--prefix"),
+        *((flag, "--most", "3") for flag in QUESTIONS),
+    ],
+)
 def test_one_question_at_a_time(run: Run, arguments: tuple[str, ...]) -> None:
     error = run(*arguments).exception
 

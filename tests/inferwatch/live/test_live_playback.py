@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.contract.readings import EngineInfo, EventKind, Vantage
+from collectors.contract.readings import EngineInfo, EventKind, PromptBlocks, Vantage
 from inferwatch.errors import StorageError
 from inferwatch.live.past.live_playback import LivePlayback
 from inferwatch.live.pipeline import Pipeline
@@ -155,6 +155,44 @@ async def test_a_held_view_tells_where_the_time_of_all_went_too(
         told = session.snapshot(SnapshotQuery(window, breakdown=True)).breakdown
         assert told is not None
         assert (told.requests, told.total_ns) == (1, 400_000_000)
+
+
+async def test_a_held_view_tells_of_tenants_and_misses_too(
+    session: Session, make_event: Any
+) -> None:
+    told = {"prompt_tokens": 40, "cached_tokens": 0, "output_tokens": 3}
+    front = {"vantage": Vantage.FRONTEND, "reason": "stop", "output_tokens": 3}
+    blocks = PromptBlocks(
+        source="engine-1",
+        t_ns=12_600 * 1_000_000,
+        ordinal=900,
+        total_blocks=2,
+        block_tokens=16,
+        prompt_blocks=2,
+        hashes=[1, 2],
+        plain=[3, 4],
+        prompt_tokens=40,
+    )
+    session.pipeline.take(
+        [
+            make_event(12_100, EventKind.ARRIVED, "r"),
+            make_event(12_200, EventKind.ADDED, "r", ordinal=900, prompt_tokens=40),
+            make_event(12_300, EventKind.SCHEDULED, "r", ordinal=900, **told),
+            make_event(12_600, EventKind.FINISHED, "r", ordinal=900, **told),
+            make_event(12_610, EventKind.FINISHED, "r", **front),
+            blocks,
+        ]
+    )
+    session.goes_on(4)
+    whole = SnapshotQuery(Window.SESSION, misses=True, tenants=True)
+    now = session.snapshot(whole)
+    session.playback.pause()
+    session.goes_on(1)
+
+    held = session.snapshot(whole)
+    assert held.prefix_misses is not None
+    assert held.prefix_misses.prompts == 1
+    assert (held.prefix_misses, held.tenants) == (now.prefix_misses, now.tenants)
 
 
 async def test_going_back_shows_what_was_shown_then(

@@ -6,7 +6,12 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.rates import RateSeries, on_off, ramp, steps
-from inferwatch.loadgen.plan.text import read_class, read_rates
+from inferwatch.loadgen.plan.text import (
+    CLASS_KEYS,
+    read_class,
+    read_priority,
+    read_rates,
+)
 
 CHAT = 'name=chat share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5 tpot_s<50ms"'
 HUGE = "name=huge share=0.02 prompt=32000 output=lognormal:64,0.5"
@@ -72,6 +77,21 @@ def test_a_class_may_begin_with_its_name_and_have_a_priority() -> None:
         {"run_id": "r", "model": "m", "classes": [read_class(f"chat: {named}")]}
     ).classes
     assert (chat.name, chat.priority) == ("chat", -2)
+
+
+def test_a_long_priority_is_shortened_where_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="is not a whole number") as refused:
+        read_priority("x" * 5_000)
+
+    assert len(str(refused.value)) < 120
+
+
+def test_what_is_no_class_says_all_that_one_has() -> None:
+    with pytest.raises(ValueError, match="write ") as refused:
+        read_class("chat:")
+
+    said = str(refused.value).partition("write ")[2]
+    assert all(f"{key}=" in said for key in CLASS_KEYS)
 
 
 def test_a_priority_that_vllm_cannot_take_is_refused() -> None:

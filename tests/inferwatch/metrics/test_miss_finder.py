@@ -276,6 +276,51 @@ def test_the_sentence_names_what_could_have_been_hits(cache: ScriptedCache) -> N
     )
 
 
+def test_engines_with_blocks_of_several_sizes_are_told_together(
+    cache: ScriptedCache,
+) -> None:
+    for minute in range(4):
+        cache.ask([minute, *SHARED[1:], 7])
+    other = msgspec.structs.replace(
+        cache.prompts[0],
+        key="engine-2/0",
+        source="engine-2",
+        block_tokens=2 * BLOCK,
+        prompt_tokens=3 * BLOCK,
+        prompt_blocks=1,
+        hashes=[1],
+        plain=[2],
+    )
+
+    shown = result_of([*cache.prompts, other])
+
+    assert shown.total.differs_at_token is None
+    assert shown.sentence.endswith("something that changes, of 3 prompts at block 0")
+
+
+def test_what_hashes_do_not_tell_is_not_said_to_be_no_loss(
+    cache: ScriptedCache,
+) -> None:
+    told = [cache.ask(tokens(20 + own, 6.0625)) for own in range(3)]
+    older = [msgspec.structs.replace(each, plain=[]) for each in told]
+
+    assert result_of(older).sentence == (
+        "Of 291 prompt tokens 0% were found; why 99% were not is not known"
+    )
+
+
+def test_what_hashes_do_not_tell_is_told_beside_what_they_do(
+    cache: ScriptedCache,
+) -> None:
+    told = [cache.ask([*SHARED[:BLOCK], *tokens(30 + own, 9)]) for own in range(9)]
+    older = [msgspec.structs.replace(each, plain=[]) for each in told]
+
+    assert result_of(older).sentence == (
+        "Of 1,440 prompt tokens 8.9% were found; hardly any was evicted, and this "
+        "probe tells no more; why 10% were not is not known"
+    )
+
+
 def test_prompts_whose_hits_nobody_told_are_not_judged(cache: ScriptedCache) -> None:
     told = cache.ask(SHARED)
     silent = msgspec.structs.replace(told, cached_tokens=None)

@@ -2,13 +2,17 @@
 
 import pytest
 
+from inferwatch.metrics.findings.facts import Facts
+from inferwatch.metrics.findings.traffic import CutOff
 from inferwatch.metrics.requests.sampling import (
     LEAST,
     MOST_LIMITS,
     SampledAnswer,
     SamplingGroup,
+    many_cut,
     sampled,
 )
+from inferwatch.metrics.series.samples import CounterTotals
 
 
 def answers(  # noqa: PLR0913 - what the answers have in common
@@ -77,6 +81,31 @@ def test_many_answers_cut_off_are_said_unless_all_are(cut: int, said: bool) -> N
     )
 
     assert bool([s for s in group.sentences if "cut off at max_tokens 64" in s]) == said
+
+
+@pytest.mark.parametrize(("cut", "ended"), [(8, 20), (7, 20), (20, 20), (8, 19)])
+def test_the_finding_and_the_table_judge_alike(cut: int, ended: int) -> None:
+    group = only(
+        answers(range(ended - cut), max_tokens=64),
+        answers(range(cut), max_tokens=64, reason="length"),
+    )
+    counted = CounterTotals(ended, {"finished": ended, "cut": cut}, {})
+
+    found = CutOff().holds(Facts(now_ns=0, outcomes=counted))
+
+    assert (found is not None) == many_cut(cut, ended)
+    assert any("cut off" in said for said in group.sentences) == many_cut(cut, ended)
+    assert many_cut(cut, ended) == ((cut, ended) == (8, 20))
+
+
+def test_settings_that_no_name_tells_apart_are_taken_together() -> None:
+    group = only(
+        answers(range(3), temperature=0.7000001),
+        answers(range(2), temperature=0.7000002, top_p=0.90000004),
+    )
+
+    assert (group.name, group.answers) == ("temp 0.7, top-p 0.9, max 4,096", 5)
+    assert (group.temperature, group.top_p) == (0.7, 0.9)
 
 
 def test_nothing_is_said_of_few_answers() -> None:

@@ -39,6 +39,7 @@ from inferwatch.studies.tune.running.journal import TuneJournal
 from inferwatch.studies.tune.space import Point
 from inferwatch.studies.tune.trial import TrialOutcome, TrialRecord
 from tests.inferwatch.conftest import Traffic
+from tests.inferwatch.metrics.findings.simulated_engine import Engine
 from tests.inferwatch.metrics.scraped_servers import Served, contact
 from tests.inferwatch.metrics.scripted_hardware import plausible, uuid
 from tests.inferwatch.metrics.test_load_result import RUN, request, sample, tokens
@@ -95,6 +96,8 @@ def record_all(folder: Path) -> None:
         keep(everything, name, readings())
     execute(everything, PINNED, ANCHORED, INTERRUPTED, TAGGED)
     keep_tune(folder / "tunes.db")
+    keep(folder / "tenants.db", "shared", tenants())
+    execute(folder / "tenants.db", PINNED, ANCHORED)
 
 
 def keep(
@@ -275,6 +278,20 @@ def fleet() -> Iterator[AnyReading]:
                 each.request(0.9 if slow else 0.03, 0.05 if slow else 0.012)
             yield each.at(second, running=3, waiting=9 * (number == 2), kv_usage=0.4)
         yield Tick(t_ns=second * S + MS)
+
+
+def tenants() -> Iterator[AnyReading]:
+    """Three of them share an engine: one with long prompts, one that hardly asks."""
+    names = {80: "chat", 2_000: "bulk", 120: "team-platform-research-evaluation"}
+    shared = Engine(
+        max_num_batched_tokens=512,
+        max_num_seqs=24,
+        kv_blocks=20_000,
+        rate_per_s=9,
+        prompt=lambda r: r.choices((*names,), (75, 18, 7))[0],
+        header_of=names.__getitem__,
+    )
+    yield from shared.run(130)
 
 
 def interrupted() -> Iterator[AnyReading]:

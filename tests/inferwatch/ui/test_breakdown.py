@@ -214,7 +214,7 @@ async def test_without_a_probe_it_is_said_what_it_takes(text_of: Text) -> None:
 
 
 async def test_requests_without_a_value_are_listed_and_all_others_are_not(
-    player: Player,
+    player: Player, text_of: Text
 ) -> None:
     async with opened(player, "w", "w") as (app, pilot):
         screen = app.screen
@@ -224,8 +224,11 @@ async def test_requests_without_a_value_are_listed_and_all_others_are_not(
         table = screen.query_one(RequestTable)
         assert len(table.rows) > 100
         assert {row.header for row in table.rows} == {None}
+        bar = " ".join(text_of(app, "FilterLine"))
+        assert f"{len(table.rows)} of all that are held, in any window" in bar
 
         await settle(pilot, "escape")
+        assert "in any window" not in " ".join(text_of(app, "FilterLine"))
         screen._open_bucket(GroupBy.HEADER, OTHERS)
         await settle(pilot)
         assert screen.has_class("-time")

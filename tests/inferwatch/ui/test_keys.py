@@ -1,17 +1,20 @@
 """Keys as footer, help and command palette tell of them, all from the bindings."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.app import App
+from textual.binding import Binding, BindingType
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 from textual.widgets._footer import FooterKey
 
 from inferwatch.metrics.series.window import Window
-from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.app import SCREENS, InferwatchApp
+from inferwatch.ui.frame.playback_control import PLAYBACK_BINDINGS
+from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.kit.dialogs import ConfirmScreen, PromptScreen
 from inferwatch.ui.kit.keys import KeyFooter, KeyPalette, active_keys, signposts_of
 from inferwatch.ui.knobs.dialog import KnobScreen
@@ -204,3 +207,17 @@ async def test_what_is_chosen_in_the_palette_is_done(
         await pilot.pause()
         assert app.session.view.window is not Window.MINUTE
         assert not isinstance(app.screen, KeyPalette)
+
+
+def letters_of(bindings: Iterable[BindingType]) -> set[str]:
+    keys = (key for each in bindings for key in Binding.make_bindings([each]))
+    return {each.key for each in keys if len(each.key) == 1}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_no_screen_takes_a_letter_that_moves_through_time(
+    screen: type[SessionScreen],
+) -> None:
+    own = letters_of(screen.__dict__.get("BINDINGS", ()))
+
+    assert not own & letters_of(PLAYBACK_BINDINGS)

@@ -113,7 +113,7 @@ PICTURES = [
     *(("busy", (), size) for size in (SMALL, USUAL, LARGE)),
     *(("many", ("m",), size) for size in (SMALL, USUAL, LARGE)),
     ("ranks", ("k",), USUAL),
-    *(("missing", ("M",), size) for size in (SMALL, USUAL, LARGE)),
+    *(("missing", ("v",), size) for size in (SMALL, USUAL, LARGE)),
     ("off", (), SMALL),
     ("off", (), USUAL),
 ]

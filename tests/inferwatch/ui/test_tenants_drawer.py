@@ -10,10 +10,12 @@ from textual.pilot import Pilot
 
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.tenants.view import Tenants
 from tests.inferwatch.metrics.findings.planted import SHARED
 from tests.inferwatch.metrics.findings.simulated_engine import S
+from tests.inferwatch.ui import attached_sessions
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 
@@ -80,7 +82,7 @@ async def test_closed_it_asks_for_nothing(feed: ScriptedFeed, settle: Settle) ->
         assert any(asked)
 
 
-async def test_before_any_request_ended_it_says_so(
+async def test_where_no_request_ended_in_the_window_it_says_so(
     settle: Settle, text_of: Text
 ) -> None:
     app = app_on("requests", ScriptedFeed())
@@ -89,9 +91,51 @@ async def test_before_any_request_ended_it_says_so(
         await pilot.press("u")
         await settle(pilot)
 
-        assert "No request has ended by then." in "\n".join(
+        assert "no request ended in this window" in "".join(
             text_of(app, "TenantsDrawer")
         )
+
+
+async def test_without_a_probe_it_is_said_what_it_takes(
+    settle: Settle, text_of: Text
+) -> None:
+    feed = attached_sessions.scraped()
+    counted = feed.change
+    feed.change = lambda made: replace(counted(made), via=Via.TRACES)
+    app = app_on("requests", feed)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("u")
+        await settle(pilot)
+        assert "takes a probe" in "".join(text_of(app, "TenantsDrawer"))
+
+        feed.change = counted
+        await settle(pilot)
+        await pilot.press("u")
+        await settle(pilot)
+        assert not app.screen.query("TenantsDrawer"), "requests are only counted"
+
+
+async def test_it_is_one_look_that_tells_of_tenants_and_requests(
+    feed: ScriptedFeed, settle: Settle
+) -> None:
+    asked: list[SnapshotQuery] = []
+    made = feed.snapshot
+
+    def snapshot(query: SnapshotQuery) -> Any:
+        asked.append(query)
+        return made(query)
+
+    feed.snapshot = snapshot  # type: ignore[method-assign]
+    app = app_on("requests", feed)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("u")
+        await settle(pilot)
+
+        of_tenants = [each for each in asked if each.tenants]
+        assert of_tenants
+        assert all(each.requests for each in of_tenants)
 
 
 def test_picture(pictures: Pictures, feed: ScriptedFeed) -> None:

@@ -181,6 +181,18 @@ def test_requests_are_in_the_bucket_of_their_header() -> None:
     assert names == {"team-0": 1, "team-1": 2}
 
 
+def test_who_got_no_token_is_not_among_those_of_whom_nobody_told() -> None:
+    script = some_requests(5)
+    script.arrive(9, script.now_ns - 1_000)
+    script.decode(1, 2, steps=4)
+    script.finish(9, "abort")
+
+    found = whole(broken_down([*script, Tick(t_ns=script.now_ns + 5 * S)]))
+
+    names = {each.name: each.requests for each in found.of(GroupBy.OUTPUT)}
+    assert names == {"0": 1, "1–127": 1}
+
+
 def test_a_dimension_without_a_value_has_no_buckets() -> None:
     found = whole(broken_down(some_requests(5)))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
+from shutil import copyfile
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.erasing import erase
 from inferwatch.record.sessions.sessions import find
 from inferwatch.record.writing.recorder import Recorder
+from inferwatch.sample import sample_file
 
 S = 1_000_000_000
 END_NS = 31 * S
@@ -55,6 +57,27 @@ async def test_a_sought_moment_shows_what_playing_to_it_shows(
         assert player.snapshot(SnapshotQuery(window)) == as_of(
             readings, t_ns, window
         ), t_ns
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (SnapshotQuery(Window.SESSION, misses=True), "prefix_misses"),
+        (SnapshotQuery(Window.SESSION, tenants=True), "tenants"),
+        (SnapshotQuery(Window.SESSION, breakdown=True), "breakdown"),
+    ],
+    ids=["misses", "tenants", "breakdown"],
+)
+async def test_what_is_asked_for_later_at_the_same_moment_is_told(
+    tmp_path: Path, asked: SnapshotQuery, field: str
+) -> None:
+    path = Path(copyfile(sample_file(), tmp_path / "sample.db"))
+    query = SnapshotQuery(Window.SESSION)
+    with closing(Player.open(path, "last")) as replay:
+        await replay.playback.seek(replay.playback.span_ns[1])
+        for _ in range(2):
+            assert getattr(replay.snapshot(query), field) is None
+            assert getattr(replay.snapshot(asked), field) is not None
 
 
 async def test_steps_go_on_and_back_one_by_one(

@@ -155,3 +155,18 @@ def test_classes_of_a_load_are_names() -> None:
 def test_what_is_no_priority_says_what_would_be(wrong: str) -> None:
     with pytest.raises(UsageError, match="write 'NAME=NUMBER"):
         read_priorities(wrong)
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 10**4_000])
+def test_a_priority_that_vllm_cannot_take_is_refused(number: int) -> None:
+    with pytest.raises(UsageError, match="'chat' must fit into 64 bits"):
+        read_priorities(f"chat={number}")
+
+    assert read_priorities(f"chat={(1 << 63) - 1}") == {"chat": (1 << 63) - 1}
+
+
+def test_a_message_shows_the_beginning_of_what_is_long() -> None:
+    for long in ("chat=" + "9" * 5_000, "n" * 5_000 + f"={1 << 63}"):
+        with pytest.raises(UsageError) as refused:
+            read_priorities(long)
+        assert len(str(refused.value)) < 200
