@@ -147,9 +147,10 @@ def test_a_comparison_says_speed_and_quality_together(
 
     (pair,) = comparison.pairs
     assert pair.answers is not None
-    assert pair.answers.verdict is AnswerVerdict.DIFFER
+    assert pair.answers.verdict is AnswerVerdict.DRIFT
     said = (
-        "; answers differ more than the baseline's own noise: all prompts alike, drift"
+        "; answers equal, but log-probs differ more than the baseline's own noise: all "
+        "prompts alike, drift"
     )
     assert said in conclusion(pair)
     for text in (comparison_text(comparison), comparison_markdown(comparison)):
