@@ -21,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.breakdown.view import BreakdownPhase
 from inferwatch.record.sessions.sessions import SessionRow
 from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.comparison import ComparisonRules, SessionPair, compare
-from inferwatch.studies.compare.metrics import COST, GOOD_COST, KEYS, RequestPhase
+from inferwatch.studies.compare.metrics import COST, GOOD_COST, KEYS, PHASE_KEYS
 from inferwatch.studies.compare.reading.session_numbers import (
     ComparedSide,
     LoadFacts,
@@ -178,21 +179,29 @@ class Simulated:
         inside: npt.NDArray[np.bool_],
         longer: Mapping[str, float],
     ) -> dict[str, RatioSums]:
-        """Mean time of requests by phase; two are alike in every session."""
+        """Mean time of requests by phase; three never vary, preemptions are rare."""
         of_s = {name: each[inside] for name, each in self.values_s.items()}
         tpot_s = 100 * of_s["tpot_s"] * longer.get("tpot_s", 1.0)
         once = np.ones(len(place))
+        far = {name: each[inside] for name, each in self._far.items()}
+        rare_s = np.maximum(far["queue_s"] - 2.3, 0.0)
         spent_s = {
-            RequestPhase.API: 0.02 * of_s["ttft_s"],
-            RequestPhase.QUEUE: of_s["queue_s"] * longer.get("queue_s", 1.0),
-            RequestPhase.PREFILL: 0.5 * of_s["ttft_s"] * longer.get("ttft_s", 1.0),
-            RequestPhase.DECODE: 0.9 * tpot_s,
-            RequestPhase.OTHERS: 0.1 * tpot_s * of_s["itl_s"] / MEDIANS_S["itl_s"],
-            RequestPhase.STALL: 0.3 * of_s["steps.duration_s"],
-            RequestPhase.SEND: 0.001 * once,
-            RequestPhase.UNKNOWN: 0.0 * once,
+            BreakdownPhase.TOKENISE: 0.01 * of_s["ttft_s"],
+            BreakdownPhase.API: 0.01 * of_s["itl_s"],
+            BreakdownPhase.MEDIA: 0.0 * once,
+            BreakdownPhase.QUEUE: of_s["queue_s"] * longer.get("queue_s", 1.0),
+            BreakdownPhase.PREFILL: 0.5 * of_s["ttft_s"] * longer.get("ttft_s", 1.0),
+            BreakdownPhase.PREEMPTED: rare_s,
+            BreakdownPhase.DECODE: 0.9 * tpot_s,
+            BreakdownPhase.PROMPTS: 0.1 * tpot_s * of_s["itl_s"] / MEDIANS_S["itl_s"],
+            BreakdownPhase.STALLS: 0.3 * of_s["steps.duration_s"],
+            BreakdownPhase.SEND: 0.001 * once,
+            BreakdownPhase.UNKNOWN: 0.0 * once,
         }
-        return {phase: _ratio(place, each, once) for phase, each in spent_s.items()}
+        return {
+            PHASE_KEYS[phase]: _ratio(place, each, once)
+            for phase, each in spent_s.items()
+        }
 
     def _ratios(
         self, place: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_], span_s: float

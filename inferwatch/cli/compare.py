@@ -142,13 +142,13 @@ def compare(
     e2el, queue and step, each as _p50_s, _p90_s, _p99_s and _mean_s;
     output_tokens_per_s, goodput_per_s, batch_mean; cost_per_mtok, prefix_hit_rate,
     preemptions_per_request, mbu, mfu; the mean time in a phase (phase_queue_s and
-    api, prefill, decode, others, stall, send, unknown); of GPUs hbm_gbps_mean,
-    hbm_share_mean, sm_active_mean, power_w_mean, joules_per_token; metrics measured
-    by the client begin with `client.` (`client.ttft_p99_s`). --json uses the same
-    names. Where a client was CLIENT-BOUND, what it measured cannot be judged, and
-    no condition holds. Where most requests of a side failed, nothing can be judged,
-    and that is not a pass: it fails where a larger share of B's failed, and else
-    cannot be told.
+    tokenise, api, media, prefill, preempted, decode, prompts, stalls, send,
+    unknown); of GPUs hbm_gbps_mean, hbm_share_mean, sm_active_mean, power_w_mean,
+    joules_per_token; metrics measured by the client begin with `client.`
+    (`client.ttft_p99_s`). --json uses the same names. Where a client was
+    CLIENT-BOUND, what it measured cannot be judged, and no condition holds. Where
+    most requests of a side failed, nothing can be judged, and that is not a pass: it
+    fails where a larger share of B's failed, and else cannot be told.
 
     --a-from and the like count seconds from when that session's load began.
 

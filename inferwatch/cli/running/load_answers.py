@@ -1,14 +1,16 @@
 """Asks fixed prompts after a load, and adds the answers to a file."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from inferwatch.cli.running.load_plan import LoadOptions
-from inferwatch.errors import SourceError, UsageError
+from inferwatch.errors import SourceError, StorageError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.live.load.load_session import LoadSession
-from inferwatch.record.file.location import default_database
+from inferwatch.record.sessions.identity import session_identity
 from inferwatch.studies.answers.answer_file import (
     AnswerFile,
     RoundLine,
@@ -33,7 +35,6 @@ class Questions:
     file: AnswerFile
     prompts: list[list[int]]
     name: str | None
-    database: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +99,7 @@ def questions_of(options: LoadOptions) -> Questions | None:
             f"{file.path}: its first server told no token ids, so no other setting can "
             "be asked the same; take a new file"
         )
-    database = options.database or default_database()
-    return Questions(
-        file=file, prompts=prompts, name=options.name, database=database.name
-    )
+    return Questions(file=file, prompts=prompts, name=options.name)
 
 
 async def ask_beside(
@@ -115,6 +113,7 @@ async def ask_beside(
     file = questions.file
     times = 1 if file.lines else BASELINE_TIMES
     fault, comparison = None, None
+    told = _who(session)
     try:
         for _ in range(times):
             asked = await ask_answers(
@@ -122,7 +121,13 @@ async def ask_beside(
             )
             session.take(asked.hashes)
             comparison = _against_first(file, asked) if times == 1 else None
-            file = file.add(asked, _line(session, questions, asked))
+            line = RoundLine(
+                name=questions.name,
+                session=told[0],
+                identity=told[1],
+                hashes=asked.hashes,
+            )
+            file = file.add(asked, line)
     except SourceError as error:
         fault = str(error)
     return AskedBeside(
@@ -133,15 +138,15 @@ async def ask_beside(
     )
 
 
-def _line(session: LoadSession, questions: Questions, asked: AskedRound) -> RoundLine:
-    record = session.pipeline.record
-    recorded = record is not None and record.session_id is not None
-    return RoundLine(
-        name=questions.name,
-        session=record.session_id if record is not None else None,
-        database=questions.database if recorded else None,
-        hashes=asked.hashes,
-    )
+def _who(session: LoadSession) -> tuple[str | None, str]:
+    """The id of the recorded session and its identity; if not recorded, one of now."""
+    record, database = session.pipeline.record, session.pipeline.database
+    if record is not None and record.session_id and database is not None:
+        number = int(record.session_id.removeprefix("s"))
+        with suppress(StorageError):  # moved away or deleted meanwhile
+            if (identity := session_identity(database, number)) is not None:
+                return record.session_id, identity
+    return None, f"not recorded {token_hex(8)}"
 
 
 def _against_first(file: AnswerFile, asked: AskedRound) -> AnswerComparison | None:

@@ -32,6 +32,11 @@ SEED = 0
 AFTER = (1, 2, 4, 8, 16, 32)
 """Tokens after which agreement is told."""
 DUST = 1e-9
+LEAST_DRIFT = 0.01
+"""In nats, a change of a token's probability by 1%. Arithmetic that is merely ordered
+otherwise drifts by less, and it changes no greedy choice but between two tokens that
+are as good as equal. A baseline that repeats itself exactly would else be told apart
+from any other build of the same kernels."""
 
 
 class AnswerVerdict(StrEnum):
@@ -39,6 +44,8 @@ class AnswerVerdict(StrEnum):
 
     EQUAL = "answers as equal as the baseline's own"
     DIFFER = "answers differ more than the baseline's own noise"
+    DRIFT = "answers equal, but log-probs differ more than the baseline's own noise"
+    """No answer to a prompt sent alone differs, and their agreement tells nothing."""
     UNTOLD = "answers not told apart from the baseline's own noise"
     UNKNOWN = "not known"
 
@@ -111,11 +118,12 @@ class AnswerComparison:
     def differs(self) -> bool:
         """Whether it differs more than the present setting from itself.
 
-        By the test, or by how many answers differ, whichever says so.
+        By the verdict; where that is unknown, by how many answers differ.
         """
+        if self.verdict is not AnswerVerdict.UNKNOWN:
+            return self.verdict in {AnswerVerdict.DIFFER, AnswerVerdict.DRIFT}
         known = [each.differ for each in (self.again, self.at_once) if each is not None]
-        more = self.against.differ > max(known, default=0)
-        return more or self.verdict is AnswerVerdict.DIFFER
+        return self.against.differ > max(known, default=0)
 
     @property
     def sentence(self) -> str:
@@ -223,16 +231,15 @@ def compare_answers(
     first, *again = comparable
     repeat = again[0] if again else None
     verdict, p_value, why = _judged(first, repeat, other)
+    drift, own_drift, at_once = _measured(first, repeat, other)
     return AnswerComparison(
         by_tokens=other.by_tokens,
         against=difference(first.alone, other.alone),
         again=difference(first.alone, repeat.alone) if repeat else None,
         at_once=difference(first.alone, first.together),
-        drift=_between(first, other),
-        own_drift=None if repeat is None else _between(first, repeat),
-        own_drift_at_once=_drift(
-            first, first.scored_alone, first, first.scored_together
-        ),
+        drift=drift,
+        own_drift=own_drift,
+        own_drift_at_once=at_once,
         verdict=verdict,
         p_value=p_value,
         why_unknown=why,
@@ -255,9 +262,11 @@ def _judged(
     if prompts < LEAST_PROMPTS:
         return unknown, None, f"too few prompts ({prompts}; it takes {LEAST_PROMPTS})"
     excesses = [*_excesses(first, repeat, other)]
-    p_value = min(1.0, len(excesses) * min(map(chance_of_more, excesses)))
+    chances = [min(1.0, len(excesses) * chance_of_more(each)) for each in excesses]
+    p_value = min(chances)
     if p_value <= ALPHA:
-        return AnswerVerdict.DIFFER, p_value, None
+        alike = chances[0] > ALPHA and not difference(first.alone, other.alone).differ
+        return (AnswerVerdict.DRIFT if alike else AnswerVerdict.DIFFER), p_value, None
     more = any(each.sum() > DUST for each in excesses)
     return (AnswerVerdict.UNTOLD if more else AnswerVerdict.EQUAL), p_value, None
 
@@ -265,11 +274,14 @@ def _judged(
 def _excesses(
     first: AnswerHashes, repeat: AnswerHashes, other: AnswerHashes
 ) -> Iterator[Floats]:
-    """By how much each prompt differs more than the baseline's own repeat."""
+    """By how much each prompt differs more than the baseline's own repeat.
+
+    First in tokens; then in log-probs, if these drift by what may matter at all.
+    """
     yield _apart(first, other) - _apart(first, repeat)
-    scores = {each.scored_of for each in (first, repeat, other)}
-    if None not in scores and len(scores) == 1:
-        yield _drifts(first, other) - _drifts(first, repeat)
+    if _scored_alike(first, repeat, other):
+        excess = _drifts(first, other) - _drifts(first, repeat)
+        yield excess if excess.mean() >= LEAST_DRIFT else np.zeros_like(excess)
 
 
 def _apart(first: AnswerHashes, other: AnswerHashes) -> Floats:
@@ -314,21 +326,34 @@ def chance_of_more(excess: Floats) -> float:
     return (beyond + 1) / (DRAWS + 1)
 
 
-def _between(first: AnswerHashes, other: AnswerHashes) -> Drift | None:
-    """The drift of prompts sent alone, over all tokens or those that both gave."""
-    scored = _drift(first, first.scored_alone, other, other.scored_alone)
-    return scored or _chosen_drift(first, other)
+def _measured(
+    first: AnswerHashes, repeat: AnswerHashes | None, other: AnswerHashes
+) -> tuple[Drift | None, Drift | None, Drift | None]:
+    """The drift of the setting, of the repeat, and of prompts sent at once.
+
+    All by one measure: over all tokens of the baseline where each round scored them,
+    else over those that both rounds gave, which tells nothing of prompts sent at once.
+    """
+    if _scored_alike(first, other, repeat or first):
+        alone = first.scored_alone
+        own = _scored_drift(alone, repeat.scored_alone) if repeat else None
+        at_once = _scored_drift(alone, first.scored_together)
+        return _scored_drift(alone, other.scored_alone), own, at_once
+    own = _chosen_drift(first, repeat) if repeat else None
+    drift = _chosen_drift(first, other)
+    return drift, own if drift is not None else None, None
 
 
-def _drift(
-    first: AnswerHashes,
-    ours: Sequence[Sequence[float]],
-    other: AnswerHashes,
-    theirs: Sequence[Sequence[float]],
+def _scored_alike(*rounds: AnswerHashes) -> bool:
+    """Whether all of them scored the same tokens."""
+    scores = {each.scored_of for each in rounds}
+    return None not in scores and len(scores) == 1
+
+
+def _scored_drift(
+    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]
 ) -> Drift | None:
-    """The drift over all of the baseline's tokens; None where not scored alike."""
-    if first.scored_of is None or first.scored_of != other.scored_of:
-        return None
+    """The drift over all of the baseline's tokens."""
     return _drift_of(zip(ours, theirs, strict=True))
 
 

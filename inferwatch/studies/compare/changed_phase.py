@@ -6,24 +6,26 @@ It rests on means, as only these add up, and names phases alone whose own row ch
 from collections.abc import Iterator, Sequence
 
 from inferwatch.formatting import format_durations
+from inferwatch.metrics.breakdown.view import SPOKEN_PHASES, BreakdownPhase
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
-from inferwatch.studies.compare.metrics import RequestPhase
+from inferwatch.studies.compare.metrics import PHASE_KEYS
 from inferwatch.studies.compare.where.places import CHANGED
 
-WORDS = {
-    RequestPhase.API: "in the API",
-    RequestPhase.QUEUE: "in the queue",
-    RequestPhase.PREFILL: "in prefill",
-    RequestPhase.DECODE: "in decode",
-    RequestPhase.OTHERS: "behind others' prompts",
-    RequestPhase.STALL: "in stalls",
-    RequestPhase.SEND: "in sending",
-    RequestPhase.UNKNOWN: "unknown",
-}
-TTFT = (RequestPhase.API, RequestPhase.QUEUE, RequestPhase.PREFILL)
-TPOT = (RequestPhase.DECODE, RequestPhase.OTHERS, RequestPhase.STALL)
+TTFT = (
+    BreakdownPhase.TOKENISE,
+    BreakdownPhase.API,
+    BreakdownPhase.MEDIA,
+    BreakdownPhase.QUEUE,
+    BreakdownPhase.PREFILL,
+)
+TPOT = (
+    BreakdownPhase.PREEMPTED,
+    BreakdownPhase.DECODE,
+    BreakdownPhase.PROMPTS,
+    BreakdownPhase.STALLS,
+)
 LATENCIES = {
-    "E2EL": ("e2el_mean_s", tuple(RequestPhase)),
+    "E2EL": ("e2el_mean_s", tuple(BreakdownPhase)),
     "TTFT": ("ttft_mean_s", TTFT),
     "decode": ("", TPOT),
 }
@@ -32,15 +34,17 @@ OF_TOKENS = "TPOT"
 MOST_OF_IT = 0.75
 """Share of the change from which on no further phase is named."""
 MOST_NAMED = 3
+SPOKEN = {PHASE_KEYS[phase]: name for phase, name in SPOKEN_PHASES.items()}
 
 
 def phase_sentence(pair: SessionPair) -> str | None:
-    """``of +310 ms mean E2EL, 270 ms are in the queue``; None if no phase changed."""
+    """``of +310 ms mean E2EL, 270 ms are queueing``; None if no phase changed."""
     rows = {each.metric.key: each for each in pair.results}
     names = {e.metric.name for e in pair.results if e.verdict in CHANGED}
     for name, (mean, phases) in LATENCIES.items():
         if name in names or (name == "decode" and OF_TOKENS in names):
-            parts = [rows[each] for each in phases if each in rows]
+            keys = [PHASE_KEYS[each] for each in phases]
+            parts = [rows[each] for each in keys if each in rows]
             whole = [rows[mean]] if mean in rows else parts if not mean else []
             if text := _sentence(name, whole, parts):
                 return text
@@ -57,7 +61,7 @@ def _sentence(
     texts = format_durations([abs(changed_s), *(abs(_change_s(e)) for e in named)])
     all_of_it, *each = (text.strip() for text in texts)
     told = [
-        f"{text} {'are ' if not place else ''}{WORDS[RequestPhase(row.metric.key)]}"
+        f"{text} {'are ' if not place else ''}{SPOKEN[row.metric.key]}"
         for place, (text, row) in enumerate(zip(each, named, strict=True))
     ]
     sign = "+" if changed_s > 0 else "-"

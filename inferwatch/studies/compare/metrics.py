@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from collectors.contract.readings import Vantage
+from inferwatch.metrics.breakdown.view import BreakdownPhase
 from inferwatch.metrics.floor.view import OperatingPoint
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.number import Better, Number, Unit, number_of, numbers
@@ -114,51 +114,39 @@ def _rate(
     )
 
 
-class RequestPhase(StrEnum):
-    """What a request's time went to, by the keys of the compared numbers."""
-
-    API = "phase_api_s"
-    """Front end: HTTP, tokenising, and the way into the engine."""
-    QUEUE = "phase_queue_s"
-    PREFILL = "phase_prefill_s"
-    DECODE = "phase_decode_s"
-    """Steps between its first and last token, less the next two."""
-    OTHERS = "phase_others_s"
-    """What others' prompts added to these steps."""
-    STALL = "phase_stall_s"
-    """Between its first and last token, when no step ran."""
-    SEND = "phase_send_s"
-    """From its last token in the engine to the end at the front end."""
-    UNKNOWN = "phase_unknown_s"
-
-
 PHASE_NAMES = {
-    RequestPhase.API: "in API",
-    RequestPhase.QUEUE: "in queue",
-    RequestPhase.PREFILL: "in prefill",
-    RequestPhase.DECODE: "in decode",
-    RequestPhase.OTHERS: "for others",
-    RequestPhase.STALL: "in stalls",
-    RequestPhase.SEND: "in sending",
-    RequestPhase.UNKNOWN: "unknown",
+    BreakdownPhase.TOKENISE: "tokenising",
+    BreakdownPhase.API: "in API",
+    BreakdownPhase.MEDIA: "in media",
+    BreakdownPhase.QUEUE: "in queue",
+    BreakdownPhase.PREFILL: "in prefill",
+    BreakdownPhase.PREEMPTED: "preempting",
+    BreakdownPhase.DECODE: "in decode",
+    BreakdownPhase.PROMPTS: "for others",
+    BreakdownPhase.STALLS: "in stalls",
+    BreakdownPhase.SEND: "in sending",
+    BreakdownPhase.UNKNOWN: "unknown",
 }
+"""Of ten characters at most, as the first column is narrow."""
+PHASE_KEYS = {phase: f"phase_{phase.name.lower()}_s" for phase in BreakdownPhase}
 ENGINE_PHASES = frozenset(
     {
-        RequestPhase.QUEUE,
-        RequestPhase.PREFILL,
-        RequestPhase.DECODE,
-        RequestPhase.OTHERS,
-        RequestPhase.STALL,
+        BreakdownPhase.QUEUE,
+        BreakdownPhase.PREFILL,
+        BreakdownPhase.PREEMPTED,
+        BreakdownPhase.DECODE,
+        BreakdownPhase.PROMPTS,
+        BreakdownPhase.STALLS,
     }
 )
 """The phases that the engine measures; the others end or begin at the front end."""
 PHASES = tuple(
     _rate(
-        phase,
+        PHASE_KEYS[phase],
         name,
         Unit.SECONDS,
         Vantage.ENGINE if phase in ENGINE_PHASES else Vantage.FRONTEND,
-        Better.NEITHER if phase is RequestPhase.UNKNOWN else Better.LOWER,
+        Better.NEITHER if phase is BreakdownPhase.UNKNOWN else Better.LOWER,
         NEGLIGIBLE_S,
     )
     for phase, name in PHASE_NAMES.items()

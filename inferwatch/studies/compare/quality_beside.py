@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from collectors.contract.readings import AnswerHashes
 from inferwatch.errors import UsageError
+from inferwatch.record.sessions.identity import session_identity
 from inferwatch.studies.answers.answer_file import AnswerFile
 from inferwatch.studies.answers.comparing import compare_answers
 from inferwatch.studies.compare.comparison import Comparison, SessionPair
@@ -14,14 +15,25 @@ def with_answers(comparison: Comparison, file: AnswerFile) -> Comparison:
     """The comparison with how far each side's answers are those of the first.
 
     Raises:
-        UsageError: the file lacks answers of a side.
+        UsageError: the file lacks answers of a side, or a line is of both.
+        StorageError: a side's file cannot be read.
     """
     pairs = tuple(_with_answers(each, file) for each in comparison.pairs)
     return replace(comparison, pairs=pairs)
 
 
 def _with_answers(pair: SessionPair, file: AnswerFile) -> SessionPair:
-    present, other = (_rounds(each, file) for each in (pair.a, pair.b))
+    of_a, of_b = (_identities(each) for each in (pair.a, pair.b))
+    for number, line in enumerate(file.lines, 1):
+        if line.identity in of_a & of_b:
+            raise UsageError(
+                f"{file.path}: line {number} is of both {pair.a.name} and "
+                f"{pair.b.name}, which are the same session"
+            )
+    present, other = (
+        _rounds(side, identities, file)
+        for side, identities in ((pair.a, of_a), (pair.b, of_b))
+    )
     found = compare_answers(present, other[0])
     if found is None:
         raise UsageError(
@@ -31,12 +43,19 @@ def _with_answers(pair: SessionPair, file: AnswerFile) -> SessionPair:
     return replace(pair, answers=replace(found, whose=pair.a.name))
 
 
-def _rounds(side: ComparedSide, file: AnswerFile) -> list[AnswerHashes]:
-    sessions = [
-        (run.row.id, run.row.name, run.path.name if run.path is not None else None)
+def _identities(side: ComparedSide) -> set[str]:
+    found = (
+        session_identity(run.path, run.row.session)
         for run in side.runs
-    ]
-    if rounds := file.of(sessions):
+        if run.path is not None
+    )
+    return {each for each in found if each is not None}
+
+
+def _rounds(
+    side: ComparedSide, identities: set[str], file: AnswerFile
+) -> list[AnswerHashes]:
+    if rounds := file.of(identities):
         return rounds
     known = dict.fromkeys(line.setting for line in file.lines)
     raise UsageError(

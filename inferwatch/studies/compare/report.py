@@ -380,13 +380,19 @@ def _drawn(draws: int, seed: int) -> str:
 
 
 def not_compared(comparison: Comparison) -> str | None:
-    """What is missing to compare cost and energy, and how to have it; else None."""
+    """What is missing of the rows, why, and how to have it; None if nothing is."""
     keys = {each.metric.key for pair in comparison.pairs for each in pair.results}
     missing = []
     if COST not in keys:
         missing.append(f"cost ({_why_no_cost(comparison)})")
     if ENERGY not in keys:
         missing.append("GPU energy (none was measured: no NVML, no DCGM)")
+    missing += [
+        f"{run.left_out} in {run.name} (too many to follow: choose a shorter part "
+        "with --a-from, --a-to, --b-from, --b-to)"
+        for run in comparison.sessions
+        if run.left_out is not None
+    ]
     return f"Not compared: {', '.join(missing)}." if missing else None
 
 

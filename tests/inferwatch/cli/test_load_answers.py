@@ -49,7 +49,9 @@ def test_a_file_that_is_damaged_or_of_another_number_is_refused_before_the_load(
     assert "damaged in line 1" in refused("--answers-to", path)
 
     path.unlink()
-    file = AnswerFile(path=path).add(asked(), RoundLine(hashes=asked().hashes))
+    file = AnswerFile(path=path).add(
+        asked(), RoundLine(identity="a", hashes=asked().hashes)
+    )
     said = refused("--answers-to", file.path, "--answers", 9)
 
     assert "holds 1 prompt, which each setting is asked: leave out --answers 9" in said

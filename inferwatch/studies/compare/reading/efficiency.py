@@ -4,11 +4,6 @@ The same trackers follow the same readings; what each step moved and computed is
 by bin of time, against what its devices could have done in the time that it took.
 """
 
-import sqlite3
-from collections.abc import Iterable, Iterator
-from heapq import merge
-from operator import itemgetter
-
 import numpy as np
 
 from collectors.contract.readings import (
@@ -26,61 +21,16 @@ from collectors.contract.readings import (
 from inferwatch.metrics.floor.tracker import FloorTracker
 from inferwatch.metrics.floor.traffic import TrafficTracker
 from inferwatch.metrics.steps.engines import Engines
-from inferwatch.record.lookup.recorded_readings import chosen_readings
-from inferwatch.record.tables.codec import SELECT_SOURCES
-from inferwatch.record.tables.reading_tables import every_table
-from inferwatch.record.tables.table import SourceNames, readable
 from inferwatch.studies.compare.reading.session_numbers import RatioSums
 from inferwatch.studies.compare.reading.span import ComparedSpan
 from inferwatch.studies.compare.statistics.resampling import BINS
 
 NS_PER_S = 1e9
-MOST_STEPS = 200_000
-"""About ten seconds; of more steps MBU and MFU are not derived here."""
 ABOUT = (EngineInfo, ModelConfig, MeasuredPeak, GpuInfo, Endpoint)
 """What the cost of a step follows from; all of it is known before the first step."""
-FOLLOWED = frozenset({EngineInfo, Note, RequestEvent, Step})
 
 
-def efficiency_sums(
-    connection: sqlite3.Connection, session: int, span: ComparedSpan
-) -> dict[str, RatioSums]:
-    """MBU and MFU by bin; empty where model or peak is unknown.
-
-    And where there are too many steps to follow the context of each.
-    """
-    (steps,) = connection.execute(
-        "SELECT count(*) FROM steps WHERE session = ? AND end_ns < ?",
-        (session, span.end_ns),
-    ).fetchone()
-    if steps > MOST_STEPS:
-        return {}
-    batches = _Batches(span)
-    for reading in chosen_readings(connection, session, ABOUT):
-        batches.about(reading)
-    if not batches.known:
-        return {}
-    for reading in _in_order(connection, session):
-        batches.take(reading)
-    return batches.sums()
-
-
-def _in_order(connection: sqlite3.Connection, session: int) -> Iterator[AnyReading]:
-    """The readings that steps' contexts follow from, in order of receipt."""
-    sources = SourceNames(connection.execute(SELECT_SOURCES, (session,)).fetchall())
-    rows: Iterable[tuple[int, AnyReading]] = merge(
-        *(
-            readable(table.read(connection, session, sources))
-            for table in every_table()
-            if table.kind in FOLLOWED
-        ),
-        key=itemgetter(0),
-    )
-    for _, reading in rows:
-        yield reading
-
-
-class _Batches:
+class Batches:
     """Follows the context of each step, and sums what steps did by bin."""
 
     def __init__(self, span: ComparedSpan) -> None:
@@ -123,7 +73,7 @@ class _Batches:
         elif isinstance(reading, Note):
             if reading.kind is NoteKind.LOST:
                 self._traffic.lost(reading.source)
-        else:
+        elif isinstance(reading, EngineInfo):
             self.about(reading)
 
     def _step(self, step: Step) -> None:

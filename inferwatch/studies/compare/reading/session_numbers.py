@@ -118,6 +118,8 @@ class SessionNumbers:
     the comparison, not judged."""
     currency: str | None = None
     """Of the recorded prices; None if there are none."""
+    left_out: str | None = None
+    """What does not follow from its readings as these are too many, in words."""
 
     @property
     def name(self) -> str:

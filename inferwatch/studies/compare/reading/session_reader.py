@@ -33,7 +33,7 @@ from inferwatch.studies.compare.reading.configuration import (
     configuration,
     startup_stages,
 )
-from inferwatch.studies.compare.reading.efficiency import efficiency_sums
+from inferwatch.studies.compare.reading.following import followed_numbers
 from inferwatch.studies.compare.reading.goodput import (
     GoodRequests,
     Objectives,
@@ -44,7 +44,6 @@ from inferwatch.studies.compare.reading.goodput import (
 )
 from inferwatch.studies.compare.reading.hardware import gpu_sums, tokens_over
 from inferwatch.studies.compare.reading.pairing import PlannedRequests, Truths
-from inferwatch.studies.compare.reading.phases import request_phases
 from inferwatch.studies.compare.reading.request_kinds import KindCounts, KindReader
 from inferwatch.studies.compare.reading.requests import (
     CLIENT_ABORTED,
@@ -173,13 +172,14 @@ class _SessionReader:
         latencies, kinds = self._latencies(tokens, span)
         prices = prices_of(connection, session)
         good = self._good(tokens, span)
+        tell(f"{name}: phases")
+        followed = followed_numbers(connection, session, self._requests, span)
         sums = {
             **steps.sums(),
             **gpu_sums(connection, session, span, steps.tokens),
             **self._sums(good, span),
-            **self._phases(tokens, span),
             **self._preemptions(steps.preemptions, span),
-            **efficiency_sums(connection, session, span),
+            **followed.sums,
         }
         well_made = None if good is None else good_tokens(self._requests, good, span)
         costs = cost_sums(connection, session, prices, span, sums, well_made)
@@ -203,6 +203,7 @@ class _SessionReader:
             conditions=conditions(connection, session, span),
             startup_s=startup_stages(connection, session),
             currency=None if prices is None else prices.currency,
+            left_out=followed.left_out,
         )
 
     def _settling(self) -> list[TimedValues]:
@@ -258,13 +259,6 @@ class _SessionReader:
         reader = KindReader(self._connection, self._session)
         classes = reader.of_server(self._requests).class_names()
         return server_good(self._requests, tokens, classes, objectives, span)
-
-    def _phases(self, tokens: TokenGaps, span: ComparedSpan) -> dict[str, RatioSums]:
-        """Mean time in each phase; empty where requests are not known whole."""
-        found = request_phases(
-            self._connection, self._session, self._requests, tokens, span
-        )
-        return {} if found is None else found.sums(span)
 
     def _preemptions(
         self, preempted: Floats, span: ComparedSpan

@@ -60,8 +60,6 @@ class _LifeTokens:
         self.last_ns, self.came_ns = self.first_ns.copy(), self.first_ns.copy()
         self.longest_ns = self.first_ns.copy()
         """The longest gap; UNKNOWN with a single token."""
-        self.rank = np.zeros(FIRST_ROOM, np.int64)
-        """The data-parallel rank that made the latest token."""
         self.tokens = np.zeros(FIRST_ROOM, np.int64)
         self.make_room(int(members.max(initial=0)))
         self.came_ns[members] = came_ns
@@ -75,15 +73,11 @@ class _LifeTokens:
             self.last_ns = np.concatenate([self.last_ns, unknown])
             self.came_ns = np.concatenate([self.came_ns, unknown])
             self.longest_ns = np.concatenate([self.longest_ns, unknown])
-            self.rank = np.concatenate([self.rank, np.zeros(more, np.int64)])
             self.tokens = np.concatenate([self.tokens, np.zeros(more, np.int64)])
 
-    def take(
-        self, members: Ints, end_ns: Ints, produced: Ints, rank: Ints
-    ) -> TimedValues:
+    def take(self, members: Ints, end_ns: Ints, produced: Ints) -> TimedValues:
         """Add steps in time order; returns the gaps that they end."""
         self.make_room(int(members.max()))
-        self.rank[members] = rank
         order = np.argsort(members, kind="stable")
         members, end_ns, produced = members[order], end_ns[order], produced[order]
         is_first = np.diff(members, prepend=-1) != 0
@@ -135,13 +129,13 @@ class TokenGaps:
         sizes = np.concatenate([each.sizes for each in some])
         members = np.concatenate([each.members for each in some])
         produced = np.concatenate([each.produced for each in some])
-        steps = self._steps(ordinals)
-        end_ns, life, rank = (np.repeat(each, sizes) for each in steps)
+        ends_ns, lives = self._steps(ordinals)
+        end_ns, life = np.repeat(ends_ns, sizes), np.repeat(lives, sizes)
         came_out = produced > 0
         for number in np.unique(life[came_out]):
             these = came_out & (life == number)
             kept = self._life(int(number))
-            yield kept.take(members[these], end_ns[these], produced[these], rank[these])
+            yield kept.take(members[these], end_ns[these], produced[these])
 
     def _life(self, number: int) -> _LifeTokens:
         if number not in self._lives:
@@ -151,15 +145,14 @@ class TokenGaps:
             )
         return self._lives[number]
 
-    def _steps(self, ordinals: Ints) -> tuple[Ints, Ints, Ints]:
-        """The end time, engine start and rank of each step."""
+    def _steps(self, ordinals: Ints) -> tuple[Ints, Ints]:
+        """The end time and engine start of each step."""
         span = f"AND ordinal BETWEEN {ordinals.min()} AND {ordinals.max()}"
-        columns = ("ordinal", "source", "end_ns", "rank")
+        columns = ("ordinal", "source", "end_ns")
         rows = whole(self._connection, "steps", columns, self._session, span)
         place = np.searchsorted(rows["ordinal"], ordinals)
         sources = rows["source"][place]
-        lives = self._engines.of(sources, ordinals)
-        return rows["end_ns"][place], lives, rows["rank"][place]
+        return rows["end_ns"][place], self._engines.of(sources, ordinals)
 
     def tpot(self) -> TimedValues:
         """TPOT of requests that ended normally; read all gaps first."""
@@ -182,37 +175,15 @@ class TokenGaps:
         """
         longest_ns = np.full(len(self._came_ns), UNKNOWN, np.int64)
         seen = np.zeros(len(self._came_ns), np.int64)
-        for these, life, members in self._by_life():
+        for number, life in self._lives.items():
+            these = self._lives_of == number
+            members = self._requests["member"][these]
+            life.make_room(int(members.max(initial=0)))
             longest_ns[these], seen[these] = (
                 life.longest_ns[members],
                 life.tokens[members],
             )
         return longest_ns, seen
-
-    def ends(self) -> tuple[Ints, Ints, Ints]:
-        """When the steps of each request's first and last token ended, and its rank.
-
-        In the order of the requests, UNKNOWN without a token; read all gaps first.
-        """
-        first_ns = np.full(len(self._came_ns), UNKNOWN, np.int64)
-        last_ns, rank = first_ns.copy(), np.zeros(len(self._came_ns), np.int64)
-        for these, life, members in self._by_life():
-            first_ns[these], last_ns[these] = (
-                life.first_ns[members],
-                life.last_ns[members],
-            )
-            rank[these] = life.rank[members]
-        return first_ns, last_ns, rank
-
-    def _by_life(
-        self,
-    ) -> Iterator[tuple[npt.NDArray[np.bool_], _LifeTokens, Ints]]:
-        """Which requests are of each engine start, its tokens, and their members."""
-        for number, life in self._lives.items():
-            these = self._lives_of == number
-            members = self._requests["member"][these]
-            life.make_room(int(members.max(initial=0)))
-            yield these, life, members
 
     def _tpot_of(self, life: _LifeTokens, these: npt.NDArray[np.bool_]) -> TimedValues:
         members = self._requests["member"][these]

@@ -7,7 +7,7 @@ from statistics import fmean
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import bound_text, format_bytes, format_durations
 from inferwatch.printing.command import command, quoted
-from inferwatch.studies.answers.comparing import AnswerComparison
+from inferwatch.studies.answers.comparing import AnswerComparison, AnswerVerdict
 from inferwatch.studies.compare.report import short_span
 from inferwatch.studies.tune.answers import answers_by_point
 from inferwatch.studies.tune.flags import plain_name
@@ -338,7 +338,8 @@ def _other_answers(
     comparison = answers.get(best) if best is not None else None
     if comparison is None or not comparison.differs:
         return ()
-    return (f"other answers ({comparison.sentence})",)
+    what = "log-probs" if comparison.verdict is AnswerVerdict.DRIFT else "answers"
+    return (f"other {what} ({comparison.sentence})",)
 
 
 def _command(best: Point | None, plan: TunePlan | None) -> str | None:

@@ -1,14 +1,17 @@
 """A file of answers: what it holds, who may read it, and what a damaged one says."""
 
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.contract.readings import AnswerHashes
 from inferwatch.errors import UsageError
+from inferwatch.record.sessions.identity import session_identity
 from inferwatch.studies.answers.answer_file import (
     AnswerFile,
     RoundLine,
@@ -50,14 +53,16 @@ def asked(drift: float = 0.0, number: int = 5) -> AskedRound:
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def written(tmp_path: Path, sessions: Path) -> Written:
     """``written(drift)``: before, asked twice, and after, which drifts so far."""
 
     def write_file(drift: float, after: str = "after") -> Path:
         file = AnswerFile(path=tmp_path / "answers.jsonl")
         for name, each in (("before", 0.0), ("before", 1e-4), (after, drift)):
-            told = asked(each)
-            file = file.add(told, RoundLine(name=name, hashes=told.hashes))
+            told, known = asked(each), {"before": 1, "after": 2}
+            identity = session_identity(sessions, known.get(name, 0)) or name
+            line = RoundLine(name=name, identity=identity, hashes=told.hashes)
+            file = file.add(told, line)
         return file.path
 
     return write_file
@@ -100,13 +105,69 @@ def test_a_damaged_file_is_one_clear_sentence(
     assert "\n" not in str(error.value)
 
 
-def test_lists_that_do_not_fit_each_other_are_refused(tmp_path: Path) -> None:
-    told = asked()
-    told.hashes.together.pop()
-    file = AnswerFile(path=tmp_path / "answers.jsonl")
-    file.add(told, RoundLine(name="a", hashes=told.hashes))
+def test_a_file_that_others_may_read_is_its_owners_alone_once_it_holds_answers(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "answers.jsonl"
+    path.touch(0o644)
 
-    with pytest.raises(UsageError, match="line 1 does not fit"):
+    AnswerFile(path=path).add(asked(), RoundLine(identity="a", hashes=asked().hashes))
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"together": []}, "together is of 0 prompts, alone of 8"),
+        ({"chosen": [[-1.0, -1.0]]}, "chosen is of 1 prompt, alone of 8"),
+        ({"chosen": [[-1.0]] * PROMPTS}, "chosen has another number of tokens"),
+        ({"scored_alone": [[-1.0]] * PROMPTS}, "scored_together are of other tokens"),
+        ({"scored_alone": [], "scored_together": []}, "scored_alone is of 0 prompts"),
+        ({"scored_of": None}, "not of which tokens"),
+    ],
+)
+def test_lists_that_do_not_fit_the_answers_are_refused_in_a_sentence(
+    tmp_path: Path, changed: dict[str, Any], says: str
+) -> None:
+    told = msgspec.structs.replace(asked().hashes, **changed)
+    file = AnswerFile(path=tmp_path / "answers.jsonl")
+    file.add(asked(), RoundLine(name="a", identity="a", hashes=told))
+
+    with pytest.raises(UsageError, match=f"damaged in line 1: .*{says}") as error:
+        read_answers(file.path)
+
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            {
+                name: getattr(asked().hashes, name)[1:]
+                for name in (
+                    *("alone", "together", "chosen"),
+                    *("scored_alone", "scored_together"),
+                )
+            },
+            "asked what line 1 was",
+        ),
+        (
+            dict.fromkeys(("scored_alone", "scored_together"), [[-1.0]] * PROMPTS),
+            "scored what line 1 did, but other tokens",
+        ),
+    ],
+)
+def test_lines_that_do_not_fit_each_other_are_refused_in_a_sentence(
+    tmp_path: Path, changed: dict[str, Any], says: str
+) -> None:
+    told = msgspec.structs.replace(asked().hashes, **changed)
+    file = AnswerFile(path=tmp_path / "answers.jsonl")
+    file = file.add(asked(), RoundLine(identity="a", hashes=asked().hashes))
+    file.add(asked(), RoundLine(identity="b", hashes=told))
+
+    with pytest.raises(UsageError, match=f"damaged in line 2: .*{says}"):
         read_answers(file.path)
 
 
@@ -117,7 +178,9 @@ def test_a_file_that_is_not_there_is_new_only_for_who_writes_it(tmp_path: Path) 
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_answers(path)
     with pytest.raises(UsageError, match="cannot be written"):
-        AnswerFile(path=tmp_path).add(asked(), RoundLine(hashes=asked().hashes))
+        AnswerFile(path=tmp_path).add(
+            asked(), RoundLine(identity="a", hashes=asked().hashes)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +210,10 @@ def test_a_comparison_says_speed_and_quality_together(
 
     (pair,) = comparison.pairs
     assert pair.answers is not None
-    assert pair.answers.verdict is AnswerVerdict.DIFFER
+    assert pair.answers.verdict is AnswerVerdict.DRIFT
     said = (
-        "; answers differ more than the baseline's own noise: all prompts alike, drift"
+        "; answers equal, but log-probs differ more than the baseline's own noise: all "
+        "prompts alike, drift"
     )
     assert said in conclusion(pair)
     for text in (comparison_text(comparison), comparison_markdown(comparison)):
@@ -173,3 +237,52 @@ def test_a_file_without_a_side_says_whose_answers_it_holds(
 
     with pytest.raises(UsageError, match="answers of before, elsewhere, not of after"):
         compared(sessions, path)
+
+
+def of_two_files(before: Path, after: Path, answers: Path) -> Comparison:
+    return run_comparison(
+        ComparisonRequest(
+            database=before,
+            sessions=(f"{before}:s1", f"{after}:s1"),
+            rules=ComparisonRules(draws=200, places=False),
+            answers=answers,
+        )
+    )
+
+
+def test_sessions_of_one_id_in_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """As ``before/run.db`` and ``after/run.db``: each file counts from s1."""
+    paths = [tmp_path / name / "run.db" for name in ("before", "after")]
+    file = AnswerFile(path=tmp_path / "answers.jsonl")
+    for number, (path, drifts) in enumerate(zip(paths, ((0, 0), (0.3,)), strict=True)):
+        path.parent.mkdir()
+        write(path, "run", TinyEngine(number).run(30))
+        identity = session_identity(path, 1)
+        assert identity is not None
+        for drift in drifts:
+            told = asked(drift)
+            line = RoundLine(
+                name="run", session="s1", identity=identity, hashes=told.hashes
+            )
+            file = file.add(told, line)
+
+    (pair,) = of_two_files(paths[0], paths[1], file.path).pairs
+
+    assert pair.answers is not None
+    assert pair.answers.verdict is AnswerVerdict.DRIFT
+
+    moved = paths[1].with_name("moved.db")
+    shutil.copy(paths[1], moved)
+    (again,) = of_two_files(paths[0], moved, file.path).pairs
+    assert again.answers is not None
+    assert again.answers.drift == pair.answers.drift
+
+
+def test_a_line_of_both_sides_is_refused_in_a_sentence(
+    tmp_path: Path, sessions: Path, written: Written
+) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(sessions, copy)
+
+    with pytest.raises(UsageError, match=r"line 1 is of both .* the same session"):
+        of_two_files(sessions, copy, written(0.0))

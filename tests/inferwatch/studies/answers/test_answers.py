@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 
@@ -256,20 +258,76 @@ async def test_a_drift_beyond_its_own_noise_is_told_though_no_answer_differs(
 ) -> None:
     first = await asked_of(monkeypatch, scoring())
     again = await asked_of(monkeypatch, scoring(0.001), first.baseline)
-    other = await asked_of(monkeypatch, scoring(0.01), first.baseline)
+    other = await asked_of(monkeypatch, scoring(0.02), first.baseline)
 
     found = compare_answers([first.hashes, again.hashes], other.hashes)
 
     assert found is not None
     assert found.against.differ == 0
-    assert found.verdict is AnswerVerdict.DIFFER
+    assert found.verdict is AnswerVerdict.DRIFT
+    assert found.conclusion.startswith("answers equal, but log-probs differ more")
     assert found.differs
     assert found.drift is not None
     assert found.own_drift is not None
-    assert found.drift.mean == pytest.approx(0.01)
+    assert found.drift.mean == pytest.approx(0.02)
     assert found.own_drift.mean == pytest.approx(0.001)
     assert found.p_value is not None
     assert found.p_value == pytest.approx(2 / 2**8)
+
+
+async def test_a_drift_too_small_to_matter_is_no_difference_even_from_no_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = await asked_of(monkeypatch, scoring())
+    again = await asked_of(monkeypatch, scoring(), first.baseline)
+    other = await asked_of(monkeypatch, scoring(1e-6), first.baseline)
+
+    found = compare_answers([first.hashes, again.hashes], other.hashes)
+
+    assert found is not None
+    assert found.verdict is AnswerVerdict.EQUAL
+    assert not found.differs
+    assert found.drift is not None
+    assert found.drift.mean == pytest.approx(1e-6)
+
+
+async def test_a_verdict_is_not_contradicted_by_how_many_answers_differ(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One answer of eight parts late: more than the baseline's none, but by chance."""
+    first = await asked_of(monkeypatch, scoring())
+    again = await asked_of(monkeypatch, scoring(), first.baseline)
+    alone = [[*each] for each in again.hashes.alone]
+    alone[0][-1] += 1
+    other = msgspec.structs.replace(again.hashes, alone=alone)
+
+    found = compare_answers([first.hashes, again.hashes], other)
+
+    assert found is not None
+    assert found.against.differ == 1
+    assert found.verdict is AnswerVerdict.UNTOLD
+    assert not found.differs
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_round_without_scores_has_all_measured_by_what_was_chosen(
+    monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    first = await asked_of(monkeypatch, scoring())
+    again = await asked_of(monkeypatch, scoring(0.001), first.baseline)
+    other = await asked_of(monkeypatch, scoring(0.02, 5), first.baseline)
+    rounds = [first.hashes, again.hashes, other.hashes]
+    none: dict[str, Any] = {"scored_of": None, "scored_alone": []}
+    rounds[place] = msgspec.structs.replace(rounds[place], **none, scored_together=[])
+
+    found = compare_answers(rounds[:2], rounds[2])
+
+    assert found is not None
+    assert found.drift is not None
+    assert found.drift.tokens == 8 * 5  # those that both gave
+    assert found.own_drift is not None
+    assert found.own_drift.tokens == 8 * 32
+    assert found.own_drift_at_once is None
 
 
 async def test_agreement_is_told_by_position(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.tables.codec import recorded
 from inferwatch.record.tables.migrations import migrate
 from inferwatch.sample import sample_file
-from inferwatch.studies.compare.reading import efficiency
-from inferwatch.studies.compare.reading.efficiency import efficiency_sums
+from inferwatch.studies.compare.reading import following
+from inferwatch.studies.compare.reading.following import followed_numbers
+from inferwatch.studies.compare.reading.requests import ServerRequests
 from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
 
 WHOLE = ComparedSpan(
@@ -32,8 +33,13 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def values(connection: sqlite3.Connection) -> dict[str, float]:
-    found = efficiency_sums(connection, 1, WHOLE)
-    return {key: each.above.sum() / each.below.sum() for key, each in found.items()}
+    requests = ServerRequests(connection, 1)
+    found = followed_numbers(connection, 1, requests, WHOLE).sums
+    return {
+        key: each.above.sum() / each.below.sum()
+        for key, each in found.items()
+        if key in {"mbu", "mfu"}
+    }
 
 
 def test_they_are_those_of_limits(connection: sqlite3.Connection) -> None:
@@ -77,6 +83,6 @@ def test_without_a_peak_nothing_is_derived(connection: sqlite3.Connection) -> No
 def test_of_too_many_steps_nothing_is_derived(
     connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(efficiency, "MOST_STEPS", 100)
+    monkeypatch.setattr(following, "MOST_STEPS", 100)
 
     assert values(connection) == {}

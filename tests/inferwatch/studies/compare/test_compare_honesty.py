@@ -9,8 +9,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from inferwatch.metrics.breakdown.view import BreakdownPhase
 from inferwatch.studies.compare.comparison import SessionPair
-from inferwatch.studies.compare.metrics import RequestPhase
+from inferwatch.studies.compare.metrics import PHASE_KEYS
 from inferwatch.studies.compare.verdicts import MetricVerdict
 
 SEEDS = 12
@@ -19,6 +20,12 @@ PROBABLY = (
     MetricVerdict.PROBABLY_WORSE,
     MetricVerdict.PROBABLY_DIFFERS,
 )
+
+ALIKE = {
+    PHASE_KEYS[each]
+    for each in (BreakdownPhase.MEDIA, BreakdownPhase.SEND, BreakdownPhase.UNKNOWN)
+}
+"""Of simulated sessions these do not vary."""
 
 
 def share(pairs: Iterable[SessionPair], *verdicts: MetricVerdict) -> float:
@@ -93,16 +100,16 @@ def test_few_requests_cannot_tell_and_say_how_many_would(honesty: ModuleType) ->
 
     assert sum(honesty.alarms(pair) > 0 for pair in pairs) <= 1
     vary = [
-        each
-        for pair in pairs
-        for each in pair.results
-        if each.metric.key not in {RequestPhase.SEND, RequestPhase.UNKNOWN}
+        each for pair in pairs for each in pair.results if each.metric.key not in ALIKE
     ]
     still_open = [each for each in vary if each.verdict is MetricVerdict.OPEN]
     assert len(still_open) >= 0.9 * len(vary)
     without = [each for each in still_open if not each.more_requests]
     # What is rare, or varies most, may take a hundred times as many: none is said.
-    uneven = {"preemptions_per_request", RequestPhase.OTHERS}
+    uneven = {
+        "preemptions_per_request",
+        *(PHASE_KEYS[e] for e in (BreakdownPhase.PREEMPTED, BreakdownPhase.PROMPTS)),
+    }
     assert {each.metric.key for each in without} <= uneven
 
 
