@@ -105,22 +105,23 @@ def questions_of(options: LoadOptions) -> Questions | None:
 async def ask_beside(
     session: LoadSession, model: str, questions: Questions
 ) -> AskedBeside:
-    """Ask the server that was loaded, record the hashes and add to the file.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Ask the server that was loaded, record the hashes and add to the file."""
     file = questions.file
     times = 1 if file.lines else BASELINE_TIMES
-    fault, comparison = None, None
-    told = _who(session)
+    fault, comparison, baseline = None, None, file.baseline
+    rounds: list[AskedRound] = []
     try:
         for _ in range(times):
             asked = await ask_answers(
-                session.target, model, questions.prompts, baseline=file.baseline
+                session.target, model, questions.prompts, baseline=baseline
             )
+            rounds.append(asked)
+            baseline = baseline or asked.baseline
+        for asked in rounds:  # all or none: half a baseline knows no noise of its own
             session.take(asked.hashes)
-            comparison = _against_first(file, asked) if times == 1 else None
+        comparison = _against_first(file, rounds[0]) if times == 1 else None
+        told = _who(session)
+        for asked in rounds:
             line = RoundLine(
                 name=questions.name,
                 session=told[0],
@@ -128,7 +129,7 @@ async def ask_beside(
                 hashes=asked.hashes,
             )
             file = file.add(asked, line)
-    except SourceError as error:
+    except (SourceError, UsageError) as error:  # the load's result is told all the same
         fault = str(error)
     return AskedBeside(
         path=file.path,

@@ -102,7 +102,7 @@ def _result(result: MetricResult) -> Object:
         "a": result.a,
         "b": result.b,
         "n": [result.n_a, result.n_b],
-        "unit": metric.unit,
+        "unit": metric.unit if result.currency is None else result.currency,
         "better": metric.better,
         "vantage": metric.vantage,
         "difference": result.difference,

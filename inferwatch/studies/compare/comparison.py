@@ -105,6 +105,8 @@ class MetricResult:
     """An explanation of the verdict, if there is one."""
     client_alone: bool = False
     """Whether the value reflects a client that was too slow, not the server."""
+    currency: str | None = None
+    """Of a number in money; None for others, and where the sides' differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,14 +391,18 @@ class _Pairing:
         without = next((run for run in runs if run.value_of(metric) is None), None)
         if without is not None:
             return f"{without.name} has no values"
-        currencies = {run.currency for run in (*self._a.runs, *self._b.runs)}
-        if metric.key in MONEY and len(currencies) > 1:
-            return f"their prices are in {' and '.join(sorted(map(str, currencies)))}"
+        if metric.key in MONEY and len(self._currencies) > 1:
+            named = sorted(map(str, self._currencies))
+            return f"their prices are in {' and '.join(named)}"
         for each in (self._a, self._b):
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"
         few = self._too_few(metric)
         return few if few and self._tail_difference(metric) is None else None
+
+    @property
+    def _currencies(self) -> set[str | None]:
+        return {run.currency for run in (*self._a.runs, *self._b.runs)}
 
     def _too_few(self, metric: JudgedMetric) -> str | None:
         for each in (self._a, self._b):
@@ -418,6 +424,8 @@ class _Pairing:
 
     def _result(self, metric: JudgedMetric, adjusted: float | None) -> MetricResult:
         a, b = self._a, self._b
+        in_money, currencies = metric.key in MONEY, self._currencies
+        alike = len(currencies) == 1
         plain = MetricResult(
             metric=metric,
             a=a.value_of(metric),
@@ -425,11 +433,13 @@ class _Pairing:
             n_a=a.n_of(metric),
             n_b=b.n_of(metric),
             client_alone=any(each.client_alone(metric) for each in (a, b)),
+            currency=next(iter(currencies)) if in_money and alike else None,
         )
         difference = self._found.get(metric.key)
         if difference is None or adjusted is None:
             more = None
-            if not plain.client_alone and not self._void:
+            settles = alike or not in_money
+            if settles and not plain.client_alone and not self._void:
                 more = self._more_for_percentile(metric)
             return replace(plain, why=self._why_not(metric), more_requests=more)
         judged = replace(

@@ -30,17 +30,26 @@ def _with_answers(pair: SessionPair, file: AnswerFile) -> SessionPair:
                 f"{file.path}: line {number} is of both {pair.a.name} and "
                 f"{pair.b.name}, which are the same session"
             )
-    present, other = (
-        _rounds(side, identities, file)
-        for side, identities in ((pair.a, of_a), (pair.b, of_b))
-    )
+    sides = [
+        (side, of, _rounds(side, of, file))
+        for side, of in ((pair.a, of_a), (pair.b, of_b))
+    ]
+    # Drift is of the tokens of whoever was asked first.
+    sides.sort(key=lambda each: file.lines[0].identity not in each[1])
+    (first, of_first, present), (_, _, other) = sides
+    if file.lines[0].identity not in of_first:
+        raise UsageError(
+            f"{file.path} began with answers of {file.lines[0].setting}, and drift is "
+            "told against those: compare with that session, or ask both into a new "
+            "file"
+        )
     found = compare_answers(present, other[0])
     if found is None:
         raise UsageError(
             f"{file.path}: {pair.a.name} and {pair.b.name} were asked different "
             "questions, so their answers cannot be compared"
         )
-    return replace(pair, answers=replace(found, whose=pair.a.name))
+    return replace(pair, answers=replace(found, whose=first.name))
 
 
 def _identities(side: ComparedSide) -> set[str]:

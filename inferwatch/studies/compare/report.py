@@ -178,7 +178,8 @@ def other_reasons(results: Iterable[MetricResult]) -> list[tuple[str, int]]:
 def title(result: MetricResult) -> str:
     """The row's title, such as ``TTFT p99`` or ``tokens/s``."""
     if result.metric.statistic is None:
-        return result.metric.name
+        currency = f" {result.currency}" if result.currency else ""
+        return f"{result.metric.name}{currency}"
     return f"{result.metric.name} {result.metric.statistic}"
 
 

@@ -286,3 +286,19 @@ def test_a_line_of_both_sides_is_refused_in_a_sentence(
 
     with pytest.raises(UsageError, match=r"line 1 is of both .* the same session"):
         of_two_files(sessions, copy, written(0.0))
+
+
+def test_drift_is_of_the_side_that_was_asked_first_whichever_stands_first(
+    sessions: Path, written: Written
+) -> None:
+    comparison = run_comparison(
+        ComparisonRequest(
+            database=sessions,
+            sessions=("after", "before"),
+            rules=ComparisonRules(draws=200, places=False),
+            answers=written(0.3),
+        )
+    )
+
+    assert comparison.pairs[0].answers is not None
+    assert comparison.pairs[0].answers.whose == "before"
