@@ -8,18 +8,23 @@ to. Holders are tenants, by their code; time that nobody held is nobody's.
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
 
 NO_TENANT = -1
 """The code of requests whose tenant is not known yet."""
+MANY = 12
+"""Weights from which numpy divides faster than a loop."""
+MOST_INT = 2**62
 
 
 class WaitCharge(msgspec.Struct, array_like=True):
     """What a waiting request needs to know to be charged for when it starts."""
 
-    before: dict[int, int]
-    """The rank's account at the first step that passed it over."""
-    first: dict[int, int]
-    """From when it was queued to that step."""
+    since: dict[int, float]
+    """The rank's account at the first step that passed it over, less what each holder
+    held from when it was queued to that step."""
+    since_ns: int
+    """The same of ``held_ns``."""
 
 
 def divided(total: int, weights: Mapping[int, int]) -> dict[int, int]:
@@ -33,6 +38,8 @@ def divided(total: int, weights: Mapping[int, int]) -> dict[int, int]:
     whole = sum(weights.values())
     if whole <= 0 or total <= 0:
         return {}
+    if len(weights) > MANY and total * max(weights.values()) < MOST_INT:
+        return _many_divided(total, weights, whole)
     parts, left, rests = {}, total, list[tuple[int, int]]()
     for code, weight in weights.items():
         parts[code], rest = divmod(total * weight, whole)
@@ -45,11 +52,30 @@ def divided(total: int, weights: Mapping[int, int]) -> dict[int, int]:
     return parts
 
 
-class ChargeAccount(msgspec.Struct, array_like=True):
-    """The time of one rank in which requests waited, by holder; saved as it is."""
+def _many_divided(
+    total: int, weights: Mapping[int, int], whole: int
+) -> dict[int, int]:
+    """Divide the same with numpy."""
+    codes = np.fromiter(weights, np.int64, len(weights))
+    products = np.fromiter(weights.values(), np.int64, len(weights)) * total
+    parts, rests = np.divmod(products, whole)
+    left = total - int(parts.sum())
+    if left:
+        parts[np.lexsort((codes, -rests))[:left]] += 1
+    return dict(zip(weights, parts.tolist(), strict=True))
 
-    spent_ns: dict[int, int] = msgspec.field(default_factory=dict)
-    """Up to the start of the latest step."""
+
+class ChargeAccount(msgspec.Struct, array_like=True):
+    """The time of one rank in which requests waited, by holder; saved as it is.
+
+    Shares of a step are not rounded here, as a step has many holders and is added once
+    for all who wait: each request's charge is, and adds up in whole nanoseconds.
+    """
+
+    spent: dict[int, float] = msgspec.field(default_factory=dict)
+    """Nanoseconds up to the start of the latest step."""
+    held_ns: int = 0
+    """All of them together."""
     start_ns: int | None = None
     """Start of the latest step, as are the fields below."""
     end_ns: int = 0
@@ -65,23 +91,20 @@ class ChargeAccount(msgspec.Struct, array_like=True):
         """Add the time of the latest step up to the start of the next one."""
         if self.start_ns is None or index != self.index + 1:
             return
-        for code, ns in self.between(self.start_ns, start_ns).items():
-            self.spent_ns[code] = self.spent_ns.get(code, 0) + ns
-
-    def between(self, from_ns: int, to_ns: int) -> dict[int, int]:
-        """Return who held a span since the latest step began; the rest is nobody's."""
-        if self.start_ns is None:
-            return {}
-        if not self.to_next:
-            to_ns = min(to_ns, self.end_ns)
-        return divided(to_ns - max(from_ns, self.start_ns), self.weights)
+        held_ns = self._held(self.start_ns, start_ns)
+        if held_ns:
+            add_shares(self.spent, held_ns, self.weights)
+            self.held_ns += held_ns
 
     def begun(self, added_ns: int, start_ns: int) -> WaitCharge:
         """Return the charge of a request that the step at ``start_ns`` passed over.
 
         The time before that step is added to the account already.
         """
-        return WaitCharge(dict(self.spent_ns), self.between(added_ns, start_ns))
+        since, first_ns = self.spent.copy(), self._held(added_ns, start_ns)
+        if first_ns:
+            add_shares(since, -first_ns, self.weights)
+        return WaitCharge(since, self.held_ns - first_ns)
 
     def charged(
         self, charge: WaitCharge | None, added_ns: int, t_ns: int
@@ -90,22 +113,33 @@ class ChargeAccount(msgspec.Struct, array_like=True):
 
         No more than that altogether; what is left of it is nobody's.
         """
-        lately = self.between(added_ns, t_ns)
+        lately_ns = whole_ns = self._held(added_ns, t_ns)
+        spent: dict[int, float] = {}
         if charge is not None:
-            for code, ns in self.spent_ns.items():
-                more_ns = ns - charge.before.get(code, 0) + charge.first.get(code, 0)
-                lately[code] = lately.get(code, 0) + more_ns
-            for code in charge.first.keys() - self.spent_ns.keys():
-                lately[code] = lately.get(code, 0) + charge.first[code]
-        held = {code: ns for code, ns in lately.items() if ns > 0}
-        return fitted(held, t_ns - added_ns)
+            since = charge.since
+            spent = {code: ns - since.get(code, 0.0) for code, ns in self.spent.items()}
+            for code in since.keys() - spent.keys():
+                spent[code] = -since[code]
+            whole_ns += self.held_ns - charge.since_ns
+        if lately_ns:
+            add_shares(spent, lately_ns, self.weights)
+        held = {code: share for code, ns in spent.items() if (share := round(ns)) > 0}
+        return divided(min(whole_ns, t_ns - added_ns), held)
+
+    def _held(self, from_ns: int, to_ns: int) -> int:
+        """Return how much of a span since the latest step began somebody held."""
+        if self.start_ns is None or not self.weights:
+            return 0
+        if not self.to_next:
+            to_ns = min(to_ns, self.end_ns)
+        return max(0, to_ns - max(from_ns, self.start_ns))
 
 
-def fitted(held_ns: dict[int, int], most_ns: int) -> dict[int, int]:
-    """Return parts that add up to no more than ``most_ns``."""
-    if sum(held_ns.values()) <= most_ns:
-        return held_ns
-    return divided(most_ns, held_ns)
+def add_shares(spent: dict[int, float], ns: int, weights: Mapping[int, int]) -> None:
+    """Add a span to who spent it, by weights whose sum is not 0."""
+    rate = ns / sum(weights.values())
+    for code, weight in weights.items():
+        spent[code] = spent.get(code, 0.0) + weight * rate
 
 
 class RunShares:

@@ -199,7 +199,9 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     """None until a step passed it over while it was queued."""
     charged_ns: dict[int, int] | None = None
     """Its queue time by the tenant that held what bound the queue; the rest is
-    nobody's. None until it is scheduled, and where that is not known."""
+    nobody's. None until it leaves the queue, and where that is not known."""
+    left_ns: int | None = None
+    """When it ended in the queue, of a request that was never scheduled."""
 
     awaits_first: bool = False
     """Whether the next token counted is its first."""

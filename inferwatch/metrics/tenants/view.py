@@ -7,12 +7,6 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 
-OTHERS = "others"
-"""All tenants beyond the first 64."""
-NOT_KNOWN = "–"
-"""Requests that name no tenant, of a server whose model is not known."""
-
-
 @piece("tenant", Vantage.ENGINE)
 class Tenant:
     """Ended requests of one tenant: of one header's value, else adapter, else model."""
@@ -55,7 +49,7 @@ class Tenant:
         ),
     ]
     kv_token_ns: Annotated[
-        int,
+        int | None,
         Number(
             "KV",
             "KV cache held",
@@ -65,17 +59,18 @@ class Tenant:
         ),
     ]
     queue_ns: Annotated[
-        int,
+        int | None,
         Number(
             "queue",
             "Queue time suffered",
-            "What these requests queued, added up.",
+            "What these requests queued in the engine, added up; of those that gave up "
+            "in the queue, until then.",
             unit=Unit.NANOSECONDS,
             better=Better.LOWER,
         ),
     ]
     by_others_ns: Annotated[
-        int,
+        int | None,
         Number(
             "by others",
             "Queue time by others",
@@ -86,7 +81,7 @@ class Tenant:
         ),
     ]
     by_itself_ns: Annotated[
-        int,
+        int | None,
         Number(
             "by itself",
             "Queue time by itself",
@@ -97,7 +92,7 @@ class Tenant:
         ),
     ]
     caused_ns: Annotated[
-        int,
+        int | None,
         Number(
             "caused",
             "Caused to others",
@@ -120,7 +115,7 @@ class Tenant:
     ]
     """None where others did not queue."""
     gpu_ns: Annotated[
-        int,
+        int | None,
         Number(
             "steps",
             "Time of steps",
@@ -147,7 +142,7 @@ class Tenant:
             "that still waited at its end. Oldest minute first.",
             unit=Unit.SHARE,
             better=Better.HIGHER,
-            span="session",
+            span="the last three hours",
         ),
     ] = ()
     """None in a minute in which it wanted nothing."""
@@ -164,7 +159,7 @@ class FairMinute:
 
 @piece("tenants", Vantage.ENGINE)
 class Tenants:
-    """Ended requests by tenant; the tenants add up to all requests."""
+    """Requests that ended and steps that ran, by tenant; they add up to all of them."""
 
     requests: Annotated[
         int,
@@ -176,17 +171,18 @@ class Tenants:
         ),
     ]
     queue_ns: Annotated[
-        int,
+        int | None,
         Number(
             "queue",
             "Queue time of all tenants",
-            "What their requests queued, added up.",
+            "What their requests queued in the engine, added up; of those that gave up "
+            "in the queue, until then.",
             unit=Unit.NANOSECONDS,
             better=Better.LOWER,
         ),
     ]
     gpu_ns: Annotated[
-        int,
+        int | None,
         Number(
             "steps",
             "Time of all steps",
@@ -217,13 +213,13 @@ class Tenants:
             "were served alike, 1/n when one of n got everything. Minutes with two "
             "tenants or more.",
             better=Better.HIGHER,
-            span="session",
+            span="the last three hours",
         ),
     ]
 
     def block_s(self, tenant: Tenant) -> float | None:
         """Return KV blocks held times seconds; None where blocks are not known."""
-        if not self.block_tokens:
+        if not self.block_tokens or tenant.kv_token_ns is None:
             return None
         return tenant.kv_token_ns / self.block_tokens / NS_PER_S
 
@@ -242,8 +238,8 @@ class NoisyTenant:
     """Its share of the requests that ended, 0-1."""
     token_share: float
     """Its share of their prompt tokens, 0-1."""
-    prompt_tokens: int
-    """Mean of its requests."""
+    prompt_tokens: int | None
+    """Mean of its requests; None where none of them ended."""
 
 
 def jain(values: list[float]) -> float:

@@ -18,10 +18,11 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.causes.charges import divided
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.group_names import OTHERS
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.tenants.tracker import MOST_TENANTS
-from inferwatch.metrics.tenants.view import OTHERS, Tenants, jain
+from inferwatch.metrics.tenants.view import Tenants, jain
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 
