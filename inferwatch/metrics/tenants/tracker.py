@@ -21,9 +21,15 @@ from collectors.contract.readings import (
     rank_of,
 )
 from inferwatch.metrics.causes.charges import (
+    CODES,
+    MOST_TENANTS,
     NO_TENANT,
     ChargeAccount,
-    add_shares,
+    Charged,
+    Floats,
+    SavedCharges,
+    as_array,
+    by_code,
     divided,
 )
 from inferwatch.metrics.requests.group_names import OTHERS, told_name
@@ -40,8 +46,6 @@ from inferwatch.metrics.tenants.view import (
     jain,
 )
 
-MOST_TENANTS = 64
-"""Largest number of tenants that are told apart."""
 MINUTE_NS = 60 * NS_PER_S
 MOST_MINUTES = 180
 """Minutes whose fairness is kept."""
@@ -49,50 +53,96 @@ Key = tuple[str, int]
 COUNTED = ("requests", "prompt", "output", "engine", "kv", "queue")
 """Columns of an ended request after its end and its tenant; 1 for the request, and
 another one if the engine told of it."""
-CODES = MOST_TENANTS + 2
-"""Codes of tenants, with that of all others and ``NO_TENANT``, which is -1."""
 JUDGED_NS = 10 * NS_PER_S
 """How often a noisy tenant is looked for."""
-FEW = 4
-"""Rows that are added faster one by one."""
+MOST_ALIKE = 512
+"""Kinds of steps that are divided at once."""
+MOST_CHARGED = 256
+"""Requests whose charges are divided at once."""
 HELD = {BoundBy.SEQS, BoundBy.KV, BoundBy.TOKENS}
 """What requests hold until the next step."""
 NOBODYS = {BoundBy.DEFERRED, BoundBy.OTHER}
 """What no request holds."""
 LEAST_VICTIMS = 10
 """Fewest requests of others from which a tenant can be called noisy."""
+PLACE_OF_NONE = CODES - 1
+CODE_OF: Ints = np.array([*range(PLACE_OF_NONE), NO_TENANT])
+"""The codes of tenants by their place in arrays."""
 PARTS = ("requests", "charges", "steps")
 """The kinds of rows that are kept."""
 
 
-class StepShares(msgspec.Struct, array_like=True):
-    """What steps took by tenant; rounded only when they are added up."""
+class SavedShares(msgspec.Struct, array_like=True):
+    """A StepShares as checkpoints keep it."""
 
-    spent: dict[int, float] = msgspec.field(default_factory=dict)
-    tokens: dict[int, int] = msgspec.field(default_factory=dict)
-    took_ns: int = 0
-
-    def add(self, took_ns: int, tokens: Mapping[int, int], steps: int) -> None:
-        """Add steps that took so long, each with these tokens."""
-        self.took_ns += took_ns
-        if any(tokens.values()):
-            add_shares(self.spent, took_ns, tokens)
-        else:
-            self.spent[NO_TENANT] = self.spent.get(NO_TENANT, 0.0) + took_ns
-        for code, count in tokens.items():
-            self.tokens[code] = self.tokens.get(code, 0) + count * steps
-
-    def divided_ns(self) -> dict[int, int]:
-        """Return what they took by tenant, in nanoseconds that add up."""
-        return divided(self.took_ns, {code: round(n) for code, n in self.spent.items()})
+    spent: dict[int, float]
+    tokens: dict[int, int]
+    took_ns: int
+    alike: list[tuple[int, int, bytes]]
+    alone: tuple[int, int]
 
 
-class AlikeSteps(msgspec.Struct, array_like=True):
-    """The latest steps, as far as their tokens by tenant were the same."""
+class StepShares:
+    """What steps since the latest tick took by tenant, rounded when it is added up."""
 
-    tokens: dict[int, int] = msgspec.field(default_factory=dict)
-    steps: int = 0
-    took_ns: int = 0
+    def __init__(self) -> None:
+        self._spent: Floats = np.zeros(CODES)
+        self._tokens: Ints = np.zeros(CODES, np.int64)
+        self._took_ns = 0
+        self._alike: list[tuple[int, int, bytes]] = []
+        """Later steps: how many had the same tokens, their time, and these tokens."""
+        self.alone_ns = self.alone_tokens = 0
+        """Of steps while one tenant at most was known."""
+
+    def add(self, took_ns: int, tokens: Ints) -> None:
+        """Add a step, with its tokens by tenant."""
+        told, alike = tokens.tobytes(), self._alike
+        if alike and alike[-1][2] == told:
+            steps, before_ns, _ = alike[-1]
+            alike[-1] = steps + 1, before_ns + took_ns, told
+            return
+        if len(alike) >= MOST_ALIKE:
+            self._spent, self._tokens, self._took_ns = self._sums()
+            alike.clear()
+        alike.append((1, took_ns, told))
+
+    def settled(self, alone: int) -> tuple[Ints, Ints]:
+        """Return time and tokens by tenant, given who was alone."""
+        spent, tokens, whole_ns = self._sums()
+        (took_ns,) = divided(np.array([whole_ns]), spent[None])
+        tokens = tokens.copy()
+        took_ns[alone] += self.alone_ns
+        tokens[alone] += self.alone_tokens
+        return took_ns, tokens
+
+    def saved(self) -> SavedShares:
+        return SavedShares(
+            spent=by_code(self._spent),
+            tokens=by_code(self._tokens),
+            took_ns=self._took_ns,
+            alike=self._alike,
+            alone=(self.alone_ns, self.alone_tokens),
+        )
+
+    def restore(self, saved: SavedShares) -> None:
+        self._spent = as_array(saved.spent, float)
+        self._tokens = as_array(saved.tokens, int)
+        self._took_ns = saved.took_ns
+        self._alike = saved.alike
+        self.alone_ns, self.alone_tokens = saved.alone
+
+    def _sums(self) -> tuple[Floats, Ints, int]:
+        """Return what all took by tenant, their tokens, and the time of all."""
+        if not self._alike:
+            return self._spent, self._tokens, self._took_ns
+        steps, took_ns, told = zip(*self._alike, strict=True)
+        tokens = np.frombuffer(b"".join(told), np.int64).reshape(-1, CODES)
+        whole = tokens.sum(axis=1)
+        rates = np.array(took_ns) / np.maximum(whole, 1)
+        spent = self._spent + (tokens * rates[:, None]).sum(axis=0)
+        spent[NO_TENANT] += np.array(took_ns)[whole == 0].sum()
+        tokens_of_all = self._tokens + (tokens * np.array(steps)[:, None]).sum(axis=0)
+        return spent, tokens_of_all, self._took_ns + sum(took_ns)
 
 
 class SavedMinute(msgspec.Struct, array_like=True):
@@ -114,13 +164,10 @@ class SavedTenants(msgspec.Struct, array_like=True):
     """Holder, who waited, and nanoseconds."""
     steps: dict[int, list[int]]
     """Time of steps and tokens by tenant."""
-    ranks: list[tuple[str, int, ChargeAccount]]
+    ranks: list[tuple[str, int, SavedCharges]]
     queued: list[str]
     """Keys of requests that no step passed over yet."""
-    lately: StepShares
-    alike: AlikeSteps
-    alone: tuple[int, int]
-    """Time and tokens."""
+    lately: SavedShares
     minute: SavedMinute | None
     minutes: list[SavedMinute]
     judged: tuple[int, NoisyTenant | None] | None
@@ -163,12 +210,10 @@ class TenantTracker:
         self._queued: dict[Key, dict[Request, None]] = {}
         """Requests that no step passed over yet."""
         self._lately = StepShares()
-        """Steps since the latest tick, without those alike."""
-        self._alike = AlikeSteps()
-        self._alone_ns = self._alone_tokens = 0
-        """Since the latest tick, of steps while one tenant at most was known."""
         self._minute: SavedMinute | None = None
         self._minutes: deque[SavedMinute] = deque(maxlen=MOST_MINUTES)
+        self._charged: list[tuple[int, int, Charged]] = []
+        """End and tenant of requests whose charges are not rows yet."""
         self._judged: tuple[int, NoisyTenant | None] | None = None
         """The latest time a noisy tenant was looked for, and who it was."""
 
@@ -210,14 +255,15 @@ class TenantTracker:
         if request.ordinal is None or request.added_ns is None:
             return
         if len(self._codes) < 2:
-            waited_ns = max(t_ns - request.added_ns, 0)
-            request.charged_ns = {request.tenant: waited_ns}
+            alone = np.zeros(CODES)
+            alone[request.tenant] = 1.0
+            request.charged = Charged(t_ns - request.added_ns, alone.tobytes())
             return
         key = request.source, rank_of(request.ordinal)
         self._queued.get(key, {}).pop(request, None)
         account = self._ranks.get(key)
         if account is not None:
-            request.charged_ns = account.charged(request.charge, request.added_ns, t_ns)
+            request.charged = account.charged(request.charge, request.added_ns, t_ns)
         request.charge = None
 
     def logged(self, request: Request, end_ns: int) -> None:
@@ -231,15 +277,30 @@ class TenantTracker:
         by_engine = int(request.added_ns is not None)
         held = by_engine, request.kv_token_ns, max(queue_ns or 0, 0)
         self.rows["requests"].add((end_ns, request.tenant, *counts, *held))
-        charged, charges = request.charged_ns or {}, self.rows["charges"]
-        if len(charged) > FEW:
-            columns = np.empty((4, len(charged)), np.int64)
-            columns[0], columns[2] = end_ns, request.tenant
-            columns[1], columns[3] = [*charged], [*charged.values()]
-            charges.extend(columns)
+        if request.charged is not None:
+            self._charged.append((end_ns, request.tenant, request.charged))
+            request.charged = None
+            if len(self._charged) >= MOST_CHARGED:
+                self._divide_charges()
+
+    def _divide_charges(self) -> None:
+        """Make rows of the charges of requests, one for each holder."""
+        if not self._charged:
             return
-        for holder, ns in charged.items():
-            charges.add((end_ns, holder, request.tenant, ns))
+        ends, tenants, charged = zip(*self._charged, strict=True)
+        self._charged.clear()
+        weights = np.frombuffer(b"".join(each.weights for each in charged))
+        totals = np.array([each.held_ns for each in charged])
+        parts = divided(totals, weights.reshape(-1, CODES))
+        which, places = np.nonzero(parts)
+        columns = [np.array(ends)[which], CODE_OF[places], np.array(tenants)[which]]
+        self.rows["charges"].extend(np.array([*columns, parts[which, places]]))
+
+    def _flush(self) -> None:
+        """Count for the session what is not counted yet."""
+        self._divide_charges()
+        for each in self.rows.values():
+            each.flush()
 
     def _name(self, request: Request) -> None:
         name = request.header or request.lora or self._model_of(request.source)
@@ -262,49 +323,31 @@ class TenantTracker:
         self, step: Step, run: DecodeRun, others: Iterable[tuple[Request, int]]
     ) -> None:
         """Divide the time of a step, and see who holds what until the next one."""
+        lately = self._lately
         if len(self._codes) < 2:
-            self._alone_ns += step.duration_ns
-            self._alone_tokens += step.prefill_tokens + step.decode_tokens
+            lately.alone_ns += step.duration_ns
+            lately.alone_tokens += step.prefill_tokens + step.decode_tokens
             return
-        counts, bound = run.shares.counts.copy(), step.bound_by
-        tokens, held = counts.copy(), dict[int, int]()
-        if bound is BoundBy.KV:
-            held = run.shares.held(run.steps)
+        tokens, bound = run.shares.counts.copy(), step.bound_by
+        weights = tokens
+        if bound is BoundBy.SEQS:
+            weights = tokens.copy()
+        elif bound is BoundBy.KV:
+            weights = run.shares.held(run.steps)
         for request, scheduled in others:
             code = request.tenant
             if request.run is run:  # it has joined with this step
-                tokens[code] = tokens.get(code, 0) + scheduled - 1
+                tokens[code] += scheduled - 1
                 continue
-            counts[code] = counts.get(code, 0) + 1
-            tokens[code] = tokens.get(code, 0) + scheduled
-            held[code] = held.get(code, 0) + request.kv_tokens
-        if tokens != self._alike.tokens:
-            self._divide()
-            self._alike.tokens = tokens
-        self._alike.steps += 1
-        self._alike.took_ns += step.duration_ns
-        if bound is BoundBy.SEQS:
-            self._hold(step, counts)
-        else:
-            self._hold(step, held if bound is BoundBy.KV else tokens)
+            tokens[code] += scheduled
+            if bound is BoundBy.SEQS:
+                weights[code] += 1
+            elif bound is BoundBy.KV:
+                weights[code] += request.kv_tokens
+        lately.add(step.duration_ns, tokens)
+        self._hold(step, weights)
 
-    def _divide(self) -> None:
-        """Divide the time of the latest steps, whose tokens were alike."""
-        alike = self._alike
-        if alike.steps:
-            self._lately.add(alike.took_ns, alike.tokens, alike.steps)
-            alike.steps = alike.took_ns = 0
-
-    def _settle(self) -> None:
-        """Put down to tenants what steps took since the latest tick."""
-        self._divide()
-        if self._alone_ns:
-            code = 0 if self._codes else NO_TENANT
-            self._lately.add(self._alone_ns, {code: 1}, 0)
-            self._lately.tokens[code] += self._alone_tokens
-            self._alone_ns = self._alone_tokens = 0
-
-    def _hold(self, step: Step, weights: dict[int, int]) -> None:
+    def _hold(self, step: Step, weights: Ints) -> None:
         key, bound = (step.source, step.rank), step.bound_by
         account = self._ranks.get(key)
         if account is None:
@@ -313,11 +356,10 @@ class TenantTracker:
             account.close(step.start_ns, step.index)
         if queued := self._queued.get(key):
             self._pass_over(account, queued, step.start_ns)
-        account.start_ns, account.end_ns = step.start_ns, step.end_ns
-        account.index, account.waited = step.index, step.waiting > 0
-        holds = bound not in NOBODYS and any(weights.values())
-        account.weights = weights if holds else {}
-        account.to_next = bound in HELD
+        span = step.start_ns, step.end_ns
+        account.hold(span, step.index, waited=step.waiting > 0)
+        if bound not in NOBODYS:
+            account.held_by(weights, to_next=bound in HELD)
 
     def _pass_over(
         self, account: ChargeAccount, queued: dict[Request, None], start_ns: int
@@ -339,14 +381,18 @@ class TenantTracker:
 
     def tick(self, t_ns: int) -> None:
         """Keep what steps since the latest tick took, by tenant."""
-        self._settle()
-        steps, lately = self.rows["steps"], self._lately
-        for code, ns in lately.divided_ns().items():
-            steps.add((t_ns, code, ns, lately.tokens.get(code, 0)))
-        self._fair(t_ns)
+        took_ns, tokens = self._lately.settled(self._alone)
+        rows = np.array([np.full(CODES, t_ns), CODE_OF, took_ns, tokens])
+        self.rows["steps"].extend(rows[:, took_ns > 0])
+        self._fair(t_ns, by_code(tokens))
         self._lately = StepShares()
 
-    def _fair(self, t_ns: int) -> None:
+    @property
+    def _alone(self) -> int:
+        """The only tenant, while there is no second one."""
+        return 0 if self._codes else NO_TENANT
+
+    def _fair(self, t_ns: int, tokens: Mapping[int, int]) -> None:
         """Add the tokens of the latest second to its minute."""
         since_ns = t_ns // MINUTE_NS * MINUTE_NS
         minute = self._minute
@@ -355,8 +401,8 @@ class TenantTracker:
             minute = None
         if minute is None:
             minute = self._minute = SavedMinute(since_ns, {}, {})
-        for code, tokens in self._lately.tokens.items():
-            minute.served[code] = minute.served.get(code, 0) + tokens
+        for code, count in tokens.items():
+            minute.served[code] = minute.served.get(code, 0) + count
 
     def _end_minute(self, minute: SavedMinute) -> None:
         """Add the prompts that still wait to what was wanted in a minute."""
@@ -390,22 +436,21 @@ class TenantTracker:
 
         None where no request ended and no step ran in it.
         """
-        for each in self.rows.values():
-            each.flush()
+        self._flush()
         ended, charges, steps = self._ended, self._charges, self._steps
         if window.value is not None:
             ended, charges, steps = self._recent(now_ns - window.value)
-        steps = self._with_lately(steps)
-        seen = ended[0] + steps[0] + charges.sum(axis=0) + charges.sum(axis=1)
+        took_ns = steps[0] + self._lately.settled(self._alone)[0]
+        seen = ended[0] + took_ns + charges.sum(axis=0) + charges.sum(axis=1)
         places = np.flatnonzero(seen).tolist()
         if not places:
             return None
-        gpu_ns = int(steps[0].sum()) or None
+        gpu_ns = int(took_ns.sum()) or None
         by_engine = gpu_ns is not None or bool(ended[3].any())
         sums = WindowSums(ended, charges, gpu_ns, by_engine)
         names = self._names()
         found = [
-            self._tenant(place, names[place], sums, int(steps[0, place]))
+            self._tenant(place, names[place], sums, int(took_ns[place]))
             for place in places
         ]
         found.sort(
@@ -420,16 +465,6 @@ class TenantTracker:
             fairness=tuple(map(_fair_minute, self._minutes)),
         )
 
-    def _with_lately(self, steps: Ints) -> Ints:
-        """Return the time of steps with that since the latest tick."""
-        whole, alike = steps.copy(), StepShares()
-        alike.add(self._alike.took_ns, self._alike.tokens, 0)
-        alone = {0 if self._codes else NO_TENANT: self._alone_ns}
-        for part in (self._lately.divided_ns(), alike.divided_ns(), alone):
-            for code, ns in part.items():
-                whole[0, code + 1] += ns
-        return whole
-
     def _recent(self, since_ns: int) -> tuple[Ints, Ints, Ints]:
         """Return sums of what ended later, of its charges, and of later steps."""
         requests, charges, steps = (
@@ -438,13 +473,14 @@ class TenantTracker:
         return _by_tenant(requests), _by_pair(charges), _by_tenant(steps)
 
     def _tenant(self, place: int, name: str, sums: WindowSums, gpu_ns: int) -> Tenant:
-        """Return a tenant; ``place`` is its code plus 1."""
+        """Return a tenant, by its place in arrays."""
         counts = sums.ended[:, place].tolist()
         requests, prompt, output, told, kv_ns, queue_ns = counts
         by, of = sums.charges[place], sums.charges[:, place]
         own_ns = int(by[place])
         caused_ns = int(by.sum()) - own_ns
-        if not place:  # nobody is known to have been another one
+        is_known = place != PLACE_OF_NONE
+        if not is_known:  # nobody knows that it was another one
             caused_ns = 0
         theirs_ns = int(sums.ended[5].sum()) - queue_ns
         known = sums.by_engine and (told > 0 or not requests)
@@ -455,7 +491,7 @@ class TenantTracker:
             output_tokens=output,
             kv_token_ns=kv_ns if known else None,
             queue_ns=queue_ns if known else None,
-            by_others_ns=int(of[1:].sum()) - (own_ns if place else 0)
+            by_others_ns=int(of[:NO_TENANT].sum()) - own_ns * is_known
             if known
             else None,
             by_itself_ns=own_ns if known else None,
@@ -463,13 +499,14 @@ class TenantTracker:
             caused_share=caused_ns / theirs_ns if theirs_ns else None,
             gpu_ns=None if sums.gpu_ns is None else gpu_ns,
             cost_share=gpu_ns / sums.gpu_ns if sums.gpu_ns else None,
-            served=tuple(_served(place - 1, each) for each in self._minutes),
+            served=tuple(_served(int(CODE_OF[place]), each) for each in self._minutes),
         )
 
     def _names(self) -> list[str]:
-        """Return the names of tenants by code plus 1."""
-        names = [told_name(None), *map(told_name, self._codes)]
-        return [*names, *[OTHERS] * (CODES - len(names))]
+        """Return the names of tenants by their place in arrays."""
+        names = [*map(told_name, self._codes)]
+        others = [OTHERS] * (PLACE_OF_NONE - len(names))
+        return [*names, *others, told_name(None)]
 
     def noisy(self, now_ns: int) -> NoisyTenant | None:
         """Return who made others queue most in a minute; None if nobody did.
@@ -484,22 +521,23 @@ class TenantTracker:
         return self._judged[1]
 
     def _noisy(self, now_ns: int) -> NoisyTenant | None:
+        self._divide_charges()
         since_ns = now_ns - MINUTE_NS
         caused = _by_pair(self.rows["charges"].later_than(since_ns))
         np.fill_diagonal(caused, 0)
-        caused_ns = caused[1:].sum(axis=1)
+        caused_ns = caused[:NO_TENANT].sum(axis=1)
         code = int(caused_ns.argmax())
         worst_ns = int(caused_ns[code])
         if not worst_ns:
             return None
         ended = _by_tenant(self.rows["requests"].later_than(since_ns))
         requests, prompt, _, _, _, queue_ns = ended.sum(axis=1).tolist()
-        mine, my_prompt, _, _, _, my_queue_ns = ended[:, code + 1].tolist()
+        mine, my_prompt, _, _, _, my_queue_ns = ended[:, code].tolist()
         victims, theirs_ns = requests - mine, queue_ns - my_queue_ns
         if victims < LEAST_VICTIMS or theirs_ns <= 0:
             return None
         return NoisyTenant(
-            name=self._names()[code + 1],
+            name=self._names()[code],
             share=worst_ns / theirs_ns,
             caused_s=worst_ns / NS_PER_S,
             victims=victims,
@@ -512,21 +550,19 @@ class TenantTracker:
 
     def saved(self) -> SavedTenants:
         """Return the state for a checkpoint, without rows."""
-        for each in self.rows.values():
-            each.flush()
+        self._flush()
         return SavedTenants(
             names=[*self._codes],
             ended=_columns(self._ended),
             charges=[
-                (by - 1, of - 1, int(self._charges[by, of]))
-                for by, of in np.argwhere(self._charges).tolist()
+                (by, of, ns)
+                for by, charges in zip(CODE_OF.tolist(), self._charges, strict=True)
+                for of, ns in by_code(charges).items()
             ],
             steps=_columns(self._steps),
-            ranks=[(*key, account) for key, account in self._ranks.items()],
+            ranks=[(*key, account.saved()) for key, account in self._ranks.items()],
             queued=[r.key for every in self._queued.values() for r in every],
-            lately=self._lately,
-            alike=self._alike,
-            alone=(self._alone_ns, self._alone_tokens),
+            lately=self._lately.saved(),
             minute=self._minute,
             minutes=[*self._minutes],
             judged=self._judged,
@@ -543,43 +579,43 @@ class TenantTracker:
         self._codes = {name: code for code, name in enumerate(saved.names)}
         for sums, kept in ((self._ended, saved.ended), (self._steps, saved.steps)):
             for code, counts in kept.items():
-                sums[:, code + 1] = counts
+                sums[:, code] = counts
         for by, of, ns in saved.charges:
-            self._charges[by + 1, of + 1] = ns
-        self._ranks = {(source, rank): each for source, rank, each in saved.ranks}
+            self._charges[by, of] = ns
+        self._ranks = {
+            (source, rank): ChargeAccount.restored(each)
+            for source, rank, each in saved.ranks
+        }
         named = {each.key: each for each in self._requests.live}
         for key in saved.queued:
             if (request := named.get(key)) is not None:
                 self.queued(request)
-        self._lately = saved.lately
-        self._alike = saved.alike
-        self._alone_ns, self._alone_tokens = saved.alone
+        self._lately.restore(saved.lately)
         self._minute = saved.minute
         self._minutes.extend(saved.minutes)
         self._judged = saved.judged
 
 
 def _by_tenant(columns: Ints) -> Ints:
-    """Return sums of rows by their code, which is the second column, plus 1."""
-    places, counts = columns[1] + 1, columns[2:]
+    """Return sums of rows by their code, which is the second column."""
+    codes, counts = columns[1], columns[2:]
     sums = np.zeros((len(counts), CODES), np.int64)
     for each, values in zip(sums, counts, strict=True):
-        np.add.at(each, places, values)
+        np.add.at(each, codes, values)
     return sums
 
 
 def _by_pair(columns: Ints) -> Ints:
-    """Return nanoseconds by holder and by who waited, each code plus 1."""
+    """Return nanoseconds by holder and by who waited."""
     _, by, of, ns = columns
     sums = np.zeros(CODES * CODES, np.int64)
-    np.add.at(sums, (by + 1) * CODES + of + 1, ns)
+    np.add.at(sums, by % CODES * CODES + of % CODES, ns)
     return sums.reshape(CODES, CODES)
 
 
 def _columns(sums: Ints) -> dict[int, list[int]]:
     """Return the sums of each tenant that has any, by its code."""
-    places = np.flatnonzero(sums.any(axis=0)).tolist()
-    return {place - 1: sums[:, place].tolist() for place in places}
+    return {code: sums[:, code].tolist() for code in by_code(abs(sums).sum(axis=0))}
 
 
 def _served(code: int, minute: SavedMinute) -> float | None:

@@ -7,6 +7,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 
+
 @piece("tenant", Vantage.ENGINE)
 class Tenant:
     """Ended requests of one tenant: of one header's value, else adapter, else model."""
