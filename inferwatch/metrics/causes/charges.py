@@ -2,110 +2,201 @@
 
 As with causes of waits, nothing is kept per waiting request and step: a rank adds up
 its time by holder, and the difference of two such accounts is what a wait is charged
-to. Holders are tenants, by their code; time that nobody held is nobody's.
+to. Holders are tenants, by their code; time that nobody held is nobody's. An array has
+a place for each code, so a step costs the same however many tenants there are.
 """
 
 from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Number = TypeVar("Number", int, float)
 NO_TENANT = -1
-"""The code of requests whose tenant is not known yet."""
+"""The code of requests whose tenant is not known yet: the last place of an array."""
+MOST_TENANTS = 64
+"""Largest number of tenants that are told apart."""
+CODES = MOST_TENANTS + 2
+"""Length of an array by code: these, all others, and ``NO_TENANT``."""
 
 
 class WaitCharge(msgspec.Struct, array_like=True):
     """What a waiting request needs to know to be charged for when it starts."""
 
-    before: dict[int, int]
-    """The rank's account at the first step that passed it over."""
-    first: dict[int, int]
-    """From when it was queued to that step."""
+    since: bytes
+    """Floats: the rank's account at the first step that passed it over, less what each
+    held from when it was queued to that step."""
+    since_ns: int
+    """The same of ``held_ns``."""
 
 
-def divided(total: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """Divide a total by weights, in whole numbers that add up to it.
+class Charged(msgspec.Struct, array_like=True):
+    """A wait that is over: how much of it was held, and by whom."""
 
-    What rounding leaves goes to the largest remainders. Nothing without weights.
+    held_ns: int
+    weights: bytes
+    """Floats by code, of which only the proportions count."""
 
-    >>> divided(10, {0: 1, 1: 1, 2: 1}), divided(5, {3: 0})
-    ({0: 4, 1: 3, 2: 3}, {})
+
+class SavedCharges(msgspec.Struct, array_like=True):
+    """A ChargeAccount as checkpoints keep it."""
+
+    spent: dict[int, float]
+    held_ns: int
+    start_ns: int | None
+    end_ns: int
+    index: int
+    waited: bool
+    weights: dict[int, int]
+    to_next: bool
+
+
+def divided(totals: Ints, weights: Floats) -> Ints:
+    """Divide each total by its row of weights, in whole numbers that add up to it.
+
+    What rounding leaves goes to the largest remainders. Zeros without weights.
+
+    >>> divided(np.array([10, 5]), np.array([[1.0, 1.0, 1.0], [0.0] * 3])).tolist()
+    [[4, 3, 3], [0, 0, 0]]
     """
-    whole = sum(weights.values())
-    if whole <= 0 or total <= 0:
-        return {}
-    parts, left, rests = {}, total, list[tuple[int, int]]()
-    for code, weight in weights.items():
-        parts[code], rest = divmod(total * weight, whole)
-        left -= parts[code]
-        rests.append((-rest, code))
-    if left:
-        rests.sort()
-        for _, code in rests[:left]:
-            parts[code] += 1
+    weights = np.maximum(weights, 0.0)
+    whole = weights.sum(axis=1)
+    totals = np.where(whole > 0, np.maximum(totals, 0), 0)
+    shares = weights * (totals / np.where(whole > 0, whole, 1.0))[:, None]
+    parts: Ints = shares.astype(np.int64)
+    left = totals - parts.sum(axis=1)
+    order = np.argsort(parts - shares, axis=1, kind="stable")
+    places = np.arange(weights.shape[1])
+    np.put_along_axis(
+        parts, order, np.take_along_axis(parts, order, 1) + (places < left[:, None]), 1
+    )
+    for row in np.flatnonzero(left < 0):  # shares that were rounded up to a whole one
+        parts[row, parts[row].argmax()] += left[row]
     return parts
 
 
-class ChargeAccount(msgspec.Struct, array_like=True):
-    """The time of one rank in which requests waited, by holder; saved as it is."""
+def as_array(values: Mapping[int, Number], kind: type[Number]) -> Any:  # noqa: ANN401
+    """Return values by code as an array."""
+    found = np.zeros(CODES, np.int64 if kind is int else np.float64)
+    for code, value in values.items():
+        found[code] = value
+    return found
 
-    spent_ns: dict[int, int] = msgspec.field(default_factory=dict)
-    """Up to the start of the latest step."""
-    start_ns: int | None = None
-    """Start of the latest step, as are the fields below."""
-    end_ns: int = 0
-    index: int = 0
-    waited: bool = False
-    """Whether it left requests waiting."""
-    weights: dict[int, int] = msgspec.field(default_factory=dict)
-    """Who held what bound it, and how much of it."""
-    to_next: bool = True
-    """Whether they hold it until the next step begins, not only while the step runs."""
+
+def by_code(values: npt.NDArray[Any]) -> dict[int, Any]:
+    """Return the values of an array that are not 0 by their code."""
+    places = np.flatnonzero(values)
+    codes = (places - CODES * (places == CODES - 1)).tolist()
+    return dict(zip(codes, values[places].tolist(), strict=True))
+
+
+class ChargeAccount:
+    """The time of one rank in which requests waited, by holder.
+
+    Shares of a step are not rounded here: each request's charge is, and adds up.
+    """
+
+    def __init__(self) -> None:
+        self._spent: Floats = np.zeros(CODES)
+        """Nanoseconds up to the start of the latest step."""
+        self._held_ns = 0
+        """All of them together."""
+        self._start_ns: int | None = None
+        """Start of the latest step, as are the fields below."""
+        self._end_ns = self._index = 0
+        self.waited = False
+        """Whether it left requests waiting."""
+        self._weights: Ints = np.zeros(CODES, np.int64)
+        """Who held what bound it, and how much of it."""
+        self._whole: int | None = 0
+        """Their sum; None until it is needed."""
+        self._to_next = True
+        """Whether they hold it until the next step begins, not only while it runs."""
+
+    def hold(self, span: tuple[int, int], index: int, *, waited: bool) -> None:
+        """Begin the time of a step, before who holds what is known."""
+        self._start_ns, self._end_ns = span
+        self._index, self.waited = index, waited
+        self._whole = 0
+
+    def held_by(self, weights: Ints, *, to_next: bool) -> None:
+        """Take over who holds what bound the latest step."""
+        self._weights, self._whole = weights, None
+        self._to_next = to_next
 
     def close(self, start_ns: int, index: int) -> None:
         """Add the time of the latest step up to the start of the next one."""
-        if self.start_ns is None or index != self.index + 1:
+        if self._start_ns is None or index != self._index + 1:
             return
-        for code, ns in self.between(self.start_ns, start_ns).items():
-            self.spent_ns[code] = self.spent_ns.get(code, 0) + ns
-
-    def between(self, from_ns: int, to_ns: int) -> dict[int, int]:
-        """Return who held a span since the latest step began; the rest is nobody's."""
-        if self.start_ns is None:
-            return {}
-        if not self.to_next:
-            to_ns = min(to_ns, self.end_ns)
-        return divided(to_ns - max(from_ns, self.start_ns), self.weights)
+        held_ns = self._held(self._start_ns, start_ns)
+        if held_ns:
+            self._spent += self._weights * (held_ns / self.whole)
+            self._held_ns += held_ns
 
     def begun(self, added_ns: int, start_ns: int) -> WaitCharge:
         """Return the charge of a request that the step at ``start_ns`` passed over.
 
         The time before that step is added to the account already.
         """
-        return WaitCharge(dict(self.spent_ns), self.between(added_ns, start_ns))
+        since, first_ns = self._spent, self._held(added_ns, start_ns)
+        if first_ns:
+            since = since - self._weights * (first_ns / self.whole)
+        return WaitCharge(since.tobytes(), self._held_ns - first_ns)
 
-    def charged(
-        self, charge: WaitCharge | None, added_ns: int, t_ns: int
-    ) -> dict[int, int]:
-        """Return by holder what a request waited from when it was queued to ``t_ns``.
+    def charged(self, charge: WaitCharge | None, added_ns: int, t_ns: int) -> Charged:
+        """Return what a request waited from when it was queued to ``t_ns``.
 
         No more than that altogether; what is left of it is nobody's.
         """
-        lately = self.between(added_ns, t_ns)
-        if charge is not None:
-            for code, ns in self.spent_ns.items():
-                more_ns = ns - charge.before.get(code, 0) + charge.first.get(code, 0)
-                lately[code] = lately.get(code, 0) + more_ns
-            for code in charge.first.keys() - self.spent_ns.keys():
-                lately[code] = lately.get(code, 0) + charge.first[code]
-        held = {code: ns for code, ns in lately.items() if ns > 0}
-        return fitted(held, t_ns - added_ns)
+        held_ns = lately_ns = self._held(added_ns, t_ns)
+        if charge is None:
+            return Charged(lately_ns, self._weights.astype(np.float64).tobytes())
+        spent = self._spent - np.frombuffer(charge.since)
+        held_ns += self._held_ns - charge.since_ns
+        if lately_ns:
+            spent += self._weights * (lately_ns / self.whole)
+        return Charged(min(held_ns, t_ns - added_ns), spent.tobytes())
 
+    @property
+    def whole(self) -> int:
+        """The sum of what is held."""
+        if self._whole is None:
+            self._whole = int(self._weights.sum())
+        return self._whole
 
-def fitted(held_ns: dict[int, int], most_ns: int) -> dict[int, int]:
-    """Return parts that add up to no more than ``most_ns``."""
-    if sum(held_ns.values()) <= most_ns:
-        return held_ns
-    return divided(most_ns, held_ns)
+    def saved(self) -> SavedCharges:
+        return SavedCharges(
+            spent=by_code(self._spent),
+            held_ns=self._held_ns,
+            start_ns=self._start_ns,
+            end_ns=self._end_ns,
+            index=self._index,
+            waited=self.waited,
+            weights=by_code(self._weights),
+            to_next=self._to_next,
+        )
+
+    @classmethod
+    def restored(cls, saved: SavedCharges) -> Self:
+        account = cls()
+        account._spent = as_array(saved.spent, float)
+        account._held_ns = saved.held_ns
+        account._start_ns, account._end_ns = saved.start_ns, saved.end_ns
+        account._index, account.waited = saved.index, saved.waited
+        account.held_by(as_array(saved.weights, int), to_next=saved.to_next)
+        return account
+
+    def _held(self, from_ns: int, to_ns: int) -> int:
+        """Return how much of a span since the latest step began somebody held."""
+        if self._start_ns is None or not self.whole:
+            return 0
+        if not self._to_next:
+            to_ns = min(to_ns, self._end_ns)
+        return max(0, to_ns - max(from_ns, self._start_ns))
 
 
 class RunShares:
@@ -115,23 +206,21 @@ class RunShares:
     """
 
     def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
-        self._held: dict[int, int] = {}
+        self.counts: Ints = np.zeros(CODES, np.int64)
+        self._held: Ints = np.zeros(CODES, np.int64)
         """Tokens in the KV cache, less the steps of the run for each request."""
 
     def join(self, tenant: int, base: int) -> None:
         """Add a request; ``base``: what it holds, less the steps of the run so far."""
-        self.counts[tenant] = self.counts.get(tenant, 0) + 1
-        self._held[tenant] = self._held.get(tenant, 0) + base
+        self.counts[tenant] += 1
+        self._held[tenant] += base
 
     def leave(self, tenant: int, base: int) -> None:
         """Remove a request, with what it joined with."""
         self.counts[tenant] -= 1
         self._held[tenant] -= base
-        if not self.counts[tenant]:
-            del self.counts[tenant], self._held[tenant]
 
-    def held(self, steps: int) -> dict[int, int]:
+    def held(self, steps: int) -> Ints:
         """Return the tokens held by tenant after so many steps of the run."""
-        counts = self.counts
-        return {code: held + counts[code] * steps for code, held in self._held.items()}
+        held: Ints = self._held + self.counts * steps
+        return held

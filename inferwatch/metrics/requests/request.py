@@ -22,7 +22,7 @@ import msgspec
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EventKind, RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import MEDIA_CAUSES, Cause, Parts
-from inferwatch.metrics.causes.charges import NO_TENANT, RunShares, WaitCharge
+from inferwatch.metrics.causes.charges import NO_TENANT, Charged, RunShares, WaitCharge
 from inferwatch.metrics.causes.decode import DecodeMark
 from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent, wait_ns
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
@@ -197,9 +197,12 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     """The code of its tenant."""
     charge: WaitCharge | None = None
     """None until a step passed it over while it was queued."""
-    charged_ns: dict[int, int] | None = None
+    charged: Charged | None = None
     """Its queue time by the tenant that held what bound the queue; the rest is
-    nobody's. None until it is scheduled, and where that is not known."""
+    nobody's. None until it leaves the queue, where that is not known, and once it is
+    counted."""
+    left_ns: int | None = None
+    """When it ended in the queue, of a request that was never scheduled."""
 
     awaits_first: bool = False
     """Whether the next token counted is its first."""

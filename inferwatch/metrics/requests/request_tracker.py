@@ -112,6 +112,9 @@ class TenantSink(Protocol):
     def scheduled(self, request: Request) -> None:
         """Receive a request that was scheduled for the first time."""
 
+    def gave_up(self, request: Request, t_ns: int) -> None:
+        """Receive a request that ended in the engine before it was scheduled."""
+
     def step(
         self, step: Step, run: DecodeRun, others: Iterable[tuple[Request, int]]
     ) -> None:
@@ -313,6 +316,8 @@ class RequestTracker:
         if request.end_ns is None:
             request.end_ns = event.t_ns
         self.causes.ended(request)
+        if request.scheduled_ns is None and self.tenants is not None:
+            self.tenants.gave_up(request, event.t_ns)
         outcome = outcome_of(event)
         if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
             request.tpot_due_ns = event.t_ns

@@ -7,11 +7,6 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 
-OTHERS = "others"
-"""All tenants beyond the first 64."""
-NOT_KNOWN = "–"
-"""Requests that name no tenant, of a server whose model is not known."""
-
 
 @piece("tenant", Vantage.ENGINE)
 class Tenant:
@@ -55,7 +50,7 @@ class Tenant:
         ),
     ]
     kv_token_ns: Annotated[
-        int,
+        int | None,
         Number(
             "KV",
             "KV cache held",
@@ -65,18 +60,19 @@ class Tenant:
         ),
     ]
     queue_ns: Annotated[
-        int,
+        int | None,
         Number(
             "queue",
             "Queue time suffered",
-            "What these requests queued in the engine, added up: without the wait for "
-            "the running step, which the breakdown counts as queue, too.",
+            "What these requests queued in the engine, added up, to the end of those "
+            "that gave up: without the wait for the running step, which the breakdown "
+            "counts as queue, too.",
             unit=Unit.NANOSECONDS,
             better=Better.LOWER,
         ),
     ]
     by_others_ns: Annotated[
-        int,
+        int | None,
         Number(
             "by others",
             "Queue time by others",
@@ -87,7 +83,7 @@ class Tenant:
         ),
     ]
     by_itself_ns: Annotated[
-        int,
+        int | None,
         Number(
             "by itself",
             "Queue time by itself",
@@ -98,7 +94,7 @@ class Tenant:
         ),
     ]
     caused_ns: Annotated[
-        int,
+        int | None,
         Number(
             "caused",
             "Caused to others",
@@ -121,7 +117,7 @@ class Tenant:
     ]
     """None where others did not queue."""
     gpu_ns: Annotated[
-        int,
+        int | None,
         Number(
             "steps",
             "Time of steps",
@@ -148,7 +144,7 @@ class Tenant:
             "that still waited at its end. Oldest minute first.",
             unit=Unit.SHARE,
             better=Better.HIGHER,
-            span="session",
+            span="the last three hours",
         ),
     ] = ()
     """None in a minute in which it wanted nothing."""
@@ -165,7 +161,7 @@ class FairMinute:
 
 @piece("tenants", Vantage.ENGINE)
 class Tenants:
-    """Ended requests by tenant; the tenants add up to all requests."""
+    """Requests that ended and steps that ran, by tenant; they add up to all of them."""
 
     requests: Annotated[
         int,
@@ -177,18 +173,18 @@ class Tenants:
         ),
     ]
     queue_ns: Annotated[
-        int,
+        int | None,
         Number(
             "queue",
             "Queue time of all tenants",
-            "What their requests queued in the engine, added up: without the wait for "
-            "the running step.",
+            "What their requests queued in the engine, added up, to the end of those "
+            "that gave up: without the wait for the running step.",
             unit=Unit.NANOSECONDS,
             better=Better.LOWER,
         ),
     ]
     gpu_ns: Annotated[
-        int,
+        int | None,
         Number(
             "steps",
             "Time of all steps",
@@ -220,13 +216,13 @@ class Tenants:
             "when one of n got everything. Queues that are gone by then do not show in "
             "it. Minutes with two tenants or more.",
             better=Better.HIGHER,
-            span="session",
+            span="the last three hours",
         ),
     ]
 
     def block_s(self, tenant: Tenant) -> float | None:
         """Return KV blocks held times seconds; None where blocks are not known."""
-        if not self.block_tokens:
+        if not self.block_tokens or tenant.kv_token_ns is None:
             return None
         return tenant.kv_token_ns / self.block_tokens / NS_PER_S
 
@@ -245,8 +241,8 @@ class NoisyTenant:
     """Its share of the requests that ended, 0-1."""
     token_share: float
     """Its share of their prompt tokens, 0-1."""
-    prompt_tokens: int
-    """Mean of its requests."""
+    prompt_tokens: int | None
+    """Mean of its requests; None where none of them ended."""
 
 
 def jain(values: list[float]) -> float:
