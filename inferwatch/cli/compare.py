@@ -145,8 +145,8 @@ def compare(
     time in a phase (phase_queue_s and tokenise, api, media, prefill, preempted,
     decode, prompts, stalls, send, unknown); of GPUs hbm_gbps_mean, hbm_share_mean,
     sm_active_mean, power_w_mean, joules_per_token; metrics measured by the client
-    begin with `client.` (`client.ttft_p99_s`). --json uses the same names. Where a client was
-    CLIENT-BOUND, what it measured cannot be judged, and no condition holds. Where
+    begin with `client.` (`client.ttft_p99_s`). --json uses the same names. Where a
+    client was CLIENT-BOUND, what it measured cannot be judged, and no condition holds. Where
     most requests of a side failed, nothing can be judged, and that is not a pass: it
     fails where a larger share of B's failed, and else cannot be told.
 
