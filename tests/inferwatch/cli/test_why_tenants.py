@@ -4,17 +4,20 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic_ns
 
 import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
+from collectors.contract.clock import SessionClock
 from inferwatch.cli.main import inferwatch
 from inferwatch.errors import UsageError
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.record.writing.recorder import Recorder
 from tests.inferwatch.metrics.findings.planted import SHARED
+from tests.inferwatch.metrics.findings.simulated_engine import S
 
 NAMES = {False: "chat\x1b[31m", True: "長" * 40}
 
@@ -25,7 +28,7 @@ def recorded(
 ) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(path.parent / "cache"))
     named = replace(SHARED, header_of=lambda prompt: NAMES[prompt > 1_000])
-    recorder = record()
+    recorder = record(clock=SessionClock(monotonic_ns() - 30 * S))
     pipeline = Pipeline(Model(), recorder)
     for reading in named.run(30):
         pipeline.take([reading])
@@ -62,4 +65,4 @@ def test_of_one_request_it_is_wrong_usage(recorded: Path) -> None:
     result = CliRunner().invoke(inferwatch, arguments, standalone_mode=False)
 
     assert isinstance(result.exception, UsageError)
-    assert "leave out REQUEST" in str(result.exception)
+    assert "leave REQUEST out" in str(result.exception)
