@@ -40,6 +40,11 @@ class NoisyTenantFound(Diagnosis):
         noisy = facts.noisy
         if noisy is None:
             return "A tenant made others wait"
+        if noisy.prompt_tokens is None:
+            return (
+                f"{visible(noisy.name)}, none of whose requests ended, causes "
+                f"{noisy.share:.0%} of the queue time of all others"
+            )
         return (
             f"{visible(noisy.name)} sends {noisy.requests_share:.0%} of the requests "
             f"and causes {noisy.share:.0%} of the queue time of all others"
@@ -54,10 +59,12 @@ class NoisyTenantFound(Diagnosis):
             f"in the last minute {noisy.victims:,} requests of others queued "
             f"{mean_ms:,.0f} ms because of it, mean"
         )
-        share = (
-            f"its prompts have {noisy.prompt_tokens:,} tokens, mean: "
-            f"{noisy.token_share:.0%} of all prompt tokens"
-        )
+        share = "none of its requests ended in that minute: they held on all along"
+        if noisy.prompt_tokens is not None:
+            share = (
+                f"its prompts have {noisy.prompt_tokens:,} tokens, mean: "
+                f"{noisy.token_share:.0%} of all prompt tokens"
+            )
         return (
             Evidence(text=caused, page="requests", t_ns=facts.now_ns),
             Evidence(text=share, page="requests", t_ns=facts.now_ns),

@@ -191,6 +191,9 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     """Up to when ``kv_token_ns`` is counted; None while it holds none."""
     kv_token_ns: int = 0
     """Tokens held, times how long."""
+    kv_resumed_ns: int | None = None
+    """Since when it holds tokens again after a preemption, until its next token tells
+    how many of them the prefix cache gave back."""
     logged: bool = False
     """Whether it is in the breakdown of all requests."""
     tenant: int = NO_TENANT
@@ -337,20 +340,39 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             self.run.shares.leave(self.tenant, self.run_base)
             self.run = None
 
-    def hold_kv(self, tokens: int, since_ns: int, end_ns: int) -> None:
+    def hold_kv(
+        self, tokens: int, since_ns: int, end_ns: int, *, produced: bool
+    ) -> None:
         """Count what it held up to the end of a step that scheduled these tokens.
 
-        ``since_ns`` is when the step got room for them.
+        ``since_ns`` is when the step got room for them. Called before what the step
+        ``produced`` is counted.
         """
         if self.kv_since_ns is None:
             self.kv_since_ns = since_ns
             first = self.preempted_ns is None
             self.kv_tokens = (self.cached_tokens or 0) if first else 0
+            self.kv_resumed_ns = None if first else since_ns
         if end_ns <= self.kv_since_ns:
             return
         self.kv_tokens += tokens
         self.kv_token_ns += self.kv_tokens * (end_ns - self.kv_since_ns)
         self.kv_since_ns = end_ns
+        if produced and self.kv_resumed_ns is not None:
+            self._hold_given_back(end_ns)
+
+    def _hold_given_back(self, end_ns: int) -> None:
+        """Add what the prefix cache gave back when it resumed.
+
+        Its next token is made of its prompt and all its tokens before.
+        """
+        resumed_ns, self.kv_resumed_ns = self.kv_resumed_ns, None
+        if resumed_ns is None or self.prompt_tokens is None or not self.trusted:
+            return
+        given_back = self.prompt_tokens + self.output_tokens - self.kv_tokens
+        if given_back > 0:
+            self.kv_tokens += given_back
+            self.kv_token_ns += given_back * (end_ns - resumed_ns)
 
     def free_kv(self, t_ns: int) -> None:
         """Count what it held up to a preemption."""
@@ -358,7 +380,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         if self.kv_since_ns is not None:
             held_ns = max(0, t_ns - self.kv_since_ns)
             self.kv_token_ns += self.kv_tokens * held_ns
-        self.kv_tokens, self.kv_since_ns = 0, None
+        self.kv_tokens, self.kv_since_ns, self.kv_resumed_ns = 0, None, None
 
     def unsettle(self) -> None:
         """Have the next step look at it: it may not decode, or readings were lost."""

@@ -406,10 +406,10 @@ class RequestTracker:
         """
         request.leave_run()
         last_ns, request.last_ns = request.last_ns, step.end_ns
+        scheduled = step.scheduled[place]
+        request.hold_kv(scheduled, step.start_ns, step.end_ns, produced=True)
         request.output_tokens += step.produced[place]
         request.row = None
-        scheduled = step.scheduled[place]
-        request.hold_kv(scheduled, step.start_ns, step.end_ns)
         if last_ns is None:
             return
         if last_ns != rank.before_ns:
@@ -439,7 +439,7 @@ class RequestTracker:
         if not request.prefilled_tokens and began_ns not in {None, step.start_ns}:
             request.joined_late()
         request.prefilled_tokens += scheduled
-        request.hold_kv(scheduled, step.start_ns, step.end_ns)
+        request.hold_kv(scheduled, step.start_ns, step.end_ns, produced=produced > 0)
         request.row = None
         self.causes.computed(request, step, scheduled)
         if produced and request.awaits_first:

@@ -30,13 +30,14 @@ HEADS = (
     *(label_of(Tenant.queue_ns), label_of(Tenant.caused_ns)),
     *(label_of(Tenant.caused_share), label_of(Tenant.cost_share)),
 )
+NO_ENGINE = "No engine told who waited for whom: that takes a probe in it"
 
 
 def tenant_rows(tenants: Tenants) -> list[list[str]]:
     """Return the cells of each tenant, under ``HEADS``."""
     every = tenants.tenants
-    queues = format_durations([each.queue_ns / NS_PER_S for each in every])
-    caused = format_durations([each.caused_ns / NS_PER_S for each in every])
+    queues = format_durations([_seconds(each.queue_ns) for each in every])
+    caused = format_durations([_seconds(each.caused_ns) for each in every])
     return [
         [
             end_of(each.name, NAME_WIDTH),
@@ -53,14 +54,25 @@ def tenant_rows(tenants: Tenants) -> list[list[str]]:
     ]
 
 
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / NS_PER_S
+
+
 def tenant_sentence(tenants: Tenants) -> str:
     """Return who makes others wait most, in a sentence without its period."""
     if len(tenants.tenants) < 2:
         return "One tenant alone: it makes nobody else wait"
-    worst = max(tenants.tenants, key=lambda each: each.caused_ns)
+    if tenants.queue_ns is None:
+        return NO_ENGINE
+    worst = max(tenants.tenants, key=lambda each: each.caused_ns or 0)
     share = worst.caused_share
     if not worst.caused_ns or share is None:
         return "No tenant made another one queue"
+    if not worst.requests:
+        return (
+            f"{visible(worst.name)}, none of whose requests ended, caused "
+            f"{format_share(share).strip()} of the queue time of all others"
+        )
     part = worst.requests / tenants.requests
     return (
         f"{visible(worst.name)} sent {format_share(part).strip()} of the requests and "
@@ -96,8 +108,8 @@ def tenants_lines(tenants: Tenants) -> list[str]:
     lines += wrapped_sentence(
         "Of requests that ended. queue: in the engine's queue, without the wait for "
         "the running step that --all counts; caused: what others queued so while its "
-        "own requests held what bound the queue, and which part of all their queue "
-        "time that is; cost: its part of the time of all steps, by tokens.",
+        "own requests, ended or not, held what bound the queue, and which part of all "
+        "their queue time that is; cost: its part of the time of all steps, by tokens.",
         then="",
     )
     fair = fairness_sentence(tenants)
@@ -111,7 +123,7 @@ def tenants_row(
 ) -> dict[str, Any] | None:
     """Return the tenants for JSON: whole nanoseconds and tokens, which add up.
 
-    None where no request has ended.
+    None where no request has ended and no step ran.
     """
     if tenants is None:
         return None

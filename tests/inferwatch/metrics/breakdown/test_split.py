@@ -196,3 +196,22 @@ def test_who_is_preempted_holds_nothing() -> None:
     request = folded(script, 9)
 
     assert request.kv_token_ns == 30 * 20 * MS + 31 * 20 * MS
+
+
+def test_what_the_prefix_cache_gives_back_is_held_again() -> None:
+    """Of 31 tokens 16 are there still, and two steps compute the others."""
+    script = Script().running(1, 2)
+    script.arrive(9, script.now_ns - 1_000, prompt_tokens=30)
+    script.step({1: 1, 2: 1, 9: 30}, 20, first=(9,))
+    script.sent(9)
+    script.step({1: 1, 2: 1}, preempted=(9,), waiting=1)
+    script.decode(1, 2, steps=40)
+    script.step({1: 1, 2: 1, 9: 5}, 20, produced={9: 0}, recomputed_tokens=5)
+    script.step({1: 1, 2: 1, 9: 10}, 20, recomputed_tokens=10)
+    script.decode(1, 2, 9, steps=2)
+    script.finish(9)
+
+    request = folded(script, 9)
+
+    resumed = (16 + 5) * 20 * MS + 31 * 20 * MS
+    assert request.kv_token_ns == 30 * 20 * MS + resumed + (32 + 33) * 5 * MS

@@ -15,15 +15,15 @@ from collectors.contract.readings import (
     EventKind,
     RequestEvent,
     Step,
+    Tick,
     Vantage,
 )
-from inferwatch.metrics.causes.charges import divided
+from inferwatch.metrics.causes.charges import MOST_TENANTS, divided
 from inferwatch.metrics.model.model import Model
-from inferwatch.metrics.requests.group_names import OTHERS
+from inferwatch.metrics.requests.group_names import NO_VALUE, OTHERS
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.metrics.tenants.tracker import MOST_TENANTS
-from inferwatch.metrics.tenants.view import Tenants, jain
+from inferwatch.metrics.tenants.view import NoisyTenant, Tenants, jain
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 
@@ -42,11 +42,11 @@ TIGHT = replace(MIXED, max_num_seqs=64, kv_blocks=500, max_num_batched_tokens=4_
 def told(
     readings: Iterable[AnyReading],
     window: Window = Window.SESSION,
-    known: Iterable[str] = (),
+    names: Iterable[str] = (),
 ) -> Tenants:
-    """What is shown at the end; ``known`` are tenants of before."""
+    """What is shown at the end; ``names`` are tenants of before."""
     model = Model()
-    for name in known:
+    for name in names:
         model._tenants._code(name)
     for reading in readings:
         model.fold(reading)
@@ -61,6 +61,11 @@ def ended_after(engine: Engine) -> list[AnyReading]:
     assert not callable(rate)
     short = replace(engine, rate_per_s=lambda t_s: rate if t_s < 20 else 0)
     return [*short.run(END_NS / S)]
+
+
+def known(value: int | None) -> int:
+    assert value is not None
+    return value
 
 
 class Walk:
@@ -117,7 +122,7 @@ def test_waits_are_charged_to_who_held_what_bound_the_queue(engine: Engine) -> N
     readings = ended_after(engine)
     walk = Walk(readings)
 
-    tenants = told(readings, known=("bulk", "chat")).tenants
+    tenants = told(readings, names=("bulk", "chat")).tenants
     found = {each.name: each for each in tenants}
 
     charged = walk.charged()
@@ -131,7 +136,7 @@ def test_waits_are_charged_to_who_held_what_bound_the_queue(engine: Engine) -> N
         assert found[name].by_itself_ns == pytest.approx(
             charged[name, name], abs=slack_ns
         )
-    assert found["bulk"].caused_ns > S
+    assert known(found["bulk"].caused_ns) > S
 
 
 def test_kv_blocks_are_charged_by_tokens_held() -> None:
@@ -142,7 +147,7 @@ def test_kv_blocks_are_charged_by_tokens_held() -> None:
 
     bound = [each.bound_by for each in readings if isinstance(each, Step)]
     assert bound.count(BoundBy.KV) > 100
-    assert found["bulk"].caused_ns > 10 * found["chat"].by_itself_ns
+    assert known(found["bulk"].caused_ns) > 10 * known(found["chat"].by_itself_ns)
     assert (found["bulk"].caused_share or 0) > 0.8
 
 
@@ -155,14 +160,15 @@ def test_tenants_add_up_to_all_requests_and_all_steps(engine: Engine) -> None:
 
     tenants = found.tenants
     assert sum(each.requests for each in tenants) == len(walk.added)
-    assert sum(each.gpu_ns for each in tenants) == found.gpu_ns
+    assert sum(known(each.gpu_ns) for each in tenants) == found.gpu_ns
     assert found.gpu_ns == sum(step.duration_ns for step in walk.steps)
     queued_ns = sum(walk.begun[each] - walk.added[each] for each in walk.begun)
-    assert sum(each.queue_ns for each in tenants) == found.queue_ns == queued_ns
-    caused_ns = sum(each.caused_ns for each in tenants)
-    assert caused_ns == sum(each.by_others_ns for each in tenants)
+    assert sum(known(each.queue_ns) for each in tenants) == found.queue_ns == queued_ns
+    caused_ns = sum(known(each.caused_ns) for each in tenants)
+    assert caused_ns == sum(known(each.by_others_ns) for each in tenants)
     for each in tenants:
-        assert each.by_others_ns + each.by_itself_ns <= each.queue_ns
+        held_ns = known(each.by_others_ns) + known(each.by_itself_ns)
+        assert held_ns <= known(each.queue_ns)
     assert sum(each.cost_share or 0 for each in tenants) == pytest.approx(1.0)
 
 
@@ -191,7 +197,7 @@ def test_a_window_has_those_that_ended_in_it() -> None:
     )
 
     assert 0 < recent.requests < minute.requests
-    assert 0 < recent.gpu_ns <= 10 * S
+    assert 0 < known(recent.gpu_ns) <= 10 * S
 
 
 def test_more_tenants_than_are_told_apart_are_others() -> None:
@@ -209,11 +215,146 @@ def test_more_tenants_than_are_told_apart_are_others() -> None:
     assert [each.name for each in found].count(OTHERS) == 1
 
 
+HELD = replace(
+    MIXED,
+    prompt=lambda r: 3_000 if r.random() < 0.3 else 80,
+    output=lambda r: r.randint(20, 40),
+)
+"""With patience, in which the requests of one tenant do not end."""
+
+
+def unended(engine: Engine) -> list[AnyReading]:
+    """A load in which bulk keeps its sequences, so that none of its requests ends."""
+    told = [*engine.run(END_NS / S)]
+    bulk = {
+        each.request_id
+        for each in told
+        if isinstance(each, RequestEvent) and each.header == "bulk"
+    }
+    return [
+        each
+        for each in told
+        if not (
+            isinstance(each, RequestEvent)
+            and each.kind is EventKind.FINISHED
+            and each.request_id in bulk
+        )
+    ]
+
+
+def test_a_tenant_none_of_whose_requests_ended_is_charged_too() -> None:
+    readings = unended(HELD)
+    model = Model()
+    for reading in readings:
+        model.fold(reading)
+
+    found = told(readings, Window.MINUTE)
+
+    bulk, chat = found.tenants
+    assert (bulk.name, bulk.requests, bulk.prompt_tokens) == ("bulk", 0, 0)
+    assert known(bulk.caused_ns) == chat.by_others_ns
+    assert known(bulk.caused_ns) > S
+    assert known(bulk.gpu_ns) + known(chat.gpu_ns) == found.gpu_ns
+    assert known(bulk.gpu_ns) > known(chat.gpu_ns)
+    noisy = model._tenants.noisy(END_NS)
+    assert noisy is not None
+    assert (noisy.name, noisy.requests_share, noisy.prompt_tokens) == ("bulk", 0, None)
+    assert noisy.share > 0.5
+
+
+def test_a_noisy_tenant_is_looked_for_every_ten_seconds() -> None:
+    model = Model()
+    for reading in unended(HELD):
+        model.fold(reading)
+    tenants = model._tenants
+    looked: list[int] = []
+    look = tenants._noisy
+
+    def counted(now_ns: int) -> NoisyTenant | None:
+        looked.append(now_ns)
+        return look(now_ns)
+
+    tenants._noisy = counted  # type: ignore[method-assign]
+    found = [tenants.noisy(END_NS + each * S) for each in range(1, 25)]
+
+    assert len(looked) == 3
+    assert found[0] is found[8]
+
+
+def test_requests_that_a_late_watch_never_saw_come_keep_their_share() -> None:
+    """It begins in the middle, when requests ran whose tenants nobody told."""
+    late = [each for each in HELD.run(40) if getattr(each, "t_ns", 11 * S) > 10 * S]
+    steps = [each for each in late if isinstance(each, Step) and each.end_ns > 10 * S]
+    told_late = [each for each in late if not isinstance(each, Step) or each in steps]
+
+    found = told(told_late)
+
+    shares = [known(each.gpu_ns) for each in found.tenants]
+    assert sum(shares) == found.gpu_ns == sum(step.duration_ns for step in steps)
+    (nobody,) = [each for each in found.tenants if each.name == NO_VALUE]
+    assert known(nobody.gpu_ns) > 0
+    caused = sum(known(each.caused_ns) for each in found.tenants)
+    assert caused == sum(known(each.by_others_ns) for each in found.tenants)
+
+
+def test_who_gives_up_in_the_queue_has_queued_until_then() -> None:
+    engine = replace(
+        HELD,
+        max_num_seqs=2,
+        output=lambda _: 60,
+        rate_per_s=lambda t_s: 8 if t_s < 20 else 0,
+        patience_s=lambda r: 1.5 if r.random() < 0.6 else 90,
+    )
+    readings = [*engine.run(END_NS / S)]
+    added, begun, ended = dict[str, int](), dict[str, int](), dict[str, int]()
+    for each in readings:
+        if isinstance(each, RequestEvent) and each.vantage is Vantage.ENGINE:
+            of = {EventKind.ADDED: added, EventKind.SCHEDULED: begun}.get(each.kind)
+            (ended if of is None else of)[each.request_id] = each.t_ns
+
+    found = told(readings, names=("bulk", "chat"))
+
+    gave_up = added.keys() - begun.keys()
+    assert len(gave_up) > 10
+    waited = sum(begun.get(name, ended[name]) - since for name, since in added.items())
+    assert found.queue_ns == waited
+    by_whom = sum(
+        known(each.by_others_ns) + known(each.by_itself_ns) for each in found.tenants
+    )
+    assert by_whom > 0.9 * waited
+
+
+def test_what_no_engine_told_is_not_known() -> None:
+    front = [
+        each
+        for each in ended_after(MIXED)
+        if isinstance(each, RequestEvent | Tick)
+        and getattr(each, "vantage", Vantage.FRONTEND) is Vantage.FRONTEND
+    ]
+
+    found = told(front)
+
+    assert found.requests > 50
+    assert (found.queue_ns, found.gpu_ns) == (None, None)
+    for each in found.tenants:
+        assert each.requests > 0
+        assert each.queue_ns is each.kv_token_ns is each.gpu_ns is None
+        assert each.caused_ns is each.by_others_ns is each.caused_share is None
+
+
+def test_a_header_called_others_is_not_all_others() -> None:
+    names = replace(MIXED, header_of=lambda prompt: OTHERS if prompt > 1_000 else "–")
+
+    found = {each.name for each in told(names.run(20)).tenants}
+
+    assert found == {'"others"', '"–"'}
+
+
 def test_one_tenant_makes_nobody_wait_but_itself() -> None:
     (only,) = told(replace(MIXED, header_of=lambda _: "all").run(30)).tenants
 
     assert only.caused_ns == only.by_others_ns == 0
-    assert only.by_itself_ns > 0.9 * only.queue_ns
+    assert known(only.by_itself_ns) > 0.9 * known(only.queue_ns)
     assert only.cost_share == 1.0
     assert only.caused_share is None
 
