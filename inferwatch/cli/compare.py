@@ -146,9 +146,10 @@ def compare(
     decode, prompts, stalls, send, unknown); of GPUs hbm_gbps_mean, hbm_share_mean,
     sm_active_mean, power_w_mean, joules_per_token; metrics measured by the client
     begin with `client.` (`client.ttft_p99_s`). --json uses the same names. Where a
-    client was CLIENT-BOUND, what it measured cannot be judged, and no condition holds. Where
-    most requests of a side failed, nothing can be judged, and that is not a pass: it
-    fails where a larger share of B's failed, and else cannot be told.
+    client was CLIENT-BOUND, what it measured cannot be judged, and no condition
+    holds. Where most requests of a side failed, nothing can be judged, and that is
+    not a pass: it fails where a larger share of B's failed, and else cannot be
+    told.
 
     --a-from and the like count seconds from when that session's load began.
 

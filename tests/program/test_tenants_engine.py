@@ -169,4 +169,4 @@ async def test_without_priorities_a_tenant_with_long_prompts_is_the_noisy_one(
     assert sum(each.output_tokens for each in tenants.tenants) == sum(
         each.output_tokens or 0 for each in ended
     )
-    assert sum(each.gpu_ns for each in tenants.tenants) == tenants.gpu_ns
+    assert sum(each.gpu_ns or 0 for each in tenants.tenants) == tenants.gpu_ns

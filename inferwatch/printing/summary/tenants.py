@@ -24,6 +24,8 @@ from inferwatch.printing.text import (
 from inferwatch.visible import visible
 
 NAME_WIDTH = 14
+LEAST_SHARE = 0.001
+"""Of the time of all steps; the first ones are of requests nobody has told of yet."""
 HEADS = (
     *(label_of(Tenant.name), label_of(Tenant.requests)),
     *(label_of(Tenant.prompt_tokens), label_of(Tenant.output_tokens), "KV block·s"),
@@ -35,7 +37,7 @@ NO_ENGINE = "No engine told who waited for whom: that takes a probe in it"
 
 def tenant_rows(tenants: Tenants) -> list[list[str]]:
     """Return the cells of each tenant, under ``HEADS``."""
-    every = tenants.tenants
+    every = _worth_a_row(tenants)
     queues = format_durations([_seconds(each.queue_ns) for each in every])
     caused = format_durations([_seconds(each.caused_ns) for each in every])
     return [
@@ -50,7 +52,16 @@ def tenant_rows(tenants: Tenants) -> list[list[str]]:
             format_share(each.caused_share).strip(),
             format_share(each.cost_share).strip(),
         ]
-        for number, each in enumerate(tenants.tenants)
+        for number, each in enumerate(every)
+    ]
+
+
+def _worth_a_row(tenants: Tenants) -> list[Tenant]:
+    """Return the tenants without those that have neither requests nor a part."""
+    return [
+        each
+        for each in tenants.tenants
+        if each.requests or (each.cost_share or 0) >= LEAST_SHARE or each.caused_ns
     ]
 
 
@@ -60,7 +71,7 @@ def _seconds(ns: int | None) -> float | None:
 
 def tenant_sentence(tenants: Tenants) -> str:
     """Return who makes others wait most, in a sentence without its period."""
-    if len(tenants.tenants) < 2:
+    if len(_worth_a_row(tenants)) < 2:
         return "One tenant alone: it makes nobody else wait"
     if tenants.queue_ns is None:
         return NO_ENGINE
