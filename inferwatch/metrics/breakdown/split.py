@@ -1,5 +1,9 @@
 """Splits a request's time from arrival to end by cause, in whole nanoseconds."""
 
+from collections.abc import Mapping
+from enum import IntFlag
+
+from inferwatch.metrics.breakdown.view import BreakdownPhase
 from inferwatch.metrics.causes.cause import (
     E2EL_CAUSES,
     TTFT_CAUSES,
@@ -16,6 +20,52 @@ AFTER_FIRST = (0,) * 6
 """Decode, others' prompts, left out, stall, sending and unknown, the last of
 ``E2EL_CAUSES``."""
 PREEMPTED, UNKNOWN = PLACE[Cause.RECOMPUTE], PLACE[Cause.UNKNOWN]
+
+
+class Told(IntFlag):
+    """What was told of a request, by which it is known what a phase took."""
+
+    ARRIVAL = 1
+    TOKENISED = 2
+    WAIT = 4
+    """What the engine did until the first token."""
+    DECODE = 8
+    """What it did from then on."""
+
+
+NOTHING = Told(0)
+KNOWN_BY: Mapping[BreakdownPhase, Told] = {
+    BreakdownPhase.TOKENISE: Told.ARRIVAL | Told.TOKENISED,
+    BreakdownPhase.API: Told.ARRIVAL | Told.WAIT,
+    BreakdownPhase.MEDIA: Told.ARRIVAL,
+    BreakdownPhase.QUEUE: Told.WAIT,
+    BreakdownPhase.PREFILL: Told.WAIT,
+    BreakdownPhase.PREEMPTED: Told.WAIT | Told.DECODE,
+    BreakdownPhase.DECODE: Told.DECODE,
+    BreakdownPhase.PROMPTS: Told.DECODE,
+    BreakdownPhase.STALLS: Told.DECODE,
+    BreakdownPhase.SEND: Told.DECODE,
+    BreakdownPhase.UNKNOWN: NOTHING,
+}
+
+
+def known_of(request: Request) -> Told:
+    """Return what was told of an ended request.
+
+    A phase that it did not come to took no time, and that is known.
+    """
+    told = NOTHING
+    if request.arrived_ns is not None:
+        told |= Told.ARRIVAL
+    if request.tokenised_ns is not None:
+        told |= Told.TOKENISED
+    spent_ns = request.ttft_spent_ns
+    waited = request.wait is not None if spent_ns is None else any(spent_ns[:-1])
+    if waited:
+        told |= Told.WAIT
+    if request.decode_spent_ns is not None or (waited and not request.tokens):
+        told |= Told.DECODE
+    return told
 
 
 def span_of(request: Request) -> tuple[int, int] | None:

@@ -9,7 +9,12 @@ import numpy as np
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
-from inferwatch.metrics.breakdown.split import e2el_spent, span_of
+from inferwatch.metrics.breakdown.split import (
+    KNOWN_BY,
+    e2el_spent,
+    known_of,
+    span_of,
+)
 from inferwatch.metrics.breakdown.view import (
     CAUSES_OF,
     DIMENSIONS,
@@ -19,6 +24,7 @@ from inferwatch.metrics.breakdown.view import (
     BreakdownPhase,
 )
 from inferwatch.metrics.causes.cause import E2EL_CAUSES
+from inferwatch.metrics.requests.group_names import OTHERS, told_name
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_groups import (
     LENGTH_BOUNDS,
@@ -28,7 +34,7 @@ from inferwatch.metrics.requests.request_groups import (
     time_bucket,
 )
 from inferwatch.metrics.requests.request_index import RequestIndex
-from inferwatch.metrics.series.quantiles import Ints, of_weighted
+from inferwatch.metrics.series.quantiles import Ints, describe, of_weighted, ranks
 from inferwatch.metrics.series.samples import Block, RecentRows, Samples, SavedRows
 from inferwatch.metrics.series.window import Quantiles, Window
 
@@ -38,14 +44,19 @@ MOST_WAITING = 1_000
 MOST_BUCKETS = 64
 """Largest number of values of one dimension that have a bucket of their own."""
 MOST_ALIKE = 4_096
-OTHERS = "others"
-"""The bucket of all other values."""
-NONE = "–"
-"""The bucket of requests without a value."""
+NARROW = 2**16
+EARLIER = "earlier"
+"""The bucket of all times before those that have one of their own."""
+BEFORE = -1
+"""Its code."""
+MOST_SLOTS = 1_008
+"""Buckets of time, the latest ones: a week of ten minutes each."""
 TELLERS = (Vantage.FRONTEND, Vantage.ENGINE)
 CAUSES = len(E2EL_CAUSES)
-FIRST_DIMENSION = 2 + CAUSES
-"""Columns of a row: time, 1 for the request, time by cause, codes of buckets."""
+KNOWN = 2 + CAUSES
+FIRST_DIMENSION = KNOWN + 1
+"""Columns of a row: time, 1 for the request, time by cause, what is known of it, and
+codes of buckets."""
 PLACES = {
     phase: [E2EL_CAUSES.index(cause) for cause in causes]
     for phase, causes in CAUSES_OF.items()
@@ -58,10 +69,10 @@ class SavedBreakdown(msgspec.Struct, array_like=True):
 
     sums: list[int]
     """Number of requests, then their time by cause."""
-    names: list[list[str]]
-    """Of each dimension, the values in the order of their codes."""
+    names: list[list[str | None]]
+    """Of each dimension, the values in the order of their codes; None for no value."""
     buckets: list[dict[int, list[int]]]
-    """Sums as above by code, for each dimension."""
+    """Number of requests, then their time by phase, by code for each dimension."""
     left_out: int
     waiting: list[str]
     """Keys of requests that ended and are not counted yet."""
@@ -90,7 +101,7 @@ class BreakdownTracker:
         self.detokenised = Samples()
         """From the end of an E2EL until the front end had handed its outputs over."""
         self._sums: Ints = np.zeros(1 + CAUSES, np.int64)
-        self._codes: list[dict[str, int]] = [{} for _ in DIMENSIONS]
+        self._codes: list[dict[str | None, int]] = [{} for _ in DIMENSIONS]
         self._alike: dict[tuple[str | int | None, ...], tuple[int, ...]] = {}
         """Codes of requests that share all their values; not saved."""
         self._buckets: list[dict[int, Ints]] = [{} for _ in DIMENSIONS]
@@ -105,18 +116,27 @@ class BreakdownTracker:
         """Count an ended request, or wait until more is reported."""
         if request.logged:
             return
-        if self._complete(request) and not (
-            self._classed and request.class_name is None
-        ):
+        told = request.client_told or request.class_name is not None
+        if self._complete(request) and (told or not self._classed):
             self._log(request)
             return
         self._waiting[request] = None
         if len(self._waiting) > MOST_WAITING:
             self._log(next(iter(self._waiting)))
 
-    def classed(self, request: Request) -> None:
-        """Take over that a client told the class of a request."""
+    @property
+    def awaits_classes(self) -> bool:
+        """Whether clients are to tell of requests once these have ended."""
+        return self._classed
+
+    def await_classes(self) -> None:
+        """Wait, from now on, for what a client tells of requests: a load begins."""
         self._classed = True
+
+    def told(self, request: Request) -> None:
+        """Take over that a client told of a request, and its class if it has one."""
+        request.client_told = True
+        self._classed |= request.class_name is not None
         if request in self._waiting and self._complete(request):
             self._log(request)
 
@@ -155,7 +175,8 @@ class BreakdownTracker:
         begin_ns, end_ns = span
         spent_ns = e2el_spent(request, begin_ns, end_ns)
         self._logged(request, end_ns)
-        self.rows.add((end_ns, 1, *spent_ns, *self._buckets_of(request, end_ns)))
+        codes = self._buckets_of(request, end_ns)
+        self.rows.add((end_ns, 1, *spent_ns, known_of(request), *codes))
         processed_ns = request.processed_ns
         if processed_ns is not None and processed_ns >= end_ns:
             self.detokenised.add(end_ns, processed_ns - end_ns)
@@ -185,16 +206,16 @@ class BreakdownTracker:
     ) -> tuple[int, ...]:
         """Return the codes of these values, lengths by the place in ``LENGTHS``."""
         lengths = (None if place < 0 else LENGTHS[place] for place in (prompt, output))
-        names = (NONE if each is None else str(each) for each in (*lengths, *values))
+        names = (None if each is None else str(each) for each in (*lengths, *values))
         pairs = zip(self._codes, names, strict=False)
-        codes = tuple(self._code(known, name or NONE) for known, name in pairs)
+        codes = tuple(self._code(known, name or None) for known, name in pairs)
         if len(self._alike) >= MOST_ALIKE:
             self._alike.clear()
         self._alike[prompt, output, *values] = codes
         return codes
 
     @staticmethod
-    def _code(known: dict[str, int], value: str) -> int:
+    def _code(known: dict[str | None, int], value: str | None) -> int:
         code = known.get(value)
         if code is None:
             code = min(len(known), MOST_BUCKETS)
@@ -204,29 +225,33 @@ class BreakdownTracker:
 
     def _count(self, columns: Ints) -> None:
         """Add fresh rows to the sums of the session."""
-        counts = columns[1 : 2 + CAUSES]
-        self._sums += counts.sum(axis=1)
-        for phase, places in PLACES.items():
-            took_ns = columns[2:][places].sum(axis=0)
-            self.samples[phase].add_many(columns[0], took_ns)
+        self._sums += columns[1:KNOWN].sum(axis=1)
+        counts = _by_phase(columns)
+        for phase, took_ns in zip(BreakdownPhase, counts[1:], strict=True):
+            known = _is_known(columns, phase)
+            self.samples[phase].add_many(columns[0, known], took_ns[known])
         for number, sums in enumerate(self._buckets):
             codes = columns[FIRST_DIMENSION + number]
-            for code in np.unique(codes).tolist():
-                fresh = counts[:, codes == code].sum(axis=1)
-                known = sums.get(code)
-                sums[code] = fresh if known is None else known + fresh
+            for code, fresh in _grouped(codes, counts).items():
+                known_sums = sums.get(code)
+                sums[code] = fresh if known_sums is None else known_sums + fresh
+        slots = self._buckets[TIME]
+        for code in sorted(slots.keys() - {BEFORE})[: -MOST_SLOTS or None]:
+            merged = slots.pop(code)
+            slots[BEFORE] = slots.get(BEFORE, 0) + merged
 
     # Views.
 
     def shown(self, now_ns: int, window: Window) -> Breakdown | None:
         """Return the breakdown of a window; None where no request ended in it."""
         self.rows.flush()
+        quantiles: list[dict[int, Quantiles]] = [{} for _ in DIMENSIONS]
         if window.value is None:
             sums, buckets, rows = self._sums, self._buckets, None
         else:
             rows = self.rows.later_than(now_ns - window.value)
-            sums = rows[1 : 2 + CAUSES].sum(axis=1)
-            buckets = _grouped(rows)
+            sums = rows[1:KNOWN].sum(axis=1)
+            buckets, quantiles = _all_grouped(rows)
         if not sums[0]:
             return None
         total_ns = int(sums[1:].sum())
@@ -241,7 +266,9 @@ class BreakdownTracker:
             buckets=tuple(
                 each
                 for number, dimension in enumerate(DIMENSIONS)
-                for each in self._told(number, dimension, buckets[number], rows)
+                for each in self._told(
+                    number, dimension, buckets[number], quantiles[number]
+                )
             ),
         )
 
@@ -252,13 +279,14 @@ class BreakdownTracker:
         for phase, places in PLACES.items():
             took_ns = int(sums[1:][places].sum())
             if took_ns:
+                took_s = self.samples[phase].quantiles(now_ns, window)
                 found.append(
                     BreakdownPart(
                         phase=phase,
                         cause=None,
                         total_ns=took_ns,
                         share=took_ns / max(total_ns, 1),
-                        took_s=self.samples[phase].quantiles(now_ns, window),
+                        took_s=took_s if took_s.n else None,
                     )
                 )
         return found
@@ -268,31 +296,36 @@ class BreakdownTracker:
         number: int,
         dimension: GroupBy,
         sums: dict[int, Ints],
-        rows: Ints | None,
+        e2el_s: dict[int, Quantiles],
     ) -> list[BreakdownBucket]:
         """Return the buckets of one dimension, none where no value is known."""
         names = [*self._codes[number]]
-        if number != TIME and all(_name(names, code) == NONE for code in sums):
-            return []
         if number == TIME:
-            named = {code: time_bucket(code) for code in sums}
+            named = {code: _time_name(code) for code in sums}
             codes = sorted(sums)
         else:
-            named = {code: _name(names, code) for code in sums}
+            if all(code < len(names) and names[code] is None for code in sums):
+                return []
+            named = {
+                code: told_name(names[code]) if code < len(names) else OTHERS
+                for code in sums
+            }
             codes = sorted(sums, key=lambda code: _order(named[code], sums[code]))
-        e2el_ns = None if rows is None else rows[2 : 2 + CAUSES].sum(axis=0)
+        is_slot = number == TIME
         return [
             BreakdownBucket(
                 dimension=dimension,
                 name=named[code],
-                since_ns=code * SLOT_NS if number == TIME else None,
+                since_ns=code * SLOT_NS if is_slot and code != BEFORE else None,
                 requests=int(sums[code][0]),
                 total_ns=int(sums[code][1:].sum()),
-                e2el_s=_e2el(rows, e2el_ns, number, code),
+                e2el_s=e2el_s.get(code),
                 parts=tuple(
                     (phase, took_ns)
-                    for phase, places in PLACES.items()
-                    if (took_ns := int(sums[code][1:][places].sum()))
+                    for phase, took_ns in zip(
+                        BreakdownPhase, sums[code][1:].tolist(), strict=True
+                    )
+                    if took_ns
                 ),
             )
             for code in codes
@@ -346,20 +379,70 @@ class BreakdownTracker:
         self._waiting = {each: None for each in waiting if each is not None}
 
 
-def _grouped(rows: Ints) -> list[dict[int, Ints]]:
-    """Return the sums of rows by code, for each dimension."""
-    counts = rows[1 : 2 + CAUSES]
-    found: list[dict[int, Ints]] = []
-    for number in range(len(DIMENSIONS)):
-        codes = rows[FIRST_DIMENSION + number]
-        order = np.argsort(codes, kind="stable")
-        kinds, starts = np.unique(codes[order], return_index=True)
-        if not kinds.size:
-            found.append({})
-            continue
-        sums = np.add.reduceat(counts[:, order], starts, axis=1)
-        found.append(dict(zip(kinds.tolist(), sums.T, strict=True)))
-    return found
+def _by_phase(rows: Ints) -> Ints:
+    """Return 1 for each request, then its time by phase."""
+    spent = rows[2:KNOWN]
+    return np.array([rows[1], *(spent[each].sum(axis=0) for each in PLACES.values())])
+
+
+def _is_known(rows: Ints, phase: BreakdownPhase) -> Any:  # noqa: ANN401  of booleans
+    """Return of which requests it is known what a phase took."""
+    needed = KNOWN_BY[phase]
+    return rows[KNOWN] & needed == needed
+
+
+def _grouped(codes: Ints, counts: Ints) -> dict[int, Ints]:
+    """Return the sums of counts by code."""
+    order, kinds, starts = _ordered(codes)
+    if not kinds.size:
+        return {}
+    sums = np.add.reduceat(counts[:, order], starts, axis=1)
+    return dict(zip(kinds.tolist(), sums.T, strict=True))
+
+
+def _all_grouped(
+    rows: Ints,
+) -> tuple[list[dict[int, Ints]], list[dict[int, Quantiles]]]:
+    """Return sums of phases and percentiles of E2EL by code, for each dimension.
+
+    Requests are sorted by their E2EL once, and stay so in each bucket.
+    """
+    counts = _by_phase(rows)
+    took_ns = counts[1:].sum(axis=0)
+    shortest_first = np.argsort(took_ns, kind="stable")
+    took_ns = took_ns[shortest_first]
+    buckets: list[dict[int, Ints]] = []
+    quantiles: list[dict[int, Quantiles]] = []
+    for codes in rows[FIRST_DIMENSION:]:
+        order, kinds, starts = _ordered(codes[shortest_first])
+        sums: dict[int, Ints] = {}
+        found: dict[int, Quantiles] = {}
+        if kinds.size:
+            sorted_counts = counts[:, shortest_first[order]]
+            parts = np.add.reduceat(sorted_counts, starts, axis=1).T
+            sums = dict(zip(kinds.tolist(), parts, strict=True))
+        for start, (code, part) in zip(starts.tolist(), sums.items(), strict=True):
+            n, *spent_ns = part.tolist()
+            wanted = [*(start + rank - 1 for rank in ranks(n)), start + n - 1]
+            picked = took_ns[order[wanted]].tolist()
+            found[code] = describe(n, sum(spent_ns), picked, NS_PER_S)
+        buckets.append(sums)
+        quantiles.append(found)
+    return buckets, quantiles
+
+
+def _ordered(codes: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return an order by codes that keeps that of equals, the codes, their starts."""
+    narrow: Any = codes - codes.min(initial=0)
+    if narrow.max(initial=0) < NARROW:
+        narrow = narrow.astype(np.uint16)  # which is sorted without comparing
+    order = np.argsort(narrow, kind="stable")
+    kinds, starts = np.unique(codes[order], return_index=True)
+    return order, kinds, starts
+
+
+def _time_name(slot: int) -> str:
+    return EARLIER if slot == BEFORE else time_bucket(slot)
 
 
 def _causes(rows: Ints | None, sums: Ints, total_ns: int) -> list[BreakdownPart]:
@@ -370,7 +453,7 @@ def _causes(rows: Ints | None, sums: Ints, total_ns: int) -> list[BreakdownPart]
             cause=E2EL_CAUSES[place],
             total_ns=int(sums[1 + place]),
             share=int(sums[1 + place]) / max(total_ns, 1),
-            took_s=None if rows is None else _quantiles(rows[2 + place]),
+            took_s=_cause_quantiles(rows, phase, place),
         )
         for phase, places in PLACES.items()
         if len(places) > 1
@@ -379,13 +462,14 @@ def _causes(rows: Ints | None, sums: Ints, total_ns: int) -> list[BreakdownPart]
     ]
 
 
-def _e2el(
-    rows: Ints | None, e2el_ns: Ints | None, number: int, code: int
+def _cause_quantiles(
+    rows: Ints | None, phase: BreakdownPhase, place: int
 ) -> Quantiles | None:
-    """Return the E2EL of the requests of a bucket; None for the session."""
-    if rows is None or e2el_ns is None:
+    """Return what a cause took of those of which it is known; None for the session."""
+    if rows is None:
         return None
-    return _quantiles(e2el_ns[rows[FIRST_DIMENSION + number] == code])
+    known = _is_known(rows, phase)
+    return _quantiles(rows[2 + place, known]) if known.any() else None
 
 
 def _quantiles(took_ns: Ints) -> Quantiles:
@@ -398,7 +482,3 @@ def _order(name: str, sums: Ints) -> tuple[int, int]:
     if name in LENGTHS:
         return LENGTHS.index(name), 0
     return len(LENGTHS), -int(sums[1:].sum())
-
-
-def _name(names: Sequence[str], code: int) -> str:
-    return names[code] if code < len(names) else OTHERS

@@ -114,8 +114,9 @@ class BreakdownPart:
         Number(
             "took",
             "Of one request",
-            "Exact percentiles over the requests, those without it included. Of single "
-            "causes they are known over the rolling windows only.",
+            "Exact percentiles over the requests of which it is known, those without "
+            "it included; not those that the engine never told of. Of single causes "
+            "they are known over the rolling windows only.",
             unit=Unit.SECONDS,
             better=Better.LOWER,
         ),
@@ -146,7 +147,9 @@ class BreakdownBucket:
         Number(
             "bucket",
             "Bucket",
-            "The value its requests share. Beyond 64 values the rest is one bucket.",
+            "The value its requests share. Beyond 64 values the rest is one bucket, "
+            "others; of times, the latest 1,008 have their own (a week of ten minutes "
+            "each), and all before is one, earlier.",
             here=True,
         ),
     ]
@@ -160,7 +163,7 @@ class BreakdownBucket:
             here=True,
         ),
     ]
-    """None in other dimensions."""
+    """None in other dimensions, and of the times before those told apart."""
     requests: Annotated[
         int,
         Number(

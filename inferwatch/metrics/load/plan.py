@@ -29,11 +29,17 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int = 512
     slo: str | None = None
     classes: tuple[ClassFacts, ...] = ()
+    ask_again_after: int = 0
 
     @property
     def closed(self) -> bool:
         """Whether the load is a closed loop: users send again after an answer."""
         return self.arrivals == "closed"
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether the client tells a class of its requests."""
+        return bool(self.classes or self.ask_again_after)
 
     @property
     def most_in_flight(self) -> int | None:

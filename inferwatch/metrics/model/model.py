@@ -76,6 +76,7 @@ from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.canary import CanaryTracker
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.model.hardware import HardwareTracker, SavedHardware, around_of
 from inferwatch.metrics.model.servers import (
     TOLD_APART,
@@ -311,7 +312,7 @@ class Model:
             Note: self._note,
             RequestRecord: self._record,
             TokenTimes: self._client.tokens,
-            LoadPlanned: self._client.planned,
+            LoadPlanned: self._planned,
             LoadEvent: self._client.event,
             ClientSample: self._client.sample,
             HostSample: self._host,
@@ -1098,11 +1099,27 @@ class Model:
             rank.forget()
         self._stalls.forget(note.source)
 
+    def _planned(self, planned: LoadPlanned) -> None:
+        self._client.planned(planned)
+        facts = plan_facts(planned)
+        if facts is None or not facts.names_classes:
+            return
+        for model in (self, *self._models.by_source.values()):
+            model.await_classes()
+
+    @property
+    def awaits_classes(self) -> bool:
+        """Whether clients are to tell the class of requests."""
+        return self._breakdown.awaits_classes
+
+    def await_classes(self) -> None:
+        """Wait for what clients tell of requests, from now on."""
+        self._breakdown.await_classes()
+
     def _record(self, record: RequestRecord) -> None:
         ended_ns = self._client.record(record)
-        if record.class_name is not None:
-            for model in (self, *self._models.by_source.values()):
-                model.classed(record.external_id, record.class_name)
+        for model in (self, *self._models.by_source.values()):
+            model.told(record.external_id, record.class_name)
         if record.failure not in {None, *BY_US}:
             lost = self._health.lost_ns is not None
             self._outcomes.client_failed(record.external_id, ended_ns, lost=lost)
@@ -1196,11 +1213,14 @@ class Model:
         """Return the FindingWatch of each server, where there are several."""
         return {source: model.watch for source, model in self._models.by_source.items()}
 
-    def classed(self, external_id: str, name: str) -> None:
-        request = self._requests.classed(external_id, name)
-        if request is not None:
+    def told(self, external_id: str, class_name: str | None) -> None:
+        """Take over what a client told of a request."""
+        request = self._requests.classed(external_id, class_name)
+        if request is None:
+            return
+        if class_name is not None:
             self._slo.classed(request)
-            self._breakdown.classed(request)
+        self._breakdown.told(request)
 
     def clocks_dropped(self, uuid: str, span: tuple[int, int]) -> None:
         """Record that the clocks of a GPU, used by an engine or not, were throttled."""

@@ -93,6 +93,12 @@ class PooledModel(Protocol):
     @property
     def objectives(self) -> tuple[WatchedSlo, ...]: ...
 
+    @property
+    def awaits_classes(self) -> bool: ...
+
+    def await_classes(self) -> None:
+        """Wait for what clients tell of requests."""
+
 
 AnyModel = TypeVar("AnyModel", bound=PooledModel)
 
@@ -156,6 +162,8 @@ class ServerModels(Generic[AnyModel]):
         make: Callable[[], AnyModel] = type(pooled)
         self.by_source[source] = model = make()
         model.share_devices(pooled.devices)
+        if pooled.awaits_classes:
+            model.await_classes()
         for each in pooled.objectives:
             model.fold(each)
         return model

@@ -168,6 +168,8 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     header: str | None = None
     class_name: str | None = None
     """Its class, as named by its client."""
+    client_told: bool = False
+    """Whether its client told of it, which it does after the end."""
 
     wait: Wait | None = None
     """Its wait for the first token in the engine.

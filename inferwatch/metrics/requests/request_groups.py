@@ -12,6 +12,7 @@ from collectors.contract.readings import Vantage
 from inferwatch.formatting import model_name
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.number import Better, Number, Unit, piece
+from inferwatch.metrics.requests.group_names import told_name
 from inferwatch.metrics.requests.outcomes import CUT
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentiles
@@ -204,7 +205,7 @@ def group_requests(
         names.sort(key=lambda name: int(name.partition("–")[0]))
     else:
         names.sort(key=lambda name: -len(members[name]))
-    return tuple(_group(name, members[name]) for name in names)
+    return tuple(_group(told_name(name), members[name]) for name in names)
 
 
 def length_bucket(tokens: int) -> str:

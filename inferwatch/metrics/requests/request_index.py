@@ -127,9 +127,11 @@ class RequestIndex:
             self._by_client_id[name] = request
             request.class_name = self.classes.pop(name, request.class_name)
 
-    def classed(self, name: str, class_name: str) -> Request | None:
+    def classed(self, name: str, class_name: str | None) -> Request | None:
         """Set the class of a request by its client id, and return it if known."""
         request = self._by_client_id.get(name)
+        if class_name is None:
+            return request
         if request is not None:
             request.class_name, request.row = class_name, None
             return request

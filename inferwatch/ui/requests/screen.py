@@ -15,13 +15,14 @@ from inferwatch.formatting import (
     format_duration,
     format_durations,
 )
-from inferwatch.metrics.breakdown.tracker import OTHERS
+from inferwatch.metrics.breakdown.tracker import EARLIER
 from inferwatch.metrics.breakdown.view import (
     Breakdown,
     BreakdownBucket,
     BreakdownPart,
 )
 from inferwatch.metrics.number import numbers
+from inferwatch.metrics.requests.group_names import OTHERS
 from inferwatch.metrics.requests.refusals import of_requests, refused_count
 from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
@@ -665,7 +666,7 @@ class RequestsScreen(WatchScreen, FilteredList):
 
     def _open_bucket(self, by: GroupBy, name: str) -> None:
         """List the ended requests of a bucket."""
-        if name == OTHERS:
+        if name == OTHERS or (by is GroupBy.TIME and name == EARLIER):
             self.notify("these are many values: filter the list by one of them")
             return
         self._look_as(RequestsAspect.LIST)

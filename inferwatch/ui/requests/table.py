@@ -15,8 +15,8 @@ from inferwatch.formatting import (
     format_in,
     format_share,
 )
-from inferwatch.metrics.breakdown.tracker import NONE
 from inferwatch.metrics.number import label_of, number_of
+from inferwatch.metrics.requests.group_names import told_name
 from inferwatch.metrics.requests.request_groups import (
     GroupBy,
     RequestGroup,
@@ -288,7 +288,7 @@ class RequestTable(CursorTable[RequestRow]):
         by, name = self.group
         view = self._view
         found = group_of(row, by, view.models, view.contexts)
-        return (found or NONE) == name
+        return told_name(found) == name
 
     def _in_scope(self, row: RequestRow) -> bool:
         if self.scope is RequestScope.ALL:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from inferwatch.metrics.breakdown.tracker import NONE, OTHERS
+from inferwatch.metrics.requests.group_names import NO_VALUE as NONE
+from inferwatch.metrics.requests.group_names import OTHERS
 from inferwatch.metrics.requests.request_groups import GroupBy
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.servers.server_state import Via
