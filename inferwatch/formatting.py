@@ -9,6 +9,7 @@ Commas set thousands apart. Durations that are read side by side share one unit
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 from math import floor, isfinite, log10
 from typing import NamedTuple
 
@@ -273,6 +274,7 @@ def about(text: str) -> str:
     return f"{ABOUT}{digits}".rjust(len(text))
 
 
+@lru_cache(256)
 def model_name(model: str) -> str:
     """Return a model's name; of a folder its last part, of a repository all of it.
 

@@ -34,6 +34,7 @@ class Told(IntFlag):
 
 
 NOTHING = Told(0)
+ARRIVAL, TOKENISED, WAIT, DECODE = (each.value for each in Told)
 KNOWN_BY: Mapping[BreakdownPhase, Told] = {
     BreakdownPhase.TOKENISE: Told.ARRIVAL | Told.TOKENISED,
     BreakdownPhase.API: Told.ARRIVAL | Told.WAIT,
@@ -49,22 +50,22 @@ KNOWN_BY: Mapping[BreakdownPhase, Told] = {
 }
 
 
-def known_of(request: Request) -> Told:
-    """Return what was told of an ended request.
+def known_of(request: Request) -> int:
+    """Return what was told of an ended request, as a number of ``Told``.
 
     A phase that it did not come to took no time, and that is known.
     """
-    told = NOTHING
+    told = 0  # plain numbers, as flags are slow to combine
     if request.arrived_ns is not None:
-        told |= Told.ARRIVAL
+        told = ARRIVAL
     if request.tokenised_ns is not None:
-        told |= Told.TOKENISED
+        told |= TOKENISED
     spent_ns = request.ttft_spent_ns
     waited = request.wait is not None if spent_ns is None else any(spent_ns[:-1])
     if waited:
-        told |= Told.WAIT
+        told |= WAIT
     if request.decode_spent_ns is not None or (waited and not request.tokens):
-        told |= Told.DECODE
+        told |= DECODE
     return told
 
 
