@@ -22,6 +22,7 @@ from tests.program.test_planted_findings_engine import Ask, Here, watching
 
 pytestmark = [
     pytest.mark.engine,
+    pytest.mark.soak,  # two boots, and floods that leave others little of the machine
     pytest.mark.timeout(300),
     pytest.mark.xdist_group("two sequences"),
 ]
