@@ -219,7 +219,14 @@ async def test_going_back_shows_what_was_shown_then(
 def alone(feed: Any, source: str) -> Snapshot:
     """As screens ask that show one server."""
     made: Snapshot = feed.snapshot(
-        SnapshotQuery(Window.TEN_SECONDS, requests=False, source=source)
+        SnapshotQuery(
+            Window.TEN_SECONDS,
+            requests=False,
+            breakdown=True,
+            misses=True,
+            tenants=True,
+            source=source,
+        )
     )
     assert made.shown_source == source
     return made

@@ -87,6 +87,7 @@ def test_requests_are_told_in_groups_of_each_kind(see: See) -> None:
         "model",
         "output",
         "priority",
+        "sampling",
         "time",
     }
     assert [(each["name"], each["requests"]) for each in groups["length"]] == [
