@@ -1,7 +1,6 @@
 """Splits a request's time from arrival to end by cause, in whole nanoseconds."""
 
 from collections.abc import Mapping
-from enum import IntFlag
 
 from inferwatch.metrics.breakdown.view import BreakdownPhase
 from inferwatch.metrics.causes.cause import (
@@ -21,41 +20,31 @@ AFTER_FIRST = (0,) * 6
 ``E2EL_CAUSES``."""
 PREEMPTED, UNKNOWN = PLACE[Cause.RECOMPUTE], PLACE[Cause.UNKNOWN]
 
-
-class Told(IntFlag):
-    """What was told of a request, by which it is known what a phase took."""
-
-    ARRIVAL = 1
-    TOKENISED = 2
-    WAIT = 4
-    """What the engine did until the first token."""
-    DECODE = 8
-    """What it did from then on."""
-
-
-NOTHING = Told(0)
-ARRIVAL, TOKENISED, WAIT, DECODE = (each.value for each in Told)
-KNOWN_BY: Mapping[BreakdownPhase, Told] = {
-    BreakdownPhase.TOKENISE: Told.ARRIVAL | Told.TOKENISED,
-    BreakdownPhase.API: Told.ARRIVAL | Told.WAIT,
-    BreakdownPhase.MEDIA: Told.ARRIVAL,
-    BreakdownPhase.QUEUE: Told.WAIT,
-    BreakdownPhase.PREFILL: Told.WAIT,
-    BreakdownPhase.PREEMPTED: Told.WAIT | Told.DECODE,
-    BreakdownPhase.DECODE: Told.DECODE,
-    BreakdownPhase.PROMPTS: Told.DECODE,
-    BreakdownPhase.STALLS: Told.DECODE,
-    BreakdownPhase.SEND: Told.DECODE,
-    BreakdownPhase.UNKNOWN: NOTHING,
+ARRIVAL, TOKENISED, WAIT, DECODE = 1, 2, 4, 8
+"""What was told of a request, as bits of a number: that it arrived and was tokenised,
+what the engine did until its first token, and from then on."""
+KNOWN_BY: Mapping[BreakdownPhase, int] = {
+    BreakdownPhase.TOKENISE: ARRIVAL | TOKENISED,
+    BreakdownPhase.API: ARRIVAL | WAIT,
+    BreakdownPhase.MEDIA: ARRIVAL,
+    BreakdownPhase.QUEUE: WAIT,
+    BreakdownPhase.PREFILL: WAIT,
+    BreakdownPhase.PREEMPTED: WAIT | DECODE,
+    BreakdownPhase.DECODE: DECODE,
+    BreakdownPhase.PROMPTS: DECODE,
+    BreakdownPhase.STALLS: DECODE,
+    BreakdownPhase.SEND: DECODE,
+    BreakdownPhase.UNKNOWN: 0,
 }
+"""What must have been told for it to be known what a phase took."""
 
 
 def known_of(request: Request) -> int:
-    """Return what was told of an ended request, as a number of ``Told``.
+    """Return what was told of an ended request, as such a number.
 
     A phase that it did not come to took no time, and that is known.
     """
-    told = 0  # plain numbers, as flags are slow to combine
+    told = 0
     if request.arrived_ns is not None:
         told = ARRIVAL
     if request.tokenised_ns is not None:
@@ -95,8 +84,9 @@ def e2el_spent(request: Request, begin_ns: int, end_ns: int) -> list[int]:
             spent_ns[PREEMPTED] += max(0, end_ns - request.last_ns)
     left_ns = end_ns - begin_ns - sum(spent_ns)
     if left_ns < 0:
-        left_ns = _cut(spent_ns, -left_ns)
-    spent_ns[UNKNOWN] += left_ns
+        _cut(spent_ns, -left_ns)
+    else:
+        spent_ns[UNKNOWN] += left_ns
     return spent_ns
 
 
@@ -134,8 +124,8 @@ def _after_first(request: Request, end_ns: int) -> tuple[int, ...]:
     return decode, prompts, left_out, stall, send, 0
 
 
-def _cut(spent_ns: list[int], over_ns: int) -> int:
-    """Take away what the engine did after the end, the latest first; return 0.
+def _cut(spent_ns: list[int], over_ns: int) -> None:
+    """Take away what the engine did after the end, the latest first.
 
     It goes on for a step or two when a stop string or its client ends a request.
     """
@@ -143,4 +133,3 @@ def _cut(spent_ns: list[int], over_ns: int) -> int:
         taken_ns = min(over_ns, spent_ns[place])
         spent_ns[place] -= taken_ns
         over_ns -= taken_ns
-    return 0

@@ -71,7 +71,7 @@ from inferwatch.studies.compare.reading.span import (
     load_times,
     span_of,
 )
-from inferwatch.studies.compare.reading.spent import cost_sums, prices_of
+from inferwatch.studies.compare.reading.spent import cost_sums, latest_prices
 from inferwatch.studies.compare.reading.token_gaps import TokenGaps
 from inferwatch.studies.compare.statistics.resampling import (
     BINS,
@@ -170,7 +170,7 @@ class _SessionReader:
         tell(f"{name}: tokens")
         tokens = TokenGaps(connection, session, self._requests)
         latencies, kinds = self._latencies(tokens, span)
-        prices = prices_of(connection, session)
+        prices = latest_prices(connection, session)
         good = self._good(tokens, span)
         tell(f"{name}: phases")
         followed = followed_numbers(connection, session, self._requests, span)

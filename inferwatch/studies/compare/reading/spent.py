@@ -21,7 +21,7 @@ J_PER_KWH = 3.6e6
 MILLION = 1e6
 
 
-def prices_of(connection: sqlite3.Connection, session: int) -> Prices | None:
+def latest_prices(connection: sqlite3.Connection, session: int) -> Prices | None:
     """The latest prices of a session; None if there are none."""
     latest = None
     for told in chosen_readings(connection, session, {Prices}):
