@@ -152,11 +152,10 @@ def demo_config(
     its tokens, so that their timestamps are not late: a GPU would not compete with them
     either. ``flags`` win over ours: vLLM uses the last of repeated ones.
     """
-    dtype = "float32" if built_for_cpu() and not fast_in_bfloat16() else "bfloat16"
     engine_id = new_engine_id()
     return EngineConfig(
         model="tiny-llama",
-        flags=(*DEMO_FLAGS, f"--dtype={dtype}", *flags),
+        flags=(*DEMO_FLAGS, f"--dtype={demo_dtype()}", *flags),
         engine_id=engine_id,
         log_path=new_log_path(engine_id),
         env=DEMO_ENV,
@@ -201,13 +200,15 @@ def built_for_cpu() -> bool:
     return False
 
 
-def fast_in_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16; if not known, it has.
+def demo_dtype() -> str:
+    """bfloat16, or float32 if vLLM runs on a CPU without instructions for bfloat16.
 
-    Without, a step takes some six times as long as in float32.
+    There a step takes some six times as long in bfloat16. A CPU of which nothing is
+    known is taken to have them.
     """
-    features = cpu_features()
-    return not features or any(each <= features for each in BFLOAT16_FEATURES)
+    features = cpu_features() if built_for_cpu() else frozenset()
+    lacking = not any(each <= features for each in BFLOAT16_FEATURES)
+    return "float32" if features and lacking else "bfloat16"
 
 
 def _inherited() -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 from PIL import Image
 
 from collectors.contract.clock import monotonic_ns
+from embedded_engine.engine.config import demo_dtype
 from embedded_engine.probe import probe
 from embedded_engine.probe.blocks import block_maps
 from embedded_engine.worker import answer_for_cpu_wheel
@@ -30,7 +31,11 @@ EVERY = 4
 LATE = 30
 COMPILES_S = 0.3
 FETCHED_S = 0.2
-SMALL: dict[str, Any] = {"enforce_eager": True, "max_model_len": 512}
+SMALL: dict[str, Any] = {
+    "enforce_eager": True,
+    "max_model_len": 512,
+    "dtype": demo_dtype(),
+}
 
 
 def main(model: Path, kind: str, directory: Path) -> None:

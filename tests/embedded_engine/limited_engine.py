@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors.probe.control import control_path
+from embedded_engine.engine.config import demo_dtype
 from embedded_engine.probe import probe
 from embedded_engine.probe.control import control_socket
 from embedded_engine.probe.control.live_limits import SchedulerLimits
@@ -265,7 +266,7 @@ def boot(model: Path, seqs: int) -> Any:
     arguments = EngineArgs(
         model=str(model),
         enforce_eager=True,
-        dtype="bfloat16",
+        dtype=demo_dtype(),
         distributed_executor_backend="uni",
         max_num_seqs=seqs,
         max_num_batched_tokens=TOKENS,

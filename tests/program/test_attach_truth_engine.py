@@ -50,6 +50,7 @@ from collectors.probe.control import WATCHER_GONE_S
 from collectors.probe.limit_control import LimitControl, NoControlError
 from collectors.probe.server_probe import ServerProbe
 from collectors.servers.otlp import SpanReceiver
+from embedded_engine.engine.config import demo_dtype
 from embedded_engine.engine.startup import make_tiny_model
 from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.pipeline import Pipeline
@@ -69,7 +70,7 @@ DEADLINE_S = 240.0
 FLAGS = (
     *("--served-model-name", "tiny", "--max-num-seqs", "32", "--enforce-eager"),
     *("--num-gpu-blocks-override", "256", "--kv-cache-memory-bytes", "33554432"),
-    *("--max-model-len", "4096", "--block-size", "32"),
+    *("--max-model-len", "4096", "--block-size", "32", "--dtype", demo_dtype()),
 )
 SERVE = """
 import importlib, importlib.metadata as metadata

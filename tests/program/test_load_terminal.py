@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from collectors.contract.runtime_dir import SOCKET_PATH_LIMIT
+from embedded_engine.engine.config import demo_dtype
 from embedded_engine.engine.launch import Engine
 from inferwatch.loadgen.target_server import sums, traffic
 from tests.program.conftest import Home, Terminal, wait_for
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.engine
 SMALL = (
     *("--max-model-len", "512", "--max-num-seqs", "16", "--enforce-eager"),
     *("--kv-cache-memory-bytes", "33554432", "--served-model-name", "tiny"),
+    *("--dtype", demo_dtype()),
 )
 ENDS_S = 30.0
 

@@ -19,6 +19,7 @@ from collectors.contract.readings import AnyReading, KvCacheEvents, RequestSpan
 from collectors.http.server import Server
 from collectors.servers.kv_events import KvEventStream
 from collectors.servers.otlp import PATH, SpanReceiver
+from embedded_engine.engine.config import demo_dtype
 from embedded_engine.engine.startup import make_tiny_model
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.model.model import Model
@@ -72,6 +73,7 @@ class Plain:
             *("--port", str(self.port), "--max-num-seqs", "32", "--enforce-eager"),
             *("--num-gpu-blocks-override", "256", "--block-size", str(BLOCK)),
             *("--kv-cache-memory-bytes", "33554432", "--max-model-len", "4096"),
+            *("--dtype", demo_dtype()),
             *("--otlp-traces-endpoint", f"http://127.0.0.1:{self.traces}{PATH}"),
             *("--kv-events-config", json.dumps(events)),
         ]
