@@ -118,11 +118,11 @@ def cpu_name(cpuinfo: Path = PROC / "cpuinfo") -> str | None:
 
 
 def cpu_features(cpuinfo: Path = PROC / "cpuinfo") -> frozenset[str]:
-    """Return the instruction sets a CPU has, by the kernel's names; empty if unknown."""
+    """Return the instruction sets of a CPU as the kernel names them; empty: unknown."""
+    fields: dict[str, str] = {}
     with suppress(OSError):
         fields = _cpu_fields(cpuinfo)
-        return frozenset((fields.get("flags") or fields.get("Features") or "").split())
-    return frozenset()
+    return frozenset((fields.get("flags") or fields.get("Features") or "").split())
 
 
 def _cpu_fields(cpuinfo: Path) -> dict[str, str]:

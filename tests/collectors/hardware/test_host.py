@@ -27,6 +27,7 @@ from collectors.hardware.host import (
     OtherProcessFinder,
     _limits,
     _quotas,
+    cpu_features,
     cpu_name,
     run_queue,
     short_of_cores,
@@ -286,6 +287,14 @@ def test_processors_are_named_as_each_architecture_does(
     (tmp_path / "cpuinfo").write_text(cpuinfo)
 
     assert cpu_name(tmp_path / "cpuinfo") == model
+
+
+@pytest.mark.parametrize("key", ["flags\t\t", "Features\t"])
+def test_what_a_processor_can_do_is_told_or_unknown(tmp_path: Path, key: str) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{key}: avx2 bf16\n")
+
+    assert cpu_features(tmp_path / "cpuinfo") == {"avx2", "bf16"}
+    assert cpu_features(tmp_path / "none") == frozenset()
 
 
 def test_a_client_needs_a_core_besides_the_engines_busy_threads() -> None:
