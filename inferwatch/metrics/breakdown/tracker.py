@@ -156,9 +156,12 @@ class BreakdownTracker:
     def _complete(self, request: Request) -> bool:
         reporters = self._requests.tellers.get(request.source, ())
         both = request.front_ended and request.engine_ended
-        if both or len(reporters) == len(TELLERS):
-            return not request.must_wait(reporters)
-        return False
+        if not both:
+            if len(reporters) < len(TELLERS):
+                return False
+            if request.awaited and not request.front_ended:
+                return False
+        return not request.must_wait(reporters)
 
     def _reporters(self, request: Request) -> Collection[Vantage]:
         return self._requests.tellers.get(request.source, ())
@@ -172,11 +175,11 @@ class BreakdownTracker:
         if span is None:
             self._left_out += 1
             return
-        begin_ns, end_ns = span
-        spent_ns = e2el_spent(request, begin_ns, end_ns)
+        end_ns = span[1]
         self._logged(request, end_ns)
+        spent_ns, known = e2el_spent(request, *span), known_of(request)
         codes = self._buckets_of(request, end_ns)
-        self.rows.add((end_ns, 1, *spent_ns, known_of(request), *codes))
+        self.rows.add((end_ns, 1, *spent_ns, known, *codes))
         processed_ns = request.processed_ns
         if processed_ns is not None and processed_ns >= end_ns:
             self.detokenised.add(end_ns, processed_ns - end_ns)

@@ -206,21 +206,36 @@ class RunShares:
     """
 
     def __init__(self) -> None:
-        self.counts: Ints = np.zeros(CODES, np.int64)
-        self._held: Ints = np.zeros(CODES, np.int64)
+        self._counts = [0] * CODES
+        self._held = [0] * CODES
         """Tokens in the KV cache, less the steps of the run for each request."""
+        self._arrays: tuple[Ints, Ints] | None = None
+        """Both, until a request joins or leaves: to count in lists costs less."""
 
     def join(self, tenant: int, base: int) -> None:
         """Add a request; ``base``: what it holds, less the steps of the run so far."""
-        self.counts[tenant] += 1
+        self._counts[tenant] += 1
         self._held[tenant] += base
+        self._arrays = None
 
     def leave(self, tenant: int, base: int) -> None:
         """Remove a request, with what it joined with."""
-        self.counts[tenant] -= 1
+        self._counts[tenant] -= 1
         self._held[tenant] -= base
+        self._arrays = None
+
+    @property
+    def counts(self) -> Ints:
+        """The number of requests by tenant; not to be changed."""
+        return self._both[0]
 
     def held(self, steps: int) -> Ints:
         """Return the tokens held by tenant after so many steps of the run."""
-        held: Ints = self._held + self.counts * steps
-        return held
+        counts, held = self._both
+        return held + counts * steps
+
+    @property
+    def _both(self) -> tuple[Ints, Ints]:
+        if self._arrays is None:
+            self._arrays = np.array(self._counts), np.array(self._held)
+        return self._arrays

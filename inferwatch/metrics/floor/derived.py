@@ -109,21 +109,21 @@ class DerivedTraffic:
 
     def event(self, event: RequestEvent) -> None:
         """Update a request that arrives, is scheduled, or ends."""
-        engine = self._engines.get(event.source)
-        if engine is None or event.ordinal is None:
+        engine, ordinal = self._engines.get(event.source), event.ordinal
+        if engine is None or ordinal is None:
             return
         if event.kind is EventKind.FINISHED:
-            engine.requests.pop(event.ordinal, None)
+            engine.requests.pop(ordinal, None)
             for rank in engine.ranks.values():
-                rank.decoding.pop(event.ordinal, None)
+                rank.decoding.pop(ordinal, None)
             return
         for rank in engine.ranks.values():
-            if event.ordinal in rank.decoding:
-                break
-        else:
-            request = _request(engine, event.ordinal)
-            request.known_tokens = max(request.known_tokens, event.prompt_tokens or 0)
-            request.computed = max(request.computed, event.cached_tokens or 0)
+            if ordinal in rank.decoding:
+                return
+        request = _request(engine, ordinal)
+        prompt, cached = event.prompt_tokens or 0, event.cached_tokens or 0
+        request.known_tokens = max(request.known_tokens, prompt)
+        request.computed = max(request.computed, cached)
 
     def step(self, step: Step) -> RankTraffic | None:
         """Return the context of a new step's members, valid until the next step.

@@ -169,12 +169,13 @@ class Attribution:
         if request.wait is not None and request.ordinal is not None:
             self._rank(request.source, rank_of(request.ordinal)).add(request)
 
-    def computed(self, request: Request, step: Step, tokens: int) -> None:
-        """Record that a request was scheduled in a step without producing a token."""
+    def computed(
+        self, request: Request, step: Step, rank: RankTimes, tokens: int
+    ) -> None:
+        """Record that a step of the rank computed tokens of a request's prompt."""
         wait = request.wait
         if wait is None:
             return
-        rank = self._rank(step.source, step.rank)
         if wait.step is None:
             self._leave_new(request)
             if not request.awaits_first or request.scheduled_ns != step.start_ns:
@@ -191,9 +192,9 @@ class Attribution:
         if request.wait is not None and request.awaits_first:
             request.wait.preempted(step)
 
-    def begins_decode(self, request: Request, step: Step) -> None:
-        """Record that a request got its first token."""
-        request.decode_mark = self._rank(step.source, step.rank).decode.marks[-1]
+    def begins_decode(self, request: Request, rank: RankTimes) -> None:
+        """Record that the latest step gave a request its first token."""
+        request.decode_mark = rank.decode.marks[-1]
         request.decode_spent_ns = [0] * len(DECODE_CAUSES)
 
     def passed_by(self, request: Request, rank: RankTimes, last_ns: int) -> None:

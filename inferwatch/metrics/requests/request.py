@@ -264,16 +264,23 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             self.external_id = event.external_id
         if event.cached_tokens is not None:
             self.cached_tokens = event.cached_tokens
-        if event.kind in {EventKind.ARRIVED, EventKind.ADDED}:
+        kind = event.kind
+        if kind is EventKind.ARRIVED or kind is EventKind.ADDED:
             self._learn_asked(event)
-        elif event.kind is EventKind.FINISHED:
-            tokens = event.output_tokens
-            if tokens is not None:
-                self.reported_tokens = max(self.reported_tokens or 0, tokens)
-            self.preemptions = max(self.preemptions, event.preemptions or 0)
-            self.reason = event.reason or self.reason
-            self.processed_ns = event.processed_ns or self.processed_ns
-            self.thinking_tokens = event.thinking_tokens or self.thinking_tokens
+        elif kind is EventKind.FINISHED:
+            self._learn_end(event)
+
+    def _learn_end(self, event: RequestEvent) -> None:
+        """Take over what came of it."""
+        tokens, preemptions = event.output_tokens, event.preemptions
+        if tokens is not None:
+            known = self.reported_tokens or 0
+            self.reported_tokens = max(known, tokens)
+        if preemptions is not None and preemptions > self.preemptions:
+            self.preemptions = preemptions
+        self.reason = event.reason or self.reason
+        self.processed_ns = event.processed_ns or self.processed_ns
+        self.thinking_tokens = event.thinking_tokens or self.thinking_tokens
 
     def _learn_asked(self, event: RequestEvent) -> None:
         """Take over what the client asked for."""
@@ -481,9 +488,10 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
     @property
     def tokens(self) -> int | None:
         """Output tokens so far; None where some may have been missed."""
-        if self.trusted:
-            return max(self.output_tokens, self.reported_tokens or 0)
-        return self.reported_tokens
+        counted, reported = self.output_tokens, self.reported_tokens
+        if self.trusted and (reported is None or counted > reported):
+            return counted
+        return reported
 
     @property
     def decode_ns(self) -> int | None:

@@ -383,8 +383,7 @@ class RequestTracker:
             ordinal, produced = step.members[place], step.produced[place]
             request = requests.get(ordinal)
             if request is None or not request.steady or not produced:
-                scheduled = step.scheduled[place]
-                request = self._resume(request, step, ordinal, scheduled, produced)
+                request = self._resume(request, step, rank, place)
             if produced:
                 self._count_alone(request, step, place, rank, gaps)
                 if produced == 1 and one_each and request.steady:
@@ -427,11 +426,12 @@ class RequestTracker:
         self,
         request: Request | None,
         step: Step,
-        ordinal: int,
-        scheduled: int,
-        produced: int,
+        rank: RankTimes,
+        place: int,
     ) -> Request:
         """Update a step member that is new, prefills, or has already ended."""
+        ordinal = step.members[place]
+        scheduled, produced = step.scheduled[place], step.produced[place]
         if request is None:
             request = self._requests.stranger(step.source, ordinal, step.start_ns)
         request.rank = step.rank
@@ -441,9 +441,9 @@ class RequestTracker:
         request.prefilled_tokens += scheduled
         request.hold_kv(scheduled, step.start_ns, step.end_ns, produced=produced > 0)
         request.row = None
-        self.causes.computed(request, step, scheduled)
+        self.causes.computed(request, step, rank, scheduled)
         if produced and request.awaits_first:
-            self._first_token(request, step)
+            self._first_token(request, step, rank)
         if produced:
             request.stage = RequestState.DECODE
         elif request.stage is not RequestState.DECODE:
@@ -455,10 +455,10 @@ class RequestTracker:
         request.steady = produced > 0
         return request
 
-    def _first_token(self, request: Request, step: Step) -> None:
+    def _first_token(self, request: Request, step: Step, rank: RankTimes) -> None:
         request.awaits_first = False
         end_ns = request.first_ns = step.end_ns
-        self.causes.begins_decode(request, step)
+        self.causes.begins_decode(request, rank)
         if request.scheduled_ns is not None:
             request.prefill_ns = end_ns - request.scheduled_ns
             self._latencies.add("prefill_s", end_ns, request.prefill_ns)

@@ -87,13 +87,14 @@ class SlowLog:
         ttft_ns, spent_ns = request.ttft_ns, request.spent_ns
         if ttft_ns is None or spent_ns is None:
             return
-        slow = Slow(ttft_ns, t_ns, request.key, spent_ns)
         second = t_ns // NS_PER_S
         kept = self._lately.get(second)
         if kept is None:
             kept = self._new_second(second)
+        if len(kept) >= MOST_A_SECOND and ttft_ns < kept[0].ttft_ns:
+            return
         self._sums.pop(second, None)
-        _keep(kept, slow, MOST_A_SECOND)
+        _keep(kept, Slow(ttft_ns, t_ns, request.key, spent_ns), MOST_A_SECOND)
 
     def explain(self, request: Request) -> None:
         """Update the causes of a request that were reported after its first token."""

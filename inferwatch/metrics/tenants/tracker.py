@@ -68,6 +68,8 @@ LEAST_VICTIMS = 10
 PLACE_OF_NONE = CODES - 1
 CODE_OF: Ints = np.array([*range(PLACE_OF_NONE), NO_TENANT])
 """The codes of tenants by their place in arrays."""
+ALONE = [row.tobytes() for row in np.eye(CODES)]
+"""The weights of a wait that one tenant is charged for, by its code."""
 PARTS = ("requests", "charges", "steps")
 """The kinds of rows that are kept."""
 
@@ -200,6 +202,7 @@ class TenantTracker:
             "charges": RecentRows(4, self._count_charges),
             "steps": RecentRows(4, self._count_steps),
         }
+        self._ended_rows = self.rows["requests"]
         self._ended: Ints = np.zeros((len(COUNTED), CODES), np.int64)
         """By what is counted and by tenant."""
         self._charges: Ints = np.zeros((CODES, CODES), np.int64)
@@ -221,10 +224,13 @@ class TenantTracker:
 
     def named(self, request: Request, event: RequestEvent) -> None:
         """Find the tenant of a request, once what names it is told."""
-        if event.kind is EventKind.ADDED and request.arrived_ns is None:
-            tellers = self._requests.tellers.get(request.source, ())
-            if Vantage.FRONTEND in tellers:
-                return  # its header comes with its arrival
+        if event.kind is EventKind.ADDED:
+            if request.tenant != NO_TENANT and event.lora is event.header is None:
+                return
+            if request.arrived_ns is None:
+                tellers = self._requests.tellers.get(request.source, ())
+                if Vantage.FRONTEND in tellers:
+                    return  # its header comes with its arrival
         self._name(request)
 
     def queued(self, request: Request) -> None:
@@ -255,9 +261,8 @@ class TenantTracker:
         if request.ordinal is None or request.added_ns is None:
             return
         if len(self._codes) < 2:
-            alone = np.zeros(CODES)
-            alone[request.tenant] = 1.0
-            request.charged = Charged(t_ns - request.added_ns, alone.tobytes())
+            held_ns = t_ns - request.added_ns
+            request.charged = Charged(held_ns, ALONE[request.tenant])
             return
         key = request.source, rank_of(request.ordinal)
         self._queued.get(key, {}).pop(request, None)
@@ -269,16 +274,26 @@ class TenantTracker:
     def logged(self, request: Request, end_ns: int) -> None:
         """Count an ended request, of which all is reported."""
         self._name(request)
-        self.gave_up(request, end_ns)
-        queue_ns = request.queue_ns
-        if queue_ns is None and request.left_ns is not None:
-            queue_ns = request.left_ns - (request.added_ns or 0)
-        counts = (1, request.prompt_tokens or 0, request.tokens or 0)
-        by_engine = int(request.added_ns is not None)
-        held = by_engine, request.kv_token_ns, max(queue_ns or 0, 0)
-        self.rows["requests"].add((end_ns, request.tenant, *counts, *held))
-        if request.charged is not None:
-            self._charged.append((end_ns, request.tenant, request.charged))
+        queue_ns, added_ns = request.queue_ns, request.added_ns
+        if request.scheduled_ns is None:
+            self.gave_up(request, end_ns)
+            if queue_ns is None and request.left_ns is not None:
+                queue_ns = request.left_ns - (added_ns or 0)
+        self._ended_rows.add(
+            (
+                end_ns,
+                request.tenant,
+                1,
+                request.prompt_tokens or 0,
+                request.tokens or 0,
+                added_ns is not None,
+                request.kv_token_ns,
+                queue_ns if queue_ns is not None and queue_ns > 0 else 0,
+            )
+        )
+        charged = request.charged
+        if charged is not None:
+            self._charged.append((end_ns, request.tenant, charged))
             request.charged = None
             if len(self._charged) >= MOST_CHARGED:
                 self._divide_charges()
