@@ -247,7 +247,7 @@ class Watch(ABC):
         """Return a snapshot over the whole session up to now, or up to its end."""
         ended_ns = self._session.ended_ns
         now_ns = self.clock.now_ns() if ended_ns is None else ended_ns
-        query = SnapshotQuery(Window.SESSION, breakdown=True)
+        query = SnapshotQuery(Window.SESSION, breakdown=True, tenants=True)
         return self._pipeline.snapshot(now_ns, query)
 
     async def run(self) -> None:

@@ -103,4 +103,5 @@ def _snapshot(
             frame, connection, row.session, SeekTarget(t_ns=now_ns), overtaken=tell
         )
     frame.model.unrecorded_readings = row.unrecorded
-    return frame.model.snapshot(now_ns, SnapshotQuery(Window.SESSION, breakdown=True))
+    query = SnapshotQuery(Window.SESSION, breakdown=True, tenants=True)
+    return frame.model.snapshot(now_ns, query)

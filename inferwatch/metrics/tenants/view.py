@@ -6,6 +6,7 @@ from typing import Annotated
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
+from inferwatch.metrics.requests.group_names import NO_VALUE
 
 
 @piece("tenant", Vantage.ENGINE)
@@ -219,6 +220,12 @@ class Tenants:
             span="the last three hours",
         ),
     ]
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one; steps that nobody is known for are none."""
+        named = (each.requests or each.name != NO_VALUE for each in self.tenants)
+        return sum(map(bool, named)) > 1
 
     def block_s(self, tenant: Tenant) -> float | None:
         """Return KV blocks held times seconds; None where blocks are not known."""

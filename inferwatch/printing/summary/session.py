@@ -53,6 +53,7 @@ from inferwatch.printing.summary.servers import server_head, server_lines, serve
 from inferwatch.printing.summary.speculation import speculation_lines, speculation_row
 from inferwatch.printing.summary.stacks import stacks_row
 from inferwatch.printing.summary.startup import startup_lines, startup_row
+from inferwatch.printing.summary.tenants import rows_of_several
 from inferwatch.printing.text import named_line
 from inferwatch.visible import visible
 
@@ -379,6 +380,7 @@ def summarise(
         **_server_counts(snapshot.server_counts),
         **cause_rows(snapshot),
         "breakdown": breakdown_row(snapshot.breakdown),
+        **rows_of_several(snapshot.tenants, snapshot.spending),
         **slo_rows(snapshot),
         **spending_rows(snapshot),
         **limits_rows(snapshot),

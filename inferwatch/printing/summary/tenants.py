@@ -1,6 +1,6 @@
 """Tenants as a table in 80 columns and as JSON, the same on screen and in print."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from collectors.contract.clock import NS_PER_S
@@ -14,6 +14,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.tenants.view import Tenant, Tenants
+from inferwatch.printing.document import Block, Sentence, headed_table
 from inferwatch.printing.text import (
     WIDTH,
     columns_of,
@@ -23,9 +24,8 @@ from inferwatch.printing.text import (
 )
 from inferwatch.visible import visible
 
+HEADING = "Who made whom wait"
 NAME_WIDTH = 14
-LEAST_SHARE = 0.001
-"""Of the time of all steps; the first ones are of requests nobody has told of yet."""
 HEADS = (
     *(label_of(Tenant.name), label_of(Tenant.requests)),
     *(label_of(Tenant.prompt_tokens), label_of(Tenant.output_tokens), "KV block·s"),
@@ -56,22 +56,13 @@ def tenant_rows(tenants: Tenants) -> list[list[str]]:
     ]
 
 
-def _worth_a_row(tenants: Tenants) -> list[Tenant]:
-    """Return the tenants without those that have neither requests nor a part."""
-    return [
-        each
-        for each in tenants.tenants
-        if each.requests or (each.cost_share or 0) >= LEAST_SHARE or each.caused_ns
-    ]
-
-
 def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / NS_PER_S
 
 
 def tenant_sentence(tenants: Tenants) -> str:
     """Return who makes others wait most, in a sentence without its period."""
-    if len(_worth_a_row(tenants)) < 2:
+    if not tenants.several:
         return "One tenant alone: it makes nobody else wait"
     if tenants.queue_ns is None:
         return NO_ENGINE
@@ -127,6 +118,25 @@ def tenants_lines(tenants: Tenants) -> list[str]:
     if fair is not None:
         lines += wrapped_sentence(f"{fair}.", then="")
     return lines
+
+
+def tenants_blocks(tenants: Tenants | None) -> Iterator[Block]:
+    """A heading, the table and its sentences; nothing where there is one tenant."""
+    if tenants is None or not tenants.several:
+        return
+    yield from headed_table(HEADING, HEADS[1:], tenant_rows(tenants), first=HEADS[0])
+    yield Sentence(text=f"{tenant_sentence(tenants)}.")
+    if (fair := fairness_sentence(tenants)) is not None:
+        yield Sentence(text=f"{fair}.")
+
+
+def rows_of_several(
+    tenants: Tenants | None, spending: Spending | None
+) -> dict[str, Any]:
+    """Return the tenants for a summary; nothing where there is one alone."""
+    if tenants is None or not tenants.several:
+        return {}
+    return {"tenants": tenants_row(tenants, spending)}
 
 
 def tenants_row(

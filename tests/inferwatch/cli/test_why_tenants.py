@@ -19,7 +19,11 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.tenants.view import Tenants
-from inferwatch.printing.summary.tenants import fairness_sentence, tenant_rows
+from inferwatch.printing.summary.tenants import (
+    HEADING,
+    fairness_sentence,
+    tenant_rows,
+)
 from inferwatch.record.writing.recorder import Recorder
 from tests.inferwatch.metrics.findings.planted import SHARED
 from tests.inferwatch.metrics.findings.simulated_engine import S
@@ -115,6 +119,23 @@ def test_json_adds_up(recorded: Path) -> None:
         assert sum(each[name] for each in rows) == told[name]
     caused = sum(each["caused_ns"] for each in rows)
     assert caused == sum(each["queue_by_others_ns"] for each in rows) > 0
+
+
+def test_summaries_and_pages_tell_of_several_tenants(
+    recorded: Path, tmp_path: Path
+) -> None:
+    def printed(*arguments: str) -> str:
+        result = CliRunner().invoke(inferwatch, [*arguments])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    summary = json.loads(printed("replay", str(recorded), "--json"))
+    page = tmp_path / "session.html"
+    printed("export", str(recorded), "-o", str(page))
+
+    why = json.loads(printed("why", str(recorded), "--tenants", "--json"))["tenants"]
+    assert summary["tenants"] == why
+    assert HEADING in page.read_text()
 
 
 def test_of_one_request_it_is_wrong_usage(recorded: Path) -> None:

@@ -152,9 +152,13 @@ async def test_a_held_view_tells_where_the_time_of_all_went_too(
     session.playback.pause()
 
     for window in (Window.MINUTE, Window.SESSION):
-        told = session.snapshot(SnapshotQuery(window, breakdown=True)).breakdown
+        query = SnapshotQuery(window, breakdown=True, tenants=True)
+        held = session.snapshot(query)
+        told, tenants = held.breakdown, held.tenants
         assert told is not None
         assert (told.requests, told.total_ns) == (1, 400_000_000)
+        assert tenants is not None
+        assert tenants.requests == 1
 
 
 async def test_a_held_view_tells_of_tenants_and_misses_too(

@@ -58,6 +58,7 @@ from inferwatch.printing.summary.latencies import COLUMNS, SHOWN, Summary
 from inferwatch.printing.summary.session import run_line, summarise
 from inferwatch.printing.summary.speculation import position_text
 from inferwatch.printing.summary.startup import stage_words
+from inferwatch.printing.summary.tenants import tenants_blocks
 from inferwatch.printing.svg import clock
 
 MOST_PARTS = 3
@@ -87,6 +88,7 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     yield from _refused(summary["refused"])
     yield from _causes(snapshot)
     yield from breakdown_blocks(snapshot.breakdown, _clock)
+    yield from tenants_blocks(snapshot.tenants)
     yield from _speculation(snapshot.speculation)
     yield from _startup(snapshot.startup)
     yield from _hardware(snapshot)

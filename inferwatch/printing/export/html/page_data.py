@@ -238,7 +238,8 @@ def gather(recording: Recording) -> PageData:
     now_ns = recording.session.duration_ns
     return PageData(
         snapshot=model.snapshot(
-            now_ns, SnapshotQuery(Window.SESSION, client=True, breakdown=True)
+            now_ns,
+            SnapshotQuery(Window.SESSION, client=True, breakdown=True, tenants=True),
         ),
         server=distributions.of,
         client=client,

@@ -24,6 +24,7 @@ from inferwatch.metrics.requests.group_names import NO_VALUE, OTHERS
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.tenants.view import NoisyTenant, Tenants, jain
+from inferwatch.printing.summary.tenants import rows_of_several
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 
@@ -363,6 +364,8 @@ def test_without_headers_tenants_are_models() -> None:
     (only,) = told(replace(MIXED, header_of=None).run(10)).tenants
 
     assert only.name == "simulated"
+    alone = told(replace(MIXED, header_of=None).run(10))
+    assert rows_of_several(alone, None) == {}
 
 
 def test_fairness_falls_where_one_tenant_gets_nothing() -> None:
