@@ -8,6 +8,9 @@ from collectors.contract.readings import Vantage
 from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.requests.group_names import NO_VALUE
 
+LEAST_SHOWN = 0.001
+"""The least share of the cost with which a tenant has a row without any request."""
+
 
 @piece("tenant", Vantage.ENGINE)
 class Tenant:
@@ -222,10 +225,21 @@ class Tenants:
     ]
 
     @property
+    def rows(self) -> tuple[Tenant, ...]:
+        """The tenants as tables show them, without those of whom there is nothing.
+
+        The first steps, for one, are told before whose they are.
+        """
+        return tuple(
+            each
+            for each in self.tenants
+            if each.requests or each.caused_ns or (each.cost_share or 0) >= LEAST_SHOWN
+        )
+
+    @property
     def several(self) -> bool:
         """Whether there is more than one; steps that nobody is known for are none."""
-        named = (each.requests or each.name != NO_VALUE for each in self.tenants)
-        return sum(map(bool, named)) > 1
+        return sum(each.requests > 0 or each.name != NO_VALUE for each in self.rows) > 1
 
     def block_s(self, tenant: Tenant) -> float | None:
         """Return KV blocks held times seconds; None where blocks are not known."""

@@ -36,8 +36,8 @@ NO_ENGINE = "No engine told who waited for whom: that takes a probe in it"
 
 
 def tenant_rows(tenants: Tenants) -> list[list[str]]:
-    """Return the cells of each tenant, under ``HEADS``."""
-    every = _worth_a_row(tenants)
+    """Return the cells of each of their rows, under ``HEADS``."""
+    every = tenants.rows
     queues = format_durations([_seconds(each.queue_ns) for each in every])
     caused = format_durations([_seconds(each.caused_ns) for each in every])
     return [

@@ -79,9 +79,9 @@ class TenantsDrawer(Drawer):
 
 def _table(tenants: Tenants, width: int) -> list[Line]:
     rows = [[*HEADS], *tenant_rows(tenants)]
-    if any(each.served for each in tenants.tenants):
+    if any(each.served for each in tenants.rows):
         rows[0].append(SERVED)
-        for row, each in zip(rows[1:], tenants.tenants, strict=True):
+        for row, each in zip(rows[1:], tenants.rows, strict=True):
             spark = _spark(each.served) if width > 110 else ""
             row.append(f"{spark} {last_known(each.served)}".strip())
     kept = list(range(len(rows[0])))

@@ -226,7 +226,7 @@ HELD = replace(
 
 def unended(engine: Engine) -> list[AnyReading]:
     """A load in which bulk keeps its sequences, so that none of its requests ends."""
-    told = [*engine.run(END_NS / S)]
+    told = [*replace(engine).run(END_NS / S)]
     bulk = {
         each.request_id
         for each in told
@@ -284,7 +284,9 @@ def test_a_noisy_tenant_is_looked_for_every_ten_seconds() -> None:
 
 def test_requests_that_a_late_watch_never_saw_come_keep_their_share() -> None:
     """It begins in the middle, when requests ran whose tenants nobody told."""
-    late = [each for each in HELD.run(40) if getattr(each, "t_ns", 11 * S) > 10 * S]
+    late = [
+        each for each in replace(HELD).run(40) if getattr(each, "t_ns", 11 * S) > 10 * S
+    ]
     steps = [each for each in late if isinstance(each, Step) and each.end_ns > 10 * S]
     told_late = [each for each in late if not isinstance(each, Step) or each in steps]
 
@@ -294,6 +296,7 @@ def test_requests_that_a_late_watch_never_saw_come_keep_their_share() -> None:
     assert sum(shares) == found.gpu_ns == sum(step.duration_ns for step in steps)
     (nobody,) = [each for each in found.tenants if each.name == NO_VALUE]
     assert known(nobody.gpu_ns) > 0
+    assert nobody in found.rows
     caused = sum(known(each.caused_ns) for each in found.tenants)
     assert caused == sum(known(each.by_others_ns) for each in found.tenants)
 
