@@ -1,7 +1,7 @@
 """What tenants made each other wait is what a plain walk over all steps finds."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -301,31 +301,57 @@ def test_requests_that_a_late_watch_never_saw_come_keep_their_share() -> None:
     assert caused == sum(known(each.by_others_ns) for each in found.tenants)
 
 
-def test_who_gives_up_in_the_queue_has_queued_until_then() -> None:
-    engine = replace(
-        HELD,
-        max_num_seqs=2,
-        output=lambda _: 60,
-        rate_per_s=lambda t_s: 8 if t_s < 20 else 0,
-        patience_s=lambda r: 1.5 if r.random() < 0.6 else 90,
-    )
-    readings = [*engine.run(END_NS / S)]
-    added, begun, ended = dict[str, int](), dict[str, int](), dict[str, int]()
-    for each in readings:
+def gives_up(asked: Sequence[AnyReading]) -> tuple[dict[str, int], dict[str, int]]:
+    """When those queued that were never scheduled, and when the engine ended them."""
+    moments: dict[EventKind, dict[str, int]] = defaultdict(dict)
+    for each in asked:
         if isinstance(each, RequestEvent) and each.vantage is Vantage.ENGINE:
-            of = {EventKind.ADDED: added, EventKind.SCHEDULED: begun}.get(each.kind)
-            (ended if of is None else of)[each.request_id] = each.t_ns
+            moments[each.kind][each.request_id] = each.t_ns
+    added, begun = moments[EventKind.ADDED], moments[EventKind.SCHEDULED]
+    queued = {name: t_ns for name, t_ns in added.items() if name not in begun}
+    return queued, moments[EventKind.FINISHED]
+
+
+IMPATIENT = replace(
+    HELD,
+    max_num_seqs=2,
+    output=lambda _: 60,
+    rate_per_s=lambda t_s: 8 if t_s < 20 else 0,
+    patience_s=lambda r: 1.5 if r.random() < 0.6 else 90,
+)
+
+
+@pytest.mark.parametrize("engine_tells", [True, False])
+def test_who_gives_up_in_the_queue_has_queued_until_then(engine_tells: bool) -> None:
+    """Until the engine told of the end; where that is lost, until the front end did."""
+    readings = [*replace(IMPATIENT).run(END_NS / S)]
+    queued, ended = gives_up(readings)
+    assert len(queued) > 10
+    begun_ns = told(
+        [each for each in readings if getattr(each, "request_id", "") not in queued],
+        names=("bulk", "chat"),
+    ).queue_ns
+    late_ns = 0 if engine_tells else 300_000
+    if not engine_tells:
+        readings = [
+            each
+            for each in readings
+            if not (
+                isinstance(each, RequestEvent)
+                and each.kind is EventKind.FINISHED
+                and each.vantage is Vantage.ENGINE
+                and each.request_id in queued
+            )
+        ]
 
     found = told(readings, names=("bulk", "chat"))
 
-    gave_up = added.keys() - begun.keys()
-    assert len(gave_up) > 10
-    waited = sum(begun.get(name, ended[name]) - since for name, since in added.items())
-    assert found.queue_ns == waited
+    gave_up_ns = sum(ended[name] + late_ns - t_ns for name, t_ns in queued.items())
+    assert found.queue_ns == known(begun_ns) + gave_up_ns
     by_whom = sum(
         known(each.by_others_ns) + known(each.by_itself_ns) for each in found.tenants
     )
-    assert by_whom > 0.9 * waited
+    assert by_whom > 0.9 * known(found.queue_ns)
 
 
 def test_what_no_engine_told_is_not_known() -> None:
