@@ -185,7 +185,7 @@ ids = st.lists(st.integers(-1, 9), max_size=4)
         st.builds(
             BlockMap,
             source=st.just(ENGINE),
-            t_ns=st.integers(0, 1 << 64),
+            t_ns=st.integers(0, (1 << 64) - 1),
             sequence=st.integers(0, 4),
             whole=st.booleans(),
             num_blocks=st.sampled_from([0, 4, 8, 8, 8, -3, 1 << 40]),
