@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -270,7 +270,7 @@ class LivePlayback:
         snapshot = moment.snapshots.get((query.window, query.source))
         player = self._record.player
         if snapshot is not None:
-            return snapshot if query.tenants else replace(snapshot, tenants=None)
+            return snapshot
         if player is not None and player.playback.position_ns == moment.t_ns:
             whole = SnapshotQuery(
                 query.window,

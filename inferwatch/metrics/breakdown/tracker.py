@@ -156,12 +156,9 @@ class BreakdownTracker:
     def _complete(self, request: Request) -> bool:
         reporters = self._requests.tellers.get(request.source, ())
         both = request.front_ended and request.engine_ended
-        if not both:
-            if len(reporters) < len(TELLERS):
-                return False
-            if request.awaited and not request.front_ended:
-                return False
-        return not request.must_wait(reporters)
+        if both or len(reporters) == len(TELLERS):
+            return not request.must_wait(reporters)
+        return False
 
     def _reporters(self, request: Request) -> Collection[Vantage]:
         return self._requests.tellers.get(request.source, ())

@@ -274,8 +274,7 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
         """Take over what came of it."""
         tokens, preemptions = event.output_tokens, event.preemptions
         if tokens is not None:
-            known = self.reported_tokens or 0
-            self.reported_tokens = max(known, tokens)
+            self.reported_tokens = max(self.reported_tokens or 0, tokens)
         if preemptions is not None and preemptions > self.preemptions:
             self.preemptions = preemptions
         self.reason = event.reason or self.reason
