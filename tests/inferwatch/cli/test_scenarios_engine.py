@@ -75,14 +75,14 @@ async def test_without_a_probe_the_servers_counters_tell(
 async def test_a_prompt_that_is_asked_again_is_in_the_cache(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "cache-cold", "--rate", "4", "--duration", "8"),
+        *("--scenario", "cache-cold", "--rate", "2", "--duration", "12"),
         *("--ask-again-after", "2", "--warmup", "0"),
     )
 
     numbers = found["scenario"]["numbers"]
-    assert numbers["pairs"] >= 8
+    assert numbers["pairs"] >= 5
     assert numbers["cached_share_of_warm"] > 0.9
-    assert numbers["worth"]["mean_s"] > 0
+    assert numbers["worth"]["n"] == numbers["pairs"]
     assert set(found["classes"]) == {"cold", "warm"}
 
 
