@@ -76,6 +76,8 @@ class Snapshot:
 
     now_ns: int
     window: Window
+    asked: SnapshotQuery | None = None
+    """What it was asked for; None where that is everything."""
     covered_ns: int
     """The part of the window in which an engine was watched; rates are over this."""
     verdict: Verdict

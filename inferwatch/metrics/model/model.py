@@ -637,6 +637,7 @@ class Model:
         shown = Snapshot(
             now_ns=now_ns,
             window=window,
+            asked=query,
             shown_source=source if self._knows(source) else None,
             covered_ns=totals.covered_ns,
             verdict=CATCHING_UP

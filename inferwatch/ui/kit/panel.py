@@ -11,6 +11,9 @@ from textual.widget import Widget
 from inferwatch.ui.kit.renderables.text import Line
 from inferwatch.visible import visible
 
+NEXT_LOOK = "comes with the next look"
+"""What is shown of a part that the latest look was not asked for."""
+
 
 class Inked(Widget):
     """A widget that draws its own lines in the colours of the theme.

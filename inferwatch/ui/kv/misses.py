@@ -22,7 +22,7 @@ from inferwatch.metrics.cache.misses import (
 )
 from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import NEXT_LOOK, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -51,10 +51,13 @@ class MissPanel(Panel):
     """
 
     _misses: PrefixMisses | None = None
+    _nothing = NOTHING_YET
     _span = ""
 
     def show(self, snapshot: Snapshot) -> None:
         self._misses, self._span = snapshot.prefix_misses, snapshot.window.span
+        asked = snapshot.asked is None or snapshot.asked.misses
+        self._nothing = NOTHING_YET if asked else NEXT_LOOK
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
@@ -65,7 +68,7 @@ class MissPanel(Panel):
         title = (TextRun("Why prompts missed the prefix cache", "strong"),)
         head = ruled(title, (TextRun(aside, "muted"),), width)
         if misses is None or not misses.prompts:
-            return [head, (TextRun(f"  {NOTHING_YET}", "faint"),)]
+            return [head, (TextRun(f"  {self._nothing}", "faint"),)]
         lines = [head, *wrapped(misses.sentence, width, "")]
         if misses.worst is not None:
             lines += wrapped(ADVICE[misses.worst.cause], width, "muted")
@@ -127,11 +130,13 @@ class MissTable(CursorTable[MissGroup]):
         Binding("enter", "open", "open", tooltip="A request of this group that missed"),
     ]
     MARGIN = 1
+    _told = False
 
     def __init__(self) -> None:
         super().__init__(_columns(), sorted_by="missed")
 
     def show(self, misses: PrefixMisses | None) -> None:
+        self._told = misses is not None
         self.show_rows(() if misses is None else misses.groups)
 
     def key_of(self, row: MissGroup) -> str:
@@ -141,7 +146,7 @@ class MissTable(CursorTable[MissGroup]):
         return (row.key, *(str(each.cause) for each in row.missed))
 
     def empty_text(self) -> TextRun:
-        return TextRun("no prompts are alike", "muted")
+        return TextRun("no prompts are alike" if self._told else "", "muted")
 
 
 def _columns() -> Iterable[TableColumn[MissGroup]]:

@@ -37,7 +37,7 @@ from inferwatch.metrics.number import label_of
 from inferwatch.metrics.requests.request_groups import GroupBy
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.panel import LinePanel, Panel
+from inferwatch.ui.kit.panel import NEXT_LOOK, LinePanel, Panel
 from inferwatch.ui.kit.renderables.bars import split_bar
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -405,6 +405,8 @@ class BreakdownPanel(Vertical):
         told = self._breakdown = snapshot.breakdown
         self.query_one(PhaseBar).show(told, snapshot.window.span)
         nothing = NEEDS_PROBE if snapshot.without_steps else NONE_ENDED
+        if snapshot.asked is not None and not snapshot.asked.breakdown:
+            nothing = NEXT_LOOK
         self.query_one(PartTable).show(told, nothing)
         self.query_one(AfterLine).show(told)
         self.buckets.show(told, wall)

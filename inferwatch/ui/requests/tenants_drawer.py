@@ -17,6 +17,7 @@ from inferwatch.printing.summary.tenants import (
 )
 from inferwatch.printing.text import columns_of
 from inferwatch.ui.kit.drawer import Drawer, titled
+from inferwatch.ui.kit.panel import NEXT_LOOK
 from inferwatch.ui.kit.renderables.bars import sparkline
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.requests.breakdown import NONE_ENDED
@@ -51,6 +52,8 @@ class TenantsDrawer(Drawer):
         """Show the tenants of a window, or why there are none."""
         self._tenants, self._span = snapshot.tenants, snapshot.window.span
         self._none = NEEDS_PROBE if snapshot.without_steps else NONE_ENDED
+        if snapshot.asked is not None and not snapshot.asked.tenants:
+            self._none = NEXT_LOOK
         self.redraw()
 
     def heading(self, below: int) -> tuple[Line, Line]:

@@ -13,6 +13,7 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.tenants.view import Tenants
+from inferwatch.ui.requests.tenants_drawer import TenantsDrawer
 from tests.inferwatch.metrics.findings.planted import SHARED
 from tests.inferwatch.metrics.findings.simulated_engine import S
 from tests.inferwatch.ui import attached_sessions
@@ -94,6 +95,25 @@ async def test_where_no_request_ended_in_the_window_it_says_so(
         assert "no request ended in this window" in "".join(
             text_of(app, "TenantsDrawer")
         )
+
+
+async def test_until_the_next_look_it_does_not_say_that_no_request_ended(
+    settle: Settle, text_of: Text
+) -> None:
+    feed = ScriptedFeed()
+    app = app_on("requests", feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await pilot.press("u")
+        await settle(pilot)
+        query = SnapshotQuery(Window.MINUTE)
+        unasked = replace(feed.snapshot(query), asked=query)
+        app.screen.query_one(TenantsDrawer).show(unasked)
+        await pilot.pause()
+
+        shown = "".join(text_of(app, "TenantsDrawer"))
+        assert "comes with the next look" in shown
+        assert "no request ended" not in shown
 
 
 async def test_without_a_probe_it_is_said_what_it_takes(
