@@ -18,6 +18,7 @@ from collectors.probe.discover import probe_at
 from collectors.servers.discover import listening
 from collectors.stacks.frames import StacksError
 from collectors.stacks.py_spy import OLDEST, read_by_py_spy, tool
+from embedded_engine.engine.config import bfloat16_is_slow
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,
@@ -65,6 +66,20 @@ def _no_vllm() -> CheckResult:
         "`serve` cannot start one",
         "pip install 'inferwatch[engine]'",
     )
+
+
+def _bfloat16() -> Sequence[CheckResult]:
+    """Check whether vLLM computes slowly here in what most models are stored in."""
+    if find_spec("vllm") is None or not bfloat16_is_slow():
+        return []
+    return [
+        limited(
+            "bfloat16",
+            "this processor has no instructions for it, and most models are stored in "
+            "it: vLLM computes several times as long as in float32",
+            "`inferwatch serve MODEL -- --dtype float32`, as `demo` does",
+        )
+    ]
 
 
 def _another_vllm() -> Sequence[CheckResult]:
@@ -205,6 +220,7 @@ CHECKS = (
     Check(area=AREA, name="engines", find=_engines, limit_s=15),
     Check(area=AREA, name="probe", find=_entry_point),
     Check(area=AREA, name="stacks", find=_stacks, limit_s=12),
+    Check(area=AREA, name="bfloat16", find=_bfloat16),
     Check(
         area=AREA,
         name="vLLM",

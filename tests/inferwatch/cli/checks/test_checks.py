@@ -300,6 +300,22 @@ def test_a_vllm_that_cannot_be_imported_is_broken(monkeypatch: Patch) -> None:
     assert "libcudart.so.12" in found.says
 
 
+def test_a_processor_that_is_slow_in_bfloat16_is_told_with_what_helps(
+    monkeypatch: Patch,
+) -> None:
+    monkeypatch.setattr(engine, "find_spec", lambda _: object())
+    monkeypatch.setattr(engine, "bfloat16_is_slow", lambda: True)
+    found = one(engine.CHECKS, "bfloat16")
+    assert (found.standing, "--dtype float32" in found.fix) == ("limited", True)
+
+    monkeypatch.setattr(engine, "bfloat16_is_slow", lambda: False)
+    assert not find(engine.CHECKS, "bfloat16")
+
+    monkeypatch.setattr(engine, "bfloat16_is_slow", lambda: True)
+    monkeypatch.setattr(engine, "find_spec", lambda _: None)
+    assert not find(engine.CHECKS, "bfloat16"), "no engine can be started here"
+
+
 def test_no_vllm_is_no_fault_but_another_pythons_is_told(monkeypatch: Patch) -> None:
     monkeypatch.setattr(engine, "find_spec", lambda _: None)
     monkeypatch.setattr("shutil.which", lambda _: "/opt/venv/bin/vllm")
