@@ -76,8 +76,8 @@ class Snapshot:
 
     now_ns: int
     window: Window
-    asked: SnapshotQuery | None = None
-    """What it was asked for; None where that is everything."""
+    asked: SnapshotQuery | None = field(default=None, compare=False)
+    """What it was asked for, which is nothing that it shows; None for everything."""
     covered_ns: int
     """The part of the window in which an engine was watched; rates are over this."""
     verdict: Verdict
