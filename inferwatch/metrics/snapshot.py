@@ -70,14 +70,24 @@ class SnapshotQuery:
     """Show this server alone; None, or an unknown one, shows all together."""
 
 
+EVERY_PART = SnapshotQuery(
+    Window.SESSION,
+    hardware=True,
+    latest=True,
+    breakdown=True,
+    misses=True,
+    tenants=True,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything, at one moment, over one window."""
 
     now_ns: int
     window: Window
-    asked: SnapshotQuery | None = field(default=None, compare=False)
-    """What it was asked for, which is nothing that it shows; None for everything."""
+    asked: SnapshotQuery = field(default=EVERY_PART, compare=False)
+    """What it was asked for, which is nothing that it shows."""
     covered_ns: int
     """The part of the window in which an engine was watched; rates are over this."""
     verdict: Verdict

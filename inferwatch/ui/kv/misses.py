@@ -56,8 +56,7 @@ class MissPanel(Panel):
 
     def show(self, snapshot: Snapshot) -> None:
         self._misses, self._span = snapshot.prefix_misses, snapshot.window.span
-        asked = snapshot.asked is None or snapshot.asked.misses
-        self._nothing = NOTHING_YET if asked else NEXT_LOOK
+        self._nothing = NOTHING_YET if snapshot.asked.misses else NEXT_LOOK
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:

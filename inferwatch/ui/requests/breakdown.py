@@ -405,7 +405,7 @@ class BreakdownPanel(Vertical):
         told = self._breakdown = snapshot.breakdown
         self.query_one(PhaseBar).show(told, snapshot.window.span)
         nothing = NEEDS_PROBE if snapshot.without_steps else NONE_ENDED
-        if snapshot.asked is not None and not snapshot.asked.breakdown:
+        if not snapshot.asked.breakdown:
             nothing = NEXT_LOOK
         self.query_one(PartTable).show(told, nothing)
         self.query_one(AfterLine).show(told)

@@ -52,7 +52,7 @@ class TenantsDrawer(Drawer):
         """Show the tenants of a window, or why there are none."""
         self._tenants, self._span = snapshot.tenants, snapshot.window.span
         self._none = NEEDS_PROBE if snapshot.without_steps else NONE_ENDED
-        if snapshot.asked is not None and not snapshot.asked.tenants:
+        if not snapshot.asked.tenants:
             self._none = NEXT_LOOK
         self.redraw()
 
