@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 import pytest
 import pytest_asyncio
 
-from collectors.contract.readings import PromptBlocks
+from collectors.contract.readings import BlockMap, PromptBlocks
 from embedded_engine.engine.launch import Engine
 from inferwatch.metrics.cache.miss_finder import EndedPrompt, MissFinder, PromptMiss
 from inferwatch.metrics.cache.misses import MissCause, PrefixMisses
@@ -22,7 +23,7 @@ from inferwatch.record.connections import reading
 from inferwatch.record.lookup.recorded_prompts import ended_prompts, prefix_misses
 from inferwatch.record.lookup.recorded_sampling import recorded_sampling
 from inferwatch.record.writing.recorder import Recorder
-from tests.embedded_engine.probe.test_truth import measured
+from tests.embedded_engine.probe.test_truth import Recorded, measured, until
 
 pytestmark = [
     pytest.mark.engine,
@@ -57,6 +58,8 @@ PLANTED: list[tuple[str, list[int], str | None, MissCause | None]] = [
     *((f"other {n}", tokens(60), None, MissCause.NEW) for n in range(5)),
     ("evicted", IDLE, None, MissCause.EVICTED),
 ]
+WITH_BLOCKS = sum(len(prompt) >= BLOCK for _, prompt, *_ in PLANTED)
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,11 @@ async def missed(
     path = tmp_path_factory.mktemp("missed") / "missed.db"
     with living_in(shared_home):
         async with measured(shared_engine) as (client, recorded, _):
+            # Blocks are told from the first map on, which comes by itself.
+            await until(lambda: bool(of_kind(recorded, BlockMap)))
             for name, prompt, salt, _cause in PLANTED:
                 await complete(client, name, prompt, salt)
+            await until(lambda: len(of_kind(recorded, PromptBlocks)) == WITH_BLOCKS)
     model = Model()
     with closing(Recorder.open(path, name="missed", floor_bytes=0)) as recorder:
         for ordinal, each in enumerate(recorded.readings):
@@ -95,8 +101,12 @@ async def missed(
     assert whole is not None
     live = model.snapshot(END_NS, SnapshotQuery(Window.SESSION, misses=True))
     assert live.prefix_misses is not None
-    told = [each for each in recorded.readings if isinstance(each, PromptBlocks)]
+    told = of_kind(recorded, PromptBlocks)
     yield Missed(told, named(prompts), whole, live.prefix_misses, answers)
+
+
+def of_kind(recorded: Recorded, kind: type[Told]) -> list[Told]:
+    return [each for each in recorded.readings if isinstance(each, kind)]
 
 
 def sources_of(connection: object) -> dict[int, str]:
