@@ -379,6 +379,10 @@ class BlockMaps:
             if source in {"", each}:
                 rank.doubted = True
 
+    def tell_of(self, source: str) -> bool:
+        """Return whether any map of a source came, be its pool known by it or not."""
+        return any(key[0] == source for key in self._ranks)
+
     def lost(self, source: str) -> None:
         for key in [key for key in self._ranks if source in {"", key[0]}]:
             del self._ranks[key]

@@ -92,7 +92,7 @@ class MemoryTracker:
 
     def ended(self, event: RequestEvent) -> None:
         """Take the end of a request, of whose blocks nothing is told if it had none."""
-        if event.ordinal is None or self._mapped_since_ns is None:
+        if event.ordinal is None or not self._maps.tell_of(event.source):
             return
         request = self._requests.members(event.source).get(event.ordinal)
         if request is None or request.prompt_tokens is None:

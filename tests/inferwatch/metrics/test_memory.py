@@ -345,3 +345,16 @@ def test_prompts_below_a_block_are_judged_where_their_own_server_caches(
     assert found.prompts == len(told or (ENGINE, "engine-2"))
     if told:
         assert [found.total.key.partition("/")[0]] == told
+
+
+def test_prompts_below_a_block_are_judged_before_a_whole_map() -> None:
+    model = Model()
+    first = block_map(5, t_s=0.5, holders=[], kept=[], blocks=[])
+    for each in (info(), first, *life(1, 9), ends(1, 2)):
+        model.fold(each)
+
+    assert not first.whole
+    assert not model._memory.pictures()
+    found = model._memory.misses(3 * S, None)
+    assert found is not None
+    assert found.prompts == 1
