@@ -13,7 +13,6 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.tenants.view import Tenants
-from inferwatch.ui.requests.tenants_drawer import TenantsDrawer
 from tests.inferwatch.metrics.findings.planted import SHARED
 from tests.inferwatch.metrics.findings.simulated_engine import S
 from tests.inferwatch.ui import attached_sessions
@@ -98,18 +97,17 @@ async def test_where_no_request_ended_in_the_window_it_says_so(
 
 
 async def test_until_the_next_look_it_does_not_say_that_no_request_ended(
-    settle: Settle, text_of: Text
+    settle: Settle, text_of: Text, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = ScriptedFeed()
+    feed, query = ScriptedFeed(), SnapshotQuery(Window.MINUTE)
+    unasked = replace(feed.snapshot(query), asked=query)
+    # Every look is one that was not asked for it, however soon the next one comes.
+    monkeypatch.setattr(feed, "snapshot", lambda _: unasked)
     app = app_on("requests", feed)
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await pilot.press("u")
         await settle(pilot)
-        query = SnapshotQuery(Window.MINUTE)
-        unasked = replace(feed.snapshot(query), asked=query)
-        app.screen.query_one(TenantsDrawer).show(unasked)
-        await pilot.pause()
 
         shown = "".join(text_of(app, "TenantsDrawer"))
         assert "comes with the next look" in shown
