@@ -25,8 +25,12 @@ LONGEST_S = 60.0
 DEFAULT_S = 20.0
 MOST_BYTES = 1 << 30
 """Largest traces, of all workers together; fewer steps are profiled to stay below."""
+SUFFIX = ".profile"
+"""Of the names of the sockets."""
 FLAG = "--profiler-config.profiler=torch"
-DIRECTORY_FLAG = "--profiler-config.torch_profiler_dir="
+DIRECTORY_SUFFIX = ".profile"
+"""Of the names of the sockets."""
+FLAG = "--profiler-config.torch_profiler_dir="
 
 
 class ProfileAction(StrEnum):
@@ -66,4 +70,4 @@ class ProfileAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def profiling_path(engine_id: str, pid: int) -> Path:
     """Path of an EngineCore's socket, which exists if it can be profiled."""
-    return socket_dir() / f"{engine_id}.{pid}.profile"
+    return socket_dir() / f"{engine_id}.{pid}{SUFFIX}"
