@@ -28,9 +28,7 @@ MOST_BYTES = 1 << 30
 SUFFIX = ".profile"
 """Of the names of the sockets."""
 FLAG = "--profiler-config.profiler=torch"
-DIRECTORY_SUFFIX = ".profile"
-"""Of the names of the sockets."""
-FLAG = "--profiler-config.torch_profiler_dir="
+DIRECTORY_FLAG = "--profiler-config.torch_profiler_dir="
 
 
 class ProfileAction(StrEnum):
