@@ -1,6 +1,7 @@
 """Asking an engine for a profile: on all ranks or on none, and off when we are gone."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -174,7 +175,10 @@ async def test_an_engine_that_died_is_gone() -> None:
 async def test_of_another_user_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_connection, "ROOT", -1)
     monkeypatch.setattr(control_connection, "peer_uid", lambda _: 12_345)
-    async with engine(ScriptedRank()):
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(profiling_path("eng", 7)))
+        theirs.listen()
+
         with pytest.raises(NoProfilerError, match="only the user"):
             await ProfileControl.open("eng")
 
