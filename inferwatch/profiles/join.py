@@ -1,0 +1,614 @@
+"""Joins a trace to the engine's steps: what each of them spent its time on.
+
+On a CPU, the time of a step is that of the operators of the engine's thread, each
+without those it called. On a GPU, a kernel belongs to the step whose annotation was the
+latest when it was launched, as a GPU executes what the host launched earlier; a step
+lasts there from the end of the one before it, or from when the engine began it, to the
+end of its last kernel. Where kernels overlap, the time counts once: for the one that
+began first, and for communication only what nothing else overlaps, since that alone
+holds the step up. What is left of a step is the host's.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferwatch.profiles.classes import WEAK, kernel_class
+from inferwatch.profiles.floors import StepShape, class_floors, step_shape
+from inferwatch.profiles.report import (
+    ClassCosts,
+    ClassTime,
+    Device,
+    Gap,
+    KernelClass,
+    KernelTime,
+    Occurrence,
+    Phase,
+    PhaseTimes,
+    ProfiledStep,
+    RankProfile,
+    StepSpan,
+)
+from inferwatch.profiles.trace_file import Category, Trace
+
+Times = NDArray[np.int64]
+MOST_KERNELS = 60
+MOST_OCCURRENCES = 12
+"""Of each listed kernel."""
+MOST_GAPS = 60
+LEAST_GAP_NS = 10_000
+IDLE_SHARE, LAUNCHING_SHARE = 0.25, 0.5
+"""From which on decode is launch-bound: the idle share of a step, and the share of that
+in which the host launches or runs operators."""
+KINDS = tuple(KernelClass)
+NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A step of the trace, with the engine's own where it was found."""
+
+    name: str
+    shape: StepShape
+    begin_ns: int
+    end_ns: int
+    engine: StepSpan | None
+
+    @property
+    def phase(self) -> Phase:
+        return Phase.PREFILL if self.shape.prefill_requests else Phase.DECODE
+
+
+@dataclass(frozen=True, slots=True)
+class _Executed:
+    """Kernels or operators with the time that counts for each."""
+
+    rows: Times
+    """Positions in the trace, by begin."""
+    own_ns: Times
+    step: NDArray[np.int64]
+    """Position of its step; -1: none."""
+    kinds: NDArray[np.int64]
+    """Position in KINDS."""
+
+
+def join(
+    trace: Trace,
+    steps: Sequence[StepSpan],
+    offset_ns: int | None,
+    costs: ClassCosts | None,
+) -> tuple[RankProfile, list[str]]:
+    """Return what a trace comes to, and what could not be joined.
+
+    ``offset_ns`` is taken from the wall clock for session time; without it, moments
+    count from the first event of the trace, and the engine's steps are not searched.
+    """
+    problems: list[str] = []
+    first_ns = int(trace.begin_ns.min()) if len(trace.begin_ns) else 0
+    begin_ns = trace.begin_ns - (first_ns if offset_ns is None else offset_ns)
+    found = _annotated(trace, begin_ns)
+    if offset_ns is not None and steps:
+        found = _with_engine(found, steps, problems)
+    if not found:
+        problems.append(
+            "no step of vLLM is annotated in this trace: classes are of all of it"
+        )
+    is_gpu = bool((trace.category == Category.KERNEL).any())
+    device = Device.GPU if is_gpu else Device.CPU
+    join_device = _on_gpu if is_gpu else _on_cpu
+    return join_device(trace, begin_ns, found, costs, device), problems
+
+
+def _annotated(trace: Trace, begin_ns: Times) -> list[_Step]:
+    """Return the annotated steps in order of time."""
+    rows = np.flatnonzero(trace.category == Category.ANNOTATION)
+    found = []
+    for row in rows[np.argsort(begin_ns[rows], kind="stable")]:
+        name = trace.names[trace.label[row]]
+        shape = step_shape(name)
+        if shape is not None:
+            begin = int(begin_ns[row])
+            end = begin + int(trace.duration_ns[row])
+            step = _Step(
+                name=name, shape=shape, begin_ns=begin, end_ns=end, engine=None
+            )
+            found.append(step)
+    return found
+
+
+def _with_engine(
+    found: list[_Step], steps: Sequence[StepSpan], problems: list[str]
+) -> list[_Step]:
+    """Return the steps with the engine's, where time and tokens agree."""
+    ordered = sorted(steps, key=lambda each: each.end_ns)
+    ends = [each.end_ns for each in ordered]
+    joined, others = [], 0
+    for each in found:
+        middle_ns = (each.begin_ns + each.end_ns) // 2
+        at = int(np.searchsorted(ends, middle_ns))
+        near = [step for step in ordered[at : at + 2] if step.start_ns <= middle_ns]
+        alike = [step for step in near if _is_alike(step, each.shape)]
+        others += bool(near) and not alike
+        engine = alike[0] if alike else None
+        joined.append(
+            _Step(
+                name=each.name,
+                shape=each.shape,
+                begin_ns=each.begin_ns,
+                end_ns=each.end_ns,
+                engine=engine,
+            )
+        )
+    if others:
+        problems.append(
+            f"{others} of {len(found)} profiled steps have other tokens than the "
+            "engine's steps at their time: they are told by the trace alone"
+        )
+    lacking = len(found) - others - sum(each.engine is not None for each in joined)
+    if lacking:
+        problems.append(
+            f"{lacking} of {len(found)} profiled steps are not among those recorded"
+        )
+    return joined
+
+
+def _is_alike(step: StepSpan, shape: StepShape) -> bool:
+    tokens = step.prefill_tokens + step.decode_tokens
+    return tokens == shape.tokens and step.requests == shape.requests
+
+
+def _on_cpu(
+    trace: Trace,
+    begin_ns: Times,
+    found: list[_Step],
+    costs: ClassCosts | None,
+    device: Device,
+) -> RankProfile:
+    annotations = np.flatnonzero(trace.category == Category.ANNOTATION)
+    rows = np.flatnonzero(trace.category == Category.OPERATOR)
+    if found and len(annotations):
+        rows = rows[np.isin(trace.thread[rows], trace.thread[annotations])]
+    order = np.lexsort((-trace.duration_ns[rows], begin_ns[rows], trace.thread[rows]))
+    rows = rows[order]
+    own_ns, kinds, is_outer = _own_times(trace, begin_ns, rows)
+    windows = [_cpu_window(each) for each in found]
+    at = _step_of(begin_ns[rows], windows)
+    executed = _Executed(rows, own_ns, at, kinds)
+    outer = rows[is_outer]
+    spans = np.stack([begin_ns[outer], begin_ns[outer] + trace.duration_ns[outer]], 1)
+    launches = np.bincount(at[is_outer & (at >= 0)], minlength=len(found))
+    profiled = [
+        _profiled(step, window, executed, n, launches=int(launches[n]))
+        for n, (step, window) in enumerate(zip(found, windows, strict=True))
+    ]
+    gaps = _gaps(trace, begin_ns, _union(spans), windows, with_operators=False)
+    return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
+
+
+def _cpu_window(step: _Step) -> tuple[int, int]:
+    """Return begin and end of a step: the engine's, else those of its annotation."""
+    if step.engine is None:
+        return step.begin_ns, step.end_ns
+    return step.engine.end_ns - step.engine.duration_ns, step.engine.end_ns
+
+
+def _own_times(
+    trace: Trace, begin_ns: Times, rows: Times
+) -> tuple[Times, NDArray[np.int64], NDArray[np.bool_]]:
+    """Return own time and class of each operator, and whether none called it.
+
+    The outermost with a class of its own decides for what it calls: memory that a
+    matrix product allocates is its own.
+    """
+    own = trace.duration_ns[rows].astype(np.int64)
+    classes = [KINDS.index(kernel_class(name)) for name in trace.names]
+    weak = {KINDS.index(each) for each in WEAK}
+    begins, lasted = begin_ns[rows].tolist(), own.tolist()
+    labels, threads = trace.label[rows].tolist(), trace.thread[rows].tolist()
+    kinds, outer = [0] * len(rows), [False] * len(rows)
+    spent = [0] * len(rows)
+    stack: list[tuple[int, int]] = []
+    """Position and end of the operators that are being executed."""
+    thread = None
+    for place, begin in enumerate(begins):
+        if threads[place] != thread:
+            thread = threads[place]
+            stack.clear()
+        while stack and stack[-1][1] <= begin:
+            stack.pop()
+        end, kind = begin + lasted[place], classes[labels[place]]
+        if stack:
+            caller, caller_end = stack[-1]
+            spent[caller] += min(end, caller_end) - begin
+            if kinds[caller] not in weak or kind in weak:
+                own_is_other = KINDS[kind] is KernelClass.OTHER
+                stronger = kinds[caller] not in weak or own_is_other
+                kind = kinds[caller] if stronger else kind
+        else:
+            outer[place] = True
+        kinds[place] = kind
+        stack.append((place, end))
+    own -= np.array(spent, dtype=np.int64)
+    return np.maximum(own, 0), np.array(kinds, dtype=np.int64), np.array(outer, bool)
+
+
+def _on_gpu(
+    trace: Trace,
+    begin_ns: Times,
+    found: list[_Step],
+    costs: ClassCosts | None,
+    device: Device,
+) -> RankProfile:
+    category = trace.category
+    rows = np.flatnonzero((category == Category.KERNEL) | (category == Category.COPY))
+    rows = rows[np.argsort(begin_ns[rows], kind="stable")]
+    calls = np.flatnonzero(category == Category.RUNTIME)
+    at, launched_by = _launching_step(trace, begin_ns, rows, calls, found)
+    spans = np.stack([begin_ns[rows], begin_ns[rows] + trace.duration_ns[rows]], 1)
+    windows = _gpu_windows(found, at, spans)
+    classes = np.array([KINDS.index(kernel_class(each)) for each in trace.names])
+    kinds = classes[trace.label[rows]]
+    own_ns = _exclusive(spans, kinds == KINDS.index(KernelClass.COMMUNICATION))
+    executed = _Executed(rows, own_ns, at, kinds)
+    host = np.flatnonzero(
+        (category == Category.RUNTIME) | (category == Category.OPERATOR)
+    )
+    host_spans = np.stack([begin_ns[host], begin_ns[host] + trace.duration_ns[host]], 1)
+    host_busy, busy = _union(host_spans), _union(spans)
+    graphs = np.array(["graphlaunch" in each.lower() for each in trace.names])
+    profiled = []
+    for n, (step, window) in enumerate(zip(found, windows, strict=True)):
+        mine = np.unique(launched_by[(at == n) & (launched_by >= 0)])
+        in_graphs = int(graphs[trace.label[mine]].sum()) if len(mine) else 0
+        idle = _without(window, busy)
+        profiled.append(
+            _profiled(
+                step,
+                window,
+                executed,
+                n,
+                launches=len(mine) - in_graphs,
+                graph_launches=in_graphs,
+                launching_ns=sum(_covered(host_busy, *each) for each in idle),
+            )
+        )
+    gaps = _gaps(trace, begin_ns, busy, windows, with_operators=True)
+    return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
+
+
+def _launching_step(
+    trace: Trace, begin_ns: Times, rows: Times, calls: Times, found: list[_Step]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each kernel its step, and the call that launched it; -1: unknown."""
+    by_correlation: dict[int, int] = dict(
+        zip(trace.correlation[calls].tolist(), calls.tolist(), strict=True)
+    )
+    by_correlation.pop(-1, None)
+    launched_by = np.array(
+        [by_correlation.get(each, -1) for each in trace.correlation[rows].tolist()],
+        dtype=np.int64,
+    )
+    launched_ns = np.where(launched_by >= 0, begin_ns[launched_by], begin_ns[rows])
+    begins = [each.begin_ns for each in found]
+    return np.searchsorted(begins, launched_ns, side="right") - 1, launched_by
+
+
+def _gpu_windows(
+    found: list[_Step], at: NDArray[np.int64], spans: Times
+) -> list[tuple[int, int]]:
+    windows: list[tuple[int, int]] = []
+    before_ns: int | None = None
+    for n, step in enumerate(found):
+        mine = spans[at == n]
+        start_ns = step.begin_ns if step.engine is None else step.engine.start_ns
+        if not len(mine):
+            windows.append((start_ns, start_ns))
+            continue
+        begin_ns, end_ns = int(mine[:, 0].min()), int(mine[:, 1].max())
+        if before_ns is not None:
+            begin_ns = max(before_ns, min(start_ns, begin_ns))
+        windows.append((min(begin_ns, end_ns), end_ns))
+        before_ns = max(end_ns, before_ns or end_ns)
+    return windows
+
+
+def _exclusive(spans: Times, last: NDArray[np.bool_]) -> Times:
+    """Return the time that counts for each span; ``last`` ones yield to all others."""
+    own = np.zeros(len(spans), dtype=np.int64)
+    own[~last] = _after_earlier(spans[~last])
+    others = _union(spans[~last])
+    mine = spans[last]
+    hidden = _coverage(others, mine[:, 1]) - _coverage(others, mine[:, 0])
+    alone = np.minimum(_after_earlier(mine), mine[:, 1] - mine[:, 0] - hidden)
+    own[last] = np.maximum(alone, 0)
+    return own
+
+
+def _after_earlier(spans: Times) -> Any:  # noqa: ANN401 - as numpy types it
+    """Return of each span what none that began before it covers; they are in order."""
+    if not len(spans):
+        return np.zeros(0, dtype=np.int64)
+    latest = np.maximum.accumulate(spans[:, 1])
+    before = np.concatenate([[np.iinfo(np.int64).min], latest[:-1]])
+    return np.maximum(spans[:, 1] - np.maximum(spans[:, 0], before), 0)
+
+
+def _union(spans: Times) -> Times:
+    """Return spans that do not overlap, in order of time."""
+    if not len(spans):
+        return np.zeros((0, 2), dtype=np.int64)
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    latest = np.maximum.accumulate(spans[:, 1])
+    is_new = np.concatenate([[True], spans[1:, 0] > latest[:-1]])
+    firsts = np.flatnonzero(is_new)
+    lasts = np.concatenate([firsts[1:] - 1, [len(spans) - 1]])
+    return np.stack([spans[firsts, 0], latest[lasts]], 1)
+
+
+def _coverage(union: Times, at_ns: Any) -> Any:  # noqa: ANN401 - one moment or many
+    """Return how long a union had covered by a moment."""
+    if not len(union):
+        return np.zeros_like(at_ns)
+    total = np.concatenate([[0], np.cumsum(union[:, 1] - union[:, 0])])
+    place = np.searchsorted(union[:, 0], at_ns, side="right")
+    last = np.maximum(place - 1, 0)
+    beyond = np.maximum(union[last, 1] - np.maximum(at_ns, union[last, 0]), 0)
+    return np.where(place > 0, total[place] - beyond, 0)
+
+
+def _covered(union: Times, begin_ns: int, end_ns: int) -> int:
+    ends = _coverage(union, np.array([begin_ns, end_ns], dtype=np.int64))
+    return int(ends[1] - ends[0])
+
+
+def _without(window: tuple[int, int], union: Times) -> list[tuple[int, int]]:
+    """Return the parts of a window that a union does not cover."""
+    begin, end = window
+    first = int(np.searchsorted(union[:, 1], begin, side="right"))
+    last = int(np.searchsorted(union[:, 0], end, side="left"))
+    edges = [begin, *union[first:last].ravel().tolist(), end]
+    parts = zip(edges[::2], edges[1::2], strict=True)
+    return [
+        (max(a, begin), min(b, end)) for a, b in parts if min(b, end) > max(a, begin)
+    ]
+
+
+def _step_of(begin_ns: Times, windows: list[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return the position of the window in which each moment lies; -1: none."""
+    if not windows:
+        return np.full(len(begin_ns), -1, dtype=np.int64)
+    begins, ends = np.array(windows, dtype=np.int64).T
+    at = np.searchsorted(begins, begin_ns, side="right") - 1
+    inside = (at >= 0) & (begin_ns < ends[np.maximum(at, 0)])
+    return np.where(inside, at, -1)
+
+
+def _profiled(  # noqa: PLR0913 - what a step is made of
+    step: _Step,
+    window: tuple[int, int],
+    executed: _Executed,
+    number: int,
+    *,
+    launches: int,
+    graph_launches: int = 0,
+    launching_ns: int = 0,
+) -> ProfiledStep:
+    mine = executed.step == number
+    sums = np.bincount(
+        executed.kinds[mine], weights=executed.own_ns[mine], minlength=len(KINDS)
+    )
+    times = {kind: round(each) for kind, each in zip(KINDS, sums, strict=True) if each}
+    lasted = window[1] - window[0]
+    over = sum(times.values()) - lasted
+    if over > 0:  # what began in the step ended after it
+        largest = max(times, key=times.__getitem__)
+        times[largest] = max(times[largest] - over, 0)
+        lasted = max(lasted, sum(times.values()))
+    engine, shape = step.engine, step.shape
+    return ProfiledStep(
+        index=None if engine is None else engine.index,
+        phase=step.phase,
+        begin_ns=window[0],
+        duration_ns=lasted,
+        prefill_tokens=shape.prefill_tokens,
+        decode_tokens=shape.decode_tokens,
+        requests=shape.requests,
+        times_ns=times,
+        host_ns=lasted - sum(times.values()),
+        launches=launches,
+        graph_launches=graph_launches,
+        launching_ns=launching_ns,
+    )
+
+
+def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
+    trace: Trace,
+    begin_ns: Times,
+    found: list[_Step],
+    profiled: list[ProfiledStep],
+    executed: _Executed,
+    gaps: list[Gap],
+    costs: ClassCosts | None,
+    device: Device,
+) -> RankProfile:
+    kernels, others = _kernels(trace, executed, found)
+    return RankProfile(
+        rank=trace.rank or 0,
+        device=device,
+        file=trace.name,
+        trace_bytes=trace.size_bytes,
+        events=trace.events,
+        skipped=trace.skipped,
+        steps=profiled,
+        phases=[
+            each
+            for phase in Phase
+            if (each := _phase(phase, found, profiled, executed, costs, device))
+        ],
+        kernels=kernels,
+        other_kernels=others,
+        occurrences=_occurrences(trace, begin_ns, executed, kernels),
+        gaps=gaps,
+        alignment_ns=_alignment(found),
+    )
+
+
+def _phase(
+    phase: Phase,
+    found: list[_Step],
+    profiled: list[ProfiledStep],
+    executed: _Executed,
+    costs: ClassCosts | None,
+    device: Device,
+) -> PhaseTimes | None:
+    numbers = [n for n, each in enumerate(profiled) if each.phase is phase]
+    steps = [profiled[n] for n in numbers]
+    if not steps:
+        return None
+    mine = np.isin(executed.step, numbers)
+    counts = np.bincount(executed.kinds[mine], minlength=len(KINDS))
+    floors: dict[KernelClass, float] = defaultdict(float)
+    for n in numbers:
+        for kind, floor_ns in class_floors(found[n].shape, costs).items():
+            floors[kind] += floor_ns
+    sums: dict[KernelClass, int] = defaultdict(int)
+    for each in steps:
+        for kind, time_ns in each.times_ns.items():
+            sums[kind] += time_ns
+    total = len(steps)
+    classes = [
+        ClassTime(
+            kernel_class=kind,
+            time_ns=time_ns / total,
+            count=float(counts[KINDS.index(kind)]) / total,
+            floor_ns=floors[kind] / total if kind in floors else None,
+        )
+        for kind, time_ns in sums.items()
+    ]
+    classes.sort(key=lambda each: -each.time_ns)
+    host_ns = sum(each.host_ns for each in steps) / total
+    far = max(classes, key=lambda each: each.excess_ns, default=None)
+    is_class = far is not None and far.excess_ns > host_ns
+    return PhaseTimes(
+        phase=phase,
+        steps=total,
+        duration_ns=sum(each.duration_ns for each in steps) / total,
+        host_ns=host_ns,
+        classes=classes,
+        is_launch_bound=_is_launch_bound(steps) if device is Device.GPU else None,
+        farthest=far.kernel_class if far is not None and is_class else None,
+    )
+
+
+def _is_launch_bound(steps: list[ProfiledStep]) -> bool | None:
+    lasted = sum(each.duration_ns for each in steps)
+    idle = sum(each.host_ns for each in steps)
+    if not lasted or not any(each.launches or each.graph_launches for each in steps):
+        return None
+    launching = sum(each.launching_ns for each in steps)
+    return idle >= IDLE_SHARE * lasted and launching >= LAUNCHING_SHARE * idle
+
+
+def _kernels(
+    trace: Trace, executed: _Executed, found: list[_Step]
+) -> tuple[list[KernelTime], int]:
+    """Return the kernels of all steps, the largest first, and how many are left out."""
+    inside = executed.step >= 0 if found else np.ones(len(executed.rows), dtype=bool)
+    labels, own = trace.label[executed.rows][inside], executed.own_ns[inside]
+    size = len(trace.names)
+    sums = np.bincount(labels, weights=own, minlength=size)
+    counts = np.bincount(labels, minlength=size)
+    decodes = np.array([each.phase is Phase.DECODE for each in found], dtype=bool)
+    steps = executed.step[inside]
+    is_decode = decodes[steps] if len(decodes) else np.zeros(len(own), dtype=bool)
+    decode = np.bincount(labels, weights=own * is_decode, minlength=size)
+    shortest = np.full(size, np.iinfo(np.int64).max)
+    longest = np.zeros(size, dtype=np.int64)
+    np.minimum.at(shortest, labels, own)
+    np.maximum.at(longest, labels, own)
+    # An operator may be of several classes, by its callers: that of most is told.
+    kinds = np.zeros((size, len(KINDS)), dtype=np.int64)
+    np.add.at(kinds, (labels, executed.kinds[inside]), 1)
+    order = [each for each in np.argsort(-sums, kind="stable") if counts[each]]
+    return [
+        KernelTime(
+            name=trace.names[each],
+            kernel_class=KINDS[int(kinds[each].argmax())],
+            count=int(counts[each]),
+            time_ns=round(sums[each]),
+            shortest_ns=int(shortest[each]),
+            longest_ns=int(longest[each]),
+            decode_ns=round(decode[each]),
+        )
+        for each in order[:MOST_KERNELS]
+    ], max(len(order) - MOST_KERNELS, 0)
+
+
+def _occurrences(
+    trace: Trace, begin_ns: Times, executed: _Executed, kernels: list[KernelTime]
+) -> list[Occurrence]:
+    """Return the longest executions of each kernel that is listed."""
+    labels, found = trace.label[executed.rows], []
+    for kernel in kernels:
+        mine = np.flatnonzero(
+            (labels == trace.names.index(kernel.name)) & (executed.step >= 0)
+        )
+        longest = mine[np.argsort(-executed.own_ns[mine], kind="stable")]
+        found += [
+            Occurrence(
+                name=kernel.name,
+                step=int(executed.step[each]),
+                begin_ns=int(begin_ns[executed.rows[each]]),
+                duration_ns=int(executed.own_ns[each]),
+            )
+            for each in longest[:MOST_OCCURRENCES]
+        ]
+    return found
+
+
+def _gaps(
+    trace: Trace,
+    begin_ns: Times,
+    busy: Times,
+    windows: list[tuple[int, int]],
+    *,
+    with_operators: bool,
+) -> list[Gap]:
+    """Return the longest times in which nothing was executed, within steps."""
+    found = [
+        (end - begin, begin, number)
+        for number, window in enumerate(windows)
+        for begin, end in _without(window, busy)
+        if end - begin >= LEAST_GAP_NS
+    ]
+    found.sort(reverse=True)
+    kinds = [Category.PYTHON, Category.RUNTIME]
+    if with_operators:
+        kinds.append(Category.OPERATOR)
+    rows = np.flatnonzero(np.isin(trace.category, [int(each) for each in kinds]))
+    begins = begin_ns[rows]
+    ends = begins + trace.duration_ns[rows]
+    gaps = []
+    for lasted, begin, number in found[:MOST_GAPS]:
+        middle = begin + lasted // 2
+        around = np.flatnonzero((begins <= middle) & (middle < ends))
+        inner = around[np.argmax(begins[around])] if len(around) else None
+        doing = NOT_RECORDED if inner is None else trace.names[trace.label[rows[inner]]]
+        gaps.append(Gap(step=number, begin_ns=begin, duration_ns=lasted, doing=doing))
+    return gaps
+
+
+def _alignment(found: list[_Step]) -> int | None:
+    """Return how far annotations stick out of the engine's steps at most."""
+    joined = [(each, each.engine) for each in found if each.engine is not None]
+    return max(
+        (
+            max(engine.start_ns - each.begin_ns, each.end_ns - engine.end_ns, 0)
+            for each, engine in joined
+        ),
+        default=None,
+    )
