@@ -41,17 +41,19 @@ async def read_profile(
         stderr=asyncio.subprocess.PIPE,
         limit=LARGEST_REPORT,
     )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    assert child.stderr is not None
+    stdin, stdout, stderr = child.stdin, child.stdout, child.stderr
     try:
         async with asyncio.timeout(LONGEST_S):
+            if stdin is None or stdout is None or stderr is None:
+                raise StorageError("the reader of traces has no pipes")
             with suppress(ConnectionError):
-                child.stdin.write(msgspec.json.encode(job) + b"\n")
-                await child.stdin.drain()
-                child.stdin.close()
-            said = await _follow(child.stderr, on_progress)
-            answer = await child.stdout.read()
+                stdin.write(msgspec.json.encode(job) + b"\n")
+                await stdin.drain()
+                stdin.close()
+            # Both at once: a long report would wait for us while we wait for progress.
+            said, answer = await asyncio.gather(
+                _follow(stderr, on_progress), stdout.read()
+            )
             status = await child.wait()
     except TimeoutError as error:
         raise StorageError(
