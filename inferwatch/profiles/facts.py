@@ -152,7 +152,9 @@ def _launch_bound(rank: RankProfile, times: PhaseTimes, host: float) -> ProfileF
     return ProfileFact(
         kind=FactKind.LAUNCH_BOUND,
         phase=times.phase,
-        sentence=f"Decode waits for launches: the GPU is idle for {host:.0%} of a step.",
+        sentence=(
+            f"Decode waits for launches: the GPU is idle for {host:.0%} of a step."
+        ),
         evidence=f"{launches:.0f} launches a step; {how}",
         share=host,
     )
@@ -167,7 +169,9 @@ def _host(rank: RankProfile, times: PhaseTimes, host: float) -> ProfileFact:
     return ProfileFact(
         kind=FactKind.HOST,
         phase=times.phase,
-        sentence=f"No {what} run in {host:.0%} of {times.phase} steps: the host's time.",
+        sentence=(
+            f"No {what} run in {host:.0%} of {times.phase} steps: the host's time."
+        ),
         evidence=evidence,
         share=host,
     )
@@ -196,10 +200,12 @@ def _late(ranks: list[RankProfile]) -> list[ProfileFact]:
         ProfileFact(
             kind=FactKind.LATE_RANK,
             phase=None,
-            sentence=f"Rank {rank.rank} is late: its own work takes {over:.0%} longer.",
+            sentence=(
+                f"Rank {rank.rank} is late: its own work takes {over:.0%} longer."
+            ),
             evidence=(
-                f"{_text(slowest)} a step without communication, {_text(middle)} of the "
-                f"median of {counted(len(works), 'rank')}"
+                f"{_text(slowest)} a step without communication, {_text(middle)} of "
+                f"the median of {counted(len(works), 'rank')}"
             ),
             share=over,
         )
