@@ -94,11 +94,13 @@ class ProfileControl:
             begun: list[ControlConnection] = []
             try:
                 for rank in self._ranks.values():
-                    begun.append(rank)
                     _raise_if_refused(await rank.ask(wanted, ProfileAnswer))
-            except BaseException:
-                for rank in begun:
-                    rank.hang_up()  # which ends it, whatever became of us
+                    begun.append(rank)
+            except BaseException as error:
+                is_refusal = isinstance(error, ProfileRefusedError)
+                # To hang up ends it, whatever became of us.
+                for each in begun if is_refusal else self._ranks.values():
+                    each.hang_up()
                 raise
 
     async def state(self) -> tuple[ProfileAnswer, ...]:

@@ -121,8 +121,6 @@ class Probe:
             "called": Hook(self._called),
         }
         hooks.install(names.STATE_METHODS, states, self.fuse, core)
-        core_born = {"born": Hook(self._core_born)}
-        hooks.install(names.PROFILE_METHODS, core_born, self._profile_fuse, core)
         fuse = Fuse(lambda why: self.report(f"stages of the start are lost: {why}"))
         hooks.install(names.WORKER_METHODS, StageTimer(fuse).hooks(), fuse, miss)
         cache = self._idle_cache
@@ -352,11 +350,6 @@ class Probe:
         except OSError as error:
             self._profiling = None
             self.report(f"nobody can profile steps of this engine: {error}")
-
-    def _core_born(self, core: Vllm, *_: Vllm) -> None:
-        """After ``EngineCore.__init__()``, of which the scheduler is a part."""
-        if self._profiler is not None:
-            self._profiler.born(core)
 
     def _profile_asked(self, _: Vllm, given: Given, *__: Vllm) -> None:
         """After ``EngineCore.profile()``."""

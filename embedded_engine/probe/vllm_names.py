@@ -106,11 +106,10 @@ STATE_METHODS = {
 }
 """Methods of EngineCore that few servers ever call."""
 PROFILE_METHODS = {
-    "born": VllmMethod(CORE, "__init__", "how to profile steps"),
     "asked": VllmMethod(CORE, "profile", "profiles that others begin"),
     "message": VllmMethod(CORE_PROCESS_LOOP, "_handle_client_request", "profiles"),
 }
-"""Wrapped only where vLLM's own profiler can be used, but for the first."""
+"""Wrapped only where vLLM was started with its own profiler."""
 CORE_QUEUE = "input_queue"
 """Attribute of an EngineCore that is a process: messages, read between steps."""
 CORE_MESSAGE = "vllm.v1.engine:EngineCoreRequestType"

@@ -62,6 +62,7 @@ class EngineProfiler:
         self.by_others = False
         """Whether vLLM's profiler was switched on by others."""
         self._message = message
+        message.before = self._meet
         self._engine_id = engine_id
         self._steps, self._tell = steps, tell
         self._core: weakref.ref[Vllm] | None = None
@@ -76,11 +77,6 @@ class EngineProfiler:
         self._number = 0
         self._ours = False
         """Whether we are calling ``EngineCore.profile`` ourselves."""
-
-    def born(self, core: Vllm) -> None:
-        """After ``EngineCore.__init__()``."""
-        self._core = weakref.ref(core)
-        self._parameters = frozenset(inspect.signature(core.profile).parameters)
 
     @property
     def unavailable(self) -> str | None:
@@ -126,6 +122,12 @@ class EngineProfiler:
         self.by_others = bool(given[0]) if given else True
         if not self.by_others:
             self.end("somebody else ended it over HTTP")
+
+    def _meet(self, core: Vllm, *_: Vllm) -> None:
+        """On the first message, which API servers send as they start."""
+        self._message.before = None
+        self._core = weakref.ref(core)
+        self._parameters = frozenset(inspect.signature(core.profile).parameters)
 
     def _wake(self) -> None:
         core = None if self._core is None else self._core()
