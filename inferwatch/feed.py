@@ -395,7 +395,8 @@ class TakenProfile:
     source: str
     began_ns: int
     ended_ns: int
-    steps: int
+    steps: int | None = None
+    """None where its ranks have not counted them."""
     by: str | None = None
     why: str | None = None
     """Why it ended early."""
@@ -497,6 +498,11 @@ class Feed(Protocol):
     @property
     def limit_desk(self) -> LimitDesk | None:
         """What sets the engine's limits; None where that is impossible: in a replay."""
+        ...
+
+    @property
+    def profile_desk(self) -> ProfileDesk:
+        """What profiles steps, and reads earlier profiles: in a replay only these."""
         ...
 
     def now_ns(self) -> int:
