@@ -401,7 +401,8 @@ class TakenProfile:
     why: str | None = None
     """Why it ended early."""
     switch_ns: int | None = None
-    """How long writing its traces held up the engine."""
+    """How long writing its traces held up the engine; None until they were read, where
+    vLLM wrote them within a step."""
     lost: str | None = None
     """Why its traces cannot be read; None if they can."""
 

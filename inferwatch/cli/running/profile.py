@@ -172,7 +172,8 @@ async def _read_again(player: Player, number: int | None) -> ReadProfile:
     report = await desk.report(profile.key, _shown_share)
     now = player.snapshot(SnapshotQuery(Window.SESSION, requests=False, client=False))
     at = player.wall_text(profile.began_ns, ms=True)
-    context = _context(profile, now, session_id, at)
+    held_up_ns = desk.shelf.held_up_ns(profile)
+    context = _context(profile, now, session_id, at, held_up_ns)
     return ReadProfile(
         report=report, context=context, traces=desk.shelf.traces(profile)
     )
@@ -290,15 +291,16 @@ async def _profile(
             kept = profile is not None
             kind = StorageError if kept else SourceError
             raise kind(f"nothing was profiled: {done.text}")
-        record = watch.record
+        record, report = watch.record, await desk.report(profile.key)
         context = _context(
             profile,
             watch.present(),
             record.session_id if record else None,
             watch.wall_text(profile.began_ns, ms=True),
+            desk.shelf.held_up_ns(profile),
         )
         return ReadProfile(
-            report=await desk.report(profile.key),
+            report=report,
             context=context,
             traces=desk.shelf.traces(profile),
         )
@@ -392,7 +394,11 @@ def _process(pid: int, role: str) -> EngineProcessCommand:
 
 
 def _context(
-    profile: SessionProfile, now: Snapshot, session_id: str | None, at: str
+    profile: SessionProfile,
+    now: Snapshot,
+    session_id: str | None,
+    at: str,
+    held_up_ns: int | None,
 ) -> ProfileContext:
     info = next((each for each in now.engines if each.source == profile.source), None)
     return ProfileContext(
@@ -408,7 +414,7 @@ def _context(
         steps=profile.steps,
         by=profile.by,
         why=profile.why,
-        switch_ns=profile.switch_ns,
+        held_up_ns=held_up_ns,
     )
 
 

@@ -15,6 +15,7 @@ from inferwatch.formatting import (
     format_durations,
     format_rate,
     format_share,
+    model_name,
 )
 from inferwatch.printing.document import (
     Block,
@@ -92,7 +93,8 @@ class ProfileContext:
     by: str | None = None
     why: str | None = None
     """Why it ended early."""
-    switch_ns: int | None = None
+    held_up_ns: int | None = None
+    """How long writing the traces held up the engine."""
 
 
 def profile_document(
@@ -171,7 +173,7 @@ def profile_json(report: ProfileReport, context: ProfileContext) -> dict[str, An
         "steps": context.steps,
         "by": context.by,
         "why": context.why,
-        "switch_ns": context.switch_ns,
+        "held_up_ns": context.held_up_ns,
         "facts": facts,
         **_every_field(report),
     }
@@ -196,7 +198,10 @@ def _ordered(phases: Iterable[PhaseTimes]) -> list[PhaseTimes]:
 
 
 def _phase_sentence(times: PhaseTimes, rank: RankProfile) -> str:
-    step = f"A {times.phase} step takes {_text(times.duration_ns)}"
+    step = (
+        f"A {times.phase} step takes {_text(times.duration_ns)} on the "
+        f"{rank.device.value}"
+    )
     farthest = next(
         (e for e in times.classes if e.kernel_class is times.farthest), None
     )
@@ -206,20 +211,20 @@ def _phase_sentence(times: PhaseTimes, rank: RankProfile) -> str:
         return f"{step}, {host}{launching}: more than any class has above its floor."
     name, took = farthest.kernel_class.value, _text(farthest.time_ns)
     if farthest.floor_ns is None:
-        far = f"{name} has the most: {took}, and no floor of it is known"
+        far = f"{name} has the most time, {took}, and no floor of it is known"
     else:
         far = (
-            f"{name} is farthest from its floor: {took} where "
+            f"{name} is farthest from its floor, {took} where "
             f"~{_text(farthest.floor_ns)} would do"
         )
-    return f"{step} on the {rank.device.value}: {far}; {host}."
+    return f"{step}. Of its classes {far}; {host}."
 
 
 def _facts(
     report: ProfileReport, context: ProfileContext
 ) -> list[tuple[str, str | Cell | None]]:
     pairs: list[tuple[str, str | Cell | None]] = []
-    what = [context.model or context.source]
+    what = [model_name(context.model) if context.model else context.source]
     if context.vllm_version:
         what.append(f"vLLM {context.vllm_version}")
     pairs.append(("engine", ", ".join(each for each in what if each) or None))
@@ -227,8 +232,9 @@ def _facts(
     if context.session_id is not None:
         which = f", profile {context.number}" if context.number else ""
         pairs.append(("session", f"{context.session_id}{which}"))
-    if context.switch_ns is not None:
-        pairs.append(("cost", f"the engine was held up {_text(context.switch_ns)}"))
+    if context.held_up_ns is not None:
+        held_up = _text(context.held_up_ns)
+        pairs.append(("cost", f"writing the traces held the engine up for {held_up}"))
     if context.why:
         pairs.append(("ended early", context.why))
     return pairs
@@ -244,7 +250,9 @@ def _measured(report: ProfileReport, context: ProfileContext) -> str:
         text += f" from {context.at}"
     known = [e.alignment_ns for e in report.ranks if e.alignment_ns is not None]
     if known:
-        text += f"; clocks agree within {_text(max(known))}"
+        text += "; each lies in the engine's own step"
+        if max(known):
+            text += f", but for {_text(max(known))}"
     return text
 
 

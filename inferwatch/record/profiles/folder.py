@@ -36,26 +36,19 @@ def traces_in(directory: Path, prefixes: Iterable[str]) -> list[Path]:
 
     Links are left out; without the directory there are none.
     """
-    starts = tuple(f"{each}_" for each in prefixes if NAMED.fullmatch(each))
-    try:
-        found = [
-            each
-            for each in directory.iterdir()
-            if each.name.startswith(starts) and is_trace(each) and _is_plain(each)
-        ]
-    except OSError:
-        return []
-    return sorted(found)
+    return [each for each in _named(directory, prefixes) if is_trace(each)]
 
 
 def move_traces(directory: Path, prefixes: Iterable[str], folder: Path) -> list[Path]:
     """Move traces from where an engine wrote them; returns where they are now.
 
+    What vLLM writes beside them, such as a table of operators, comes along.
+
     Raises:
         OSError: one cannot be moved; those before it were.
     """
     moved = []
-    for each in traces_in(directory, prefixes):
+    for each in _named(directory, prefixes):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = folder / each.name
         try:
@@ -101,6 +94,19 @@ def forget_traces(database: Path, session: int) -> None:
             shutil.rmtree(each, ignore_errors=True)
     with suppress(OSError):  # others' are there
         folder.rmdir()
+
+
+def _named(directory: Path, prefixes: Iterable[str]) -> list[Path]:
+    """Return regular files whose names begin with a prefix and ``_``, by name."""
+    starts = tuple(f"{each}_" for each in prefixes if NAMED.fullmatch(each))
+    try:
+        return sorted(
+            each
+            for each in directory.iterdir()
+            if each.name.startswith(starts) and _is_plain(each)
+        )
+    except OSError:
+        return []
 
 
 def _folder(database: Path) -> Path:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 from typing import Protocol
 
 import msgspec
@@ -77,16 +78,28 @@ class ProfileShelf:
         self._source, self._read = source, read
         self._reports: dict[str, ProfileReport] = {}
         """The latest that were asked for, by key."""
+        self._held_up_ns: dict[str, int] = {}
         self._turn = asyncio.Lock()
 
     @property
     def taken(self) -> list[TakenProfile]:
         """The profiles up to the moment shown that are over, oldest first."""
         return [
-            _taken(each, ended_ns, self._lost(each))
+            _taken(each, ended_ns, self.held_up_ns(each), self._lost(each))
             for each in self._source.profiles_shown
             if (ended_ns := each.ended_ns) is not None and not each.failed
         ]
+
+    def held_up_ns(self, profile: SessionProfile) -> int | None:
+        """Return how long writing its traces held up the engine.
+
+        If vLLM counted the steps itself it wrote them within a step, which is looked up
+        as the profile is read: None until then.
+        """
+        held_up_ns = self._held_up_ns.get(profile.key)
+        if held_up_ns is None and profile.why is not None:
+            return profile.switch_ns
+        return held_up_ns
 
     def find(self, key: str) -> SessionProfile | None:
         """Return a profile by its key, or by what any of its traces begins with."""
@@ -115,24 +128,32 @@ class ProfileShelf:
             report = self._reports.pop(profile.key, None)
             if report is None:
                 report = await asyncio.to_thread(self._kept_report, profile)
+            steps = await self._steps(profile)
             if report is None:
-                report = await self._made(profile, on_progress)
+                report = await self._made(profile, steps, on_progress)
+            self._held_up_ns[profile.key] = _held_up_ns(profile, steps)
             self._reports[profile.key] = report
             while len(self._reports) > MOST_REPORTS:
                 del self._reports[next(iter(self._reports))]
         return report
 
-    async def _made(
-        self, profile: SessionProfile, on_progress: OnProgress | None
-    ) -> ProfileReport:
-        traces = await asyncio.to_thread(self.traces, profile)
-        if not traces:
-            raise StorageError(_gone(profile))
-        steps = await self._source.steps_recall.steps(
+    async def _steps(self, profile: SessionProfile) -> Sequence[Step]:
+        """Return the steps of a profile, and those around it."""
+        return await self._source.steps_recall.steps(
             profile.began_ns - AROUND_NS,
             (profile.ended_ns or profile.began_ns) + AROUND_NS,
             profile.source,
         )
+
+    async def _made(
+        self,
+        profile: SessionProfile,
+        steps: Sequence[Step],
+        on_progress: OnProgress | None,
+    ) -> ProfileReport:
+        traces = await asyncio.to_thread(self.traces, profile)
+        if not traces:
+            raise StorageError(_gone(profile))
         job = ReportJob(
             files=[str(each) for each in traces],
             realtime_offset_ns=profile.realtime_offset_ns,
@@ -202,7 +223,18 @@ def spans_of(steps: Iterable[Step]) -> list[StepSpan]:
     ]
 
 
-def _taken(profile: SessionProfile, ended_ns: int, lost: str | None) -> TakenProfile:
+def _held_up_ns(profile: SessionProfile, steps: Sequence[Step]) -> int:
+    """Return by how much the longest step since its beginning exceeds the usual one."""
+    durations_ns = [e.duration_ns for e in steps if e.end_ns > profile.began_ns]
+    if not durations_ns:
+        return profile.switch_ns or 0
+    beyond_ns = max(durations_ns) - round(median(durations_ns))
+    return max(beyond_ns, profile.switch_ns or 0)
+
+
+def _taken(
+    profile: SessionProfile, ended_ns: int, held_up_ns: int | None, lost: str | None
+) -> TakenProfile:
     return TakenProfile(
         key=profile.key,
         source=profile.source,
@@ -211,7 +243,7 @@ def _taken(profile: SessionProfile, ended_ns: int, lost: str | None) -> TakenPro
         steps=profile.steps,
         by=profile.by,
         why=profile.why,
-        switch_ns=profile.switch_ns,
+        switch_ns=held_up_ns,
         lost=lost,
     )
 

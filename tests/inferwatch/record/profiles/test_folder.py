@@ -63,9 +63,10 @@ def test_traces_are_moved(written: Path, tmp_path: Path) -> None:
     assert [each.name for each in moved] == [
         TRACE,
         f"{PREFIX}_dp0_rank1.7.pt.trace.json.gz",
+        f"{PREFIX}_profiler_out_0.txt",
     ]
     assert (folder / TRACE).read_text() == "{}"
-    assert len([*written.iterdir()]) == before - 2
+    assert len([*written.iterdir()]) == before - 3
     assert folder.stat().st_mode & 0o777 == 0o700
 
 

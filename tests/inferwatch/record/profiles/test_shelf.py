@@ -196,3 +196,32 @@ async def test_few_reports_are_kept_in_memory(tmp_path: Path) -> None:
         await shelf.report(each.key)
 
     assert [*shelf._reports] == [e.key for e in many[-shelves.MOST_REPORTS :]]
+
+
+async def test_the_step_in_which_traces_were_written_is_what_it_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = write(tmp_path / "kept")
+    session = ScriptedSession(tmp_path / "kept", taken(tmp_path))
+    steps = await session.steps_recall.steps(0, 9 * S, "engine-1")
+    long = [
+        msgspec.structs.replace(each, duration_ns=2 * S if each.index == 6 else 10)
+        for each in steps
+    ]
+
+    async def told(*_: object) -> Sequence[Step]:
+        return long
+
+    monkeypatch.setattr(session.steps_recall, "steps", told)
+    shelf = ProfileShelf(session, Reading())
+    assert shelf.taken[0].switch_ns is None
+    await shelf.report(KEY)
+
+    assert shelf.taken[0].switch_ns == 2 * S - 10
+    trace.unlink()
+
+
+def test_of_one_that_was_ended_the_probe_tells_what_it_cost(tmp_path: Path) -> None:
+    session = ScriptedSession(None, taken(tmp_path, why="it was stopped"))
+
+    assert ProfileShelf(session, Reading()).taken[0].switch_ns == 300_000_000
