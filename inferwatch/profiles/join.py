@@ -312,7 +312,7 @@ def _on_gpu(
                 sums[n],
                 launches=int(launched[n] - in_graphs[n]),
                 graph_launches=int(in_graphs[n]),
-                launching_ns=sum(_covered(host_busy, *each) for each in idle),
+                launching_ns=_covered(host_busy, idle),
             )
         )
     gaps = _gaps(trace, begin_ns, busy, windows, with_operators=True)
@@ -408,21 +408,20 @@ def _coverage(union: Times, at_ns: Any) -> Any:  # noqa: ANN401 - one moment or 
     return np.where(place > 0, total[place] - beyond, 0)
 
 
-def _covered(union: Times, begin_ns: int, end_ns: int) -> int:
-    ends = _coverage(union, np.array([begin_ns, end_ns], dtype=np.int64))
-    return int(ends[1] - ends[0])
+def _covered(union: Times, spans: Times) -> int:
+    """Return how much of some spans a union covers."""
+    ends, begins = _coverage(union, spans[:, 1]), _coverage(union, spans[:, 0])
+    return int((ends - begins).sum())
 
 
-def _without(window: tuple[int, int], union: Times) -> list[tuple[int, int]]:
+def _without(window: tuple[int, int], union: Times) -> Times:
     """Return the parts of a window that a union does not cover."""
     begin, end = window
     first = int(np.searchsorted(union[:, 1], begin, side="right"))
     last = int(np.searchsorted(union[:, 0], end, side="left"))
-    edges = [begin, *union[first:last].ravel().tolist(), end]
-    parts = zip(edges[::2], edges[1::2], strict=True)
-    return [
-        (max(a, begin), min(b, end)) for a, b in parts if min(b, end) > max(a, begin)
-    ]
+    edges = np.concatenate([[begin], union[first:last].ravel(), [end]])
+    parts = np.clip(edges.reshape(-1, 2), begin, end)
+    return parts[parts[:, 1] > parts[:, 0]]
 
 
 def _step_of(begin_ns: Times, windows: list[tuple[int, int]]) -> Places:
@@ -624,12 +623,16 @@ def _gaps(
     with_operators: bool,
 ) -> list[Gap]:
     """Return the longest times in which nothing was executed, within steps."""
-    found = [
-        (end - begin, begin, number)
-        for number, window in enumerate(windows)
-        for begin, end in _without(window, busy)
-        if end - begin >= LEAST_GAP_NS
-    ]
+    found: list[tuple[int, int, int]] = []
+    for number, window in enumerate(windows):
+        parts = _without(window, busy)
+        lasted = parts[:, 1] - parts[:, 0]
+        longest = np.argsort(-lasted, kind="stable")[:MOST_GAPS]
+        found += [
+            (int(lasted[each]), int(parts[each, 0]), number)
+            for each in longest
+            if lasted[each] >= LEAST_GAP_NS
+        ]
     found.sort(reverse=True)
     kinds = [Category.PYTHON, Category.RUNTIME]
     if with_operators:
@@ -638,12 +641,14 @@ def _gaps(
     begins = begin_ns[rows]
     ends = begins + trace.duration_ns[rows]
     gaps = []
-    for lasted, begin, number in found[:MOST_GAPS]:
-        middle = begin + lasted // 2
+    for lasted_ns, begin, number in found[:MOST_GAPS]:
+        middle = begin + lasted_ns // 2
         around = np.flatnonzero((begins <= middle) & (middle < ends))
         inner = around[np.argmax(begins[around])] if len(around) else None
         doing = NOT_RECORDED if inner is None else trace.names[trace.label[rows[inner]]]
-        gaps.append(Gap(step=number, begin_ns=begin, duration_ns=lasted, doing=doing))
+        gaps.append(
+            Gap(step=number, begin_ns=begin, duration_ns=lasted_ns, doing=doing)
+        )
     return gaps
 
 
