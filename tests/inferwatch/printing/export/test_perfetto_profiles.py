@@ -57,7 +57,7 @@ def exported(
 ) -> Callable[..., Events]:
     """``exported(texts)``: the events of a session with a profile and its traces."""
 
-    def run(texts: dict[str, str], *others: AnyReading) -> Events:
+    def run(texts: dict[str, str], *others: AnyReading, traces: bool = True) -> Events:
         readings = [profile(2 * S), *others, ended(4 * S)]
         path, _ = keep_session(readings)
         out = tmp_path / "trace.json"
@@ -66,7 +66,9 @@ def exported(
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in texts.items():
                 (folder / name).write_text(text)
-            write_perfetto(recording, Destination(path=out, force=True))
+            write_perfetto(
+                recording, Destination(path=out, force=True), profile_traces=traces
+            )
             return in_session_time(out.read_bytes(), recording.start_monotonic_ns)
 
     return run
@@ -165,3 +167,16 @@ def test_what_cannot_be_read_is_said_and_leaves_the_rest(
 
     assert [each for each in events if said in each["name"]]
     assert [each for each in events if is_ours(each)]
+
+
+def test_without_their_traces_profiles_leave_nothing_in_the_file(
+    exported: Callable[..., Events],
+) -> None:
+    texts = {NAME: trace(event("aten::mm", 3 * S + MS, MS))}
+
+    events = exported(texts, step(1, 3 * S, 4 * S), traces=False)
+
+    assert [each for each in events if is_ours(each)]
+    assert not [each for each in events if each["name"] == "aten::mm"]
+    groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert not [each for each in groups if each.startswith("profile")]
