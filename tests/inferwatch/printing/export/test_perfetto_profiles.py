@@ -58,7 +58,7 @@ def exported(
     """``exported(texts)``: the events of a session with a profile and its traces."""
 
     def run(texts: dict[str, str], *others: AnyReading, traces: bool = True) -> Events:
-        readings = [profile(2 * S), *others, ended(4 * S)]
+        readings = [profile(2 * S), ended(4 * S), *others]
         path, _ = keep_session(readings)
         out = tmp_path / "trace.json"
         with opened(path, "last") as recording:
@@ -180,3 +180,40 @@ def test_without_their_traces_profiles_leave_nothing_in_the_file(
     assert not [each for each in events if each["name"] == "aten::mm"]
     groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert not [each for each in groups if each.startswith("profile")]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [
+            profile(5 * S, source="engine-2", prefix="inferwatch-two-0-1"),
+            ended(6 * S, source="engine-2", prefix="inferwatch-two-0-1"),
+        ],
+        [profile(2 * S, rank=1), ended(4 * S, rank=1)],
+    ],
+    ids=["another engine", "another rank of data parallelism"],
+)
+def test_profiles_that_engines_number_alike_have_groups_of_their_own(
+    exported: Callable[..., Events], others: list[AnyReading]
+) -> None:
+    text = trace(event("aten::mm", 3 * S, MS))
+    other = others[0].prefix  # type: ignore[union-attr]
+
+    events = exported({NAME: text, f"{other}_rank0.json": text}, *others)
+
+    found = [each for each in events if each["name"] == "aten::mm"]
+    assert len(found) == 2
+    assert len({each["pid"] for each in found}) == 2
+
+
+def test_a_profile_that_began_unseen_is_left_out_as_everywhere(
+    exported: Callable[..., Events],
+) -> None:
+    unseen = ended(6 * S, source="engine-2", prefix="inferwatch-two-0-9", number=9)
+    text = trace(event("aten::mm", 3 * S, MS))
+
+    events = exported({NAME: text}, unseen)
+
+    groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert [each for each in groups if each.startswith("profile 1")]
+    assert not [each for each in groups if "9" in each]
