@@ -34,6 +34,7 @@ from inferwatch.live.alarms.rules import rules_of
 from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.attached.nearby import nearby_engines
 from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
@@ -235,7 +236,7 @@ def _only_engine() -> str:
 
 
 @asynccontextmanager
-async def _watched(watch: AttachedSession) -> AsyncIterator[asyncio.Event]:
+async def _watched(watch: Watch) -> AsyncIterator[asyncio.Event]:
     """Watch until the context ends; yields what is set when we are told to stop."""
     watching = asyncio.create_task(watch.run())
     stop = asyncio.Event()
@@ -264,7 +265,7 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 async def _profile(
-    watch: AttachedSession, options: ProfileOptions, rules: Sequence[WatchedRule]
+    watch: Watch, options: ProfileOptions, rules: Sequence[WatchedRule]
 ) -> ReadProfile | None:
     """Profile, and read what was profiled; None if a condition has not held.
 
@@ -307,7 +308,7 @@ async def _profile(
 
 
 async def _holds(
-    watch: AttachedSession,
+    watch: Watch,
     rules: Sequence[WatchedRule],
     within_s: float | None,
     stop: asyncio.Event,
@@ -334,7 +335,7 @@ async def _holds(
     return False
 
 
-async def _follow(watch: AttachedSession, stop: asyncio.Event) -> ProfileProgress:
+async def _follow(watch: Watch, stop: asyncio.Event) -> ProfileProgress:
     """Show how it goes until it is read; end it early when told to stop."""
     desk = watch.profile_desk
     ended = asyncio.create_task(desk.ended())
