@@ -37,14 +37,14 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
-from inferwatch.metrics.steps.profiles import SessionProfile
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.command import command
 from inferwatch.printing.destination import Destination, page_at
 from inferwatch.printing.document import Block
 from inferwatch.printing.page import all_numbers, page, write_page
 from inferwatch.printing.summary.profile import (
     ProfileContext,
+    context_of,
     profile_document,
     profile_json,
 )
@@ -174,7 +174,7 @@ async def _read_again(player: Player, number: int | None) -> ReadProfile:
     now = player.snapshot(SnapshotQuery(Window.SESSION, requests=False, client=False))
     at = player.wall_text(profile.began_ns, ms=True)
     held_up_ns = desk.shelf.held_up_ns(profile)
-    context = _context(profile, now, session_id, at, held_up_ns)
+    context = context_of(profile, now, session_id, at, held_up_ns)
     return ReadProfile(
         report=report, context=context, traces=desk.shelf.traces(profile)
     )
@@ -293,7 +293,7 @@ async def _profile(
             kind = StorageError if kept else SourceError
             raise kind(f"nothing was profiled: {done.text}")
         record, report = watch.record, await desk.report(profile.key)
-        context = _context(
+        context = context_of(
             profile,
             watch.present(),
             record.session_id if record else None,
@@ -392,31 +392,6 @@ def _process(pid: int, role: str) -> EngineProcessCommand:
 
 
 # Both.
-
-
-def _context(
-    profile: SessionProfile,
-    now: Snapshot,
-    session_id: str | None,
-    at: str,
-    held_up_ns: int | None,
-) -> ProfileContext:
-    info = next((each for each in now.engines if each.source == profile.source), None)
-    return ProfileContext(
-        session_id=session_id or None,
-        number=profile.number,
-        key=profile.key,
-        source=profile.source,
-        model=info.model if info else None,
-        vllm_version=info.vllm_version if info else None,
-        began_ns=profile.began_ns,
-        ended_ns=profile.ended_ns,
-        at=at,
-        steps=profile.steps,
-        by=profile.by,
-        why=profile.why,
-        held_up_ns=held_up_ns,
-    )
 
 
 def _print(

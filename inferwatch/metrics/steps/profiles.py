@@ -95,10 +95,10 @@ class SessionProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileLog:
-    """Keeps the latest profiles of a session."""
+    """Keeps the latest profiles of a session; without ``most`` all of them."""
 
-    def __init__(self) -> None:
-        self._kept: deque[SessionProfile] = deque(maxlen=MOST_KEPT)
+    def __init__(self, most: int | None = MOST_KEPT) -> None:
+        self._kept: deque[SessionProfile] = deque(maxlen=most)
         self._count = 0
 
     @property

@@ -17,6 +17,8 @@ from inferwatch.formatting import (
     format_share,
     model_name,
 )
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.printing.document import (
     Block,
     Cell,
@@ -95,6 +97,32 @@ class ProfileContext:
     """Why it ended early."""
     held_up_ns: int | None = None
     """How long writing the traces held up the engine."""
+
+
+def context_of(
+    profile: SessionProfile,
+    now: Snapshot,
+    session_id: str | None,
+    at: str,
+    held_up_ns: int | None,
+) -> ProfileContext:
+    """Return where a profile of a session comes from; ``at`` says when it began."""
+    info = next((each for each in now.engines if each.source == profile.source), None)
+    return ProfileContext(
+        session_id=session_id or None,
+        number=profile.number,
+        key=profile.key,
+        source=profile.source,
+        model=info.model if info else None,
+        vllm_version=info.vllm_version if info else None,
+        began_ns=profile.began_ns,
+        ended_ns=profile.ended_ns,
+        at=at,
+        steps=profile.steps,
+        by=profile.by,
+        why=profile.why,
+        held_up_ns=held_up_ns,
+    )
 
 
 def profile_document(
