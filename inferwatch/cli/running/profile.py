@@ -55,7 +55,7 @@ from inferwatch.printing.summary.profiler_commands import (
 from inferwatch.printing.text import document_text, painter
 from inferwatch.profiles.report import ProfileReport
 from inferwatch.record.file.location import default_database
-from inferwatch.record.profiles.folder import copy_plain
+from inferwatch.record.file.trace_folder import copy_plain
 from inferwatch.record.replay.player import Player
 from inferwatch.visible import visible
 

@@ -61,6 +61,11 @@ class SessionProfile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def is_imported(self) -> bool:
+        """Whether somebody else took it, and its trace was imported later."""
+        return not self.began[0].steps_asked
+
+    @property
     def steps(self) -> int | None:
         """Steps of the rank that made most; None where no rank has counted them."""
         known = (each.steps for each in self.ended if each.steps is not None)

@@ -30,13 +30,15 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.profiles.report import ProfileReport, ReportJob
-from inferwatch.record.profiles.folder import traces_folder
+from inferwatch.record.file.trace_folder import traces_folder
 from inferwatch.record.writing.recorder import Recorder
 from tests.inferwatch.live.conftest import ScriptedSource
 from tests.inferwatch.live.fake_profiler import FakeProfiledRank, profiled
 from tests.inferwatch.metrics.scripted_profiles import S, ended, profile
 from tests.inferwatch.printed.recorded import keep
 from tests.inferwatch.printing.summary.scripted_report import report
+from tests.inferwatch.record.profiles.test_imported_trace import session as traced
+from tests.inferwatch.record.profiles.test_imported_trace import write_trace
 
 KEY = "inferwatch-one-0-1"
 TRACE = f"{KEY}_rank0.1.pt.trace.json"
@@ -268,3 +270,30 @@ def test_progress_is_told_in_words() -> None:
         )
     ]
     assert texts == ["", "profiling: 3 of 20 steps", "reading the traces: 50%"]
+
+
+# Traces that others took.
+
+
+def test_a_trace_is_imported_into_a_session(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    traced(path, "engine-1")
+    trace = write_trace(tmp_path / "rank0.json")
+    words = ["import", str(trace), "--session", "traced", "--db", str(path)]
+    done = CliRunner().invoke(inferwatch, words, standalone_mode=False)
+    assert "s1 has profile 1 now: 19.9 ms of engine-1, 00:00:03 after" in done.stdout
+
+    told = CliRunner().invoke(inferwatch, [*words, "--json"], standalone_mode=False)
+    (row,) = json.loads(told.stdout)
+    assert (row["session_id"], row["number"], row["began_ns"]) == ("s1", 2, 3 * S)
+
+
+@pytest.mark.parametrize(
+    "words", [["--session", "s1", "--name", "x"], ["--source", "engine-1"]]
+)
+def test_options_of_traces_are_for_traces(tmp_path: Path, words: list[str]) -> None:
+    trace = write_trace(tmp_path / "rank0.json")
+    words = ["import", str(trace), *words]
+    done = CliRunner().invoke(inferwatch, words)
+
+    assert done.exit_code == 2

@@ -16,7 +16,7 @@ from inferwatch.printing.export.perfetto.trace_format import (
     TrackOrder,
 )
 from inferwatch.profiles.trace_file import raw_events, trace_head
-from inferwatch.record.profiles.folder import traces_in
+from inferwatch.record.file.trace_folder import traces_in
 
 NS_PER_US = 1_000
 FLOWS = frozenset("stf")

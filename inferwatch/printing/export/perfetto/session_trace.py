@@ -43,7 +43,7 @@ from inferwatch.printing.export.perfetto.trace_format import (
 )
 from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.export.tables import EVERYWHEN, TimeRange
-from inferwatch.record.profiles.folder import traces_folder
+from inferwatch.record.file.trace_folder import traces_folder
 
 IDLE_NS = 50_000_000
 """With no step for longer than this, the batch was empty in between."""

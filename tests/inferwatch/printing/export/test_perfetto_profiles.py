@@ -11,7 +11,7 @@ from collectors.contract.readings import AnyReading, Step
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.perfetto.session_trace import write_perfetto
 from inferwatch.printing.export.recording import opened
-from inferwatch.record.profiles.folder import traces_folder
+from inferwatch.record.file.trace_folder import traces_folder
 from tests.inferwatch.metrics.scripted_profiles import WALL_NS, S, ended, profile
 from tests.inferwatch.printing.export.conftest import Recorded
 from tests.inferwatch.printing.export.test_perfetto import in_session_time

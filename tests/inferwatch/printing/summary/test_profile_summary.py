@@ -12,7 +12,12 @@ from inferwatch.printing.summary.profile import (
     profile_json,
     profile_sentences,
 )
-from inferwatch.printing.text import document_text
+from inferwatch.printing.summary.profiler_commands import (
+    NO_PROCESS,
+    EngineProcessCommand,
+    profiler_commands,
+)
+from inferwatch.printing.text import document_text, wrapped_sentence
 from inferwatch.profiles.report import KernelClass, Phase, ProfileReport
 from tests.inferwatch.printing.summary.scripted_report import MS, rank, report
 
@@ -126,3 +131,24 @@ def test_names_of_kernels_cannot_break_out() -> None:
 
     assert "\x1b" not in text_of(told)
     assert "<b>" not in "".join(page("A profile", profile_document(told, CONTEXT)))
+
+
+def test_commands_of_other_profilers_are_ready_to_copy() -> None:
+    arguments = ["vllm", "serve", "my model", "--api-key", "secret", "--hf-token=s"]
+    text = document_text(
+        [each]
+        for each in profiler_commands(
+            [
+                EngineProcessCommand(pid=7, role="api", arguments=arguments),
+                EngineProcessCommand(pid=8, role="EngineCore 0"),
+            ]
+        )
+    )
+
+    assert "py-spy record --pid 8 --duration 10" in text
+    assert "-o enginecore-0-8.json" in text
+    assert "vllm serve 'my model' --api-key ... --hf-token=..." in text
+    assert "secret" not in text
+    assert document_text([profiler_commands([])]) == "\n".join(
+        wrapped_sentence(NO_PROCESS)
+    )
