@@ -5,7 +5,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import InferwatchError
@@ -91,9 +90,7 @@ class ProfileDrawer(Drawer):
             tooltip="The profile before, the one after",
         ),
         Binding("right_square_bracket", "profile(1)", "the next profile", show=False),
-        Binding(
-            "v", "rank", "rank", tooltip="The next worker; then all side by side"
-        ),
+        Binding("v", "rank", "rank", tooltip="The next worker; then all side by side"),
         Binding("a", "another", "another", tooltip="Take another profile"),
         Binding("x", "stop", "stop", tooltip="End the profile now, and read it"),
         Binding("escape", "back", "back", tooltip="Back, or close this drawer"),
@@ -146,7 +143,6 @@ class ProfileDrawer(Drawer):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         rank = self.rank
         can = {
-            "open": self._is_told and rank is not None,
             "step": self._is_told and rank is not None and bool(rank.steps),
             "open_step": self._is_told and self._step is not None,
             "profile": len(self._places) > 1,
@@ -394,6 +390,8 @@ class ProfileDrawer(Drawer):
             ("a", "another", "another"),
             ("o", "open step", "open_step"),
         ]
+        if not self._targets:
+            del keys[0]
         return [
             (key, does, action)
             for key, does, action in keys
@@ -463,16 +461,13 @@ def _how_far(progress: ProfileProgress) -> tuple[float | None, str]:
         if progress.steps is None:
             return None, f"beginning: {counted(asked, 'step').strip()} are asked for"
         share = progress.steps / asked if asked else None
-        return share, f"profiling: {progress.steps:,} of {counted(asked, 'step').strip()}"
+        return (
+            share,
+            f"profiling: {progress.steps:,} of {counted(asked, 'step').strip()}",
+        )
     if progress.stage is ProfileStage.READING:
         known = progress.read_share
         return known, f"reading the traces {format_share(known).strip()}"
     if progress.stage is ProfileStage.WRITING:
         return None, "the engine writes its traces"
     return 1.0, "read"
-
-
-def toggle_profile(screen: Screen[None], feed: Feed, view: View) -> None:
-    """Open the drawer over a screen, or close it."""
-    if not ProfileDrawer.close_on(screen):
-        ProfileDrawer(feed, view).open_on(screen)

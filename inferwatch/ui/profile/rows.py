@@ -40,7 +40,7 @@ from inferwatch.ui.profile.styles import CLASSES, HOST, HOST_STYLE, ClassStyle
 
 MARGIN = 2
 """Cells before a row, for the mark of the chosen one."""
-NAME = 18
+NAME = 21
 NUMBERS = (10, 8, 10, 9, 8)
 """Widths of a class's time, share, floor, × floor and count."""
 CLASS_HEADS = ("time", "share", "floor", "×floor", "count")
@@ -91,7 +91,7 @@ def rows_of(
     width: int,
     wall: WallText,
 ) -> list[ProfileRow]:
-    """Return the rows of what was opened; of all ranks side by side if none is given."""
+    """Return the rows of what was opened; without a rank, of all side by side."""
     if rank is None:
         return [*_side_by_side(report, width)]
     if isinstance(opened, KernelClass):
@@ -193,9 +193,7 @@ def _name(name: str, style: ClassStyle) -> Line:
     return (TextRun(" " * MARGIN), glyph, cells(name, NAME - MARGIN - 2))
 
 
-def _heads(
-    name: str, width: int, heads: Sequence[str], widths: Sequence[int]
-) -> Line:
+def _heads(name: str, width: int, heads: Sequence[str], widths: Sequence[int]) -> Line:
     first = cells(f"{'':{MARGIN}}{name}", width, "muted")
     return (first, *_numbers(heads, widths, "muted"))
 
@@ -253,8 +251,8 @@ def _occurrences(
     wall: WallText,
 ) -> Iterator[ProfileRow]:
     """Yield the longest executions of a kernel, the longest first."""
-    for line in wrap(name, max(width - 2, 10), break_on_hyphens=False):
-        yield ProfileRow((TextRun(f" {line}", "strong"),))
+    for part in wrap(name, max(width - 2, 10), break_on_hyphens=False):
+        yield ProfileRow((TextRun(f" {part}", "strong"),))
     kernel = next((each for each in rank.kernels if each.name == name), None)
     if kernel is not None:
         of = f"the longest {len(found):,} of {kernel.count:,}"
@@ -339,13 +337,11 @@ def _phase_by_rank(
         for name in names
     ]
     rows.append((HOST, HOST_STYLE, [told.host_ns for _, told in found]))
-    rows.append(
-        ("whole", ClassStyle(" ", ""), [told.duration_ns for _, told in found])
-    )
+    rows.append(("whole", ClassStyle(" ", ""), [told.duration_ns for _, told in found]))
     texts = iter(_texts([value for _, _, values in rows for value in values]))
-    for name, style, values in rows:
+    for title, style, values in rows:
         numbers = [next(texts) for _ in values]
-        yield ProfileRow((*_name(name, style), *_numbers(numbers, widths)))
+        yield ProfileRow((*_name(title, style), *_numbers(numbers, widths)))
 
 
 def _texts(durations_ns: Iterable[float | None]) -> tuple[str, ...]:

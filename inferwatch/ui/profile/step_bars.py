@@ -4,10 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.formatting import duration_text, format_durations
+from inferwatch.formatting import (
+    duration_text,
+    format_durations,
+    format_in,
+    shared_unit,
+)
 from inferwatch.profiles.report import KernelClass, ProfiledStep, RankProfile
 from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
-from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole, merged
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join,
+    merged,
+    width_of,
+)
 from inferwatch.ui.profile.rows import WallText, step_name
 from inferwatch.ui.profile.styles import CLASSES, HOST, HOST_STYLE, ClassStyle
 
@@ -59,7 +71,7 @@ def step_bars(
         ]
         axis = TextRun(f"{label:>{MARGIN - 2}} │"[-MARGIN:], "faint")
         lines.append(fit((axis, *merged(found)), width))
-    return [*lines, _mark(rank, bars, picked, width, wall)]
+    return [*lines, *_picked(rank, bars, picked, width, wall)]
 
 
 def _column(step: ProfiledStep, top_ns: int, rows: int) -> list[tuple[str, str]]:
@@ -89,41 +101,49 @@ def parts_of(step: ProfiledStep) -> list[tuple[ClassStyle, int]]:
     return [*told, (HOST_STYLE, step.host_ns)]
 
 
-def _mark(
+def _picked(
     rank: RankProfile, bars: StepBars, picked: int | None, width: int, wall: WallText
-) -> Line:
-    """Mark the picked step, and say beside the mark what it was."""
+) -> list[Line]:
+    """Mark the picked step, and say what it was and where its time went."""
     if picked is None or picked >= len(rank.steps):
-        text = f"{'':{MARGIN}}{len(rank.steps)} steps, each a column: ← → goes along"
-        return fit((TextRun(text, "faint"),), width)
+        text = f"{'':{MARGIN}}{len(rank.steps):,} steps, a column each: ← → picks one"
+        return [fit((TextRun(text, "faint"),), width)]
     step = rank.steps[picked]
     at = MARGIN + (picked - bars.first) * bars.a_step
     took = duration_text(step.duration_ns / NS_PER_S)
-    about: Sequence[Line] = (
-        (
-            TextRun(f"{step_name(rank, picked)} ", "strong"),
-            TextRun(f"{step.phase.value} {took}"),
-        ),
-        *class_parts(step.times_ns, step.host_ns),
-        (TextRun(f"at {wall(step.begin_ns, ms=True)}", "muted"),),
+    said: Line = (
+        TextRun(f"{step_name(rank, picked)} ", "strong"),
+        TextRun(f"{step.phase.value} {took} "),
+        TextRun(f"at {wall(step.begin_ns, ms=True)}", "muted"),
     )
-    after, before = width - at - 3, at - 1
-    if after >= before:
-        said = join_whole(about, after, "  ")
-        return fit((TextRun(" " * at), TextRun("▲ ", "marker"), *said), width)
-    said = join_whole(about, before, "  ")
-    gap = before - sum(len(run.text) for run in said)
-    return fit((TextRun(" " * gap), *said, TextRun(" ▲", "marker")), width)
+    mark = TextRun("▲", "marker")
+    room = width_of(said)
+    if width - at - 3 >= room:
+        line: Line = (TextRun(" " * at), mark, TextRun(" "), *said)
+    else:
+        line = (TextRun(" " * max(at - room - 1, 0)), *said, TextRun(" "), mark)
+    where = join(class_parts(step.times_ns, step.host_ns), "  ")
+    if width_of(where) > width - MARGIN - 1:
+        where = join(_brief_parts(step), " ")
+    return [fit(line, width), fit((TextRun(" " * MARGIN), *where), width)]
+
+
+def _brief_parts(step: ProfiledStep) -> list[Line]:
+    """Return the times of a step's classes without names, and their unit."""
+    parts = sorted(parts_of(step), key=lambda each: -each[1])
+    times_s = [took / NS_PER_S for _, took in parts]
+    unit = shared_unit(times_s)
+    told: list[Line] = [
+        (TextRun(f"{style.glyph} ", style.ink), TextRun(format_in(unit, each).strip()))
+        for (style, _), each in zip(parts, times_s, strict=True)
+    ]
+    return [*told, (TextRun(unit.name, "muted"),)]
 
 
 def class_parts(times_ns: Mapping[KernelClass, int], host_ns: int) -> Sequence[Line]:
     """Return the classes of a step with their times, the largest first."""
     known = sorted(
-        (
-            (name.value, *CLASSES[name], took)
-            for name, took in times_ns.items()
-            if took
-        ),
+        ((name.value, *CLASSES[name], took) for name, took in times_ns.items() if took),
         key=lambda each: -each[3],
     )
     known.append((HOST, *HOST_STYLE, host_ns))
