@@ -75,20 +75,21 @@ def step_bars(
 
 
 def _column(step: ProfiledStep, top_ns: int, rows: int) -> list[tuple[str, str]]:
-    """Return a cell per row from below: the class that is at its middle."""
+    """Return a cell per row from below, shared among the classes by their time."""
+    height = max(round(step.duration_ns / top_ns * rows), 1)
     parts = parts_of(step)
-    cells: list[tuple[str, str]] = []
-    for row in range(rows):
-        middle = 0.5 if row else min(0.5, step.duration_ns / top_ns * rows / 2)
-        height_ns, left = (row + middle) / rows * top_ns, 0.0
-        cell = (" ", "")
-        for style, took_ns in parts:
-            left += took_ns
-            if height_ns <= left:
-                cell = style.glyph, style.ink
-                break
-        cells.append(cell)
-    return cells
+    whole_ns = sum(took for _, took in parts) or 1
+    exact = [took / whole_ns * height for _, took in parts]
+    counts = [int(each) for each in exact]
+    by_rest = sorted(range(len(parts)), key=lambda i: counts[i] - exact[i])
+    for at in by_rest[: height - sum(counts)]:
+        counts[at] += 1
+    cells = [
+        (style.glyph, style.ink)
+        for (style, _), count in zip(parts, counts, strict=True)
+        for _ in range(count)
+    ]
+    return [*cells, *[(" ", "")] * (rows - len(cells))]
 
 
 def parts_of(step: ProfiledStep) -> list[tuple[ClassStyle, int]]:
@@ -141,12 +142,12 @@ def _brief_parts(step: ProfiledStep) -> list[Line]:
 
 
 def class_parts(times_ns: Mapping[KernelClass, int], host_ns: int) -> Sequence[Line]:
-    """Return the classes of a step with their times, the largest first."""
-    known = sorted(
-        ((name.value, *CLASSES[name], took) for name, took in times_ns.items() if took),
-        key=lambda each: -each[3],
-    )
+    """Return classes and host of a step with their times, the largest first."""
+    known = [
+        (name.value, *CLASSES[name], took) for name, took in times_ns.items() if took
+    ]
     known.append((HOST, *HOST_STYLE, host_ns))
+    known.sort(key=lambda each: -each[3])
     texts = format_durations(each[3] / NS_PER_S for each in known)
     return [
         (

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from textual.geometry import Offset
 from textual.pilot import Pilot
 
@@ -219,10 +220,7 @@ async def test_ranks_follow_one_another_and_stand_side_by_side(
 async def test_earlier_profiles_are_one_key_away_and_read_only_then(
     profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
 ) -> None:
-    cpu = report()
-    on_cpu = [
-        type(each)(**{**_fields(each), "device": Device.CPU}) for each in cpu.ranks
-    ]
+    on_cpu = [structs.replace(report().ranks[0], device=Device.CPU)]
     profiles.taken = (taken(1, why="it was stopped"), taken(2))
     profiles.reports = {"one-1": ProfileReport(ranks=on_cpu), "one-2": report()}
     app = app_on("overview", feed)
@@ -237,11 +235,6 @@ async def test_earlier_profiles_are_one_key_away_and_read_only_then(
         assert "ended early: it was stopped" in text
         assert "on the CPU" in text
         assert "enter operators" in text
-
-
-def _fields(struct: object) -> dict[str, object]:
-    names: tuple[str, ...] = struct.__struct_fields__  # type: ignore[attr-defined]
-    return {name: getattr(struct, name) for name in names}
 
 
 async def test_traces_that_are_gone_are_said_to_be_gone(
