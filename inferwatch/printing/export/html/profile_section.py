@@ -15,7 +15,7 @@ from inferwatch.printing.command import command
 from inferwatch.printing.document import Block, PrintedHeading, Sentence
 from inferwatch.printing.export.recording import Recording
 from inferwatch.printing.summary.profile import context_of, profile_document
-from inferwatch.record.profiles.folder import traces_folder
+from inferwatch.record.file.trace_folder import traces_folder
 from inferwatch.record.profiles.shelf import ProfileShelf
 from inferwatch.record.replay.recorded_recall import RecordedRecall
 

@@ -22,7 +22,7 @@ from inferwatch.profiles.report import (
     ProfileReport,
     RankProfile,
 )
-from inferwatch.record.profiles.folder import REPORT_END, traces_folder
+from inferwatch.record.file.trace_folder import REPORT_END, traces_folder
 from tests.inferwatch.metrics.scripted_profiles import S, ended, profile
 from tests.inferwatch.printing.export.conftest import Recorded
 from tests.inferwatch.printing.export.parsed_page import Page
