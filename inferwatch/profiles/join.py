@@ -23,18 +23,18 @@ from inferwatch.profiles.floors import StepShape, class_floors, step_shape
 from inferwatch.profiles.report import (
     ClassCosts,
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelClass,
     KernelTime,
     Occurrence,
-    Phase,
     PhaseTimes,
     ProfiledStep,
     RankProfile,
+    StepPhase,
     StepSpan,
 )
-from inferwatch.profiles.trace_file import Category, Trace
+from inferwatch.profiles.trace_file import Category, ProfileTrace
 
 Times = NDArray[np.int64]
 Places = NDArray[np.int64]
@@ -61,8 +61,8 @@ class _Step:
     engine: StepSpan | None
 
     @property
-    def phase(self) -> Phase:
-        return Phase.PREFILL if self.shape.prefill_requests else Phase.DECODE
+    def phase(self) -> StepPhase:
+        return StepPhase.PREFILL if self.shape.prefill_requests else StepPhase.DECODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Executed:
 
 
 def join(
-    trace: Trace,
+    trace: ProfileTrace,
     steps: Sequence[StepSpan],
     offset_ns: int | None,
     costs: ClassCosts | None,
@@ -108,12 +108,12 @@ def join(
             "no step of vLLM is annotated in this trace: classes are of all of it"
         )
     is_gpu = bool((trace.category == Category.KERNEL).any())
-    device = Device.GPU if is_gpu else Device.CPU
+    device = ExecutedOn.GPU if is_gpu else ExecutedOn.CPU
     join_device = _on_gpu if is_gpu else _on_cpu
     return join_device(trace, begin_ns, found, costs, device), problems
 
 
-def _annotated(trace: Trace, begin_ns: Times) -> list[_Step]:
+def _annotated(trace: ProfileTrace, begin_ns: Times) -> list[_Step]:
     """Return the annotated steps in order of time."""
     rows = np.flatnonzero(trace.category == Category.ANNOTATION)
     found = []
@@ -172,11 +172,11 @@ def _is_alike(step: StepSpan, shape: StepShape) -> bool:
 
 
 def _on_cpu(
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     found: list[_Step],
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> RankProfile:
     annotations = np.flatnonzero(trace.category == Category.ANNOTATION)
     rows = np.flatnonzero(trace.category == Category.OPERATOR)
@@ -208,7 +208,7 @@ def _cpu_window(step: _Step) -> tuple[int, int]:
 
 
 def _own_times(
-    trace: Trace, begin_ns: Times, rows: Times
+    trace: ProfileTrace, begin_ns: Times, rows: Times
 ) -> tuple[Times, Places, NDArray[np.bool_]]:
     """Return own time and class of each operator, and whether none called it.
 
@@ -278,11 +278,11 @@ def _inherited(kinds: Places, callers: Places) -> Places:
 
 
 def _on_gpu(
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     found: list[_Step],
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> RankProfile:
     category = trace.category
     rows = np.flatnonzero((category == Category.KERNEL) | (category == Category.COPY))
@@ -320,7 +320,11 @@ def _on_gpu(
 
 
 def _launches(
-    trace: Trace, at: Places, launched_by: Places, graphs: NDArray[np.bool_], steps: int
+    trace: ProfileTrace,
+    at: Places,
+    launched_by: Places,
+    graphs: NDArray[np.bool_],
+    steps: int,
 ) -> tuple[Places, Places]:
     """Return how many calls launched kernels of each step, and of these graphs."""
     known = (at >= 0) & (launched_by >= 0)
@@ -331,7 +335,7 @@ def _launches(
 
 
 def _launching_step(
-    trace: Trace, begin_ns: Times, rows: Times, calls: Times, found: list[_Step]
+    trace: ProfileTrace, begin_ns: Times, rows: Times, calls: Times, found: list[_Step]
 ) -> tuple[Places, Places]:
     """Return for each kernel its step, and the call that launched it; -1: unknown."""
     by_correlation: dict[int, int] = dict(
@@ -468,14 +472,14 @@ def _profiled(
 
 
 def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     found: list[_Step],
     profiled: list[ProfiledStep],
     executed: _Executed,
     gaps: list[Gap],
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> RankProfile:
     kernels, others = _kernels(trace, executed, found)
     return RankProfile(
@@ -488,7 +492,7 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
         steps=profiled,
         phases=[
             each
-            for phase in Phase
+            for phase in StepPhase
             if (each := _phase(phase, found, profiled, executed, costs, device))
         ],
         kernels=kernels,
@@ -500,12 +504,12 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
 
 
 def _phase(
-    phase: Phase,
+    phase: StepPhase,
     found: list[_Step],
     profiled: list[ProfiledStep],
     executed: _Executed,
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> PhaseTimes | None:
     numbers = [n for n, each in enumerate(profiled) if each.phase is phase]
     steps = [profiled[n] for n in numbers]
@@ -541,7 +545,7 @@ def _phase(
         duration_ns=sum(each.duration_ns for each in steps) / total,
         host_ns=host_ns,
         classes=classes,
-        is_launch_bound=_is_launch_bound(steps) if device is Device.GPU else None,
+        is_launch_bound=_is_launch_bound(steps) if device is ExecutedOn.GPU else None,
         farthest=far.kernel_class if far is not None and is_class else None,
     )
 
@@ -556,7 +560,7 @@ def _is_launch_bound(steps: list[ProfiledStep]) -> bool | None:
 
 
 def _kernels(
-    trace: Trace, executed: _Executed, found: list[_Step]
+    trace: ProfileTrace, executed: _Executed, found: list[_Step]
 ) -> tuple[list[KernelTime], int]:
     """Return the kernels of all steps, the largest first, and how many are left out."""
     inside = executed.step >= 0 if found else np.ones(len(executed.rows), dtype=bool)
@@ -564,7 +568,7 @@ def _kernels(
     size = len(trace.names)
     sums = np.bincount(labels, weights=own, minlength=size)
     counts = np.bincount(labels, minlength=size)
-    decodes = np.array([each.phase is Phase.DECODE for each in found], dtype=bool)
+    decodes = np.array([each.phase is StepPhase.DECODE for each in found], dtype=bool)
     steps = executed.step[inside]
     is_decode = decodes[steps] if len(decodes) else np.zeros(len(own), dtype=bool)
     decode = np.bincount(labels, weights=own * is_decode, minlength=size)
@@ -594,7 +598,7 @@ def _kernels(
 
 
 def _occurrences(
-    trace: Trace, begin_ns: Times, executed: _Executed, kernels: list[KernelTime]
+    trace: ProfileTrace, begin_ns: Times, executed: _Executed, kernels: list[KernelTime]
 ) -> list[Occurrence]:
     """Return the longest executions of each kernel that is listed."""
     inside = np.flatnonzero(executed.step >= 0)
@@ -615,7 +619,7 @@ def _occurrences(
 
 
 def _gaps(
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     busy: Times,
     windows: list[tuple[int, int]],

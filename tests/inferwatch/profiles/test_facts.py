@@ -7,14 +7,14 @@ import pytest
 from inferwatch.profiles.facts import FactKind, facts_of
 from inferwatch.profiles.report import (
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelClass,
-    Phase,
     PhaseTimes,
     ProfiledStep,
     ProfileReport,
     RankProfile,
+    StepPhase,
 )
 
 MS = 1_000_000
@@ -32,7 +32,7 @@ def rank(
     floors = floors_ms or {}
     lasted = sum(times_ms.values()) + host_ms
     step = ProfiledStep(
-        phase=Phase.DECODE,
+        phase=StepPhase.DECODE,
         begin_ns=0,
         duration_ns=round(lasted * MS),
         times_ns={kind: round(each * MS) for kind, each in times_ms.items()},
@@ -50,7 +50,7 @@ def rank(
     ]
     far = max(classes, key=lambda each: each.excess_ns)
     phase = PhaseTimes(
-        phase=Phase.DECODE,
+        phase=StepPhase.DECODE,
         steps=10,
         duration_ns=lasted * MS,
         host_ns=host_ms * MS,
@@ -59,7 +59,7 @@ def rank(
         is_launch_bound=fields.pop("is_launch_bound", None),
     )
     plain: dict[str, Any] = {
-        "device": Device.GPU,
+        "device": ExecutedOn.GPU,
         "file": "t.json",
         "trace_bytes": 1,
         "events": 1,

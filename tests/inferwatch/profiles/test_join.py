@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from inferwatch.profiles.join import join
 from inferwatch.profiles.report import (
-    Device,
+    ExecutedOn,
     KernelClass,
-    Phase,
     RankProfile,
+    StepPhase,
     StepSpan,
 )
-from inferwatch.profiles.trace_file import Category, Trace, read_trace
+from inferwatch.profiles.trace_file import Category, ProfileTrace, read_trace
 
 REAL = Path(__file__).parent / "cpu_vllm_0.32.json.gz"
 WALL_NS = 1_700_000_000_000_000_000
@@ -26,9 +26,9 @@ HOST, STREAM, OTHER_STREAM = (7, 7), (0, 7), (0, 9)
 Rows = list[tuple[Category, str, tuple[int, int], float, float, int]]
 
 
-def trace_of(rows: Rows) -> Trace:
+def trace_of(rows: Rows) -> ProfileTrace:
     """Kind, name, thread, begin and duration in milliseconds, correlation."""
-    trace = Trace("t.json")
+    trace = ProfileTrace("t.json")
     names = list(dict.fromkeys(row[1] for row in rows))
     threads = list(dict.fromkeys(row[2] for row in rows))
     columns = zip(*rows, strict=True)
@@ -100,13 +100,13 @@ def test_a_real_step_is_of_its_classes_and_the_host() -> None:
     profile, problems = join(read_trace(REAL), [], None, None)
 
     assert problems == []
-    assert profile.device is Device.CPU
+    assert profile.device is ExecutedOn.CPU
     assert [each.prefill_tokens for each in profile.steps] == [39, 0, 0]
     assert [each.decode_tokens for each in profile.steps] == [5, 6, 6]
     for step in profile.steps:
         assert sum(step.times_ns.values()) + step.host_ns == step.duration_ns
         assert step.host_ns > 0
-    decode = next(each for each in profile.phases if each.phase is Phase.DECODE)
+    decode = next(each for each in profile.phases if each.phase is StepPhase.DECODE)
     assert decode.steps == 2
     assert decode.classes[0].kernel_class is KernelClass.GEMM
     layers = 8
@@ -234,7 +234,7 @@ def test_a_kernel_belongs_to_the_step_that_launched_it() -> None:
     profile, _ = joined(rows)
 
     one, two = profile.steps
-    assert profile.device is Device.GPU
+    assert profile.device is ExecutedOn.GPU
     assert in_ms(one.times_ns) == {KernelClass.GEMM: 4}
     assert in_ms(two.times_ns) == {KernelClass.ATTENTION: 2}
     assert (one.begin_ns, one.duration_ns) == (1 * MS, 4 * MS)

@@ -13,14 +13,14 @@ from inferwatch.printing.export.html.page import write_html
 from inferwatch.printing.export.recording import opened
 from inferwatch.profiles.report import (
     ClassTime,
-    Device,
+    ExecutedOn,
     KernelClass,
     KernelTime,
-    Phase,
     PhaseTimes,
     ProfiledStep,
     ProfileReport,
     RankProfile,
+    StepPhase,
 )
 from inferwatch.record.file.trace_folder import REPORT_END, traces_folder
 from tests.inferwatch.metrics.scripted_profiles import S, ended, profile
@@ -37,7 +37,7 @@ def report(*, attention_ns: int = 3 * MS, kernel: str = "aten::mm") -> ProfileRe
     """One decode step of a GPU with a class far from its floor."""
     whole_ns = 4 * MS + attention_ns + 3 * MS
     times = PhaseTimes(
-        phase=Phase.DECODE,
+        phase=StepPhase.DECODE,
         steps=1,
         duration_ns=whole_ns,
         host_ns=3 * MS,
@@ -56,7 +56,7 @@ def report(*, attention_ns: int = 3 * MS, kernel: str = "aten::mm") -> ProfileRe
     )
     step = ProfiledStep(
         index=7,
-        phase=Phase.DECODE,
+        phase=StepPhase.DECODE,
         begin_ns=3 * S,
         duration_ns=whole_ns,
         times_ns={KernelClass.GEMM: 4 * MS, KernelClass.ATTENTION: attention_ns},
@@ -73,7 +73,7 @@ def report(*, attention_ns: int = 3 * MS, kernel: str = "aten::mm") -> ProfileRe
     )
     rank = RankProfile(
         rank=0,
-        device=Device.GPU,
+        device=ExecutedOn.GPU,
         file="rank0.json",
         trace_bytes=1,
         events=1,

@@ -2,16 +2,16 @@
 
 from inferwatch.profiles.report import (
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelClass,
     KernelTime,
     Occurrence,
-    Phase,
     PhaseTimes,
     ProfiledStep,
     ProfileReport,
     RankProfile,
+    StepPhase,
 )
 
 MS = 1_000_000
@@ -22,7 +22,7 @@ def steps(count: int = 3) -> list[ProfiledStep]:
     return [
         ProfiledStep(
             index=300 + at,
-            phase=Phase.DECODE,
+            phase=StepPhase.DECODE,
             begin_ns=at * 10 * MS,
             duration_ns=10 * MS,
             decode_tokens=8,
@@ -37,7 +37,7 @@ def steps(count: int = 3) -> list[ProfiledStep]:
 
 def rank(number: int = 0, *, late_ns: int = 0) -> RankProfile:
     decode = PhaseTimes(
-        phase=Phase.DECODE,
+        phase=StepPhase.DECODE,
         steps=3,
         duration_ns=10 * MS + late_ns,
         host_ns=3 * MS,
@@ -60,7 +60,7 @@ def rank(number: int = 0, *, late_ns: int = 0) -> RankProfile:
     )
     return RankProfile(
         rank=number,
-        device=Device.GPU,
+        device=ExecutedOn.GPU,
         file=f"rank{number}.json",
         trace_bytes=1_000,
         events=90,

@@ -18,7 +18,7 @@ from inferwatch.printing.summary.profiler_commands import (
     profiler_commands,
 )
 from inferwatch.printing.text import document_text, wrapped_sentence
-from inferwatch.profiles.report import KernelClass, Phase, ProfileReport
+from inferwatch.profiles.report import KernelClass, ProfileReport, StepPhase
 from tests.inferwatch.printing.summary.scripted_report import MS, rank, report
 
 CONTEXT = ProfileContext(
@@ -88,7 +88,7 @@ def test_a_class_without_a_floor_is_not_said_to_be_far_from_it() -> None:
 
 def test_decode_is_told_before_prefill() -> None:
     one = rank()
-    prefill = msgspec.structs.replace(one.phases[0], phase=Phase.PREFILL)
+    prefill = msgspec.structs.replace(one.phases[0], phase=StepPhase.PREFILL)
     both = msgspec.structs.replace(one, phases=[prefill, *one.phases])
     said = profile_sentences(ProfileReport(ranks=[both]))
 
