@@ -136,7 +136,7 @@ PROFILE_BINDINGS: list[BindingType] = [
         "profile",
         "profile",
         show=False,
-        tooltip="Where steps spend their time, by vLLM's own profiler",
+        tooltip="What takes how long on the GPU or CPU: vLLM's own profiler",
     ),
 ]
 """Of any screen; those that it answers a question of have it in the footer, too."""
@@ -145,7 +145,7 @@ PROFILE_SHOWN: list[BindingType] = [
         "P",
         "profile",
         "profile",
-        tooltip="Where steps spend their time, by vLLM's own profiler",
+        tooltip="What takes how long on the GPU or CPU: vLLM's own profiler",
     ),
 ]
 

@@ -92,6 +92,8 @@ def rows_of(
     wall: WallText,
 ) -> list[ProfileRow]:
     """Return the rows of what was opened; without a rank, of all side by side."""
+    if not report.ranks:
+        return [*_nothing(report, width)]
     if rank is None:
         return [*_side_by_side(report, width)]
     if isinstance(opened, KernelClass):
@@ -139,6 +141,14 @@ def _classes(
     if rank.skipped:
         skipped = f"▲ {counted(rank.skipped, 'event')} of the trace could not be read"
         yield from _text(skipped, width, "warn")
+
+
+def _nothing(report: ProfileReport, width: int) -> Iterator[ProfileRow]:
+    """Say that no trace told of a step, and why."""
+    for sentence in profile_sentences(report):
+        yield from _text(sentence, width, "strong")
+    for problem in report.problems:
+        yield from _text(f"▲ {problem}", width, "warn")
 
 
 def _text(text: str, width: int, ink: str = "") -> Iterator[ProfileRow]:

@@ -228,7 +228,7 @@ async def test_earlier_profiles_are_one_key_away_and_read_only_then(
         await opened(app, pilot, settle)
         assert "profile 2 of 2" in drawn(app)
         assert profiles.read == ["one-2"]
-        await pilot.press("left_square_bracket")
+        await pilot.press("left_curly_bracket")
         await settle(pilot)
         text = drawn(app)
         assert "profile 1 of 2" in text
@@ -250,6 +250,22 @@ async def test_traces_that_are_gone_are_said_to_be_gone(
         await pilot.press("enter", "right", "down", "x", "v")
         await settle(pilot)
         assert app.screen.query(ProfileDrawer), "nothing of this opens anything"
+
+
+async def test_traces_without_a_step_say_so_and_what_could_not_be_read(
+    profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
+) -> None:
+    empty = ProfileReport(ranks=[], problems=["rank 0 ends in the middle of an event"])
+    profiles.reports["one-1"] = empty
+    app = app_on("overview", feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(app, pilot, settle)
+        text = drawn(app)
+        assert "No step was found in the traces." in text
+        assert "▲ rank 0 ends in the middle of an event" in text
+        await pilot.press("enter", "right", "v", "down")
+        await settle(pilot)
+        assert app.screen.query(ProfileDrawer)
 
 
 async def test_closed_it_reads_nothing(
