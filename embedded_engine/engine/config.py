@@ -14,7 +14,7 @@ from collectors.contract.runtime_dir import runtime_dir
 from collectors.hardware.host import cpu_features, usable_cores
 from embedded_engine.engine.errors import FlagError
 from embedded_engine.engine.logs import new_log_path
-from embedded_engine.engine.traces import PROFILER, profiler_flags, trace_dir
+from embedded_engine.engine.traces import chooses_profiler, profiler_flags, trace_dir
 from embedded_engine.probe_settings import ProbeSettings
 
 OURS = ("--host", "--port", "--uds")
@@ -97,9 +97,7 @@ class EngineConfig:
 
     def _profiler_flags(self) -> tuple[str, ...]:
         """Flags for vLLM's profiler, unless the user chose one."""
-        if not self.probe.profiler or any(
-            each.startswith(PROFILER) for each in self.flags
-        ):
+        if not self.probe.profiler or chooses_profiler(self.flags):
             return ()
         return profiler_flags(trace_dir(self.engine_id))
 

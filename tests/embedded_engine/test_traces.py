@@ -5,6 +5,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
+from embedded_engine.engine import traces
 from embedded_engine.engine.config import EngineConfig, demo_config
 from embedded_engine.engine.traces import trace_dir
 from embedded_engine.probe_settings import ProbeSettings
@@ -40,12 +41,48 @@ def test_without_it_vllm_has_none(state: Path) -> None:
     assert not state.exists()
 
 
-def test_a_profiler_that_the_user_chose_is_left_alone() -> None:
-    chosen = "--profiler-config.profiler=cuda"
-
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "--profiler-config.profiler=cuda",
+        '--profiler-config={"profiler": "cuda"}',
+        "--profiler_config.profiler=cuda",
+    ],
+)
+def test_a_profiler_that_the_user_chose_is_left_alone(chosen: str) -> None:
     command = config(chosen).command("python", "m", 1)
 
     assert [each for each in command if "profiler" in each] == [chosen]
+
+
+@pytest.mark.usefixtures("state")
+def test_the_installed_vllm_knows_all_that_it_is_told() -> None:
+    told = [each for each in config().command("python", "m", 1) if "profiler" in each]
+
+    assert len(told) == 7
+
+
+@pytest.mark.usefixtures("state")
+def test_an_older_vllm_is_told_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = frozenset({"profiler", "torch_profiler_dir", "torch_profiler_with_stack"})
+    monkeypatch.setattr(traces, "known_settings", lambda: known)
+
+    told = [each for each in config().command("python", "m", 1) if "profiler" in each]
+
+    assert [each.partition("=")[0].rpartition(".")[2] for each in told] == [
+        "profiler",
+        "torch_profiler_dir",
+        "torch_profiler_with_stack",
+    ]
+
+
+@pytest.mark.usefixtures("state")
+def test_a_vllm_without_a_profiler_starts_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(traces, "known_settings", frozenset)
+
+    assert "profiler" not in " ".join(config().command("python", "m", 1))
 
 
 @pytest.mark.usefixtures("state")
