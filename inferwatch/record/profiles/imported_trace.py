@@ -36,6 +36,8 @@ ENGINES = (
     "SELECT DISTINCT source, name FROM engines JOIN sources USING (session, source) "
     "WHERE session = ? ORDER BY name"
 )
+SQLITE = ".sqlite"
+"""Exports of Nsight Systems, which are not read yet."""
 NOT_A_NAME = re.compile(r"[^\w.-]", re.ASCII)
 
 
@@ -90,7 +92,7 @@ def import_trace(
         UsageError: it is not of the session's time, or of which engine is not said.
         StorageError: it is no trace, or the record cannot be written.
     """
-    if not is_trace(path):
+    if not is_trace(path) or path.suffix == SQLITE:
         raise UsageError(
             f"{path} is not called as a trace is: .json or .json.gz of torch's profiler"
         )

@@ -122,6 +122,7 @@ def test_each_import_is_a_profile_and_workers_of_one_are_together(
         (["one"], "a.json", 90.0, None, "was watched from"),
         (["one"], "a.json", -90.0, None, "was watched from"),
         (["one"], "a.txt", 3.0, None, "not called as a trace is"),
+        (["one"], "a.sqlite", 3.0, None, "not called as a trace is"),
         ([], "a.json", 3.0, None, "no engine's steps"),
         (
             ["one", "two"],
@@ -132,7 +133,15 @@ def test_each_import_is_a_profile_and_workers_of_one_are_together(
         ),
         (["one"], "a.json", 3.0, "three", "no engine three: there is one"),
     ],
-    ids=["later", "before", "no trace", "no probe", "which engine", "other engine"],
+    ids=[
+        "later",
+        "before",
+        "no trace",
+        "of Nsight",
+        "no probe",
+        "which engine",
+        "other engine",
+    ],
 )
 def test_what_cannot_be_tied_is_refused(
     tmp_path: Path,
