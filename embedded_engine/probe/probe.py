@@ -95,9 +95,9 @@ class Probe:
         self._tap: EngineTap | None = None
         self._story: StepAssembler | None = None
         self._scheduler: weakref.ref[Vllm] | None = None
-        self._control: ControlSocket | None = None
+        self._control: ControlSocket[ControlDesk] | None = None
         self._profiler: EngineProfiler | None = None
-        self._profiling: ControlSocket | None = None
+        self._profiling: ControlSocket[EngineProfileDesk] | None = None
         self._core_message = Hook()
         self._profile_fuse = Fuse(
             lambda why: self.report(f"steps cannot be profiled any more: {why}")

@@ -42,7 +42,7 @@ from inferwatch.metrics.steps.engines import Key
 from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.profiles.reading import read_profile
 from inferwatch.profiles.report import ProfileReport
-from inferwatch.record.profiles.folder import move_traces, traces_folder
+from inferwatch.record.file.trace_folder import move_traces, traces_folder
 from inferwatch.record.profiles.shelf import OnProgress, ProfileShelf, Reader
 
 OTHERWISE = {

@@ -10,13 +10,13 @@ from enum import StrEnum
 from inferwatch.formatting import counted, duration_text
 from inferwatch.profiles.report import (
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelClass,
-    Phase,
     PhaseTimes,
     ProfileReport,
     RankProfile,
+    StepPhase,
 )
 
 LEAST_SHARE = 0.1
@@ -45,7 +45,7 @@ class ProfileFact:
     """One thing that a profile says."""
 
     kind: FactKind
-    phase: Phase | None
+    phase: StepPhase | None
     sentence: str
     evidence: str
     share: float
@@ -75,7 +75,7 @@ def _facts(rank: RankProfile, times: PhaseTimes) -> list[ProfileFact]:
         if tell is not None and each.time_ns >= LEAST_SHARE * times.duration_ns:
             found.append(tell(each, times))
     host = times.host_ns / times.duration_ns
-    if times.is_launch_bound and times.phase is Phase.DECODE:
+    if times.is_launch_bound and times.phase is StepPhase.DECODE:
         found.append(_launch_bound(rank, times, host))
     elif host >= HOST_SHARE:
         found.append(_host(rank, times, host))
@@ -161,7 +161,7 @@ def _launch_bound(rank: RankProfile, times: PhaseTimes, host: float) -> ProfileF
 
 
 def _host(rank: RankProfile, times: PhaseTimes, host: float) -> ProfileFact:
-    what = "operators" if rank.device is Device.CPU else "kernels"
+    what = "operators" if rank.device is ExecutedOn.CPU else "kernels"
     gap = _largest_gap(rank, times.phase)
     evidence = f"{_text(times.host_ns)} of {_text(times.duration_ns)}"
     if gap is not None:
@@ -177,7 +177,7 @@ def _host(rank: RankProfile, times: PhaseTimes, host: float) -> ProfileFact:
     )
 
 
-def _largest_gap(rank: RankProfile, phase: Phase) -> Gap | None:
+def _largest_gap(rank: RankProfile, phase: StepPhase) -> Gap | None:
     for gap in rank.gaps:  # the longest first
         if gap.step is not None and rank.steps[gap.step].phase is phase:
             return gap

@@ -12,6 +12,7 @@ holds the step up. What is left of a step is the host's.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,21 @@ from inferwatch.profiles.floors import StepShape, class_floors, step_shape
 from inferwatch.profiles.report import (
     ClassCosts,
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelClass,
     KernelTime,
     Occurrence,
-    Phase,
     PhaseTimes,
     ProfiledStep,
     RankProfile,
+    StepPhase,
     StepSpan,
 )
-from inferwatch.profiles.trace_file import Category, Trace
+from inferwatch.profiles.trace_file import Category, ProfileTrace
 
 Times = NDArray[np.int64]
+Places = NDArray[np.int64]
 MOST_KERNELS = 60
 MOST_OCCURRENCES = 12
 """Of each listed kernel."""
@@ -59,8 +61,8 @@ class _Step:
     engine: StepSpan | None
 
     @property
-    def phase(self) -> Phase:
-        return Phase.PREFILL if self.shape.prefill_requests else Phase.DECODE
+    def phase(self) -> StepPhase:
+        return StepPhase.PREFILL if self.shape.prefill_requests else StepPhase.DECODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,22 @@ class _Executed:
     rows: Times
     """Positions in the trace, by begin."""
     own_ns: Times
-    step: NDArray[np.int64]
+    step: Places
     """Position of its step; -1: none."""
-    kinds: NDArray[np.int64]
+    kinds: Places
     """Position in KINDS."""
+
+    def sums(self, steps: int) -> Any:  # noqa: ANN401 - one row of classes per step
+        """Return the time of each class in each step."""
+        inside = self.step >= 0
+        at = self.step[inside] * len(KINDS) + self.kinds[inside]
+        size = steps * len(KINDS)
+        sums = np.bincount(at, weights=self.own_ns[inside], minlength=size)
+        return sums.reshape(steps, len(KINDS))
 
 
 def join(
-    trace: Trace,
+    trace: ProfileTrace,
     steps: Sequence[StepSpan],
     offset_ns: int | None,
     costs: ClassCosts | None,
@@ -98,12 +108,12 @@ def join(
             "no step of vLLM is annotated in this trace: classes are of all of it"
         )
     is_gpu = bool((trace.category == Category.KERNEL).any())
-    device = Device.GPU if is_gpu else Device.CPU
+    device = ExecutedOn.GPU if is_gpu else ExecutedOn.CPU
     join_device = _on_gpu if is_gpu else _on_cpu
     return join_device(trace, begin_ns, found, costs, device), problems
 
 
-def _annotated(trace: Trace, begin_ns: Times) -> list[_Step]:
+def _annotated(trace: ProfileTrace, begin_ns: Times) -> list[_Step]:
     """Return the annotated steps in order of time."""
     rows = np.flatnonzero(trace.category == Category.ANNOTATION)
     found = []
@@ -162,11 +172,11 @@ def _is_alike(step: StepSpan, shape: StepShape) -> bool:
 
 
 def _on_cpu(
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     found: list[_Step],
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> RankProfile:
     annotations = np.flatnonzero(trace.category == Category.ANNOTATION)
     rows = np.flatnonzero(trace.category == Category.OPERATOR)
@@ -181,8 +191,9 @@ def _on_cpu(
     outer = rows[is_outer]
     spans = np.stack([begin_ns[outer], begin_ns[outer] + trace.duration_ns[outer]], 1)
     launches = np.bincount(at[is_outer & (at >= 0)], minlength=len(found))
+    sums = executed.sums(len(found))
     profiled = [
-        _profiled(step, window, executed, n, launches=int(launches[n]))
+        _profiled(step, window, sums[n], launches=int(launches[n]))
         for n, (step, window) in enumerate(zip(found, windows, strict=True))
     ]
     gaps = _gaps(trace, begin_ns, _union(spans), windows, with_operators=False)
@@ -197,51 +208,81 @@ def _cpu_window(step: _Step) -> tuple[int, int]:
 
 
 def _own_times(
-    trace: Trace, begin_ns: Times, rows: Times
-) -> tuple[Times, NDArray[np.int64], NDArray[np.bool_]]:
+    trace: ProfileTrace, begin_ns: Times, rows: Times
+) -> tuple[Times, Places, NDArray[np.bool_]]:
     """Return own time and class of each operator, and whether none called it.
 
     The outermost with a class of its own decides for what it calls: memory that a
-    matrix product allocates is its own.
+    matrix product allocates is its own. Rows are in order of thread, begin, and end,
+    the last one first.
     """
-    own = trace.duration_ns[rows].astype(np.int64)
-    classes = [KINDS.index(kernel_class(name)) for name in trace.names]
-    weak = {KINDS.index(each) for each in WEAK}
-    begins, lasted = begin_ns[rows].tolist(), own.tolist()
-    labels, threads = trace.label[rows].tolist(), trace.thread[rows].tolist()
-    kinds, outer = [0] * len(rows), [False] * len(rows)
-    spent = [0] * len(rows)
-    stack: list[tuple[int, int]] = []
-    """Position and end of the operators that are being executed."""
-    thread = None
-    for place, begin in enumerate(begins):
-        if threads[place] != thread:
-            thread = threads[place]
-            stack.clear()
-        while stack and stack[-1][1] <= begin:
-            stack.pop()
-        end, kind = begin + lasted[place], classes[labels[place]]
-        if stack:
-            caller, caller_end = stack[-1]
-            spent[caller] += min(end, caller_end) - begin
-            if kinds[caller] not in weak or kind in weak:
-                own_is_other = KINDS[kind] is KernelClass.OTHER
-                stronger = kinds[caller] not in weak or own_is_other
-                kind = kinds[caller] if stronger else kind
-        else:
-            outer[place] = True
-        kinds[place] = kind
-        stack.append((place, end))
-    own -= np.array(spent, dtype=np.int64)
-    return np.maximum(own, 0), np.array(kinds, dtype=np.int64), np.array(outer, bool)
+    classes = np.array([KINDS.index(kernel_class(name)) for name in trace.names])
+    kinds = classes[trace.label[rows]] if len(rows) else np.empty(0, np.int64)
+    begins, lasted = begin_ns[rows], trace.duration_ns[rows]
+    callers = np.full(len(rows), -1, dtype=np.int64)
+    for first, last in _runs(trace.thread[rows]):
+        callers[first:last] = first + _callers(begins[first:last], lasted[first:last])
+        callers[first:last][callers[first:last] < first] = -1
+    is_called = callers >= 0
+    by = callers[is_called]
+    ends = begins + lasted
+    inside = np.minimum(ends[is_called], ends[by]) - begins[is_called]
+    spent = np.bincount(by, weights=np.maximum(inside, 0), minlength=len(rows))
+    own = np.maximum(lasted - spent.astype(np.int64), 0)
+    return own, _inherited(kinds, callers), ~is_called
+
+
+def _runs(values: Any) -> list[tuple[int, int]]:  # noqa: ANN401 - a column
+    """Return begin and end of each run of equal values."""
+    edges = np.flatnonzero(np.diff(values)) + 1
+    bounds = [0, *edges.tolist(), len(values)]
+    return [(a, b) for a, b in pairwise(bounds) if b > a]
+
+
+def _callers(begins: Times, lasted: Times) -> Places:
+    """Return the position of the innermost that is executed as each one begins; -1.
+
+    As many as begun before it and have not ended are around it: that is its depth. The
+    latest before it that is one less deep has called it.
+    """
+    ends = np.sort(begins + np.maximum(lasted, 1))
+    places = np.arange(len(begins))
+    depths = places - np.searchsorted(ends, begins, side="right")
+    callers = np.full(len(begins), -1, dtype=np.int64)
+    above: Places | None = None
+    for depth in range(int(depths.max(initial=-1)) + 1):
+        here = np.flatnonzero(depths == depth)
+        if above is not None:
+            at = np.searchsorted(above, here) - 1
+            callers[here] = np.where(at >= 0, above[np.maximum(at, 0)], -1)
+        above = here
+    return callers
+
+
+def _inherited(kinds: Places, callers: Places) -> Places:
+    """Return classes as the outermost strong one decides, level by level."""
+    weak = np.isin(kinds, [KINDS.index(each) for each in WEAK])
+    other = KINDS.index(KernelClass.OTHER)
+    kinds, done = kinds.copy(), callers < 0
+    while not done.all():
+        ready = ~done & done[np.maximum(callers, 0)]
+        if not ready.any():
+            break
+        at = np.flatnonzero(ready)
+        by = callers[at]
+        takes = ~weak[by] | (kinds[at] == other)
+        kinds[at[takes]] = kinds[by[takes]]
+        weak[at] = weak[at] & weak[by]
+        done = done | ready
+    return kinds
 
 
 def _on_gpu(
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     found: list[_Step],
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> RankProfile:
     category = trace.category
     rows = np.flatnonzero((category == Category.KERNEL) | (category == Category.COPY))
@@ -260,29 +301,42 @@ def _on_gpu(
     host_spans = np.stack([begin_ns[host], begin_ns[host] + trace.duration_ns[host]], 1)
     host_busy, busy = _union(host_spans), _union(spans)
     graphs = np.array(["graphlaunch" in each.lower() for each in trace.names])
-    profiled = []
+    launched, in_graphs = _launches(trace, at, launched_by, graphs, len(found))
+    sums, profiled = executed.sums(len(found)), []
     for n, (step, window) in enumerate(zip(found, windows, strict=True)):
-        mine = np.unique(launched_by[(at == n) & (launched_by >= 0)])
-        in_graphs = int(graphs[trace.label[mine]].sum()) if len(mine) else 0
         idle = _without(window, busy)
         profiled.append(
             _profiled(
                 step,
                 window,
-                executed,
-                n,
-                launches=len(mine) - in_graphs,
-                graph_launches=in_graphs,
-                launching_ns=sum(_covered(host_busy, *each) for each in idle),
+                sums[n],
+                launches=int(launched[n] - in_graphs[n]),
+                graph_launches=int(in_graphs[n]),
+                launching_ns=_covered(host_busy, idle),
             )
         )
     gaps = _gaps(trace, begin_ns, busy, windows, with_operators=True)
     return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
 
 
+def _launches(
+    trace: ProfileTrace,
+    at: Places,
+    launched_by: Places,
+    graphs: NDArray[np.bool_],
+    steps: int,
+) -> tuple[Places, Places]:
+    """Return how many calls launched kernels of each step, and of these graphs."""
+    known = (at >= 0) & (launched_by >= 0)
+    calls = np.unique(np.stack([at[known], launched_by[known]], 1), axis=0)
+    launched = np.bincount(calls[:, 0], minlength=steps)
+    of_graphs = calls[graphs[trace.label[calls[:, 1]]], 0]
+    return launched, np.bincount(of_graphs, minlength=steps)
+
+
 def _launching_step(
-    trace: Trace, begin_ns: Times, rows: Times, calls: Times, found: list[_Step]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    trace: ProfileTrace, begin_ns: Times, rows: Times, calls: Times, found: list[_Step]
+) -> tuple[Places, Places]:
     """Return for each kernel its step, and the call that launched it; -1: unknown."""
     by_correlation: dict[int, int] = dict(
         zip(trace.correlation[calls].tolist(), calls.tolist(), strict=True)
@@ -297,9 +351,7 @@ def _launching_step(
     return np.searchsorted(begins, launched_ns, side="right") - 1, launched_by
 
 
-def _gpu_windows(
-    found: list[_Step], at: NDArray[np.int64], spans: Times
-) -> list[tuple[int, int]]:
+def _gpu_windows(found: list[_Step], at: Places, spans: Times) -> list[tuple[int, int]]:
     windows: list[tuple[int, int]] = []
     before_ns: int | None = None
     for n, step in enumerate(found):
@@ -360,24 +412,23 @@ def _coverage(union: Times, at_ns: Any) -> Any:  # noqa: ANN401 - one moment or 
     return np.where(place > 0, total[place] - beyond, 0)
 
 
-def _covered(union: Times, begin_ns: int, end_ns: int) -> int:
-    ends = _coverage(union, np.array([begin_ns, end_ns], dtype=np.int64))
-    return int(ends[1] - ends[0])
+def _covered(union: Times, spans: Times) -> int:
+    """Return how much of some spans a union covers."""
+    ends, begins = _coverage(union, spans[:, 1]), _coverage(union, spans[:, 0])
+    return int((ends - begins).sum())
 
 
-def _without(window: tuple[int, int], union: Times) -> list[tuple[int, int]]:
+def _without(window: tuple[int, int], union: Times) -> Times:
     """Return the parts of a window that a union does not cover."""
     begin, end = window
     first = int(np.searchsorted(union[:, 1], begin, side="right"))
     last = int(np.searchsorted(union[:, 0], end, side="left"))
-    edges = [begin, *union[first:last].ravel().tolist(), end]
-    parts = zip(edges[::2], edges[1::2], strict=True)
-    return [
-        (max(a, begin), min(b, end)) for a, b in parts if min(b, end) > max(a, begin)
-    ]
+    edges = np.concatenate([[begin], union[first:last].ravel(), [end]])
+    parts = np.clip(edges.reshape(-1, 2), begin, end)
+    return parts[parts[:, 1] > parts[:, 0]]
 
 
-def _step_of(begin_ns: Times, windows: list[tuple[int, int]]) -> NDArray[np.int64]:
+def _step_of(begin_ns: Times, windows: list[tuple[int, int]]) -> Places:
     """Return the position of the window in which each moment lies; -1: none."""
     if not windows:
         return np.full(len(begin_ns), -1, dtype=np.int64)
@@ -387,20 +438,15 @@ def _step_of(begin_ns: Times, windows: list[tuple[int, int]]) -> NDArray[np.int6
     return np.where(inside, at, -1)
 
 
-def _profiled(  # noqa: PLR0913 - what a step is made of
+def _profiled(
     step: _Step,
     window: tuple[int, int],
-    executed: _Executed,
-    number: int,
+    sums: Any,  # noqa: ANN401 - of its classes, as KINDS
     *,
     launches: int,
     graph_launches: int = 0,
     launching_ns: int = 0,
 ) -> ProfiledStep:
-    mine = executed.step == number
-    sums = np.bincount(
-        executed.kinds[mine], weights=executed.own_ns[mine], minlength=len(KINDS)
-    )
     times = {kind: round(each) for kind, each in zip(KINDS, sums, strict=True) if each}
     lasted = window[1] - window[0]
     over = sum(times.values()) - lasted
@@ -426,14 +472,14 @@ def _profiled(  # noqa: PLR0913 - what a step is made of
 
 
 def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     found: list[_Step],
     profiled: list[ProfiledStep],
     executed: _Executed,
     gaps: list[Gap],
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> RankProfile:
     kernels, others = _kernels(trace, executed, found)
     return RankProfile(
@@ -446,7 +492,7 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
         steps=profiled,
         phases=[
             each
-            for phase in Phase
+            for phase in StepPhase
             if (each := _phase(phase, found, profiled, executed, costs, device))
         ],
         kernels=kernels,
@@ -458,12 +504,12 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
 
 
 def _phase(
-    phase: Phase,
+    phase: StepPhase,
     found: list[_Step],
     profiled: list[ProfiledStep],
     executed: _Executed,
     costs: ClassCosts | None,
-    device: Device,
+    device: ExecutedOn,
 ) -> PhaseTimes | None:
     numbers = [n for n, each in enumerate(profiled) if each.phase is phase]
     steps = [profiled[n] for n in numbers]
@@ -499,7 +545,7 @@ def _phase(
         duration_ns=sum(each.duration_ns for each in steps) / total,
         host_ns=host_ns,
         classes=classes,
-        is_launch_bound=_is_launch_bound(steps) if device is Device.GPU else None,
+        is_launch_bound=_is_launch_bound(steps) if device is ExecutedOn.GPU else None,
         farthest=far.kernel_class if far is not None and is_class else None,
     )
 
@@ -514,7 +560,7 @@ def _is_launch_bound(steps: list[ProfiledStep]) -> bool | None:
 
 
 def _kernels(
-    trace: Trace, executed: _Executed, found: list[_Step]
+    trace: ProfileTrace, executed: _Executed, found: list[_Step]
 ) -> tuple[list[KernelTime], int]:
     """Return the kernels of all steps, the largest first, and how many are left out."""
     inside = executed.step >= 0 if found else np.ones(len(executed.rows), dtype=bool)
@@ -522,17 +568,20 @@ def _kernels(
     size = len(trace.names)
     sums = np.bincount(labels, weights=own, minlength=size)
     counts = np.bincount(labels, minlength=size)
-    decodes = np.array([each.phase is Phase.DECODE for each in found], dtype=bool)
+    decodes = np.array([each.phase is StepPhase.DECODE for each in found], dtype=bool)
     steps = executed.step[inside]
     is_decode = decodes[steps] if len(decodes) else np.zeros(len(own), dtype=bool)
     decode = np.bincount(labels, weights=own * is_decode, minlength=size)
-    shortest = np.full(size, np.iinfo(np.int64).max)
-    longest = np.zeros(size, dtype=np.int64)
-    np.minimum.at(shortest, labels, own)
-    np.maximum.at(longest, labels, own)
+    shortest, longest = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    by_label = np.argsort(labels, kind="stable")
+    firsts = np.flatnonzero(np.diff(labels[by_label], prepend=-1))
+    if len(firsts):
+        there = labels[by_label][firsts]
+        shortest[there] = np.minimum.reduceat(own[by_label], firsts)
+        longest[there] = np.maximum.reduceat(own[by_label], firsts)
     # An operator may be of several classes, by its callers: that of most is told.
-    kinds = np.zeros((size, len(KINDS)), dtype=np.int64)
-    np.add.at(kinds, (labels, executed.kinds[inside]), 1)
+    at = labels.astype(np.int64) * len(KINDS) + executed.kinds[inside]
+    kinds = np.bincount(at, minlength=size * len(KINDS)).reshape(size, len(KINDS))
     order = [each for each in np.argsort(-sums, kind="stable") if counts[each]]
     return [
         KernelTime(
@@ -549,14 +598,13 @@ def _kernels(
 
 
 def _occurrences(
-    trace: Trace, begin_ns: Times, executed: _Executed, kernels: list[KernelTime]
+    trace: ProfileTrace, begin_ns: Times, executed: _Executed, kernels: list[KernelTime]
 ) -> list[Occurrence]:
     """Return the longest executions of each kernel that is listed."""
-    labels, found = trace.label[executed.rows], []
+    inside = np.flatnonzero(executed.step >= 0)
+    labels, found = trace.label[executed.rows[inside]], []
     for kernel in kernels:
-        mine = np.flatnonzero(
-            (labels == trace.names.index(kernel.name)) & (executed.step >= 0)
-        )
+        mine = inside[labels == trace.names.index(kernel.name)]
         longest = mine[np.argsort(-executed.own_ns[mine], kind="stable")]
         found += [
             Occurrence(
@@ -571,7 +619,7 @@ def _occurrences(
 
 
 def _gaps(
-    trace: Trace,
+    trace: ProfileTrace,
     begin_ns: Times,
     busy: Times,
     windows: list[tuple[int, int]],
@@ -579,12 +627,16 @@ def _gaps(
     with_operators: bool,
 ) -> list[Gap]:
     """Return the longest times in which nothing was executed, within steps."""
-    found = [
-        (end - begin, begin, number)
-        for number, window in enumerate(windows)
-        for begin, end in _without(window, busy)
-        if end - begin >= LEAST_GAP_NS
-    ]
+    found: list[tuple[int, int, int]] = []
+    for number, window in enumerate(windows):
+        parts = _without(window, busy)
+        lasted = parts[:, 1] - parts[:, 0]
+        longest = np.argsort(-lasted, kind="stable")[:MOST_GAPS]
+        found += [
+            (int(lasted[each]), int(parts[each, 0]), number)
+            for each in longest
+            if lasted[each] >= LEAST_GAP_NS
+        ]
     found.sort(reverse=True)
     kinds = [Category.PYTHON, Category.RUNTIME]
     if with_operators:
@@ -593,12 +645,14 @@ def _gaps(
     begins = begin_ns[rows]
     ends = begins + trace.duration_ns[rows]
     gaps = []
-    for lasted, begin, number in found[:MOST_GAPS]:
-        middle = begin + lasted // 2
+    for lasted_ns, begin, number in found[:MOST_GAPS]:
+        middle = begin + lasted_ns // 2
         around = np.flatnonzero((begins <= middle) & (middle < ends))
         inner = around[np.argmax(begins[around])] if len(around) else None
         doing = NOT_RECORDED if inner is None else trace.names[trace.label[rows[inner]]]
-        gaps.append(Gap(step=number, begin_ns=begin, duration_ns=lasted, doing=doing))
+        gaps.append(
+            Gap(step=number, begin_ns=begin, duration_ns=lasted_ns, doing=doing)
+        )
     return gaps
 
 

@@ -27,14 +27,14 @@ class KernelClass(StrEnum):
     OTHER = "other"
 
 
-class Device(StrEnum):
+class ExecutedOn(StrEnum):
     """Where what was timed was executed."""
 
     CPU = "CPU"
     GPU = "GPU"
 
 
-class Phase(StrEnum):
+class StepPhase(StrEnum):
     """Kinds of steps that are told apart."""
 
     DECODE = "decode"
@@ -48,7 +48,7 @@ class ProfiledStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     index: int | None = None
     """The engine's index of the step; None if the trace alone tells of it."""
-    phase: Phase
+    phase: StepPhase
     begin_ns: int
     duration_ns: int
     prefill_tokens: int = 0
@@ -86,7 +86,7 @@ class ClassTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PhaseTimes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The mean step of a phase."""
 
-    phase: Phase
+    phase: StepPhase
     steps: int
     duration_ns: float
     host_ns: float
@@ -137,7 +137,7 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     rank: int
     """Of the worker, as its trace says."""
-    device: Device
+    device: ExecutedOn
     file: str
     """Name of the trace."""
     trace_bytes: int

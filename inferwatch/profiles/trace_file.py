@@ -103,7 +103,7 @@ _ONE = msgspec.json.Decoder(_Event)
 _HEAD = msgspec.json.Decoder(TraceHead)
 
 
-class Trace:
+class ProfileTrace:
     """The events of one trace in columns, in the order of the file."""
 
     def __init__(self, name: str) -> None:
@@ -185,13 +185,15 @@ def _correlation(args: _Args | None) -> int:
     return -1 if found is None or not 0 <= found < 1 << 62 else found
 
 
-def read_trace(path: Path, on_progress: Callable[[float], None] | None = None) -> Trace:
+def read_trace(
+    path: Path, on_progress: Callable[[float], None] | None = None
+) -> ProfileTrace:
     """Read a trace; ``on_progress`` hears which share of the file was read.
 
     Raises:
         StorageError: it cannot be read, or is no trace.
     """
-    trace = Trace(path.name)
+    trace = ProfileTrace(path.name)
     pieces = _Pieces(path, _typed, on_progress)
     for events, bad in pieces:
         trace.add(events)

@@ -16,10 +16,10 @@ from inferwatch.profiles.facts import FactKind, facts_of
 from inferwatch.profiles.reading import read_profile
 from inferwatch.profiles.report import (
     KernelClass,
-    Phase,
     ProfileReport,
     RankProfile,
     ReportJob,
+    StepPhase,
 )
 from inferwatch.record.profiles.shelf import spans_of
 from tests.conftest import living_in
@@ -138,6 +138,6 @@ async def test_a_planted_operator_is_named_as_what_is_far_off(sleepy: Profiled) 
     assert largest.shortest_ns >= SLEPT_NS
     far = facts_of(sleepy.report)[0]
     assert (far.kind, far.phase) in {
-        (FactKind.FAR_OFF, phase) for phase in (Phase.DECODE, Phase.PREFILL)
+        (FactKind.FAR_OFF, phase) for phase in (StepPhase.DECODE, StepPhase.PREFILL)
     }
     assert "norm, activation" in far.sentence

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import util
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -93,13 +93,16 @@ class Desk(Protocol):
         ...
 
 
-class ControlSocket:
+AnyDesk = TypeVar("AnyDesk", bound=Desk)
+
+
+class ControlSocket(Generic[AnyDesk]):
     """Serves requests to a desk, from ``open`` to ``close``."""
 
     def __init__(
         self,
         path: Path,
-        desk: Desk,
+        desk: AnyDesk,
         broken: Callable[[str], None],
         uid_of: Callable[[socket.socket], int] = peer_uid,
     ) -> None:

@@ -34,16 +34,17 @@ from inferwatch.live.alarms.rules import rules_of
 from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.attached.nearby import nearby_engines
 from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
-from inferwatch.metrics.steps.profiles import SessionProfile
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.command import command
 from inferwatch.printing.destination import Destination, page_at
 from inferwatch.printing.document import Block
 from inferwatch.printing.page import all_numbers, page, write_page
 from inferwatch.printing.summary.profile import (
     ProfileContext,
+    context_of,
     profile_document,
     profile_json,
 )
@@ -54,7 +55,7 @@ from inferwatch.printing.summary.profiler_commands import (
 from inferwatch.printing.text import document_text, painter
 from inferwatch.profiles.report import ProfileReport
 from inferwatch.record.file.location import default_database
-from inferwatch.record.profiles.folder import copy_plain
+from inferwatch.record.file.trace_folder import copy_plain
 from inferwatch.record.replay.player import Player
 from inferwatch.visible import visible
 
@@ -173,7 +174,7 @@ async def _read_again(player: Player, number: int | None) -> ReadProfile:
     now = player.snapshot(SnapshotQuery(Window.SESSION, requests=False, client=False))
     at = player.wall_text(profile.began_ns, ms=True)
     held_up_ns = desk.shelf.held_up_ns(profile)
-    context = _context(profile, now, session_id, at, held_up_ns)
+    context = context_of(profile, now, session_id, at, held_up_ns)
     return ReadProfile(
         report=report, context=context, traces=desk.shelf.traces(profile)
     )
@@ -235,7 +236,7 @@ def _only_engine() -> str:
 
 
 @asynccontextmanager
-async def _watched(watch: AttachedSession) -> AsyncIterator[asyncio.Event]:
+async def _watched(watch: Watch) -> AsyncIterator[asyncio.Event]:
     """Watch until the context ends; yields what is set when we are told to stop."""
     watching = asyncio.create_task(watch.run())
     stop = asyncio.Event()
@@ -264,7 +265,7 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 async def _profile(
-    watch: AttachedSession, options: ProfileOptions, rules: Sequence[WatchedRule]
+    watch: Watch, options: ProfileOptions, rules: Sequence[WatchedRule]
 ) -> ReadProfile | None:
     """Profile, and read what was profiled; None if a condition has not held.
 
@@ -292,7 +293,7 @@ async def _profile(
             kind = StorageError if kept else SourceError
             raise kind(f"nothing was profiled: {done.text}")
         record, report = watch.record, await desk.report(profile.key)
-        context = _context(
+        context = context_of(
             profile,
             watch.present(),
             record.session_id if record else None,
@@ -307,7 +308,7 @@ async def _profile(
 
 
 async def _holds(
-    watch: AttachedSession,
+    watch: Watch,
     rules: Sequence[WatchedRule],
     within_s: float | None,
     stop: asyncio.Event,
@@ -334,7 +335,7 @@ async def _holds(
     return False
 
 
-async def _follow(watch: AttachedSession, stop: asyncio.Event) -> ProfileProgress:
+async def _follow(watch: Watch, stop: asyncio.Event) -> ProfileProgress:
     """Show how it goes until it is read; end it early when told to stop."""
     desk = watch.profile_desk
     ended = asyncio.create_task(desk.ended())
@@ -391,31 +392,6 @@ def _process(pid: int, role: str) -> EngineProcessCommand:
 
 
 # Both.
-
-
-def _context(
-    profile: SessionProfile,
-    now: Snapshot,
-    session_id: str | None,
-    at: str,
-    held_up_ns: int | None,
-) -> ProfileContext:
-    info = next((each for each in now.engines if each.source == profile.source), None)
-    return ProfileContext(
-        session_id=session_id or None,
-        number=profile.number,
-        key=profile.key,
-        source=profile.source,
-        model=info.model if info else None,
-        vllm_version=info.vllm_version if info else None,
-        began_ns=profile.began_ns,
-        ended_ns=profile.ended_ns,
-        at=at,
-        steps=profile.steps,
-        by=profile.by,
-        why=profile.why,
-        held_up_ns=held_up_ns,
-    )
 
 
 def _print(

@@ -17,7 +17,7 @@ from inferwatch.errors import NoSuchSessionError
 from inferwatch.formatting import counted, format_bytes, format_duration
 from inferwatch.printing.command import command
 from inferwatch.record.file.location import db_option
-from inferwatch.record.profiles.folder import trace_sizes
+from inferwatch.record.file.trace_folder import trace_sizes
 from inferwatch.record.repair.recovery import recover_into
 from inferwatch.record.sessions import erasing, housekeeping
 from inferwatch.record.sessions.retention import (

@@ -267,7 +267,7 @@ class Model:
         self._traces = Traces(*sinks)
         self._steps = StepCounter()
         self._speculation = SpeculationCounter()
-        self._stalls = StallFinder(self._requests)
+        self._stalls = StallFinder(self._requests, self._engines.profiles)
         self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)

@@ -14,6 +14,7 @@ Where only one of the two reports, its reports decide.
 
 from bisect import bisect_left
 from collections.abc import Collection
+from copy import copy, deepcopy
 from operator import attrgetter
 from typing import Any, Self
 
@@ -305,6 +306,17 @@ class Request(msgspec.Struct, kw_only=True, eq=False):
             (event.fetch_end_ns or 0) - (event.fetch_start_ns or 0),
             (event.preprocess_end_ns or 0) - (event.preprocess_start_ns or 0),
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy; its run, which has it among its members, is copied with it.
+
+        Without this, ``deepcopy`` would copy the run's members before there is a copy
+        of the request, and so make two.
+        """
+        made = memo[id(self)] = copy(self)
+        for name in self.__struct_fields__:
+            setattr(made, name, deepcopy(getattr(self, name), memo))
+        return made
 
     def join(self, run: DecodeRun, ordinal: int) -> None:
         """Let a run count its tokens from the run's next step on."""

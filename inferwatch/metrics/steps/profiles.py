@@ -61,6 +61,11 @@ class SessionProfile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def is_imported(self) -> bool:
+        """Whether somebody else took it, and its trace was imported later."""
+        return not self.began[0].steps_asked
+
+    @property
     def steps(self) -> int | None:
         """Steps of the rank that made most; None where no rank has counted them."""
         known = (each.steps for each in self.ended if each.steps is not None)
@@ -95,10 +100,10 @@ class SessionProfile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfileLog:
-    """Keeps the latest profiles of a session."""
+    """Keeps the latest profiles of a session; without ``most`` all of them."""
 
-    def __init__(self) -> None:
-        self._kept: deque[SessionProfile] = deque(maxlen=MOST_KEPT)
+    def __init__(self, most: int | None = MOST_KEPT) -> None:
+        self._kept: deque[SessionProfile] = deque(maxlen=most)
         self._count = 0
 
     @property

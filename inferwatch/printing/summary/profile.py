@@ -17,6 +17,8 @@ from inferwatch.formatting import (
     format_share,
     model_name,
 )
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.printing.document import (
     Block,
     Cell,
@@ -34,13 +36,13 @@ from inferwatch.printing.text import shortened
 from inferwatch.profiles.facts import facts_of
 from inferwatch.profiles.report import (
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelTime,
-    Phase,
     PhaseTimes,
     ProfileReport,
     RankProfile,
+    StepPhase,
 )
 
 HOST = "host"
@@ -95,6 +97,32 @@ class ProfileContext:
     """Why it ended early."""
     held_up_ns: int | None = None
     """How long writing the traces held up the engine."""
+
+
+def context_of(
+    profile: SessionProfile,
+    now: Snapshot,
+    session_id: str | None,
+    at: str,
+    held_up_ns: int | None,
+) -> ProfileContext:
+    """Return where a profile of a session comes from; ``at`` says when it began."""
+    info = next((each for each in now.engines if each.source == profile.source), None)
+    return ProfileContext(
+        session_id=session_id or None,
+        number=profile.number,
+        key=profile.key,
+        source=profile.source,
+        model=info.model if info else None,
+        vllm_version=info.vllm_version if info else None,
+        began_ns=profile.began_ns,
+        ended_ns=profile.ended_ns,
+        at=at,
+        steps=profile.steps,
+        by=profile.by,
+        why=profile.why,
+        held_up_ns=held_up_ns,
+    )
 
 
 def profile_document(
@@ -194,7 +222,7 @@ def _every_field(value: Any) -> Any:  # noqa: ANN401 - whatever a report holds
 def _ordered(phases: Iterable[PhaseTimes]) -> list[PhaseTimes]:
     """Return decode before prefill; without steps, nothing."""
     known = [each for each in phases if each.steps]
-    return sorted(known, key=lambda each: each.phase is not Phase.DECODE)
+    return sorted(known, key=lambda each: each.phase is not StepPhase.DECODE)
 
 
 def _phase_sentence(times: PhaseTimes, rank: RankProfile) -> str:
@@ -301,7 +329,7 @@ def _side_by_side(report: ProfileReport) -> Iterator[Block]:
     """Yield the mean step of each rank, class by class, if there are several."""
     if len(report.ranks) < 2:
         return
-    for phase in (Phase.DECODE, Phase.PREFILL):
+    for phase in (StepPhase.DECODE, StepPhase.PREFILL):
         found = [
             (rank, times)
             for rank in report.ranks[:MOST_RANKS]
@@ -316,7 +344,9 @@ def _side_by_side(report: ProfileReport) -> Iterator[Block]:
         yield Sentence(text=f"and {counted(left, 'rank')} more", is_aside=True)
 
 
-def _rank_table(phase: Phase, found: Sequence[tuple[RankProfile, PhaseTimes]]) -> Table:
+def _rank_table(
+    phase: StepPhase, found: Sequence[tuple[RankProfile, PhaseTimes]]
+) -> Table:
     names = list(
         dict.fromkeys(each.kernel_class for _, times in found for each in times.classes)
     )
@@ -356,7 +386,7 @@ def _kernels(rank: RankProfile) -> Iterator[Block]:
     longest = _texts([each.longest_ns for each in shown])
     rows = [_kernel_row(*each) for each in zip(shown, totals, longest, strict=True)]
     yield PrintedHeading("Most time in all steps")
-    what = "kernel" if rank.device is Device.GPU else "operator"
+    what = "kernel" if rank.device is ExecutedOn.GPU else "operator"
     name = PrintedColumn(head=what, is_left=True, width=NAME_WIDTH)
     yield Table(
         columns=[name, *KERNEL_COLUMNS], groups=[RowGroup(rows=rows)], has_names=True

@@ -44,7 +44,7 @@ def profiler_commands(processes: Sequence[EngineProcessCommand]) -> list[Block]:
         PrintedHeading("GPUs, by Nsight Systems"),
         Sentence(
             text="GPUs, by Nsight Systems: it must start the engine, and records only "
-            "from start to stop. `inferwatch import` reads the SQLite file."
+            "from start to stop. The last line turns its file into SQLite."
         ),
         Code(text="\n".join(_nsys(processes))),
     ]
@@ -78,7 +78,6 @@ def _nsys(processes: Sequence[EngineProcessCommand]) -> list[str]:
         f"nsys start --session={NSYS_SESSION} -o steps",
         f"sleep {SECONDS}; nsys stop --session={NSYS_SESSION}",
         "nsys export --type sqlite -o steps.sqlite steps.nsys-rep",
-        "inferwatch import steps.sqlite --session last",
     ]
 
 

@@ -29,7 +29,7 @@ from inferwatch.profiles.report import (
     ReportJob,
     StepSpan,
 )
-from inferwatch.record.profiles.folder import REPORT_END, traces_in
+from inferwatch.record.file.trace_folder import REPORT_END, traces_in
 
 AROUND_NS = NS_PER_S
 """Steps this long before and after a profile are joined to its traces, too."""
@@ -131,7 +131,8 @@ class ProfileShelf:
             steps = await self._steps(profile)
             if report is None:
                 report = await self._made(profile, steps, on_progress)
-            self._held_up_ns[profile.key] = _held_up_ns(profile, steps)
+            if not profile.is_imported:
+                self._held_up_ns[profile.key] = _held_up_ns(profile, steps)
             self._reports[profile.key] = report
             while len(self._reports) > MOST_REPORTS:
                 del self._reports[next(iter(self._reports))]

@@ -291,7 +291,10 @@ class Player:
             seekable.path, seekable.session.id, self.now_ns
         )
         self.profile_desk = RecordedProfileDesk(
-            seekable.path, seekable.session.id, self.snapshot, self.recall
+            seekable.path,
+            seekable.session,
+            self.now_ns,
+            RecordedRecall(seekable.path, seekable.session.id, lambda: seekable.end_ns),
         )
 
     @classmethod

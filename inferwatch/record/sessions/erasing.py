@@ -13,7 +13,7 @@ from inferwatch.record.checkpoints.file import checkpoint_sizes, forget_checkpoi
 from inferwatch.record.connections import reading
 from inferwatch.record.file.recording_lock import forget_lock
 from inferwatch.record.file.sqlite import transaction
-from inferwatch.record.profiles.folder import forget_traces, trace_sizes
+from inferwatch.record.file.trace_folder import forget_traces, trace_sizes
 from inferwatch.record.sessions.housekeeping import changing, not_recorded
 from inferwatch.record.sessions.sessions import list_sessions, rows_of
 from inferwatch.record.tables.migrations import session_tables

@@ -10,7 +10,7 @@ from pathlib import Path
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.record.connections import reading
-from inferwatch.record.profiles.folder import trace_sizes
+from inferwatch.record.file.trace_folder import trace_sizes
 from inferwatch.record.tables.migrations import session_tables
 
 SERVER = (

@@ -11,7 +11,7 @@ CREATE TABLE profiles (                    -- two rows each: as it starts and as
   steps_asked        INTEGER NOT NULL,
   steps              INTEGER,              -- that ended while it was on
   prefix             TEXT NOT NULL,        -- of the names of its traces, which are kept
-  directory          TEXT NOT NULL,        -- beside the record, or where vLLM wrote them
+  directory          TEXT NOT NULL,        -- where vLLM wrote them; see docs/record.md
   asked_by           TEXT,
   why                TEXT,                 -- it ended early, or failed
   switch_ns          INTEGER,              -- how long that held the engine up

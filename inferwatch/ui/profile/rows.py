@@ -18,15 +18,15 @@ from inferwatch.printing.summary.profile import HOST_IS, profile_sentences
 from inferwatch.profiles.facts import facts_of
 from inferwatch.profiles.report import (
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelClass,
     KernelTime,
     Occurrence,
-    Phase,
     PhaseTimes,
     ProfileReport,
     RankProfile,
+    StepPhase,
 )
 from inferwatch.ui.kit.renderables.bars import split_bar
 from inferwatch.ui.kit.renderables.text import (
@@ -107,14 +107,14 @@ def rows_of(
 
 
 def things_of(rank: RankProfile) -> str:
-    return "kernel" if rank.device is Device.GPU else "operator"
+    return "kernel" if rank.device is ExecutedOn.GPU else "operator"
 
 
 def ordered(phases: Iterable[PhaseTimes]) -> list[PhaseTimes]:
     """Return decode before prefill; phases without steps are left out."""
     return sorted(
         (each for each in phases if each.steps),
-        key=lambda each: each.phase is not Phase.DECODE,
+        key=lambda each: each.phase is not StepPhase.DECODE,
     )
 
 
@@ -314,7 +314,7 @@ def step_name(rank: RankProfile, at: int | None) -> str:
 def _side_by_side(report: ProfileReport, width: int) -> Iterator[ProfileRow]:
     """Yield the mean step of each rank, a column each, as many as there is room for."""
     most = max((width - NAME - 1) // RANK_WIDTH, 1)
-    for phase in (Phase.DECODE, Phase.PREFILL):
+    for phase in (StepPhase.DECODE, StepPhase.PREFILL):
         found = [
             (rank.rank, times)
             for rank in report.ranks
@@ -333,7 +333,7 @@ def _side_by_side(report: ProfileReport, width: int) -> Iterator[ProfileRow]:
 
 
 def _phase_by_rank(
-    phase: Phase, found: Sequence[tuple[int, PhaseTimes]]
+    phase: StepPhase, found: Sequence[tuple[int, PhaseTimes]]
 ) -> Iterator[ProfileRow]:
     widths = [RANK_WIDTH] * len(found)
     heads = [f"rank {rank}" for rank, _ in found]

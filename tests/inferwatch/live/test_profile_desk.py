@@ -147,15 +147,14 @@ async def test_a_profile_is_ended_and_what_came_is_read(
 async def test_a_watch_that_ends_leaves_the_profiler_off(
     watching: Watching, until: Until, tmp_path: Path
 ) -> None:
-    async with watching(URL) as run:
-        rank = FakeProfiledRank(teller(run), tmp_path / "traces", is_stuck=True)
-        async with profiled(rank):
+    rank = FakeProfiledRank(lambda _: None, tmp_path / "traces", is_stuck=True)
+    async with profiled(rank):
+        async with watching(URL) as run:
             await until(run.watch.live.is_set)
             await run.watch.profile_desk.begin()
             assert rank.is_on
-            await run.watch.profile_desk.close()
-            await until(lambda: not rank.is_on)
-        assert run.watch.profile_desk.progress.stage is ProfileStage.FAILED
+        await until(lambda: not rank.is_on)
+    assert run.watch.profile_desk.progress.stage is ProfileStage.FAILED
 
 
 @pytest.mark.parametrize(

@@ -185,3 +185,23 @@ def test_of_a_lost_engine_no_run_is_kept() -> None:
     assert model._tracker._runs
     model.fold(Note(source="e", t_ns=10**12, kind=NoteKind.LOST, text=""))
     assert not model._tracker._runs
+
+
+def test_a_copied_model_goes_on_as_the_one_it_is_of() -> None:
+    readings = [*Erratic(3, 0.0).readings(900)]
+    model = Model()
+    for each in readings[:300]:
+        model.fold(each)
+
+    copied = model.copied()
+
+    runs = [each.run for each in copied._requests.live if each.run is not None]
+    assert runs
+    for request in copied._requests.live:
+        if request.run is not None:
+            assert request.run.members[request.ordinal or 0] is request
+    for each in readings[300:]:
+        model.fold(each)
+        copied.fold(each)
+    now_ns = max(each.end_ns for each in readings if isinstance(each, Step))
+    assert seen(copied, now_ns).requests == seen(model, now_ns).requests

@@ -8,16 +8,16 @@ from inferwatch.errors import InferwatchError, StorageError
 from inferwatch.feed import ProfileProgress, ProfileStage, TakenProfile
 from inferwatch.profiles.report import (
     ClassTime,
-    Device,
+    ExecutedOn,
     Gap,
     KernelClass,
     KernelTime,
     Occurrence,
-    Phase,
     PhaseTimes,
     ProfiledStep,
     ProfileReport,
     RankProfile,
+    StepPhase,
 )
 from tests.inferwatch.ui.conftest import NOW_NS, S
 
@@ -52,7 +52,7 @@ def step(place: int, slow: float = 1.0) -> ProfiledStep:
     host_ns = 2_400 * US
     return ProfiledStep(
         index=30_400 + place,
-        phase=Phase.PREFILL if prefills else Phase.DECODE,
+        phase=StepPhase.PREFILL if prefills else StepPhase.DECODE,
         begin_ns=BEGAN_NS + place * 18 * MS + (place > PROMPT) * 30 * MS,
         duration_ns=sum(times.values()) + host_ns,
         prefill_tokens=612 * prefills,
@@ -64,7 +64,7 @@ def step(place: int, slow: float = 1.0) -> ProfiledStep:
     )
 
 
-def phase_of(steps: Sequence[ProfiledStep], phase: Phase) -> PhaseTimes:
+def phase_of(steps: Sequence[ProfiledStep], phase: StepPhase) -> PhaseTimes:
     own = [each for each in steps if each.phase is phase]
     count = len(own)
     classes = [
@@ -103,17 +103,17 @@ def rank_profile(rank: int = 0, slow: float = 1.0) -> RankProfile:
     steps = [step(place, slow) for place in range(STEPS)]
     return RankProfile(
         rank=rank,
-        device=Device.GPU,
+        device=ExecutedOn.GPU,
         file=f"inferwatch-one-{rank}-1.pt.trace.json.gz",
         trace_bytes=48_000_000,
         events=310_000,
         steps=steps,
-        phases=[phase_of(steps, Phase.DECODE), phase_of(steps, Phase.PREFILL)],
+        phases=[phase_of(steps, StepPhase.DECODE), phase_of(steps, StepPhase.PREFILL)],
         kernels=[
             kernel(GEMM, KernelClass.GEMM, 1_280, 71),
             kernel("ampere_bf16_s16816gemm_64x64", KernelClass.GEMM, 640, 52),
             kernel(ATTENTION, KernelClass.ATTENTION, 640, 106),
-            kernel("Memcpy DtoD (Device -> Device)", KernelClass.COPY, 420, 81),
+            kernel("Memcpy DtoD (ExecutedOn -> ExecutedOn)", KernelClass.COPY, 420, 81),
         ],
         other_kernels=37,
         occurrences=[

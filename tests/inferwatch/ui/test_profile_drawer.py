@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from inferwatch.errors import SourceError
 from inferwatch.feed import ProfileProgress, ProfileStage
-from inferwatch.profiles.report import Device, ProfileReport
+from inferwatch.profiles.report import ExecutedOn, ProfileReport
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.profile.dialog import ProfileDialog
 from inferwatch.ui.profile.drawer import ProfileDrawer
@@ -234,7 +234,7 @@ async def test_ranks_follow_one_another_and_stand_side_by_side(
 async def test_earlier_profiles_are_one_key_away_and_read_only_then(
     profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
 ) -> None:
-    on_cpu = [structs.replace(report().ranks[0], device=Device.CPU)]
+    on_cpu = [structs.replace(report().ranks[0], device=ExecutedOn.CPU)]
     profiles.taken = (taken(1, why="it was stopped"), taken(2))
     profiles.reports = {"one-1": ProfileReport(ranks=on_cpu), "one-2": report()}
     app = app_on("overview", feed)

@@ -8,7 +8,7 @@ import torch
 SLEPT_S = 0.004
 
 
-@torch.library.custom_op("sleepy::rms_norm", mutates_args=())
+@torch.library.custom_op("sleepy::rms_norm", mutates_args=())  # type: ignore[untyped-decorator]
 def rms_norm(x: torch.Tensor) -> torch.Tensor:
     """Sleep as long as a slow kernel would take."""
     time.sleep(SLEPT_S)

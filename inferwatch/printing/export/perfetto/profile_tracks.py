@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from collectors.contract.readings import Profile, ProfileState
 from inferwatch.errors import StorageError
+from inferwatch.metrics.steps.profiles import ProfileLog, SessionProfile
 from inferwatch.printing.export.perfetto.trace_format import (
     Trace,
     TraceTrack,
     TrackOrder,
 )
 from inferwatch.profiles.trace_file import raw_events, trace_head
-from inferwatch.record.profiles.folder import traces_in
+from inferwatch.record.file.trace_folder import traces_in
 
 NS_PER_US = 1_000
 FLOWS = frozenset("stf")
@@ -43,19 +43,16 @@ class ProfileTracks:
 
     def __init__(self, trace: Trace, folder: Path) -> None:
         self._trace, self._folder = trace, folder
-        self._ended: list[Profile] = []
-
-    def profile(self, profile: Profile) -> None:
-        """Take note of a profile whose traces may be there."""
-        if profile.state is ProfileState.ENDED:
-            self._ended.append(profile)
+        self._log = ProfileLog(most=None)
+        self.profile = self._log.take
 
     def write(self) -> None:
         """Write the events; of a trace that is gone or damaged, a mark that says so."""
-        for profile in self._ended:
-            prefixes = [profile.prefix]
-            found = traces_in(self._folder, prefixes) or traces_in(
-                Path(profile.directory), prefixes
+        for profile in self._log.every:
+            if not profile.ended or profile.failed:
+                continue
+            found = traces_in(self._folder, profile.prefixes) or traces_in(
+                Path(profile.directory), profile.prefixes
             )
             for path in found:
                 if path.suffix != ".sqlite":
@@ -63,21 +60,28 @@ class ProfileTracks:
             if not found:
                 self._mark(profile, "its traces are gone")
 
-    def _copy(self, profile: Profile, path: Path) -> None:
-        worker = path.name.removeprefix(f"{profile.prefix}_").partition(".")[0]
-        copy = _Copy(self._trace, f"profile {profile.number}, {worker}")
+    def _copy(self, profile: SessionProfile, path: Path) -> None:
+        copy = _Copy(self._trace, f"profile {profile.number}, {_worker(profile, path)}")
         try:
             base_ns = trace_head(path).baseTimeNanoseconds
-            offset_ns = base_ns - (profile.realtime_ns - profile.t_ns)
+            offset_ns = base_ns - profile.realtime_offset_ns
             for raw in raw_events(path):
                 copy.event(raw, offset_ns)
         except StorageError as error:
             self._mark(profile, str(error))
 
-    def _mark(self, profile: Profile, why: str) -> None:
+    def _mark(self, profile: SessionProfile, why: str) -> None:
         name = f"profile {profile.number}"
         track = self._trace.track(name, "traces", TrackOrder.PROFILES)
-        self._trace.instant(track, why, profile.t_ns, {"prefix": profile.prefix})
+        about = {"prefix": profile.key}
+        self._trace.instant(track, why, profile.ended[-1].t_ns, about)
+
+
+def _worker(profile: SessionProfile, path: Path) -> str:
+    """Return which worker wrote a trace; of several engine ranks, also of which."""
+    told = next(e for e in profile.began if path.name.startswith(f"{e.prefix}_"))
+    worker = path.name.removeprefix(f"{told.prefix}_").partition(".")[0]
+    return f"engine rank {told.rank}, {worker}" if len(profile.began) > 1 else worker
 
 
 class _Copy:

@@ -43,7 +43,7 @@ from inferwatch.printing.export.perfetto.trace_format import (
 )
 from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.export.tables import EVERYWHEN, TimeRange
-from inferwatch.record.profiles.folder import traces_folder
+from inferwatch.record.file.trace_folder import traces_folder
 
 IDLE_NS = 50_000_000
 """With no step for longer than this, the batch was empty in between."""
@@ -55,23 +55,28 @@ SESSION = "session"
 
 
 def write_perfetto(
-    recording: Recording, destination: Destination, span: TimeRange = EVERYWHEN
+    recording: Recording,
+    destination: Destination,
+    span: TimeRange = EVERYWHEN,
+    *,
+    profile_traces: bool = True,
 ) -> None:
     """Write one JSON file, with the traces of profiles; only what is in the span."""
     with destination.file() as out:
         trace = Trace(out, recording.start_monotonic_ns, span)
         trace.open(_about(recording))
         folder = traces_folder(recording.database, recording.session.id)
-        _Writer(trace, folder).follow(recording)
+        _Writer(trace, folder if profile_traces else None).follow(recording)
         trace.close()
 
 
 class _Writer:
     """Passes each reading to the tracks that show it."""
 
-    def __init__(self, trace: Trace, traces: Path) -> None:
+    def __init__(self, trace: Trace, traces: Path | None) -> None:
+        """Write to a trace; without a folder the traces of profiles are left out."""
         self._session = SessionTracks(trace)
-        self._profiles = ProfileTracks(trace, traces)
+        self._profiles = None if traces is None else ProfileTracks(trace, traces)
         self._engines = EngineTracks(trace)
         self._requests = RequestTracks(trace)
         self._client = ClientTracks(trace)
@@ -91,8 +96,9 @@ class _Writer:
             HostSample: self._hosts.sample,
             RequestRecord: self._client.record,
             EngineSample: self._servers.sample,
-            Profile: self._profiles.profile,
         }
+        if self._profiles is not None:
+            self._draw[Profile] = self._profiles.profile
 
     def follow(self, recording: Recording) -> None:
         for t_ns, text in recording.bookmarks:
@@ -105,7 +111,8 @@ class _Writer:
         self._client.close()
         self._engines.close()
         self._gpus.close()
-        self._profiles.write()
+        if self._profiles is not None:
+            self._profiles.write()
 
     def _step(self, step: Step) -> None:
         self._engines.step(step)

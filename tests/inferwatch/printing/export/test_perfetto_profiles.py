@@ -11,7 +11,7 @@ from collectors.contract.readings import AnyReading, Step
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.perfetto.session_trace import write_perfetto
 from inferwatch.printing.export.recording import opened
-from inferwatch.record.profiles.folder import traces_folder
+from inferwatch.record.file.trace_folder import traces_folder
 from tests.inferwatch.metrics.scripted_profiles import WALL_NS, S, ended, profile
 from tests.inferwatch.printing.export.conftest import Recorded
 from tests.inferwatch.printing.export.test_perfetto import in_session_time
@@ -57,8 +57,8 @@ def exported(
 ) -> Callable[..., Events]:
     """``exported(texts)``: the events of a session with a profile and its traces."""
 
-    def run(texts: dict[str, str], *others: AnyReading) -> Events:
-        readings = [profile(2 * S), *others, ended(4 * S)]
+    def run(texts: dict[str, str], *others: AnyReading, traces: bool = True) -> Events:
+        readings = [profile(2 * S), ended(4 * S), *others]
         path, _ = keep_session(readings)
         out = tmp_path / "trace.json"
         with opened(path, "last") as recording:
@@ -66,7 +66,9 @@ def exported(
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in texts.items():
                 (folder / name).write_text(text)
-            write_perfetto(recording, Destination(path=out, force=True))
+            write_perfetto(
+                recording, Destination(path=out, force=True), profile_traces=traces
+            )
             return in_session_time(out.read_bytes(), recording.start_monotonic_ns)
 
     return run
@@ -165,3 +167,53 @@ def test_what_cannot_be_read_is_said_and_leaves_the_rest(
 
     assert [each for each in events if said in each["name"]]
     assert [each for each in events if is_ours(each)]
+
+
+def test_without_their_traces_profiles_leave_nothing_in_the_file(
+    exported: Callable[..., Events],
+) -> None:
+    texts = {NAME: trace(event("aten::mm", 3 * S + MS, MS))}
+
+    events = exported(texts, step(1, 3 * S, 4 * S), traces=False)
+
+    assert [each for each in events if is_ours(each)]
+    assert not [each for each in events if each["name"] == "aten::mm"]
+    groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert not [each for each in groups if each.startswith("profile")]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [
+            profile(5 * S, source="engine-2", prefix="inferwatch-two-0-1"),
+            ended(6 * S, source="engine-2", prefix="inferwatch-two-0-1"),
+        ],
+        [profile(2 * S, rank=1), ended(4 * S, rank=1)],
+    ],
+    ids=["another engine", "another rank of data parallelism"],
+)
+def test_profiles_that_engines_number_alike_have_groups_of_their_own(
+    exported: Callable[..., Events], others: list[AnyReading]
+) -> None:
+    text = trace(event("aten::mm", 3 * S, MS))
+    other = others[0].prefix  # type: ignore[union-attr]
+
+    events = exported({NAME: text, f"{other}_rank0.json": text}, *others)
+
+    found = [each for each in events if each["name"] == "aten::mm"]
+    assert len(found) == 2
+    assert len({each["pid"] for each in found}) == 2
+
+
+def test_a_profile_that_began_unseen_is_left_out_as_everywhere(
+    exported: Callable[..., Events],
+) -> None:
+    unseen = ended(6 * S, source="engine-2", prefix="inferwatch-two-0-9", number=9)
+    text = trace(event("aten::mm", 3 * S, MS))
+
+    events = exported({NAME: text}, unseen)
+
+    groups = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert [each for each in groups if each.startswith("profile 1")]
+    assert not [each for each in groups if "9" in each]

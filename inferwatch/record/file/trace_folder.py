@@ -96,6 +96,24 @@ def forget_traces(database: Path, session: int) -> None:
         folder.rmdir()
 
 
+def copy_traces(database: Path, into: Path) -> None:
+    """Give another file the traces of this one, as far as that goes."""
+    for number, folder in _folders(_folder(database)):
+        target = traces_folder(into, f"s{number}")
+        with suppress(OSError):
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for each in folder.iterdir():
+                if _is_plain(each):
+                    _link(each, target / each.name)
+
+
+def _link(path: Path, place: Path) -> None:
+    try:
+        place.hardlink_to(path)  # which takes no room
+    except OSError:
+        copy_plain(path, place)
+
+
 def _named(directory: Path, prefixes: Iterable[str]) -> list[Path]:
     """Return regular files whose names begin with a prefix and ``_``, by name."""
     starts = tuple(f"{each}_" for each in prefixes if NAMED.fullmatch(each))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from inferwatch.record.profiles import folder as folders
-from inferwatch.record.profiles.folder import (
+from inferwatch.record.file import trace_folder as folders
+from inferwatch.record.file.trace_folder import (
     copy_plain,
     forget_traces,
     move_traces,
