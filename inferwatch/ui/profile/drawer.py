@@ -252,7 +252,7 @@ class ProfileDrawer(Drawer):
             return
         target = targets[self._at]
         if isinstance(target, StepAt):
-            self.post_message(OpenStep(self._moment_of(target)))
+            self._leave_for(target)
             return
         self._opened.append((target, self._at))
         self._at = self._scrolled = 0
@@ -282,7 +282,12 @@ class ProfileDrawer(Drawer):
 
     def action_open_step(self) -> None:
         if self._step is not None:
-            self.post_message(OpenStep(self._moment_of(StepAt(0, self._step))))
+            self._leave_for(StepAt(0, self._step))
+
+    def _leave_for(self, place: StepAt) -> None:
+        """Show a step on its own screen, which this drawer would hide."""
+        self.screen.post_message(OpenStep(self._moment_of(place)))
+        self.close_on(self.screen)
 
     def on_click(self, event: events.Click) -> None:
         """Pick the step, or mark the row under the mouse; open a marked row."""

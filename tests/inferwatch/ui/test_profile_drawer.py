@@ -133,6 +133,20 @@ async def test_an_occurrence_leads_to_its_step(
         assert app.session.view.cursor_ns == its_step.begin_ns + its_step.duration_ns
 
 
+async def test_a_step_that_is_opened_is_not_hidden_by_the_drawer(
+    feed: ScriptedFeed, settle: Settle
+) -> None:
+    app = app_on("steps", feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await opened(app, pilot, settle)
+        await pilot.press("right", "right", "o")
+        await settle(pilot)
+        second = step(1)
+        assert app.session.view.cursor_ns == second.begin_ns + second.duration_ns
+        assert app.screen.has_class("-single")
+        assert not app.screen.query(ProfileDrawer)
+
+
 async def test_going_along_the_steps_takes_the_time_cursor_of_all_screens_with_it(
     feed: ScriptedFeed, settle: Settle
 ) -> None:
