@@ -7,15 +7,20 @@ lasts there from the end of the one before it, or from when the engine began it,
 end of its last kernel. Where kernels overlap, the time counts once: for the one that
 began first, and for communication only what nothing else overlaps, since that alone
 holds the step up. What is left of a step is the host's.
+
+Where vLLM annotated no step, those of the engine are taken by their time alone; without
+them, the steps that torch's profiler numbered; else the whole trace is one.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from inferwatch.profiles.classes import WEAK, kernel_class
@@ -47,21 +52,29 @@ IDLE_SHARE, LAUNCHING_SHARE = 0.25, 0.5
 """From which on decode is launch-bound: the idle share of a step, and the share of that
 in which the host launches or runs operators."""
 KINDS = tuple(KernelClass)
+HOST_CALLS = (Category.RUNTIME, Category.OPERATOR)
+"""What the host is busy with while it launches."""
 NOT_RECORDED = "not recorded"
+NUMBERED = re.compile(r"ProfilerStep#\d+")
+"""Torch's profiler names steps so, where a program tells it of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """A step of the trace, with the engine's own where it was found."""
 
-    name: str
-    shape: StepShape
+    shape: StepShape | None
+    """None where nothing is told of its tokens."""
     begin_ns: int
     end_ns: int
-    engine: StepSpan | None
+    engine: StepSpan | None = None
+    thread: int | None = None
+    """Which executed it; None if it is not annotated."""
 
     @property
     def phase(self) -> StepPhase:
+        if self.shape is None:
+            return StepPhase.TRACED
         return StepPhase.PREFILL if self.shape.prefill_requests else StepPhase.DECODE
 
 
@@ -100,13 +113,12 @@ def join(
     problems: list[str] = []
     first_ns = int(trace.begin_ns.min()) if len(trace.begin_ns) else 0
     begin_ns = trace.begin_ns - (first_ns if offset_ns is None else offset_ns)
-    found = _annotated(trace, begin_ns)
-    if offset_ns is not None and steps:
-        found = _with_engine(found, steps, problems)
-    if not found:
-        problems.append(
-            "no step of vLLM is annotated in this trace: classes are of all of it"
-        )
+    known = steps if offset_ns is not None else ()
+    if found := _annotated(trace, begin_ns):
+        if known:
+            found = _with_engine(found, known, problems)
+    else:
+        found = _not_annotated(trace, begin_ns, known, problems)
     is_gpu = bool((trace.category == Category.KERNEL).any())
     device = ExecutedOn.GPU if is_gpu else ExecutedOn.CPU
     join_device = _on_gpu if is_gpu else _on_cpu
@@ -114,20 +126,61 @@ def join(
 
 
 def _annotated(trace: ProfileTrace, begin_ns: Times) -> list[_Step]:
-    """Return the annotated steps in order of time."""
+    """Return the steps that vLLM annotated, in order of time."""
+    return [
+        replace(each, shape=shape)
+        for name, each in _ranges(trace, begin_ns)
+        if (shape := step_shape(name)) is not None
+    ]
+
+
+def _ranges(trace: ProfileTrace, begin_ns: Times) -> Iterator[tuple[str, _Step]]:
+    """Yield name and time of each range that the program named, in order of time."""
     rows = np.flatnonzero(trace.category == Category.ANNOTATION)
-    found = []
     for row in rows[np.argsort(begin_ns[rows], kind="stable")]:
-        name = trace.names[trace.label[row]]
-        shape = step_shape(name)
-        if shape is not None:
-            begin = int(begin_ns[row])
-            end = begin + int(trace.duration_ns[row])
-            step = _Step(
-                name=name, shape=shape, begin_ns=begin, end_ns=end, engine=None
-            )
-            found.append(step)
-    return found
+        begin = int(begin_ns[row])
+        end = begin + int(trace.duration_ns[row])
+        thread = int(trace.thread[row])
+        step = _Step(shape=None, begin_ns=begin, end_ns=end, thread=thread)
+        yield trace.names[trace.label[row]], step
+
+
+def _not_annotated(
+    trace: ProfileTrace,
+    begin_ns: Times,
+    steps: Sequence[StepSpan],
+    problems: list[str],
+) -> list[_Step]:
+    """Return what comes closest to steps in a trace in which vLLM annotated none."""
+    if not len(trace.begin_ns):
+        problems.append("there is no kernel, operator or step in this trace")
+        return []
+    none = "no step of vLLM is annotated in this trace"
+    first, last = int(begin_ns.min()), int((begin_ns + trace.duration_ns).max())
+    inside = [each for each in steps if first <= each.start_ns < each.end_ns <= last]
+    if len({each.rank for each in inside}) == 1:
+        problems.append(f"{none}: the engine's steps are found by their time alone")
+        inside.sort(key=lambda each: each.start_ns)
+        return [_of_engine(each) for each in inside]
+    numbered = [
+        each for name, each in _ranges(trace, begin_ns) if NUMBERED.fullmatch(name)
+    ]
+    if numbered:
+        problems.append(f"{none}: its steps are those of the program that was profiled")
+        return numbered
+    problems.append(f"{none}: all of it counts as one step")
+    return [_Step(shape=None, begin_ns=first, end_ns=last)]
+
+
+def _of_engine(step: StepSpan) -> _Step:
+    prefills = 0 if step.decode_only else 1  # or more: how many is not asked
+    shape = StepShape(
+        prefills,
+        step.prefill_tokens,
+        step.requests - prefills,
+        step.decode_tokens,
+    )
+    return _Step(shape=shape, begin_ns=step.start_ns, end_ns=step.end_ns, engine=step)
 
 
 def _with_engine(
@@ -143,16 +196,7 @@ def _with_engine(
         near = [step for step in ordered[at : at + 2] if step.start_ns <= middle_ns]
         alike = [step for step in near if _is_alike(step, each.shape)]
         others += bool(near) and not alike
-        engine = alike[0] if alike else None
-        joined.append(
-            _Step(
-                name=each.name,
-                shape=each.shape,
-                begin_ns=each.begin_ns,
-                end_ns=each.end_ns,
-                engine=engine,
-            )
-        )
+        joined.append(replace(each, engine=alike[0] if alike else None))
     if others:
         problems.append(
             f"{others} of {len(found)} profiled steps have other tokens than the "
@@ -166,7 +210,9 @@ def _with_engine(
     return joined
 
 
-def _is_alike(step: StepSpan, shape: StepShape) -> bool:
+def _is_alike(step: StepSpan, shape: StepShape | None) -> bool:
+    if shape is None:
+        return False
     tokens = step.prefill_tokens + step.decode_tokens
     return tokens == shape.tokens and step.requests == shape.requests
 
@@ -178,15 +224,14 @@ def _on_cpu(
     costs: ClassCosts | None,
     device: ExecutedOn,
 ) -> RankProfile:
-    annotations = np.flatnonzero(trace.category == Category.ANNOTATION)
     rows = np.flatnonzero(trace.category == Category.OPERATOR)
-    if found and len(annotations):
-        rows = rows[np.isin(trace.thread[rows], trace.thread[annotations])]
+    rows = rows[np.isin(trace.thread[rows], _threads(trace, rows, found))]
     order = np.lexsort((-trace.duration_ns[rows], begin_ns[rows], trace.thread[rows]))
     rows = rows[order]
-    own_ns, kinds, is_outer = _own_times(trace, begin_ns, rows)
     windows = [_cpu_window(each) for each in found]
     at = _step_of(begin_ns[rows], windows)
+    begun = np.stack([begin_ns[rows], begin_ns[rows] + trace.duration_ns[rows]], 1)
+    own_ns, kinds, is_outer = _own_times(trace, rows, _within(begun, at, windows))
     executed = _Executed(rows, own_ns, at, kinds)
     outer = rows[is_outer]
     spans = np.stack([begin_ns[outer], begin_ns[outer] + trace.duration_ns[outer]], 1)
@@ -196,8 +241,18 @@ def _on_cpu(
         _profiled(step, window, sums[n], launches=int(launches[n]))
         for n, (step, window) in enumerate(zip(found, windows, strict=True))
     ]
-    gaps = _gaps(trace, begin_ns, _union(spans), windows, with_operators=False)
+    host = _host_rows(trace, found, Category.PYTHON, Category.RUNTIME)
+    gaps = _gaps(trace, begin_ns, _union(spans), windows, host)
     return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
+
+
+def _threads(trace: ProfileTrace, rows: Times, found: list[_Step]) -> list[int]:
+    """Return the threads that execute steps: as annotated, else the busiest."""
+    told = {each.thread for each in found if each.thread is not None}
+    if told or not len(rows):
+        return [*told]
+    busy = np.bincount(trace.thread[rows], weights=trace.duration_ns[rows])
+    return [int(busy.argmax())]
 
 
 def _cpu_window(step: _Step) -> tuple[int, int]:
@@ -208,7 +263,7 @@ def _cpu_window(step: _Step) -> tuple[int, int]:
 
 
 def _own_times(
-    trace: ProfileTrace, begin_ns: Times, rows: Times
+    trace: ProfileTrace, rows: Times, spans: Times
 ) -> tuple[Times, Places, NDArray[np.bool_]]:
     """Return own time and class of each operator, and whether none called it.
 
@@ -218,7 +273,7 @@ def _own_times(
     """
     classes = np.array([KINDS.index(kernel_class(name)) for name in trace.names])
     kinds = classes[trace.label[rows]] if len(rows) else np.empty(0, np.int64)
-    begins, lasted = begin_ns[rows], trace.duration_ns[rows]
+    begins, lasted = spans[:, 0], spans[:, 1] - spans[:, 0]
     callers = np.full(len(rows), -1, dtype=np.int64)
     for first, last in _runs(trace.thread[rows]):
         callers[first:last] = first + _callers(begins[first:last], lasted[first:last])
@@ -293,11 +348,10 @@ def _on_gpu(
     windows = _gpu_windows(found, at, spans)
     classes = np.array([KINDS.index(kernel_class(each)) for each in trace.names])
     kinds = classes[trace.label[rows]]
-    own_ns = _exclusive(spans, kinds == KINDS.index(KernelClass.COMMUNICATION))
+    is_last = kinds == KINDS.index(KernelClass.COMMUNICATION)
+    own_ns = _exclusive(_within(spans, at, windows), is_last)
     executed = _Executed(rows, own_ns, at, kinds)
-    host = np.flatnonzero(
-        (category == Category.RUNTIME) | (category == Category.OPERATOR)
-    )
+    host = _host_rows(trace, found, *HOST_CALLS)
     host_spans = np.stack([begin_ns[host], begin_ns[host] + trace.duration_ns[host]], 1)
     host_busy, busy = _union(host_spans), _union(spans)
     graphs = np.array(["graphlaunch" in each.lower() for each in trace.names])
@@ -315,8 +369,17 @@ def _on_gpu(
                 launching_ns=_covered(host_busy, idle),
             )
         )
-    gaps = _gaps(trace, begin_ns, busy, windows, with_operators=True)
+    host = _host_rows(trace, found, Category.PYTHON, *HOST_CALLS)
+    gaps = _gaps(trace, begin_ns, busy, windows, host)
     return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
+
+
+def _host_rows(trace: ProfileTrace, found: list[_Step], *kinds: Category) -> Places:
+    """Return what the host did, as far as known by the threads that execute steps."""
+    rows = np.flatnonzero(np.isin(trace.category, [int(each) for each in kinds]))
+    told = [each.thread for each in found if each.thread is not None]
+    mine = rows[np.isin(trace.thread[rows], told)]
+    return mine if len(mine) else rows
 
 
 def _launches(
@@ -368,25 +431,46 @@ def _gpu_windows(found: list[_Step], at: Places, spans: Times) -> list[tuple[int
     return windows
 
 
+def _within(spans: Times, at: Places, windows: list[tuple[int, int]]) -> Times:
+    """Return spans as far as they are within the windows of their steps.
+
+    Of those of no step, what is begun before the first window ends with its begin.
+    """
+    if not windows:
+        return spans
+    begins, ends = np.array(windows, dtype=np.int64).T
+    first = np.where(at >= 0, begins[at], np.iinfo(np.int64).min)[:, None]
+    outside = np.where(spans[:, 0] < begins[0], begins[0], np.iinfo(np.int64).max)
+    last = np.where(at >= 0, ends[at], outside)[:, None]
+    return np.clip(spans, first, last)
+
+
 def _exclusive(spans: Times, last: NDArray[np.bool_]) -> Times:
     """Return the time that counts for each span; ``last`` ones yield to all others."""
+    order = np.argsort(spans[:, 0], kind="stable")
     own = np.zeros(len(spans), dtype=np.int64)
-    own[~last] = _after_earlier(spans[~last])
-    others = _union(spans[~last])
-    mine = spans[last]
-    hidden = _coverage(others, mine[:, 1]) - _coverage(others, mine[:, 0])
-    alone = np.minimum(_after_earlier(mine), mine[:, 1] - mine[:, 0] - hidden)
-    own[last] = np.maximum(alone, 0)
+    own[order] = _exclusive_of_ordered(spans[order], last[order])
     return own
 
 
-def _after_earlier(spans: Times) -> Any:  # noqa: ANN401 - as numpy types it
-    """Return of each span what none that began before it covers; they are in order."""
+def _exclusive_of_ordered(spans: Times, last: NDArray[np.bool_]) -> Times:
+    own = np.zeros(len(spans), dtype=np.int64)
+    first = _after_earlier(spans[~last])
+    own[~last] = first[:, 1] - first[:, 0]
+    rest, others = _after_earlier(spans[last]), _union(spans[~last])
+    hidden = _coverage(others, rest[:, 1]) - _coverage(others, rest[:, 0])
+    own[last] = rest[:, 1] - rest[:, 0] - hidden
+    return own
+
+
+def _after_earlier(spans: Times) -> Times:
+    """Return what of each span none that began before covers; they are in order."""
     if not len(spans):
-        return np.zeros(0, dtype=np.int64)
+        return spans
     latest = np.maximum.accumulate(spans[:, 1])
     before = np.concatenate([[np.iinfo(np.int64).min], latest[:-1]])
-    return np.maximum(spans[:, 1] - np.maximum(spans[:, 0], before), 0)
+    begins = np.clip(before, spans[:, 0], spans[:, 1])
+    return np.stack([begins, spans[:, 1]], 1)
 
 
 def _union(spans: Times) -> Times:
@@ -454,7 +538,7 @@ def _profiled(
         largest = max(times, key=times.__getitem__)
         times[largest] = max(times[largest] - over, 0)
         lasted = max(lasted, sum(times.values()))
-    engine, shape = step.engine, step.shape
+    engine, shape = step.engine, step.shape or StepShape(0, 0, 0, 0)
     return ProfiledStep(
         index=None if engine is None else engine.index,
         phase=step.phase,
@@ -482,6 +566,11 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
     device: ExecutedOn,
 ) -> RankProfile:
     kernels, others = _kernels(trace, executed, found)
+    occurrences = _occurrences(trace, begin_ns, executed, kernels)
+    is_told = all(each.shape is not None for each in found)
+    if not is_told:  # there are no steps to stand at a position of
+        gaps = [structs.replace(each, step=None) for each in gaps]
+        occurrences = [structs.replace(each, step=None) for each in occurrences]
     return RankProfile(
         rank=trace.rank or 0,
         device=device,
@@ -489,7 +578,7 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
         trace_bytes=trace.size_bytes,
         events=trace.events,
         skipped=trace.skipped,
-        steps=profiled,
+        steps=profiled if is_told else [],
         phases=[
             each
             for phase in StepPhase
@@ -497,7 +586,7 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
         ],
         kernels=kernels,
         other_kernels=others,
-        occurrences=_occurrences(trace, begin_ns, executed, kernels),
+        occurrences=occurrences,
         gaps=gaps,
         alignment_ns=_alignment(found),
     )
@@ -519,7 +608,9 @@ def _phase(
     counts = np.bincount(executed.kinds[mine], minlength=len(KINDS))
     floors: dict[KernelClass, float] = defaultdict(float)
     for n in numbers:
-        for kind, floor_ns in class_floors(found[n].shape, costs).items():
+        shape = found[n].shape
+        known = class_floors(shape, costs) if shape is not None else {}
+        for kind, floor_ns in known.items():
             floors[kind] += floor_ns
     sums: dict[KernelClass, int] = defaultdict(int)
     for each in steps:
@@ -623,10 +714,12 @@ def _gaps(
     begin_ns: Times,
     busy: Times,
     windows: list[tuple[int, int]],
-    *,
-    with_operators: bool,
+    rows: Places,
 ) -> list[Gap]:
-    """Return the longest times in which nothing was executed, within steps."""
+    """Return the longest times in which nothing was executed, within steps.
+
+    ``rows`` is what the host did.
+    """
     found: list[tuple[int, int, int]] = []
     for number, window in enumerate(windows):
         parts = _without(window, busy)
@@ -638,10 +731,6 @@ def _gaps(
             if lasted[each] >= LEAST_GAP_NS
         ]
     found.sort(reverse=True)
-    kinds = [Category.PYTHON, Category.RUNTIME]
-    if with_operators:
-        kinds.append(Category.OPERATOR)
-    rows = np.flatnonzero(np.isin(trace.category, [int(each) for each in kinds]))
     begins = begin_ns[rows]
     ends = begins + trace.duration_ns[rows]
     gaps = []
@@ -658,7 +747,11 @@ def _gaps(
 
 def _alignment(found: list[_Step]) -> int | None:
     """Return how far annotations stick out of the engine's steps at most."""
-    joined = [(each, each.engine) for each in found if each.engine is not None]
+    joined = [
+        (each, each.engine)
+        for each in found
+        if each.engine is not None and each.thread is not None
+    ]
     return max(
         (
             max(engine.start_ns - each.begin_ns, each.end_ns - engine.end_ns, 0)

@@ -16,8 +16,9 @@ import msgspec
 
 from inferwatch.errors import StorageError
 from inferwatch.profiles.join import join
+from inferwatch.profiles.nsys_file import is_nsys, read_nsys
 from inferwatch.profiles.report import ProfileReport, ReportJob
-from inferwatch.profiles.trace_file import read_trace
+from inferwatch.profiles.trace_file import ProfileTrace, read_trace
 
 LONGEST_S = 600.0
 LARGEST_REPORT = 64 << 20
@@ -85,6 +86,24 @@ async def _follow(
     return said
 
 
+def read_traces(
+    path: Path, on_progress: Callable[[float], None] | None = None
+) -> list[ProfileTrace]:
+    """Read a file of torch's profiler or of Nsight Systems: a trace of each worker.
+
+    Raises:
+        StorageError: it cannot be read, or is neither.
+    """
+    if path.suffix in {".nsys-rep", ".qdrep"}:
+        raise StorageError(
+            f"{path}: export it first: nsys export --type sqlite -o "
+            f"{path.with_suffix('.sqlite').name} {path.name}"
+        )
+    if is_nsys(path):
+        return read_nsys(path, on_progress)
+    return [read_trace(path, on_progress)]
+
+
 def report_of(
     job: ReportJob, on_progress: Callable[[float], None] | None = None
 ) -> ProfileReport:
@@ -101,13 +120,15 @@ def report_of(
                 on_progress((place + share) / len(job.files))
 
         try:
-            trace = read_trace(Path(file), partly)
+            traces = read_traces(Path(file), partly)
         except StorageError as error:
             problems.append(str(error))
             continue
-        rank, found = join(trace, job.steps, job.realtime_offset_ns, job.costs)
-        ranks.append(rank)
-        problems += [f"{trace.name}: {each}" for each in found]
+        for trace in traces:
+            rank, found = join(trace, job.steps, job.realtime_offset_ns, job.costs)
+            ranks.append(rank)
+            of = f"{trace.name}, rank {rank.rank}" if len(traces) > 1 else trace.name
+            problems += [f"{of}: {each}" for each in (*trace.problems, *found)]
     if not ranks:
         raise StorageError("; ".join(problems) or "there is no trace to read")
     ranks.sort(key=lambda each: each.rank)

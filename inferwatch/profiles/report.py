@@ -41,6 +41,9 @@ class StepPhase(StrEnum):
     """Every request of the step decodes."""
     PREFILL = "prefill"
     """At least one request is prefilled; others may decode beside it."""
+    TRACED = "traced"
+    """Of which a trace tells neither requests nor tokens: another program's steps, or
+    the whole of a trace without any. ``RankProfile.steps`` has none of them."""
 
 
 class ProfiledStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -127,8 +127,10 @@ class ProfileTrace:
         self.names: list[str] = []
         self.threads: list[tuple[Any, Any]] = []
         """Process and thread, or device and stream, of each."""
+        self.problems: list[str] = []
+        """What it does not tell, as text for users."""
         self._columns: list[tuple[Column, ...]] = []
-        self._labels, self._threads = _Numbers(), _Numbers()
+        self._labels, self._threads = Numbering(), Numbering()
 
     def add(self, events: list[_Event]) -> None:
         """Add the events that are of a kind that is read."""
@@ -172,7 +174,7 @@ class ProfileTrace:
 _NO_COLUMNS: Any = (([], []),) * 6
 
 
-class _Numbers(dict[Any, int]):
+class Numbering(dict[Any, int]):
     """Numbers what is looked up in it, in the order in which it comes."""
 
     def __missing__(self, key: object) -> int:

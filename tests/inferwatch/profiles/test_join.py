@@ -190,12 +190,106 @@ def test_overlapping_steps_are_told_apart_by_their_tokens() -> None:
     assert [each.index for each in profile.steps] == [1, 2]
 
 
-def test_a_trace_without_steps_has_its_kernels_all_the_same() -> None:
-    profile, problems = joined(operator("aten::mm", 0, 4))
+def test_without_a_step_the_whole_trace_is_one() -> None:
+    rows = operator("aten::mm", 0, 4) + operator("aten::silu", 6, 2)
+
+    profile, problems = joined(rows)
+
+    (times,) = profile.phases
+    assert profile.steps == []  # of which requests and tokens would be told
+    assert (times.phase, times.steps) == (StepPhase.TRACED, 1)
+    assert {each.kernel_class: each.time_ns / MS for each in times.classes} == {
+        KernelClass.GEMM: 4,
+        KernelClass.NORM: 2,
+    }
+    assert (times.duration_ns, times.host_ns) == (8 * MS, 2 * MS)
+    assert [each.name for each in profile.kernels] == ["aten::mm", "aten::silu"]
+    assert [each.step for each in profile.gaps] == [None]
+    assert [each.step for each in profile.occurrences] == [None, None]
+    assert problems == [
+        "no step of vLLM is annotated in this trace: all of it counts as one step"
+    ]
+
+
+def test_the_whole_of_a_trace_is_that_of_its_busiest_thread() -> None:
+    rows = operator("aten::mm", 0, 4) + operator("aten::mm", 5, 4)
+    rows.append((Category.OPERATOR, "aten::topk", (7, 8), 2, 3, -1))
+
+    profile, _ = joined(rows)
+
+    assert [each.name for each in profile.kernels] == ["aten::mm"]
+    assert profile.phases[0].host_ns == MS
+
+
+def test_steps_that_another_program_numbered_are_told_as_its_own() -> None:
+    rows = operator("aten::mm", 0, 1)  # before the first: not of a step
+    for number, begin in ((1, 2), (2, 12)):
+        name = f"ProfilerStep#{number}"
+        rows.append((Category.ANNOTATION, name, HOST, begin, 9, -1))
+        rows += operator("aten::mm", begin + 1, number)
+
+    profile, problems = joined(rows)
+
+    (times,) = profile.phases
+    assert (times.phase, times.steps) == (StepPhase.TRACED, 2)
+    assert times.classes[0].time_ns == 1.5 * MS
+    assert profile.kernels[0].count == 2
+    assert "its steps are those of the program" in problems[0]
+
+
+def test_without_annotations_the_engines_steps_are_taken_by_their_time() -> None:
+    rows: Rows = [(Category.PYTHON, "main.py(1): run", HOST, 0, 40, -1)]
+    rows += kernel("gemm", 1, 3, 0.5, 1) + kernel("flash_fwd", 12, 5, 11, 2)
+    prefill = {"prefill_tokens": 90, "requests": 5, "decode_only": False}
+    steps = (span(7, 0.2, 9), span(8, 10, 19, **prefill), span(9, 39, 49))
+
+    profile, problems = joined(rows, *steps)
+
+    assert [each.index for each in profile.steps] == [7, 8]  # the last is cut short
+    assert [each.phase for each in profile.steps] == ["decode", "prefill"]
+    assert in_ms(profile.steps[0].times_ns) == {KernelClass.GEMM: 3}
+    assert in_ms(profile.steps[1].times_ns) == {KernelClass.ATTENTION: 5}
+    assert (profile.steps[1].requests, profile.steps[1].prefill_tokens) == (5, 90)
+    assert profile.alignment_ns is None
+    assert "the engine's steps are found by their time alone" in problems[0]
+
+
+def test_steps_of_several_engine_ranks_are_not_told_apart_by_time() -> None:
+    rows = kernel("gemm", 1, 3, 0.5, 1) + kernel("gemm", 12, 5, 11, 2)
+
+    profile, problems = joined(rows, span(7, 1, 9), span(8, 1, 9, rank=1))
 
     assert profile.steps == []
-    assert [each.name for each in profile.kernels] == ["aten::mm"]
-    assert "no step of vLLM is annotated" in problems[0]
+    assert "all of it counts as one step" in problems[0]
+
+
+def test_an_empty_trace_has_nothing() -> None:
+    profile, problems = join(ProfileTrace("t.json"), [], WALL_NS, None)
+
+    assert (profile.steps, profile.phases, profile.kernels) == ([], [], [])
+    assert problems == ["there is no kernel, operator or step in this trace"]
+
+
+def test_an_operator_that_outlasts_its_step_counts_up_to_its_end() -> None:
+    rows = annotated(0, 10) + operator("aten::mm", 1, 4)
+    rows += operator("aten::silu", 8, 5) + operator("aten::mul", 9, 3)
+
+    profile, _ = joined(rows)
+
+    assert in_ms(profile.steps[0].times_ns) == {
+        KernelClass.GEMM: 4,
+        KernelClass.NORM: 2,
+    }
+    assert profile.steps[0].duration_ns == 10 * MS
+
+
+def test_only_the_thread_that_executes_steps_says_what_the_host_did() -> None:
+    rows = annotated(0, 10)
+    rows += kernel("gemm", 0.5, 1, 0.1, 1) + kernel("gemm", 8, 1, 7.9, 2)
+    rows.append((Category.PYTHON, "scheduler.py(9): schedule", HOST, 2, 5, -1))
+    rows.append((Category.PYTHON, "metrics.py(3): log", (7, 8), 3, 4, -1))
+
+    assert joined(rows)[0].gaps[0].doing == "scheduler.py(9): schedule"
 
 
 @given(
@@ -267,6 +361,70 @@ def test_communication_counts_only_where_nothing_hides_it() -> None:
         KernelClass.GEMM: 3,
         KernelClass.COMMUNICATION: 3,
     }
+
+
+def test_communication_that_others_hide_piecewise_counts_nowhere_twice() -> None:
+    rows = annotated(0, 20)
+    rows += kernel("ncclDevKernel_AllReduce", 1, 10, 0.1, 1, OTHER_STREAM)
+    rows += kernel("ncclDevKernel_AllGather", 3, 10, 0.2, 2, (0, 11))
+    rows += kernel("gemm", 4, 2, 0.3, 3) + kernel("gemm", 11, 1, 0.4, 4)
+
+    profile, _ = joined(rows)
+
+    (step,) = profile.steps
+    assert in_ms(step.times_ns) == {
+        KernelClass.GEMM: 3,
+        KernelClass.COMMUNICATION: 9,
+    }
+    assert (step.duration_ns, step.host_ns) == (12 * MS, 0)
+
+
+def test_what_the_next_step_executes_meanwhile_is_no_time_of_either_twice() -> None:
+    rows = annotated(0, 3) + annotated(4, 3)
+    rows += kernel("gemm", 1, 4, 0.5, 1) + kernel("flash_fwd", 6, 3, 0.6, 2)
+    rows += kernel("Memcpy HtoD", 4.5, 2.5, 4.1, 3, OTHER_STREAM)
+    rows += kernel("gemm", 9.5, 1, 4.2, 4)
+
+    profile, _ = joined(rows)
+
+    one, two = profile.steps
+    assert in_ms(one.times_ns) == {KernelClass.GEMM: 4, KernelClass.ATTENTION: 3}
+    assert in_ms(two.times_ns) == {KernelClass.GEMM: 1}
+    assert (one.duration_ns, two.duration_ns) == (8 * MS, round(1.5 * MS))
+
+
+@given(
+    parts=st.lists(
+        st.tuples(
+            st.integers(0, 60),
+            st.integers(0, 20),
+            st.integers(0, 40),
+            st.sampled_from(["gemm", "ncclAllReduce", "flash_fwd", "Memcpy"]),
+            st.sampled_from([STREAM, OTHER_STREAM]),
+        ),
+        min_size=1,
+        max_size=25,
+    )
+)
+def test_on_a_gpu_too_classes_and_host_make_up_each_step(
+    parts: list[tuple[int, int, int, str, tuple[int, int]]],
+) -> None:
+    rows = annotated(5, 4) + annotated(10, 4) + annotated(20, 4)
+    busy: set[int] = set()
+    for number, (begin, lasts, launched, name, stream) in enumerate(parts):
+        rows += kernel(name, begin, lasts, min(begin, launched), number, stream)
+        busy.update(range(begin, begin + lasts))
+
+    profile, _ = joined(rows)
+
+    for step in profile.steps:
+        assert sum(step.times_ns.values()) + step.host_ns == step.duration_ns
+        assert step.host_ns >= 0
+        assert min(step.times_ns.values(), default=0) >= 0
+        assert sum(step.times_ns.values()) <= len(busy) * MS
+    ends = [each.begin_ns + each.duration_ns for each in profile.steps if each.times_ns]
+    begins = [each.begin_ns for each in profile.steps if each.times_ns]
+    assert all(end <= begin for end, begin in zip(ends, begins[1:], strict=False))
 
 
 def test_an_idle_engine_between_steps_is_no_steps_host_time() -> None:
