@@ -33,6 +33,8 @@ class ProbeSettings:
     block_map: bool = True
     group_header: str | None = None
     control: bool = False
+    profiler: bool = False
+    """vLLM is started with its torch profiler, which is off until asked for."""
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.story.story import RequestStory
+from inferwatch.profiles.report import ProfileReport
 
 
 class FeedState(StrEnum):
@@ -356,6 +357,94 @@ class LimitDesk(Protocol):
         ...
 
 
+class ProfileStage(StrEnum):
+    """How far the profile that was asked for last has come."""
+
+    NONE = "none"
+    WAITING = "waiting"
+    """For the condition with which it is to begin."""
+    PROFILING = "profiling"
+    WRITING = "writing"
+    """The engine writes its traces, and makes no step meanwhile."""
+    READING = "reading"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileProgress:
+    """The profile that was asked for last, for the screen."""
+
+    stage: ProfileStage = ProfileStage.NONE
+    steps: int | None = None
+    """Steps that have ended in it."""
+    steps_asked: int = 0
+    read_share: float | None = None
+    """Of its traces, 0-1, while they are read."""
+    key: str | None = None
+    """Of the profile, once it is among the session's."""
+    text: str = ""
+    """Why it failed or ended early, as text for users."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenProfile:
+    """A profile of the session whose traces may still be there."""
+
+    key: str
+    source: str
+    began_ns: int
+    ended_ns: int
+    steps: int | None = None
+    """None where its ranks have not counted them."""
+    by: str | None = None
+    why: str | None = None
+    """Why it ended early."""
+    switch_ns: int | None = None
+    """How long writing its traces held up the engine; None until they were read, where
+    vLLM wrote them within a step."""
+    lost: str | None = None
+    """Why its traces cannot be read; None if they can."""
+
+
+class ProfileDesk(Protocol):
+    """Profiles steps of the watched engine, and reads what was profiled."""
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why no profile can begin now, as a text to show; None if one can."""
+        ...
+
+    @property
+    def progress(self) -> ProfileProgress: ...
+
+    @property
+    def taken(self) -> Sequence[TakenProfile]:
+        """The session's profiles up to the moment shown, oldest first."""
+        ...
+
+    async def begin(self, steps: int | None = None) -> None:
+        """Begin a profile; ``progress`` tells how it goes.
+
+        Raises:
+            UsageError: one is on already, or the engine refuses.
+            SourceError: the engine is gone, or cannot be profiled.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """End the profile at once; what has been profiled is read."""
+        ...
+
+    async def report(self, key: str) -> ProfileReport:
+        """Read a profile's traces; a second time it is there at once.
+
+        Raises:
+            StorageError: its traces are gone, or cannot be read.
+        """
+        ...
+
+
 class Feed(Protocol):
     """A session as the screens see it."""
 
@@ -410,6 +499,11 @@ class Feed(Protocol):
     @property
     def limit_desk(self) -> LimitDesk | None:
         """What sets the engine's limits; None where that is impossible: in a replay."""
+        ...
+
+    @property
+    def profile_desk(self) -> ProfileDesk:
+        """What profiles steps, and reads earlier profiles: in a replay only these."""
         ...
 
     def now_ns(self) -> int:

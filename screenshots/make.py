@@ -5,10 +5,12 @@ more. Then an engine that takes 8 requests at once and one that takes 32 are sen
 same, and compared. A demo whose limits are turned, and a tune of four settings, on its
 way and at its end. Then servers that know nothing of inferwatch are attached
 to: two of vLLM's, one loaded and one less, and an address at which nobody listens.
+A demo some of whose steps are profiled.
 Last, a demo on two simulated H100s; its pictures say so, and so do their names. Writes
 ``<screen>-<columns>x<rows>.svg`` beside this file.
 
-    screenshots/make.py [PART]    all, or one of: watched attached tune simulated
+    screenshots/make.py [PART]    all, or one of: watched profiled attached tune
+                                  simulated
 """
 
 import asyncio
@@ -30,6 +32,7 @@ from collectors.http.server import Server
 from embedded_engine.probe_settings import ProbeSettings
 from embedded_engine.tiny_model import make
 from inferwatch.cli.running.pages import tune_page
+from inferwatch.feed import ProfileStage
 from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.engine.demo import demo_load, demo_source
 from inferwatch.live.engine.engine_session import EngineSession
@@ -68,6 +71,8 @@ OF_GPUS = {"1": "overview", "3": "steps", "5": "hardware", "6": "limits"}
 SIMULATED = "simulated-gpu"
 WATCH_S = 75
 """Long enough for several bursts, so that the charts show queueing and preemption."""
+PROFILED_S = 30
+"""Until steps are profiled."""
 MORE = 5
 """How often the second demo is asked for a tenth more."""
 TOO_MUCH = 6
@@ -113,9 +118,17 @@ async def take() -> None:
     """Run without a terminal and export what is drawn."""
     with TemporaryDirectory() as folder:
         database = Path(folder) / "sessions.db"
-        parts = sys.argv[1:] or ["watched", "tune", "attached", "simulated"]
+        parts = sys.argv[1:] or [
+            "watched",
+            "profiled",
+            "tune",
+            "attached",
+            "simulated",
+        ]
         if "watched" in parts:
             await take_watched(database)
+        if "profiled" in parts:
+            await watch(database, "profiled", take_profile)
         if "tune" in parts:
             await watch(database, "turned", turn_limits, ProbeSettings(control=True))
             await tune(database)
@@ -216,6 +229,33 @@ async def turn_limits(
         await pilot.resize_terminal(columns, rows)
         await pilot.pause(2)
         save(app, f"knobs-{columns}x{rows}")
+
+
+async def take_profile(
+    app: InferwatchApp, pilot: Pilot[None], demo: EngineSession
+) -> None:
+    """The question, then the profile, its kernels, and its steps among the others."""
+    await demo.live.wait()
+    await asyncio.sleep(PROFILED_S)
+    await pilot.press("3", "P")
+    await pilot.pause(2)
+    save(app, "profile-asked-120x40")
+    await pilot.press("enter")
+    while demo.profile_desk.progress.stage is not ProfileStage.DONE:
+        await pilot.pause(0.5)
+    await pilot.pause(3)
+    await pilot.press("right", "right")
+    for columns, rows in SIZES:
+        await pilot.resize_terminal(columns, rows)
+        await pilot.pause(2)
+        save(app, f"profile-{columns}x{rows}")
+    await pilot.resize_terminal(120, 40)
+    await pilot.press("enter")
+    await pilot.pause(2)
+    save(app, "profile-kernels-120x40")
+    await pilot.press("escape", "o")
+    await pilot.pause(3)
+    save(app, "profile-step-120x40")
 
 
 async def tune(database: Path) -> None:

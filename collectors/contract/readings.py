@@ -1110,6 +1110,45 @@ class LiveLimits(Reading, frozen=True, kw_only=True):
         )
 
 
+class ProfileState(StrEnum):
+    """How far a profile has come."""
+
+    STARTED = "started"
+    ENDED = "ended"
+    """The profiler is off, and its traces are written."""
+    FAILED = "failed"
+    """It could not be started or ended; ``why`` says what happened."""
+
+
+class Profile(Reading, frozen=True, kw_only=True):
+    """A profile of some steps of an engine by its own profiler.
+
+    Reported once as it starts and once as it ends, with the same ``number``. The traces
+    are files of the engine's host: ``directory/{prefix}*``, one per worker.
+    """
+
+    t_ns: int
+    """When the profiler was on, or when its traces were written."""
+    rank: int = 0
+    number: int
+    """Counts the profiles of an EngineCore."""
+    state: ProfileState
+    steps_asked: int
+    steps: int | None = None
+    """Steps that ended while it was on, as counted by the probe; None at the start."""
+    prefix: str
+    directory: str
+    by: str | None = None
+    """Who asked for it, as text for users."""
+    why: str | None = None
+    """Why it ended before it had all its steps, or failed, as text for users."""
+    switch_ns: int | None = None
+    """How long the engine was held up by switching it on, or off with its traces
+    written. Traces of steps that were counted by vLLM are written within a step."""
+    realtime_ns: int
+    """The host's wall clock at ``t_ns``, by which traces are stamped."""
+
+
 class WorkerMemory(Reading, frozen=True, kw_only=True):
     """Memory use of one worker's device after start-up, in bytes."""
 
@@ -1277,5 +1316,6 @@ AnyReading = (
     | Totals
     | Refusals
     | Stacks
+    | Profile
     | Tick
 )

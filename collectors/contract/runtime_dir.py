@@ -116,7 +116,8 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
         holder = _holder(socket)
         if holder is None:
             with suppress(OSError):  # another user may have to remove it
-                socket.path.with_suffix(".ctl").unlink(missing_ok=True)
+                for suffix in (".ctl", ".profile"):
+                    socket.path.with_suffix(suffix).unlink(missing_ok=True)
                 socket.path.unlink()  # last, because the other one is found by it
         elif engine_id in {None, socket.engine_id}:
             sockets.append(holder)

@@ -5,8 +5,6 @@ return (:mod:`collectors.probe.control`).
 """
 
 import asyncio
-import getpass
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,28 +13,29 @@ from typing import Self
 import msgspec
 
 from collectors.contract.collector import CollectorError, SourceLostError
-from collectors.contract.liveness import peer_uid
 from collectors.contract.readings import LimitChange, LiveLimits
 from collectors.probe.control import (
     BETWEEN_CHANGES_S,
-    LONGEST_LINE,
     LimitAction,
     LimitAnswer,
     LimitRequest,
-    control_path,
+)
+from collectors.probe.control_connection import (
+    GONE,
+    ControlConnection,
+    NobodyThereError,
+    NotOursError,
+    control_sockets,
+    shown,
+    this_process,
 )
 
-ANSWER_S = 2.0
-"""Time limit for a response, which comes from a thread of its own even in a long
-step."""
 NO_CONTROL = (
     "this engine was not started with control: restart it with "
     "`inferwatch serve --control`, or with INFERWATCH_CONTROL=1 beside the probe"
 )
 NOT_OURS = "only the user whom the engine runs as may turn its limits"
-ROOT = 0
-MOST_SHOWN = 80
-"""A third of the most characters shown of a foreign text."""
+SUFFIX = ".ctl"
 
 
 class NoControlError(CollectorError):
@@ -166,14 +165,14 @@ class LimitControl:
 
     async def _connect(self) -> None:
         """Connect to new ranks and drop lost ones."""
-        there = await asyncio.to_thread(_sockets, self.engine_id)
+        there = await asyncio.to_thread(control_sockets, self.engine_id, SUFFIX)
         gone = [path for path, rank in self._ranks.items() if rank.is_gone]
         for path in gone:  # engines also close idle connections
             self._ranks.pop(path).hang_up()
         for path in there:
             if path in self._ranks:
                 continue
-            with suppress(_NobodyThereError):
+            with suppress(NobodyThereError):
                 self._ranks[path] = await _Rank.connect(path)
                 self._came = True
         if not self._ranks.keys() >= set(gone):
@@ -209,24 +208,16 @@ class LimitControl:
                 await self._ranks[path].change(again)
 
 
-GONE = "the engine is gone"
 MARGIN_S = 0.1
 """Allowance for the difference of two processes' clocks."""
 _GET = LimitRequest(action=LimitAction.GET)
 
 
-class _NobodyThereError(SourceLostError):
-    """Nobody listens on the control socket."""
-
-
 class _Rank:
     """The connection to one EngineCore's control socket."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._reader, self._writer = reader, writer
-        self._broken = False
+    def __init__(self, connection: ControlConnection) -> None:
+        self._connection = connection
         self.limits: LiveLimits | None = None
         """Limits in the last response."""
 
@@ -238,32 +229,17 @@ class _Rank:
             CollectorError: the socket is unreachable.
         """
         try:
-            async with asyncio.timeout(ANSWER_S):
-                reader, writer = await asyncio.open_unix_connection(
-                    path, limit=LONGEST_LINE
-                )
-            # In a directory shared by a group, the socket could be anybody's.
-            if os.geteuid() not in (ROOT, peer_uid(writer.get_extra_info("socket"))):
-                writer.close()
-                raise NoControlError(NOT_OURS)
-            return cls(reader, writer)
-        except PermissionError as error:
+            return cls(await ControlConnection.connect(path))
+        except NotOursError as error:
             raise NoControlError(NOT_OURS) from error
-        except (FileNotFoundError, ConnectionError) as error:
-            raise _NobodyThereError(GONE) from error
-        except TimeoutError as error:
-            raise CollectorError(f"the engine {NO_ANSWER}") from error
-        except OSError as error:
-            raise CollectorError(f"the engine cannot be reached: {error}") from error
 
     @property
     def is_gone(self) -> bool:
         """Whether the connection can no longer be used."""
-        return self._broken or self._reader.at_eof() or self._writer.is_closing()
+        return self._connection.is_gone
 
     def hang_up(self) -> None:
-        self._broken = True
-        self._writer.close()
+        self._connection.hang_up()
 
     async def change(self, request: LimitRequest) -> LiveLimits:
         """Request a change relative to the limits last received.
@@ -282,7 +258,7 @@ class _Rank:
             return now
         if known is not None and now.version != known.version:
             raise LimitConflictError(conflict_text(now))
-        raise LimitRefusedError(_shown(refused))
+        raise LimitRefusedError(shown(refused))
 
     async def ask(self, request: LimitRequest) -> LiveLimits:
         """Send a request; the limits in the response are remembered.
@@ -293,36 +269,13 @@ class _Rank:
         """
         limits, refused = await self._answered(request)
         if refused is not None:
-            raise LimitRefusedError(_shown(refused))
+            raise LimitRefusedError(shown(refused))
         return limits
 
     async def _answered(self, request: LimitRequest) -> tuple[LiveLimits, str | None]:
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                self._writer.write(msgspec.json.encode(request) + b"\n")
-                await self._writer.drain()
-                line = await self._reader.readline()
-            if not line.endswith(b"\n"):
-                raise ConnectionResetError  # noqa: TRY301 - told below, as one that is
-            answer = msgspec.json.decode(line, type=LimitAnswer)
-        except TimeoutError as error:
-            self.hang_up()
-            raise CollectorError(f"the engine {NO_ANSWER}") from error
-        except OSError as error:
-            self.hang_up()
-            raise SourceLostError(HUNG_UP if self.limits is None else GONE) from error
-        except ValueError as error:  # too long, or not a LimitAnswer
-            self.hang_up()
-            raise CollectorError("the engine answers what means nothing") from error
-        except BaseException:
-            self.hang_up()  # or its response would be taken for the next one's
-            raise
+        answer = await self._connection.ask(request, LimitAnswer)
         self.limits = answer.limits
         return answer.limits, answer.refused
-
-
-NO_ANSWER = f"does not answer within {ANSWER_S:g} s"
-HUNG_UP = "the engine hung up: it is gone, or takes changes only of the user it runs as"
 
 
 def conflict_text(now: LiveLimits) -> str:
@@ -331,7 +284,7 @@ def conflict_text(now: LiveLimits) -> str:
     values = f"max_num_seqs {seqs:,}, max_num_batched_tokens {tokens:,}"
     if now.change is LimitChange.WATCHER_GONE:
         return f"the start-up values came back meanwhile ({values}); look again"
-    who = _shown(now.by) if now.by else "somebody else"
+    who = shown(now.by) if now.by else "somebody else"
     return f"changed meanwhile by {who} ({values}); look again"
 
 
@@ -342,31 +295,9 @@ def _of_rank(error: BaseException, rank: _Rank, ranks: int) -> BaseException:
     return type(error)(f"rank {rank.limits.rank}: {error}")
 
 
-def _shown(text: str) -> str:
-    """Text that others wrote, as one line of limited length."""
-    plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return plain if len(plain) <= MOST_SHOWN * 3 else plain[: MOST_SHOWN * 3] + "…"
-
-
 def has_control(engine_id: str) -> bool:
     """Whether the engine has, or had, control sockets."""
     try:
-        return bool(_sockets(engine_id))
+        return bool(control_sockets(engine_id, SUFFIX))
     except CollectorError:
         return False
-
-
-def _sockets(engine_id: str) -> list[Path]:
-    """Control sockets of the engine's ranks, stale ones included."""
-    try:
-        directory = control_path(engine_id, 0).parent
-        found = sorted(directory.glob("*.ctl"))
-    except OSError as error:
-        raise CollectorError(str(error)) from error
-    return [path for path in found if path.stem.rpartition(".")[0] == engine_id]
-
-
-def this_process() -> str:
-    with suppress(KeyError, OSError):  # the user has no name
-        return f"{getpass.getuser()} (pid {os.getpid()})"
-    return f"pid {os.getpid()}"

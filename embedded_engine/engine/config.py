@@ -4,7 +4,7 @@ import importlib.metadata
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
@@ -14,6 +14,7 @@ from collectors.contract.runtime_dir import runtime_dir
 from collectors.hardware.host import cpu_features, usable_cores
 from embedded_engine.engine.errors import FlagError
 from embedded_engine.engine.logs import new_log_path
+from embedded_engine.engine.traces import chooses_profiler, profiler_flags, trace_dir
 from embedded_engine.probe_settings import ProbeSettings
 
 OURS = ("--host", "--port", "--uds")
@@ -92,7 +93,13 @@ class EngineConfig:
         if self.uds is not None:
             listen = ["--uds", str(self.uds)]
         worker = [python, "-m", "embedded_engine.worker", "serve", model]
-        return [*worker, *listen, *self.flags]
+        return [*worker, *listen, *self._profiler_flags(), *self.flags]
+
+    def _profiler_flags(self) -> tuple[str, ...]:
+        """Flags for vLLM's profiler, unless the user chose one."""
+        if not self.probe.profiler or chooses_profiler(self.flags):
+            return ()
+        return profiler_flags(trace_dir(self.engine_id))
 
     def refuse_ours(self) -> None:
         """Refuse flags that inferwatch sets itself.
@@ -159,7 +166,7 @@ def demo_config(
         engine_id=engine_id,
         log_path=new_log_path(engine_id),
         env=DEMO_ENV,
-        probe=probe or ProbeSettings(),
+        probe=replace(probe or ProbeSettings(), profiler=True),
         tiny_model_dir=platformdirs.user_cache_path("inferwatch", appauthor=False),
     )
 

@@ -17,6 +17,7 @@ from collectors.contract.runtime_dir import socket_path
 from collectors.contract.wire import TCP
 from collectors.probe.control import control_path
 from collectors.probe.hello import Role
+from collectors.probe.profiling import profiling_path
 from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.about import engine_size as load_time
@@ -38,6 +39,8 @@ from embedded_engine.probe.blocks.block_maps import BlockMapSender, MapAssembler
 from embedded_engine.probe.control.control_desk import ControlDesk
 from embedded_engine.probe.control.control_socket import ControlSocket
 from embedded_engine.probe.control.live_limits import SchedulerLimits
+from embedded_engine.probe.control.profile_desk import EngineProfileDesk
+from embedded_engine.probe.control.profiler import EngineProfiler, torch_directory
 from embedded_engine.probe.hooks import Fuse, Given, Hook
 from embedded_engine.probe.stack_dumps import StackDump
 from embedded_engine.probe.tap.block_tap import BlockTap
@@ -92,7 +95,14 @@ class Probe:
         self._tap: EngineTap | None = None
         self._story: StepAssembler | None = None
         self._scheduler: weakref.ref[Vllm] | None = None
-        self._control: ControlSocket | None = None
+        self._control: ControlSocket[ControlDesk] | None = None
+        self._profiler: EngineProfiler | None = None
+        self._profiling: ControlSocket[EngineProfileDesk] | None = None
+        self._core_message = Hook()
+        self._profile_fuse = Fuse(
+            lambda why: self.report(f"steps cannot be profiled any more: {why}")
+        )
+        """Of its own: switching a profiler on is no cost of the probe in a step."""
         self._queues = AttributeReader(
             "Scheduler", names.QUEUES, self._lacks(Role.CORE)
         )
@@ -236,6 +246,7 @@ class Probe:
             channel.put(self._standing, f"engine {number}", reading)
         if os.environ.get(CONTROL) == "1":
             self._let_control(scheduler, channel, self._story, lacks)
+        self._let_profile(scheduler, channel, self._story, lacks)
 
     def _compiled(self, began_ns: int, duration_ns: int | None, what: str) -> None:
         """Tell what was compiled while requests were served; workers are heard so."""
@@ -307,6 +318,44 @@ class Probe:
         self._control = control
         channel.put(self._standing, LIMITS, limits.wanted)
 
+    def _let_profile(
+        self,
+        scheduler: Vllm,
+        channel: Channel,
+        story: StepAssembler,
+        lacks: Callable[[str], None],
+    ) -> None:
+        """Open the socket for profiles, if vLLM was started with its torch profiler."""
+        directory = torch_directory(scheduler, lacks)
+        if directory is None:
+            return
+        if self._profiling is not None:
+            self._profiling.close()
+        profiler = EngineProfiler(
+            self._engine_id,
+            story.rank,
+            directory,
+            self._core_message,
+            lambda: story.steps,
+            channel.put,
+        )
+        if self._profiler is None:
+            found = {"asked": Hook(self._profile_asked), "message": self._core_message}
+            hooks.install(names.PROFILE_METHODS, found, self._profile_fuse, lacks)
+        self._profiler = profiler
+        path = profiling_path(self._engine_id, os.getpid())
+        self._profiling = ControlSocket(path, EngineProfileDesk(profiler), self.report)
+        try:
+            self._profiling.open()
+        except OSError as error:
+            self._profiling = None
+            self.report(f"nobody can profile steps of this engine: {error}")
+
+    def _profile_asked(self, _: Vllm, given: Given, *__: Vllm) -> None:
+        """After ``EngineCore.profile()``."""
+        if self._profiler is not None:
+            self._profiler.asked(given)
+
     def _extra_readings(
         self, scheduler: Vllm, rank: int, lacks: Callable[[str], None]
     ) -> Iterable[AnyReading]:
@@ -367,7 +416,9 @@ class Probe:
 
     def _blown(self, why: str) -> None:
         if self._control is not None:
-            self._control.desk.limits.end(f"the probe switched itself off: {why}")
+            self._control.desk.end(f"the probe switched itself off: {why}")
+        if self._profiling is not None:
+            self._profiling.desk.end(f"the probe switched itself off: {why}")
         self.blocks.end()
         self._note(f"the probe in {self.role} {os.getpid()} switched itself off: {why}")
 
@@ -403,6 +454,9 @@ class Probe:
         if self._control is not None:
             self._control.let_go()
             self._control = None
+        if self._profiling is not None:
+            self._profiling.let_go()
+            self._profiling = self._profiler = None
         self.blocks.stop()
 
 

@@ -25,6 +25,7 @@ FREE_BLOCKS = "vllm.v1.core.kv_cache_utils:FreeKVCacheBlockQueue"
 OUTPUT_PROCESSOR = "vllm.v1.engine.output_processor:OutputProcessor"
 EXECUTOR = "vllm.v1.executor.abstract:Executor"
 CORE = "vllm.v1.engine.core:EngineCore"
+CORE_PROCESS_LOOP = "vllm.v1.engine.core:EngineCoreProc"
 WORKER = "vllm.v1.worker.worker_base:WorkerWrapperBase"
 RENDERER = "vllm.renderers.base:BaseRenderer"
 MEDIA_CONNECTOR = "vllm.multimodal.media.connector:MediaConnector"
@@ -104,6 +105,19 @@ STATE_METHODS = {
     "called": VllmMethod(CORE, "collective_rpc", "updates of the weights"),
 }
 """Methods of EngineCore that few servers ever call."""
+PROFILE_METHODS = {
+    "asked": VllmMethod(CORE, "profile", "profiles that others begin"),
+    "message": VllmMethod(CORE_PROCESS_LOOP, "_handle_client_request", "profiles"),
+}
+"""Wrapped only where vLLM was started with its own profiler."""
+CORE_QUEUE = "input_queue"
+"""Attribute of an EngineCore that is a process: messages, read between steps."""
+CORE_MESSAGE = "vllm.v1.engine:EngineCoreRequestType"
+"""Kinds of messages; before ``WAKEUP`` there was no empty one but to abort none."""
+PROFILER: Fields = (
+    ("vllm_config.profiler_config.profiler", None),
+    ("vllm_config.profiler_config.torch_profiler_dir", None),
+)
 WORKER_METHODS = {
     "device": VllmMethod(WORKER, "init_device", "stages of the start"),
 }

@@ -54,6 +54,11 @@ PARTS = ("requests", "steps", "causes", "gpu", "notes", "client", "all")
     help="Leave out what was before, in seconds of session time. Not for html.",
 )
 @click.option("--to", "to_s", type=SECONDS, help="Leave out what came after.")
+@click.option(
+    "--no-profile-traces",
+    is_flag=True,
+    help="perfetto: leave out what profiles traced, which can be hundreds of MB.",
+)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @database_option("The SQLite file that holds it.")
 def export(

@@ -69,6 +69,7 @@ SECTIONS = {
         LazyCommand("load", "Load a server, and measure what its clients get."),
         LazyCommand("baseline", "Measure a server with one request at a time."),
         LazyCommand("tune", "Find the best settings of an engine, measured."),
+        LazyCommand("profile", "Where the time of a step goes, by class of kernel."),
     ),
     "Look back": (
         LazyCommand("sessions", "List, name, tag, delete and prune what was recorded."),

@@ -460,6 +460,13 @@ _PROBE_OPTIONS = [
         help="Let you, and nobody else, turn the limits of the engine down, and back, "
         "while it runs.  [env: INFERWATCH_CONTROL=1]",
     ),
+    click.option(
+        "--profiler",
+        is_flag=True,
+        help="Start vLLM with its torch profiler, off until somebody profiles steps "
+        "(P on the screen, or `inferwatch profile`). Whoever reaches the server can "
+        "start it, too: /start_profile.  [the demo has it always]",
+    ),
 ]
 
 
@@ -472,10 +479,14 @@ def probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
         no_block_map: bool,
         group_header: str | None,
         control: bool,
+        profiler: bool,
         **others: object,
     ) -> object:
         probe = ProbeSettings(
-            block_map=not no_block_map, group_header=group_header, control=control
+            block_map=not no_block_map,
+            group_header=group_header,
+            control=control,
+            profiler=profiler,
         )
         return command(probe=probe, **others)
 
@@ -608,6 +619,6 @@ WATCH_HEADINGS = {
     "Objectives and cost": ("slo", "slo_target", "gpu_hour", "kwh", "currency"),
     "Recording on events, alerts": ("record_on", "alert", *NEEDS),
     "GPUs": ("gpus", "peak_gbps", "peak_tflops", "gpm", "gpu_rate", "dcgm"),
-    "Probe": ("no_block_map", "group_header", "control"),
+    "Probe": ("no_block_map", "group_header", "control", "profiler"),
 }
 """Where options of commands that watch stand in their help."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from collectors.contract.collector import CollectorError
 from collectors.contract.readings import LiveLimits
+from collectors.probe.control_connection import this_process
 from collectors.probe.limit_control import (
     NO_CONTROL,
     LimitControl,
@@ -14,7 +15,6 @@ from collectors.probe.limit_control import (
     NoControlError,
     conflict_text,
     has_control,
-    this_process,
 )
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import LimitPair

@@ -20,6 +20,7 @@ from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.saving import CheckpointPace
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.record.checkpoints.checkpoints import (
     UNSAVABLE,
     Checkpoint,
@@ -139,6 +140,11 @@ class Pipeline:
     def notes(self) -> tuple[Note, ...]:
         """The latest notes, oldest first; cheaper than a snapshot of a fleet."""
         return self._model.notes
+
+    @property
+    def profiles(self) -> tuple[SessionProfile, ...]:
+        """The latest profiles, oldest first; cheaper than a snapshot, too."""
+        return self._model.profiles
 
     @property
     def record(self) -> RecordState | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -14,15 +14,18 @@ from inferwatch.feed import FeedState, LimitDesk, LoadDesk, Recall, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.live.alarms.alarms import Alarms
 from inferwatch.live.alarms.options import AlarmOptions
+from inferwatch.live.limit_desk import NO_ENGINE, LimitTarget
 from inferwatch.live.live_session import LiveSession
 from inferwatch.live.load.canary import Canaries
 from inferwatch.live.load.load_desk import LoadTarget
 from inferwatch.live.past.live_playback import LivePlayback
 from inferwatch.live.past.live_recall import LiveRecall
 from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.profile_desk import WatchedProfileDesk
 from inferwatch.live.stall_stacks import StallStacks
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
+from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.record.flight.flight_recorder import FlightRecorder
 
 
@@ -43,6 +46,9 @@ class Watch(ABC):
         """Evaluates the alarm rules; None when there are none."""
         self.canary = Canaries(self._session, self._canary_targets)
         """Sends canary requests to what is watched, when turned on."""
+        self._profile_desk = WatchedProfileDesk(
+            self._session, self._profiles_shown, self._limit_target
+        )
         self.stacks = StallStacks(
             self._session, self._engine_processes, self._engine_log
         )
@@ -112,6 +118,15 @@ class Watch(ABC):
     def limit_desk(self) -> LimitDesk | None:
         """Sets limits of the engine while it runs; None where that is not possible."""
         return None
+
+    @property
+    def profile_desk(self) -> WatchedProfileDesk:
+        """Profiles steps of the engine that is viewed."""
+        return self._profile_desk
+
+    def _limit_target(self) -> LimitTarget | str:
+        """Return the engine whose limits and steps can be reached, or why none can."""
+        return NO_ENGINE
 
     @abstractmethod
     def _canary_targets(self) -> dict[str, LoadTarget]:
@@ -239,6 +254,11 @@ class Watch(ABC):
             return past
         return self._pipeline.snapshot(self.clock.now_ns(), query)
 
+    def _profiles_shown(self) -> Sequence[SessionProfile]:
+        asked = SnapshotQuery(Window.TEN_SECONDS, requests=False, client=False)
+        past = self.playback.past(asked)
+        return self._pipeline.profiles if past is None else past.profiles
+
     def present(self, source: str | None = None) -> Snapshot:
         """Return the snapshot of now, whatever moment is shown."""
         return self._session.snapshot(Window.MINUTE, source)
@@ -259,6 +279,7 @@ class Watch(ABC):
             finally:
                 if self.alarms:
                     await self.alarms.close()
+                await self._profile_desk.close()
                 await self._wind_down()
                 await self.canary.stop()
                 await self._session.close_collectors()

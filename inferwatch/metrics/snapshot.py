@@ -6,6 +6,7 @@ summary read it and nothing else. Live and replayed sessions give equal snapshot
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from collectors.contract.readings import Endpoint, EngineInfo, LiveLimits, Note, Step
@@ -15,6 +16,7 @@ from inferwatch.metrics.cache.misses import PrefixMisses
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.floor.rank import StepNeeds
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.own_cost import Cost
@@ -32,8 +34,10 @@ from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.servers.server_steps import PublishedSteps
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
+from inferwatch.metrics.steps.engines import Key
 from inferwatch.metrics.steps.flow import Flow, KvState
 from inferwatch.metrics.steps.health import Verdict
+from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.metrics.steps.speculation import Speculation
 from inferwatch.metrics.steps.stacks import StalledStacks
 from inferwatch.metrics.steps.startup import Startup
@@ -66,6 +70,8 @@ class SnapshotQuery:
     """Include why prompts missed the prefix cache."""
     tenants: bool = False
     """Include who asked for how much, and who made whom wait."""
+    needs: bool = False
+    """Include what steps cost, rank by rank, for floors of their parts."""
     source: str | None = None
     """Show this server alone; None, or an unknown one, shows all together."""
 
@@ -77,6 +83,7 @@ EVERY_PART = SnapshotQuery(
     breakdown=True,
     misses=True,
     tenants=True,
+    needs=True,
 )
 
 
@@ -152,6 +159,10 @@ class Snapshot:
     """In the window, newest first, at most 50."""
     stacks: StalledStacks | None = None
     """Of the latest stall in which stacks were taken; None before the first."""
+    profiles: tuple[SessionProfile, ...] = ()
+    """The latest 50, oldest first, one that is on included."""
+    step_needs: Mapping[Key, StepNeeds] | None = None
+    """By source and rank, where they are known; None if not asked for."""
     limits: Limits | None = None
     """None where no engine reports its steps."""
     findings: tuple[Finding, ...] = ()

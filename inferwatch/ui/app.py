@@ -32,11 +32,13 @@ from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.limits.screen import LimitsScreen
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.messages import (
+    BeginProfile,
     GoBack,
     GoTo,
     LookAgain,
     LookAt,
     OpenKnobs,
+    OpenProfile,
     OpenRequest,
     OpenReview,
     OpenStep,
@@ -503,6 +505,20 @@ class InferwatchApp(TerminalApp[None]):
         from inferwatch.ui.knobs.dialog import KnobScreen  # noqa: PLC0415 - few look at it
 
         self.push_screen(KnobScreen(self.session.feed, wish.source))
+
+    @on(OpenProfile)
+    def _open_profile(self) -> None:
+        from inferwatch.ui.profile.opening import toggle_profile  # noqa: PLC0415 - few look at it
+
+        if isinstance(self.screen, SessionScreen):
+            toggle_profile(self.screen, self.session.feed, self.session.view)
+
+    @on(BeginProfile)
+    def _begin_profile(self) -> None:
+        from inferwatch.ui.profile.opening import ask_for_profile  # noqa: PLC0415 - few look at it
+
+        if isinstance(self.screen, SessionScreen):
+            ask_for_profile(self.screen, self.session.feed, self.session.view)
 
     def action_look_at(self, mode: str) -> None:
         """Show a screen the user asked for."""

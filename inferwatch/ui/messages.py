@@ -57,6 +57,14 @@ class OpenKnobs(Message):
     """None for all servers."""
 
 
+class OpenProfile(Message):
+    """Open the latest profile or what is under way; without any, ask for one."""
+
+
+class BeginProfile(Message):
+    """Ask which steps to profile."""
+
+
 class GoTo(Message):
     """Open another page; this one keeps running."""
 

@@ -28,6 +28,8 @@ Caller = Any
 class ControlDesk:
     """Handles requests, and restores the start-up values after a disconnect."""
 
+    request = LimitRequest
+
     def __init__(
         self,
         limits: SchedulerLimits,
@@ -44,6 +46,7 @@ class ControlDesk:
         self._now_ns = now_ns
         self._changed_ns: int | None = None
         self._due_ns: int | None = None
+        self._logged = limits.wanted
 
     def answer(self, request: LimitRequest, caller: Caller) -> LimitAnswer:
         """Carry out a request, or refuse it with a reason."""
@@ -55,7 +58,7 @@ class ControlDesk:
         elif request.action is LimitAction.RESET:
             refused = self.limits.ended
             if refused is None:
-                self._reset(_label(request.by))
+                self._reset(label(request.by))
         if refused is not None:
             refused = refused[:LONGEST_REASON]
         return LimitAnswer(limits=self.limits.wanted, refused=refused)
@@ -82,11 +85,27 @@ class ControlDesk:
             by = self.limits.wanted.by
             self.limits.back(LimitChange.WATCHER_GONE, by=by)
 
+    def news(self) -> str | None:
+        """The limits, if they changed since the last call."""
+        now = self.limits.wanted
+        if now is self._logged:
+            return None
+        self._logged = now
+        return (
+            f"max_num_seqs {now.max_num_seqs} of {now.start_max_num_seqs}, "
+            f"max_num_batched_tokens {now.max_num_batched_tokens} of "
+            f"{now.start_max_num_batched_tokens}: {now.change}, by {now.by}"
+        )
+
+    def end(self, why: str) -> None:
+        """Restore the start-up values for good."""
+        self.limits.end(why)
+
     def _set(self, request: LimitRequest, caller: Caller) -> None:
         now = self.limits.wanted
         seqs, tokens = _requested_limits(request, now)
         self.limits.turn(
-            LimitChange.SET, seqs, tokens, by=_label(request.by), kept=request.keep
+            LimitChange.SET, seqs, tokens, by=label(request.by), kept=request.keep
         )
         self._changed_ns = self._now_ns()
         self._due_ns = None
@@ -145,7 +164,7 @@ def _requested_limits(request: LimitRequest, now: LiveLimits) -> tuple[int, int]
     )
 
 
-def _label(by: str) -> str | None:
+def label(by: str) -> str | None:
     """The client's name as one line of limited length; None if empty."""
     plain = "".join(c if c.isprintable() else " " for c in by[: 4 * LONGEST_NAME])
     return " ".join(plain.split())[:LONGEST_NAME] or None

@@ -1,4 +1,4 @@
-"""The Unix socket for changing an engine's limits: a few connections, one thread.
+"""A Unix socket for requests to an engine: a few connections, one thread.
 
 It answers on a daemon thread that sleeps while idle and pauses after each turn, so that
 no client can keep the interpreter from the engine. Only the engine's user and root may
@@ -18,16 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import util
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from collectors.contract.liveness import peer_uid
-from collectors.contract.readings import LiveLimits
-from collectors.probe.control import LONGEST_LINE, LimitRequest
-from embedded_engine.probe.control.control_desk import ControlDesk
+from collectors.probe.control import LONGEST_LINE
 
 MOST_CALLERS = 8
-"""For one more, the oldest connection is closed, unless its limits are in force."""
+"""For one more, the oldest connection is closed, unless the desk serves it still."""
 TURN_S = 0.02
 """Pause between turns; each client gets one response per turn."""
 NEW_AT_ONCE = 16
@@ -55,13 +54,55 @@ class ControlClient:
         return b"\n" in self.said
 
 
-class ControlSocket:
-    """Serves requests to change an engine's limits, from ``open`` to ``close``."""
+class Desk(Protocol):
+    """Decides on requests; called on the socket's thread alone."""
+
+    @property
+    def request(self) -> type[msgspec.Struct]:
+        """What a line holds."""
+        ...
+
+    @property
+    def watcher(self) -> object | None:
+        """The client whose disconnection matters most; None if no one's does."""
+        ...
+
+    @property
+    def due_in_s(self) -> float | None:
+        """Seconds until ``look`` has to be called; None while it need not be."""
+        ...
+
+    def answer(self, request: Any, caller: object) -> msgspec.Struct:  # noqa: ANN401 - of its own kind
+        """Carry out a request, or refuse it with a reason."""
+        ...
+
+    def left(self, caller: object) -> None:
+        """Handle the disconnection of a client."""
+        ...
+
+    def look(self) -> None:
+        """Do what is due by time."""
+        ...
+
+    def news(self) -> str | None:
+        """What the server's log should say since the last call; None: nothing."""
+        ...
+
+    def end(self, why: str) -> None:
+        """Take back all that was done, as no one can be heard any more."""
+        ...
+
+
+AnyDesk = TypeVar("AnyDesk", bound=Desk)
+
+
+class ControlSocket(Generic[AnyDesk]):
+    """Serves requests to a desk, from ``open`` to ``close``."""
 
     def __init__(
         self,
         path: Path,
-        desk: ControlDesk,
+        desk: AnyDesk,
         broken: Callable[[str], None],
         uid_of: Callable[[socket.socket], int] = peer_uid,
     ) -> None:
@@ -71,7 +112,7 @@ class ControlSocket:
         self._broken = broken
         self._uid_of = uid_of
         self._callers: list[ControlClient] = []
-        self._decoder = msgspec.json.Decoder(LimitRequest)
+        self._decoder = msgspec.json.Decoder(desk.request)
         self._encoder = msgspec.json.Encoder()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
@@ -103,7 +144,7 @@ class ControlSocket:
         self._listener.listen(QUEUE)  # connections are possible only from here on
 
     def close(self) -> None:
-        """Stop; the start-up values are restored."""
+        """Stop; the desk takes back what it did."""
         self._stopping = True
         with suppress(OSError):
             self._ringer.send(b"\0")
@@ -124,7 +165,7 @@ class ControlSocket:
             why = f"the control of this engine broke: {error!r}"
             self._broken(why)
         finally:
-            self.desk.limits.end(why)
+            self.desk.end(why)
             self._finalizer()
             self.let_go()
 
@@ -138,7 +179,6 @@ class ControlSocket:
         for caller in self._callers:
             poll.register(caller.socket, 0 if caller.has_asked else select.POLLIN)
         ready = dict(poll.poll(None if due_in_s is None else due_in_s * 1000))
-        before = self.desk.limits.wanted
         self.desk.look()
         for caller in list(self._callers):
             if caller.socket.fileno() in ready and not caller.has_asked:
@@ -147,8 +187,8 @@ class ControlSocket:
                 self._answer(caller)
         if self._listener.fileno() in ready:
             self._meet()
-        if self.desk.limits.wanted is not before:
-            _log(self.desk.limits.wanted)
+        if (news := self.desk.news()) is not None:
+            _log(news)
         time.sleep(TURN_S)
 
     def _meet(self) -> None:
@@ -204,11 +244,7 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _log(now: LiveLimits) -> None:
-    """Write the change to the server's own log as well."""
+def _log(news: str) -> None:
+    """Write what changed to the server's own log as well."""
     with suppress(OSError, ValueError):  # stderr is closed or has no reader
-        sys.stderr.write(
-            f"inferwatch: max_num_seqs {now.max_num_seqs} of {now.start_max_num_seqs}, "
-            f"max_num_batched_tokens {now.max_num_batched_tokens} of "
-            f"{now.start_max_num_batched_tokens}: {now.change}, by {now.by}\n"
-        )
+        sys.stderr.write(f"inferwatch: {news}\n")

@@ -46,6 +46,7 @@ class ExportOptions:
     what: str
     token_times: bool
     span_s: tuple[float | None, float | None]
+    no_profile_traces: bool
     force: bool
     database: Path | None
 
@@ -66,6 +67,10 @@ def run_export(options: ExportOptions) -> None:
         raise UsageError(
             f"--what and --token-times choose tables of csv and jsonl: {options.kind} "
             "has none"
+        )
+    if options.no_profile_traces and options.kind != "perfetto":
+        raise UsageError(
+            f"--no-profile-traces is for perfetto: {options.kind} has no traces"
         )
     database, session = session_location(options.session, options.database)
     progress = RowsProgress()
@@ -103,7 +108,8 @@ def _write(
     if options.kind == "html":
         write_html(recording, destination)
     elif options.kind == "perfetto":
-        write_perfetto(recording, destination, span)
+        traces = not options.no_profile_traces
+        write_perfetto(recording, destination, span, profile_traces=traces)
     else:
         write = write_csv if options.kind == "csv" else write_jsonl
         what = SessionPart(options.what)

@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from collectors.contract.clock import NS_PER_S
+from inferwatch.cli.running.chosen_session import session_location
 from inferwatch.cli.say import say, say_json
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, duration_text, format_clock
+from inferwatch.printing.command import command
 from inferwatch.record.file.location import default_database
 from inferwatch.record.imported.imported_run import ImportedRun
 from inferwatch.record.imported.imported_sessions import imported_before, store_runs
 from inferwatch.record.imported.result_file import ResultFile, read_results
+from inferwatch.record.profiles.imported_trace import import_trace
+from inferwatch.record.sessions.sessions import find
 from inferwatch.visible import visible
 
 
@@ -34,6 +39,49 @@ def run_import(
         return
     for each in stored:
         say(_sentence(*each))
+
+
+def run_import_traces(
+    paths: Sequence[Path],
+    session: str,
+    database: Path | None,
+    source: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Make each trace a profile of a recorded session.
+
+    Raises:
+        InferwatchError: there is no such session, or a file is no trace of its time.
+    """
+    path, named = session_location(session, database)
+    row = find(path, named)
+    imported = [import_trace(path, row, each, source) for each in paths]
+    if as_json:
+        say_json(
+            [
+                {
+                    "session_id": row.id,
+                    "file": str(file),
+                    "number": each.number,
+                    "key": each.key,
+                    "source": each.source,
+                    "began_ns": each.begin_ns,
+                    "ended_ns": each.end_ns,
+                    "events": each.events,
+                }
+                for file, each in zip(paths, imported, strict=True)
+            ]
+        )
+        return
+    for each in imported:
+        again = command("profile", row.id, "--number", str(each.number), database=path)
+        lasted = duration_text((each.end_ns - each.begin_ns) / NS_PER_S)
+        began = format_clock(each.begin_ns).strip()
+        say(
+            f"{row.id} has profile {each.number} now: {lasted} of {each.source}, "
+            f"{began} after the start, {counted(each.events, 'event')}: `{again}`"
+        )
 
 
 def _copies(before: Sequence[ResultFile], file: ResultFile) -> list[str]:

@@ -17,6 +17,7 @@ from inferwatch.errors import NoSuchSessionError
 from inferwatch.formatting import counted, format_bytes, format_duration
 from inferwatch.printing.command import command
 from inferwatch.record.file.location import db_option
+from inferwatch.record.file.trace_folder import trace_sizes
 from inferwatch.record.repair.recovery import recover_into
 from inferwatch.record.sessions import erasing, housekeeping
 from inferwatch.record.sessions.retention import (
@@ -183,7 +184,8 @@ def _free(
 ) -> None:
     """Show what will be deleted, ask for confirmation, delete it."""
     numbers = [each.row.session for each in candidates]
-    beside_bytes = erasing.beside(path, numbers)
+    beside_bytes, traces = erasing.beside(path, numbers), trace_sizes(path)
+    trace_bytes = sum(traces.get(number, 0) for number in numbers)
     free_bytes = sizes_in(path).free_bytes + beside_bytes
     frees_bytes = sum(each.size_bytes for each in candidates) + free_bytes
     facts: dict[str, object] = {
@@ -199,9 +201,8 @@ def _free(
         _confirm(len(candidates))
     with _progress(as_json=as_json) as progress:
         rows = erasing.erase(path, numbers, lambda share: progress(share / 2))
-        freed_bytes = (
-            erasing.vacuum(path, lambda share: progress((1 + share) / 2)) + beside_bytes
-        )
+        freed_bytes = erasing.vacuum(path, lambda share: progress((1 + share) / 2))
+        freed_bytes += beside_bytes + trace_bytes
     facts |= {"rows": rows, "freed_bytes": freed_bytes}
     text = (
         f"Deleted {counted(len(candidates), 'session')} for good, freeing "

@@ -27,6 +27,8 @@ FLOW_NAMES = tuple(
     for name, kind in get_type_hints(Flow).items()
     if kind in {int, int | None, float | None}
 )
+BATCH = "batch"
+"""Requests in the step that ended last."""
 OF_LATENCY = re.compile(r"(\w+)\s*\(\s*(\w+)\s*\)\s*([<>])\s*(\S+)")
 OF_FLOW = re.compile(r"(\w+)\s*([<>])\s*(\S+)")
 COMPARED: dict[str, Callable[[float, float], bool]] = {
@@ -188,6 +190,23 @@ class ThresholdRule(Rule):
         return self._name
 
 
+class BatchRule(ThresholdRule):
+    """Holds when the latest step had more, or fewer, requests than a limit."""
+
+    SETTLES = 1
+
+    def look(self, now: Snapshot) -> RuleVerdict:
+        """Compare the requests of the step that ended last; none run: 0."""
+        if now.verdict.health is Health.LOST:
+            return OF_LOST
+        step = now.latest_step
+        if step is None:
+            return self._compare(None, "no probe tells of steps")
+        if not now.flow.running:
+            return self._compare(0)
+        return self._compare(step.prefill_requests + step.decode_requests)
+
+
 class LatencyRule(ThresholdRule):
     """Holds when a statistic of a latency is above, or below, a limit."""
 
@@ -261,18 +280,22 @@ def _rule_of(text: str) -> Rule:
         least = _limit(text, limit) if seconds is None else seconds
         return LatencyRule(text, statistic, name, sign, least)
     if flow := OF_FLOW.fullmatch(text):
-        name, sign, limit = flow.groups()
-        if name in LATENCY_NAMES:
-            raise _wrong(
-                text, f"say which {name} is meant, as p99({name}){sign}{limit}"
-            )
-        if name not in FLOW_NAMES:
-            raise _wrong(text, f"{name!r} is none of {', '.join(FLOW_NAMES)}")
-        return ThresholdRule(text, name, sign, _limit(text, limit))
+        return _rule_of_flow(text, *flow.groups())
     raise _wrong(
         text,
         f"write {', '.join(EVENTS)}, p99(ttft_s)>2 or waiting>20, joined by |",
     )
+
+
+def _rule_of_flow(text: str, name: str, sign: str, limit: str) -> Rule:
+    if name in LATENCY_NAMES:
+        raise _wrong(text, f"say which {name} is meant, as p99({name}){sign}{limit}")
+    if name == BATCH:
+        return BatchRule(text, name, sign, _limit(text, limit))
+    if name not in FLOW_NAMES:
+        known = ", ".join((BATCH, *FLOW_NAMES))
+        raise _wrong(text, f"{name!r} is none of {known}")
+    return ThresholdRule(text, name, sign, _limit(text, limit))
 
 
 def _limit(text: str, written: str) -> float:

@@ -237,6 +237,10 @@ class AttachedSession(Watch):
         engines = [each for s in self._local for each in self._engine_processes(s)]
         return [*dict(engines).items(), *load]
 
+    def engine_processes(self) -> list[tuple[int, str]]:
+        """Return the processes of the viewed server on this host, with their roles."""
+        return self._engine_processes(self._viewed)
+
     def _engine_processes(self, source: str) -> list[tuple[int, str]]:
         """Return the processes of one server on this host."""
         probes = (each for each in self._probes if each.server.source == source)

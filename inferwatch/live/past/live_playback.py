@@ -46,6 +46,7 @@ class PausedMoment:
                         breakdown=True,
                         misses=True,
                         tenants=True,
+                        needs=True,
                         source=source,
                     ),
                 )
@@ -280,6 +281,7 @@ class LivePlayback:
                 breakdown=query.breakdown,
                 misses=query.misses,
                 tenants=query.tenants,
+                needs=query.needs,
                 source=query.source,
             )
             return player.snapshot(whole)

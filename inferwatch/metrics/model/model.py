@@ -36,6 +36,7 @@ from collectors.contract.readings import (
     NoteKind,
     OtherProcesses,
     Prices,
+    Profile,
     PromptBlocks,
     Refusals,
     RequestEvent,
@@ -67,6 +68,7 @@ from inferwatch.metrics.findings.tracker import explains_queue
 from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
 from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
 from inferwatch.metrics.floor.peaks import Devices
+from inferwatch.metrics.floor.rank import StepNeeds
 from inferwatch.metrics.floor.tracker import FloorTracker, SavedFloors
 from inferwatch.metrics.floor.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.floor.view import Limits
@@ -132,7 +134,7 @@ from inferwatch.metrics.steps.counter import (
     ratio,
     step_totals,
 )
-from inferwatch.metrics.steps.engines import Engines, SavedEngines, known_sum
+from inferwatch.metrics.steps.engines import Engines, Key, SavedEngines, known_sum
 from inferwatch.metrics.steps.flow import (
     ADAPTERS,
     LEAST_NS,
@@ -152,6 +154,7 @@ from inferwatch.metrics.steps.health import (
     SavedHealth,
 )
 from inferwatch.metrics.steps.lateness import CatchUp
+from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.metrics.steps.speculation import Speculation, SpeculationCounter
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 from inferwatch.metrics.steps.startup import startup_of
@@ -264,7 +267,7 @@ class Model:
         self._traces = Traces(*sinks)
         self._steps = StepCounter()
         self._speculation = SpeculationCounter()
-        self._stalls = StallFinder(self._requests)
+        self._stalls = StallFinder(self._requests, self._engines.profiles)
         self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
@@ -309,6 +312,7 @@ class Model:
             Totals: self._totals,
             Refusals: self._refused,
             Stacks: self._stalls.stacks.take,
+            Profile: self._engines.profiles.take,
             Note: self._note,
             RequestRecord: self._record,
             TokenTimes: self._client.tokens,
@@ -369,6 +373,11 @@ class Model:
         if since_ns is not None and not self._models.by_source:
             stuck[self._models.only or ""] = since_ns
         return stuck
+
+    @property
+    def profiles(self) -> tuple[SessionProfile, ...]:
+        """The latest profiles, oldest first; cheaper than a snapshot."""
+        return self._engines.profiles.every
 
     @property
     def objectives(self) -> tuple[WatchedSlo, ...]:
@@ -675,6 +684,8 @@ class Model:
             batch_curve=curve_of(table, self._batch_now(now_ns)),
             stalls=self._stalls.over(end_ns, window),
             stacks=self._stalls.stacks.latest,
+            profiles=self._engines.profiles.every,
+            step_needs=self._step_needs() if query.needs else None,
             limits=self._limits(end_ns, window, totals),
             kv=kv,
             prefix_cache=self._prefix_caches.shown(end_ns, window),
@@ -843,6 +854,11 @@ class Model:
             cost=replace(cost, probe_us_per_step=alone.cost.probe_us_per_step),
             notes=tuple(self._notes),
         )
+
+    def _step_needs(self) -> dict[Key, StepNeeds]:
+        """Return what steps cost of each rank where that is known."""
+        needs = ((key, self._floors.needs(key)) for key in sorted(self._engines.ranks))
+        return {key: each for key, each in needs if each is not None}
 
     def _samples(self) -> dict[str, Samples]:
         """Return all samples, by the names under which their rows are saved."""

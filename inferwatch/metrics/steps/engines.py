@@ -21,6 +21,7 @@ from collectors.contract.readings import (
 from inferwatch.formatting import model_name
 from inferwatch.metrics.series.history import KvBlocks
 from inferwatch.metrics.steps.live_limits import in_place, limits_at, under
+from inferwatch.metrics.steps.profiles import ProfileLog, SessionProfile
 
 Key = tuple[str, int]
 """Source and data-parallel rank."""
@@ -155,6 +156,7 @@ class SavedEngines(msgspec.Struct, array_like=True):
     worker_memory: list[WorkerMemory] = []
     measured_peaks: list[MeasuredPeak] = []
     stages: list[StartupStage] = []
+    profiles: list[SessionProfile] = []
 
 
 class Engines:
@@ -171,6 +173,8 @@ class Engines:
         """By source, rank and worker."""
         self.stages: dict[StageKey, StartupStage] = {}
         """Of the latest start, by source, rank, worker and stage."""
+        self.profiles = ProfileLog()
+        """Of engines that are gone as well."""
         self.measured_peaks: dict[str, MeasuredPeak] = {}
         """By source, which is empty for the host of inferwatch."""
 
@@ -256,6 +260,7 @@ class Engines:
             worker_memory=[*self.worker_memory.values()],
             measured_peaks=[*self.measured_peaks.values()],
             stages=[*self.stages.values()],
+            profiles=self.profiles.saved(),
         )
 
     def restore(self, saved: SavedEngines) -> None:
@@ -272,6 +277,7 @@ class Engines:
             self.take_peak(peak)
         for stage in saved.stages:
             self.take_stage(stage)
+        self.profiles.restore(saved.profiles)
 
     def ranks_of(self, source: str) -> list[Rank]:
         """Return the ranks of a source; all if it is empty."""

@@ -26,6 +26,7 @@ from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.union import Span, union_ns
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
+from inferwatch.metrics.steps.profiles import ProfileLog
 from inferwatch.metrics.steps.stacks import StackLog
 
 # Starved requests. In the queue, later ones are scheduled again and again. In
@@ -202,6 +203,7 @@ LEAST_SLICES = 10
 SLOWER = 4
 """Ratio to the usual from which decode is slow, or a gap long."""
 LEAST_GAP_NS = 20 * MS
+PROFILED = "it was profiled meanwhile, and stands still while traces are written"
 APART_NS = 5 * SLICE_NS
 """Slow slices further apart than this are two stalls."""
 
@@ -267,7 +269,11 @@ class SavedStalls(msgspec.Struct, array_like=True):
 class StallFinder:
     """Finds stalls in steps and events; keeps the latest 200."""
 
-    def __init__(self, requests: RequestIndex) -> None:
+    def __init__(
+        self, requests: RequestIndex, profiles: ProfileLog | None = None
+    ) -> None:
+        """``profiles`` explains stalls, as an engine stands still to write traces."""
+        self._profiles = profiles
         self._found: deque[tuple[str, Stall]] = deque(maxlen=MOST_KEPT)
         self._ranks: dict[tuple[str, int], Pace] = {}
         self._starved = Starved(requests, self._report)
@@ -360,6 +366,8 @@ class StallFinder:
             held = self.stacks.sentence(source, stall.start_ns)
             if held is not None:
                 stall = replace(stall, evidence=f"{stall.evidence}; {held}")
+        if self._is_profiled(source, stall):
+            stall = replace(stall, evidence=f"{stall.evidence}; {PROFILED}")
         during = [
             (start, end)
             for compiler, (start, end) in self._compiled
@@ -370,6 +378,16 @@ class StallFinder:
         took_ns = union_ns(during, stall.start_ns, stall.end_ns)
         took = f", for {short(took_ns)}" if took_ns else ""
         return replace(stall, evidence=f"{stall.evidence}; it compiled meanwhile{took}")
+
+    def _is_profiled(self, source: str, stall: Stall) -> bool:
+        """Whether a profile was on in a stall, or its traces were written."""
+        every = () if self._profiles is None else self._profiles.every
+        return any(
+            each.source == source
+            and each.began_ns <= stall.end_ns
+            and (each.ended_ns is None or stall.start_ns <= each.ended_ns)
+            for each in every
+        )
 
     def _report(self, source: str, stall: Stall) -> None:
         self._found.append((source, stall))

@@ -50,6 +50,7 @@ class Recording:
     """One session in an open file, as of the moment it was opened."""
 
     session: SessionRow
+    database: Path
     connection: sqlite3.Connection
     progress: ExportProgress
     start_monotonic_ns: int
@@ -94,6 +95,7 @@ def opened(
             ).fetchone()
             yield Recording(
                 session=session,
+                database=database,
                 connection=connection,
                 progress=progress or NoProgress(),
                 start_monotonic_ns=start_ns,

@@ -23,6 +23,7 @@ from inferwatch.record.file.sqlite import (
     make_private,
     transaction,
 )
+from inferwatch.record.file.trace_folder import copy_traces
 from inferwatch.record.repair.checks import first_sqlite_fault, first_unreadable_value
 from inferwatch.record.repair.damage import Damage, is_damage, rescue_command
 from inferwatch.record.repair.salvage import Salvage, fill_holes
@@ -256,6 +257,7 @@ def recover_into(path: Path, into: Path) -> Damage:
     with closing(connect(into, "rw")) as connection:  # nobody records into the new file
         states = SessionState.INTERRUPTED, SessionState.RECORDING
         connection.execute("UPDATE sessions SET state = ? WHERE state = ?", states)
+    copy_traces(path, into)
     return damage
 
 

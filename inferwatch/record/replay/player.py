@@ -27,6 +27,7 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.connections import reading
+from inferwatch.record.profiles.recorded_desk import RecordedProfileDesk
 from inferwatch.record.repair.recovery import damage_of
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.record.replay.marks import bookmarks, keep_bookmark
@@ -288,6 +289,12 @@ class Player:
         self.playback = RecordedPlayback(seekable, scan)
         self.recall: Recall = RecordedRecall(
             seekable.path, seekable.session.id, self.now_ns
+        )
+        self.profile_desk = RecordedProfileDesk(
+            seekable.path,
+            seekable.session,
+            self.now_ns,
+            RecordedRecall(seekable.path, seekable.session.id, lambda: seekable.end_ns),
         )
 
     @classmethod

@@ -46,7 +46,7 @@ WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
 WEIGHTIEST_FIRST = attrgetter(
     *("source", "window", "requests", "client", "hardware", "latest"),
-    *("breakdown", "misses", "tenants"),
+    *("breakdown", "misses", "tenants", "needs"),
 )
 """Fields of a query by weight: a similar snapshot first has the same source."""
 

@@ -13,6 +13,7 @@ from inferwatch.record.checkpoints.file import checkpoint_sizes, forget_checkpoi
 from inferwatch.record.connections import reading
 from inferwatch.record.file.recording_lock import forget_lock
 from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.file.trace_folder import forget_traces, trace_sizes
 from inferwatch.record.sessions.housekeeping import changing, not_recorded
 from inferwatch.record.sessions.sessions import list_sessions, rows_of
 from inferwatch.record.tables.migrations import session_tables
@@ -57,6 +58,7 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
         tables = session_tables(connection)
         for done, number in enumerate(left):
             forget_checkpoints(path, number)
+            forget_traces(path, number)
             forget_lock(path, number)
             for place, table in enumerate((*tables, "sessions")):
                 deleted += sum(_slices(connection, table, number))
@@ -73,6 +75,7 @@ def vacuum(path: Path, told: Told = lambda _: None) -> int:
     before = path.stat().st_size if path.exists() else 0
     for number in _deleted_sessions(path):
         forget_checkpoints(path, number)
+        forget_traces(path, number)
     with changing(path) as connection:
         (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
         if mode:
@@ -84,19 +87,25 @@ def vacuum(path: Path, told: Told = lambda _: None) -> int:
 
 
 def beside(path: Path, numbers: Iterable[int]) -> int:
-    """Bytes of checkpoints freed when sessions are deleted and the file is vacuumed.
+    """Bytes freed beside the file when sessions are deleted and it is vacuumed.
+
+    The sessions' own traces count as part of them, and are left out.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    sizes = checkpoint_sizes(path)
-    going = _deleted_sessions(path).union(numbers)
-    return sum(size for number, size in sizes.items() if number in going)
+    gone = _deleted_sessions(path)
+    going = gone.union(numbers)
+    checkpoints = (
+        size for number, size in checkpoint_sizes(path).items() if number in going
+    )
+    traces = (size for number, size in trace_sizes(path).items() if number in gone)
+    return sum(checkpoints) + sum(traces)
 
 
 def _deleted_sessions(path: Path) -> set[int]:
-    """Numbers of deleted sessions whose checkpoints still exist."""
-    sessions = checkpoint_sizes(path).keys()
+    """Numbers of deleted sessions whose checkpoints or traces still exist."""
+    sessions = checkpoint_sizes(path).keys() | trace_sizes(path).keys()
     return sessions - {row.session for row in list_sessions(path, bin_too=True)}
 
 

@@ -3,13 +3,14 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Vantage
 from inferwatch.record.connections import reading
+from inferwatch.record.file.trace_folder import trace_sizes
 from inferwatch.record.tables.migrations import session_tables
 
 SERVER = (
@@ -137,24 +138,40 @@ class SessionSizes:
 
     by: SizeMethod
     used_bytes: int
-    """All sessions together."""
+    """All sessions together, with the traces beside the file."""
     free_bytes: int
     """Left by deletions; vacuum returns it to the disk."""
     of: dict[int, int]
+    trace_bytes: int = 0
+    """Of ``used_bytes``, what traces of profiles take beside the file."""
 
     @property
     def file_bytes(self) -> int:
-        return self.used_bytes + self.free_bytes
+        return self.used_bytes - self.trace_bytes + self.free_bytes
 
 
 def sizes_in(path: Path) -> SessionSizes:
-    """The sizes of all sessions of a file.
+    """The sizes of all sessions of a file, with the traces beside it.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.
     """
     with reading(path) as connection:
-        return sizes(connection)
+        in_file = sizes(connection)
+    traces = {
+        number: size
+        for number, size in trace_sizes(path).items()
+        if number in in_file.of
+    }
+    trace_bytes = sum(traces.values())
+    return replace(
+        in_file,
+        used_bytes=in_file.used_bytes + trace_bytes,
+        trace_bytes=trace_bytes,
+        of={
+            number: size + traces.get(number, 0) for number, size in in_file.of.items()
+        },
+    )
 
 
 def sizes(connection: sqlite3.Connection) -> SessionSizes:

@@ -130,6 +130,26 @@ KNOB_BINDINGS: list[BindingType] = [
 """Key of the front page, and of screens that show the effect of the limits."""
 
 
+PROFILE_BINDINGS: list[BindingType] = [
+    Binding(
+        "P",
+        "profile",
+        "profile",
+        show=False,
+        tooltip="What takes how long on the GPU or CPU: vLLM's own profiler",
+    ),
+]
+"""Of any screen; those that it answers a question of have it in the footer, too."""
+PROFILE_SHOWN: list[BindingType] = [
+    Binding(
+        "P",
+        "profile",
+        "profile",
+        tooltip="What takes how long on the GPU or CPU: vLLM's own profiler",
+    ),
+]
+
+
 FINDINGS_BINDINGS: list[BindingType] = [
     Binding(
         "f",

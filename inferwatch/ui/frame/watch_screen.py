@@ -39,6 +39,7 @@ from inferwatch.ui.frame.watch_keys import (
     METRICS_BINDINGS,
     MOMENT_BINDINGS,
     OTHER_SETTING,
+    PROFILE_BINDINGS,
     SIGNPOSTS,
 )
 from inferwatch.ui.frame.welcome import Welcome, curl_lines, is_untouched
@@ -47,7 +48,14 @@ from inferwatch.ui.kit.keys import Signpost
 from inferwatch.ui.kit.lookup import widgets_of
 from inferwatch.ui.kit.panel import Inked
 from inferwatch.ui.kit.renderables.text import TextRun, age_text
-from inferwatch.ui.messages import LookAgain, LookAt, OpenKnobs, OpenRequest, OpenWhatIf
+from inferwatch.ui.messages import (
+    LookAgain,
+    LookAt,
+    OpenKnobs,
+    OpenProfile,
+    OpenRequest,
+    OpenWhatIf,
+)
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.help_drawer import Key
@@ -91,6 +99,7 @@ class WatchScreen(SessionScreen):
         *FINDINGS_BINDINGS,
         *CHANGES_BINDINGS,
         *METRICS_BINDINGS,
+        *PROFILE_BINDINGS,
     ]
     DEFAULT_CSS = """
     WatchScreen {
@@ -496,6 +505,9 @@ class WatchScreen(SessionScreen):
 
     def action_knobs(self) -> None:
         self.post_message(OpenKnobs(self.shown_source))
+
+    def action_profile(self) -> None:
+        self.post_message(OpenProfile())
 
     def action_chart(self, by: int) -> None:
         for stack in widgets_of(self, ChartStack):

@@ -21,7 +21,7 @@ from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.startup import StageTime, Startup
-from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
+from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS, PROFILE_SHOWN
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.bars import split_bar
@@ -340,6 +340,7 @@ class LimitsScreen(WatchScreen):
         ),
         Binding("down", "device(1)", "next device", show=False),
         *KNOB_BINDINGS,
+        *PROFILE_SHOWN,
     ]
     DEFAULT_CSS = """
     LimitsScreen {

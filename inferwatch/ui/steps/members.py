@@ -76,6 +76,7 @@ class StepPanel(Panel):
     _aside = ""
     _facts: Sequence[Sequence[Fact]] = ()
     _members: Sequence[Member] = ()
+    _profiled: Line = ()
     _at = 0
     _top = 0
 
@@ -85,11 +86,15 @@ class StepPanel(Panel):
         aside: str,
         facts: Sequence[Sequence[Fact]],
         members: Sequence[Member],
+        profiled: Line = (),
     ) -> None:
-        """Show a step; the selected request stays selected if it is in the step."""
+        """Show a step; the selected request stays selected if it is in the step.
+
+        ``profiled`` says where a profiled step's time went.
+        """
         chosen = self.chosen
         self._title, self._aside, self._facts = title, aside, facts
-        self._members = members
+        self._members, self._profiled = members, profiled
         same = (
             place
             for place, each in enumerate(members)
@@ -109,8 +114,9 @@ class StepPanel(Panel):
 
     def on_click(self, event: events.Click) -> None:
         """Select the request under the mouse, or open it if it is selected."""
-        place = event.y - 1 - len(self._fact_rows) - 1 + self._top
-        if event.y <= len(self._fact_rows) + 1 or place >= len(self._members):
+        above = len(self._fact_rows) + bool(self._profiled)
+        place = event.y - 1 - above - 1 + self._top
+        if event.y <= above + 1 or place >= len(self._members):
             return
         if place == self._at:
             self.post_message(self.MemberOpened())
@@ -125,6 +131,7 @@ class StepPanel(Panel):
         right = (TextRun(self._aside, "muted"),) if self._aside else ()
         lines = [ruled((TextRun(self._title, "strong"),), right, width)]
         lines += [_fact_line(row, width) for row in self._fact_rows]
+        lines += [fit(self._profiled, width)] * bool(self._profiled)
         if not self._members:
             return lines
         room = max(height - len(lines) - 1, 1)

@@ -20,7 +20,7 @@ from inferwatch.metrics.servers.server_counts import ServerCounts
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
-from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS
+from inferwatch.ui.frame.watch_keys import KNOB_BINDINGS, PROFILE_SHOWN
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.plot import (
@@ -412,6 +412,7 @@ class StepsScreen(WatchScreen):
             tooltip="Open the step of this moment: who was in it, what was around it",
         ),
         *KNOB_BINDINGS,
+        *PROFILE_SHOWN,
     ]
     DEFAULT_CSS = """
     StepsScreen {

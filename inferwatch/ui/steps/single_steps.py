@@ -16,6 +16,7 @@ from inferwatch.feed import Feed
 from inferwatch.formatting import bound_text, counted, format_duration
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import BARS
 from inferwatch.ui.kit.renderables.plot import (
@@ -34,6 +35,7 @@ from inferwatch.ui.kit.renderables.text import (
     width_of,
 )
 from inferwatch.ui.messages import LookAgain
+from inferwatch.ui.profile.profiled import ProfiledSteps, profile_of
 from inferwatch.ui.steps.columns import (
     MOST_STEPS,
     ZOOMS,
@@ -53,6 +55,7 @@ LANE_ROWS = 2
 """Tokens and requests."""
 FLAGS = f"{bound_text(BoundBy.TOKENS)} ", f"{bound_text(BoundBy.SEQS)} "
 """What limits the lanes."""
+PROFILED = "prof."
 LANE_FROM = 8
 """Height below which there is one lane less."""
 DECADES = 1
@@ -75,6 +78,8 @@ class StepPicture:
     max_seqs: int | None = None
     end: str = ""
     """Wall time of the right end."""
+    profiles: Sequence[SessionProfile] = ()
+    """Whose steps are marked."""
 
 
 class StepLine(Panel):
@@ -115,8 +120,9 @@ class StepLine(Panel):
             reason = (TextRun(f"  {picture.why_none}", "faint"),)
             return [self._heading(width), reason]
         lanes = LANE_ROWS if height >= LANE_FROM else LANE_ROWS - 1
-        rows = max(height - 2 - lanes, 1)
-        lines = [self._heading(width), *self._bars(rows)]
+        marks = self._profiled()
+        rows = max(height - 2 - lanes - len(marks), 1)
+        lines = [self._heading(width), *self._bars(rows), *marks]
         lines.append(self._tokens())
         if lanes > 1:
             lines.append(self._requests())
@@ -177,6 +183,24 @@ class StepLine(Panel):
     def _requests(self) -> Line:
         values = [column.requests_max for column in self._columns]
         return self._lane("reqs", values, self._picture.max_seqs, "seqs")
+
+    def _profiled(self) -> list[Line]:
+        """Mark the columns with profiled steps, if there are any."""
+        profiles, steps = self._picture.profiles, self._picture.steps
+        if not profiles:
+            return []
+        marks = [
+            any(
+                profile_of(step, profiles) is not None
+                for step in steps[each.first : each.first + each.count]
+            )
+            for each in self._columns
+        ]
+        if not any(marks):
+            return []
+        cells = [(" ", "")] * self._left
+        cells += [("◆", "accent") if mark else (" ", "") for mark in marks]
+        return [(_label(PROFILED), *merged(cells))]
 
     def _lane(self, name: str, values: list[int], limit: int | None, ink: str) -> Line:
         """Draw values as shares of a limit in one row; full ones are highlighted."""
@@ -366,6 +390,7 @@ class SingleSteps(Vertical):
         self._feed, self._view = feed, view
         self._one_step, self._is_held = one_step, is_held
         self._fetcher = StepFetcher(self, feed, self._show_again)
+        self._profiled_steps = ProfiledSteps(self, feed.profile_desk, self._show_again)
 
     def compose(self) -> Iterable[Widget]:
         yield StepLine()
@@ -481,6 +506,7 @@ class SingleSteps(Vertical):
                 budget=highest(snapshot, "max_num_batched_tokens", span_ns),
                 max_seqs=highest(snapshot, "max_num_seqs", span_ns),
                 end=self._feed.wall_text(end_ns, ms=True),
+                profiles=snapshot.profiles,
             )
         )
         rows = {} if step is None else self._rows_of(step, snapshot)
@@ -489,7 +515,17 @@ class SingleSteps(Vertical):
             self._ended(step),
             step_facts(step),
             [] if step is None else members_of(step, rows),
+            () if step is None else self._profiled_line(step, snapshot),
         )
+
+    def _profiled_line(self, step: Step, snapshot: Snapshot) -> Line:
+        """Return where a profiled step's time went, once it is picked or held."""
+        if self._picked is None and not self._is_held():
+            return ()
+        profile = profile_of(step, snapshot.profiles)
+        if profile is None:
+            return ()
+        return self._profiled_steps.line(step, profile, self.size.width)
 
     def _why_none(self, snapshot: Snapshot) -> str:
         recalled = self._fetcher

@@ -9,7 +9,7 @@ import pytest
 
 from collectors.contract.collector import CollectorError, SourceLostError
 from collectors.contract.readings import LimitChange
-from collectors.probe import limit_control as module
+from collectors.probe import control_connection, limit_control
 from collectors.probe.control import LimitAction
 from collectors.probe.limit_control import (
     LimitConflictError,
@@ -102,8 +102,8 @@ async def test_sockets_are_found_where_the_directory_is_too_long(
 async def test_what_another_user_put_there_is_not_believed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "ROOT", -1)
-    monkeypatch.setattr(module, "peer_uid", lambda _: os.geteuid() + 1)
+    monkeypatch.setattr(control_connection, "ROOT", -1)
+    monkeypatch.setattr(control_connection, "peer_uid", lambda _: os.geteuid() + 1)
     rank = FakeRank()
     async with controlled(rank):
         with pytest.raises(NoControlError, match="only the user"):
@@ -145,7 +145,7 @@ async def test_what_is_no_answer_is_an_error(says: bytes, told: str) -> None:
 async def test_an_engine_that_says_nothing_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    monkeypatch.setattr(control_connection, "ANSWER_S", 0.05)
     rank = FakeRank()
     rank.is_slow = True
     async with controlled(rank):
@@ -232,7 +232,7 @@ async def test_where_one_rank_refuses_the_others_go_back() -> None:
 async def test_they_go_back_to_what_was_in_force_not_to_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "BETWEEN_CHANGES_S", 0.1)
+    monkeypatch.setattr(limit_control, "BETWEEN_CHANGES_S", 0.1)
     ranks = FakeRank(0, between_s=0.1), FakeRank(1, between_s=0.1)
     async with controlled(*ranks):
         control = await LimitControl.open("eng")
@@ -251,7 +251,7 @@ async def test_they_go_back_to_what_was_in_force_not_to_the_start(
 async def test_a_rank_that_may_have_done_it_is_told_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(control_connection, "ANSWER_S", 0.1)
     rank = FakeRank()
     async with controlled(rank):
         control = await LimitControl.open("eng")

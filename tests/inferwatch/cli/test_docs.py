@@ -49,9 +49,14 @@ FOREIGN_OPTIONS = {
     *("--model-path", "--output-details", "--output-file"),
     *("--enable-feature", "--cap-add", "--scheduler-cls"),
     *("--long-prefill-token-threshold", "--prefill-schedule-interval"),
-    *("--watchdog-config", "--cudagraph-metrics", "--no-cudagraph-metrics"),
+    *(
+        "--profiler-config",
+        "--watchdog-config",
+        "--cudagraph-metrics",
+        "--no-cudagraph-metrics",
+    ),
 }
-WATCHERS = {"serve", "attach", "record", "agent", "keys"}
+WATCHERS = {"serve", "attach", "record", "agent", "keys", "profile"}
 """They need an engine, or go on until told to stop."""
 JUDGES = {
     "--fail-if",

@@ -229,6 +229,7 @@ def alone(feed: Any, source: str) -> Snapshot:
             breakdown=True,
             misses=True,
             tenants=True,
+            needs=True,
             source=source,
         )
     )

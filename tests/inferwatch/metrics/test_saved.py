@@ -48,6 +48,7 @@ from tests.inferwatch.metrics.floor.scripted_limits import config, gpu
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 from tests.inferwatch.metrics.scripted_live_limits import story
 from tests.inferwatch.metrics.scripted_pool import Pool, blocks_told
+from tests.inferwatch.metrics.scripted_profiles import ended, profile
 
 S = 1_000_000_000
 PLAN = '{"run_id":"load-1","slo":"ttft_s<0.02","duration_s":9}'
@@ -165,6 +166,9 @@ def told_of(source: str, seqs: int = 8) -> list[AnyReading]:
         WorkerMemory(t_ns=0, rank=1, worker=1, kv_bytes=9),
         StartupStage(t_ns=0, duration_ns=S, stage=Stage.IMPORTS),
         StartupStage(t_ns=S, duration_ns=S, stage=Stage.KV, worker=0, n_bytes=9),
+        profile(3),
+        ended(5),
+        profile(S, number=2),
     ]
     peak = MeasuredPeak(t_ns=0, device="CPU", cached_bytes_per_s={4096: 1e11})
     return [*(replace(each, source=source) for each in readings), peak]
@@ -188,11 +192,15 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
             now_ns = 9 * S
             seen = again.snapshot(
                 now_ns,
-                SnapshotQuery(window, hardware=True, breakdown=True, tenants=True),
+                SnapshotQuery(
+                    window, hardware=True, breakdown=True, tenants=True, needs=True
+                ),
             )
             assert seen == model.snapshot(
                 now_ns,
-                SnapshotQuery(window, hardware=True, breakdown=True, tenants=True),
+                SnapshotQuery(
+                    window, hardware=True, breakdown=True, tenants=True, needs=True
+                ),
             )
         model = again  # whatever was not saved is now missing for good
 
@@ -201,10 +209,16 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         plain.fold(reading)
     for window in Window:
         seen = model.snapshot(
-            9 * S, SnapshotQuery(window, hardware=True, breakdown=True, tenants=True)
+            9 * S,
+            SnapshotQuery(
+                window, hardware=True, breakdown=True, tenants=True, needs=True
+            ),
         )
         assert seen == plain.snapshot(
-            9 * S, SnapshotQuery(window, hardware=True, breakdown=True, tenants=True)
+            9 * S,
+            SnapshotQuery(
+                window, hardware=True, breakdown=True, tenants=True, needs=True
+            ),
         )
     shown = plain.snapshot(9 * S, SnapshotQuery(Window.SESSION, hardware=True))
     limits = shown.limits

@@ -11,6 +11,7 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps import stalls
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
+from tests.inferwatch.metrics.scripted_profiles import ended, profile
 from tests.inferwatch.metrics.test_saved import Keeps
 
 Make = Callable[..., Any]
@@ -156,6 +157,20 @@ def test_a_compilation_of_another_engine_is_none(engine: Engine) -> None:
     (stall,) = found([*readings, compiled, gap, *engine.steps(50, 1, 2)])
 
     assert "compiled" not in stall.evidence
+
+
+@pytest.mark.parametrize(("source", "told"), [("engine-1", True), ("another", False)])
+def test_a_profile_is_evidence_of_the_stall_in_which_it_is_written(
+    engine: Engine, source: str, told: bool
+) -> None:
+    readings = [*engine.born(1, 2), *engine.steps(100, 1, 2)]
+    on_ns, off_ns = (round((engine.t_ms + after) * MS) for after in (-50, 250))
+    taken = profile(on_ns, source=source), ended(off_ns, source=source)
+    gap = engine.step({1: 1, 2: 1}, gap_ms=312)
+
+    (stall,) = found([*readings, *taken, gap, *engine.steps(50, 1, 2)])
+
+    assert stall.evidence.endswith("while traces are written") == told
 
 
 def test_a_gap_with_work_is_found(engine: Engine) -> None:

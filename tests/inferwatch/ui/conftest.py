@@ -23,6 +23,7 @@ from collectors.contract.readings import (
     Step,
     Vantage,
 )
+from inferwatch.errors import StorageError, UsageError
 from inferwatch.feed import (
     CanarySwitch,
     Feed,
@@ -31,7 +32,10 @@ from inferwatch.feed import (
     LoadDesk,
     Mark,
     MarkKind,
+    ProfileDesk,
+    ProfileProgress,
     RecordState,
+    TakenProfile,
 )
 from inferwatch.metrics.causes.cause import (
     TTFT_CAUSES,
@@ -50,6 +54,7 @@ from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow, KvState
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.metrics.story.story import RequestStory
+from inferwatch.profiles.report import ProfileReport
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.terminal import terminal
@@ -564,6 +569,26 @@ def assert_folding_thread() -> None:
     assert threading.current_thread() is threading.main_thread()
 
 
+class NoProfiles:
+    """No profile was taken, and none can be."""
+
+    unavailable: str | None = "vLLM was started without its profiler"
+    progress = ProfileProgress()
+    taken: Sequence[TakenProfile] = ()
+
+    async def begin(self, steps: int | None = None) -> None:
+        """Refuse."""
+        del steps
+        raise UsageError("vLLM was started without its profiler")
+
+    async def stop(self) -> None:
+        """Do nothing."""
+
+    async def report(self, key: str) -> ProfileReport:
+        """Refuse."""
+        raise StorageError(f"the traces of {key} are gone")
+
+
 @dataclass
 class ScriptedFeed:
     """Plays one frozen moment; counts what it is asked to do."""
@@ -576,6 +601,7 @@ class ScriptedFeed:
     playback: ScriptedPlayback | None = None
     load_desk: LoadDesk | None = None
     limit_desk: LimitDesk | None = None
+    profile_desk: ProfileDesk = field(default_factory=NoProfiles)
     canary: CanarySwitch | None = None
     recall: ScriptedRecall = field(default_factory=ScriptedRecall)
     can_restart: bool = False

@@ -50,6 +50,7 @@ from inferwatch.printing.document import (
 )
 from inferwatch.printing.export.html.charts import GIGA, cdfs, time_charts
 from inferwatch.printing.export.html.page_data import PageData, gather
+from inferwatch.printing.export.html.profile_section import profile_section
 from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.page import all_numbers, page, write_page
 from inferwatch.printing.summary.breakdown import breakdown_blocks
@@ -89,6 +90,7 @@ def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     yield from _causes(snapshot)
     yield from breakdown_blocks(snapshot.breakdown, _clock)
     yield from tenants_blocks(snapshot.tenants)
+    yield from profile_section(recording, snapshot, _clock)
     yield from _speculation(snapshot.speculation)
     yield from _startup(snapshot.startup)
     yield from _hardware(snapshot)

@@ -239,7 +239,9 @@ def gather(recording: Recording) -> PageData:
     return PageData(
         snapshot=model.snapshot(
             now_ns,
-            SnapshotQuery(Window.SESSION, client=True, breakdown=True, tenants=True),
+            SnapshotQuery(
+                Window.SESSION, client=True, breakdown=True, tenants=True, needs=True
+            ),
         ),
         server=distributions.of,
         client=client,

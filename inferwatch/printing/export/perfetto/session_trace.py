@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from collectors.contract.clock import NS_PER_S
@@ -22,6 +23,7 @@ from collectors.contract.readings import (
     LoadPlanned,
     Note,
     NoteKind,
+    Profile,
     RequestEvent,
     RequestRecord,
     Step,
@@ -30,6 +32,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.steps.live_limits import LIMITS, LimitChanges, values_of
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.perfetto.hardware_tracks import GpuTracks, HostTracks
+from inferwatch.printing.export.perfetto.profile_tracks import ProfileTracks
 from inferwatch.printing.export.perfetto.request_tracks import LINGER_NS, RequestTracks
 from inferwatch.printing.export.perfetto.trace_format import (
     Args,
@@ -40,6 +43,7 @@ from inferwatch.printing.export.perfetto.trace_format import (
 )
 from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.export.tables import EVERYWHEN, TimeRange
+from inferwatch.record.file.trace_folder import traces_folder
 
 IDLE_NS = 50_000_000
 """With no step for longer than this, the batch was empty in between."""
@@ -51,21 +55,28 @@ SESSION = "session"
 
 
 def write_perfetto(
-    recording: Recording, destination: Destination, span: TimeRange = EVERYWHEN
+    recording: Recording,
+    destination: Destination,
+    span: TimeRange = EVERYWHEN,
+    *,
+    profile_traces: bool = True,
 ) -> None:
-    """Write one JSON file; events outside the span are left out."""
+    """Write one JSON file, with the traces of profiles; only what is in the span."""
     with destination.file() as out:
         trace = Trace(out, recording.start_monotonic_ns, span)
         trace.open(_about(recording))
-        _Writer(trace).follow(recording)
+        folder = traces_folder(recording.database, recording.session.id)
+        _Writer(trace, folder if profile_traces else None).follow(recording)
         trace.close()
 
 
 class _Writer:
     """Passes each reading to the tracks that show it."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, traces: Path | None) -> None:
+        """Write to a trace; without a folder the traces of profiles are left out."""
         self._session = SessionTracks(trace)
+        self._profiles = None if traces is None else ProfileTracks(trace, traces)
         self._engines = EngineTracks(trace)
         self._requests = RequestTracks(trace)
         self._client = ClientTracks(trace)
@@ -86,6 +97,8 @@ class _Writer:
             RequestRecord: self._client.record,
             EngineSample: self._servers.sample,
         }
+        if self._profiles is not None:
+            self._draw[Profile] = self._profiles.profile
 
     def follow(self, recording: Recording) -> None:
         for t_ns, text in recording.bookmarks:
@@ -98,6 +111,8 @@ class _Writer:
         self._client.close()
         self._engines.close()
         self._gpus.close()
+        if self._profiles is not None:
+            self._profiles.write()
 
     def _step(self, step: Step) -> None:
         self._engines.step(step)

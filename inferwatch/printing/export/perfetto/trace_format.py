@@ -28,6 +28,7 @@ class TrackOrder(IntEnum):
     STEPS = 5
     REQUESTS = 6
     CLIENT = 7
+    PROFILES = 8
 
 
 MOST_GROUPS = 100_000
@@ -101,6 +102,18 @@ class Trace:
         if self.shows(t_ns, t_ns):
             timing = {"ts": self._at(t_ns), "s": "t"}
             self._event("i", name, track, args, timing)
+
+    def flow(
+        self, track: TraceTrack, phase: str, name: str, t_ns: int, flow: str
+    ) -> None:
+        """An arrow from one slice to another: its start, or its end."""
+        if self.shows(t_ns, t_ns):
+            timing = {"ts": self._at(t_ns), "id": flow, "cat": "flow", "bp": "e"}
+            self._event(phase, name, track, {}, timing)
+
+    def rename(self, track: TraceTrack, kind: str, name: str) -> None:
+        """Give a track or its group another name: viewers take the last one."""
+        self._named(kind, track, name)
 
     def counter(self, pid: int, name: str, t_ns: int, values: Args) -> None:
         if self.shows(t_ns, t_ns):

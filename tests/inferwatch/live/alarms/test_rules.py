@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from collectors.contract.readings import Vantage
+from collectors.contract.readings import Step, Vantage
 from inferwatch.errors import UsageError
 from inferwatch.live.alarms.alarms import CALM, WatchedRule
 from inferwatch.live.alarms.rules import rules_of
@@ -221,3 +221,25 @@ def test_alerts_of_a_rule_are_limited_and_the_rest_counted() -> None:
 
     assert told == [True, False, False, True, False]
     assert (watched.alerts, watched.silent) == (2, 3)
+
+
+def test_a_batch_is_that_of_the_step_that_ended_last() -> None:
+    (rule,) = rules_of("batch>4")
+    step = Step(
+        index=1,
+        start_ns=0,
+        end_ns=1,
+        duration_ns=1,
+        prefill_requests=1,
+        decode_requests=4,
+    )
+    running = picture(latest_step=step, flow=Flow(running=5))
+
+    assert rule.look(running).holds
+    assert rule.look(running).sentence == "batch 5.00 > 4.00"
+    assert rule.SETTLES == 1
+    idle = picture(latest_step=step, flow=Flow(running=0))
+    assert rule.look(idle).holds is False
+    assert rule.look(picture()).why_unknown == "no probe tells of steps"
+    lost = Verdict(health=Health.LOST, sentence="gone")
+    assert rule.look(picture(verdict=lost, latest_step=step)).holds is None

@@ -667,3 +667,16 @@ def test_engines_that_differ_have_no_roofline_together() -> None:
     assert decode_of(other).floor_s == pytest.approx(
         bytes_read(1, 0) / 2.039e12, rel=1e-3
     )
+
+
+def test_what_a_step_costs_is_told_if_asked_for() -> None:
+    model = Model()
+    for each in started():
+        model.fold(each)
+    asked = SnapshotQuery(Window.MINUTE, needs=True)
+    needs = model.snapshot(5, asked).step_needs
+
+    assert needs is not None
+    assert [*needs] == [("engine-1", 0)]
+    assert needs["engine-1", 0].pair_flops > 0
+    assert model.snapshot(5, SnapshotQuery(Window.MINUTE)).step_needs is None

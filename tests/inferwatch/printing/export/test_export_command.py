@@ -131,6 +131,7 @@ def test_nothing_that_lies_in_the_way_is_written_through(run: Run) -> None:
         (("last", "-o", "page.txt"), "-o page.txt does not tell"),
         (("last", "--html", "a.html", "-o", "b.html"), "leave out the others"),
         (("last", "--html", "a.html", "--format", "csv"), "leave out the others"),
+        (("last", "--html", "a.html", "--no-profile-traces"), "html has no traces"),
     ],
 )
 @pytest.mark.usefixtures("recorded")

@@ -65,8 +65,9 @@ async def test_a_sought_moment_shows_what_playing_to_it_shows(
         (SnapshotQuery(Window.SESSION, misses=True), "prefix_misses"),
         (SnapshotQuery(Window.SESSION, tenants=True), "tenants"),
         (SnapshotQuery(Window.SESSION, breakdown=True), "breakdown"),
+        (SnapshotQuery(Window.SESSION, needs=True), "step_needs"),
     ],
-    ids=["misses", "tenants", "breakdown"],
+    ids=["misses", "tenants", "breakdown", "needs"],
 )
 async def test_what_is_asked_for_later_at_the_same_moment_is_told(
     tmp_path: Path, asked: SnapshotQuery, field: str

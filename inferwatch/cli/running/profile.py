@@ -1,0 +1,434 @@
+"""Profiles steps of an engine that runs, or reads a profile again, and prints it."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+import psutil
+
+from collectors.contract.clock import SessionClock
+from collectors.probe.profiling import DEFAULT_S, LONGEST_S, STEPS
+from inferwatch.cli.running.attach import session_maker
+from inferwatch.cli.running.chosen_session import session_location
+from inferwatch.cli.running.recording import open_recorder, where_recorded
+from inferwatch.cli.say import (
+    say,
+    say_coloured,
+    say_damage,
+    say_json,
+    say_no_more,
+    say_now,
+)
+from inferwatch.cli.servers.options import ServerOptions
+from inferwatch.cli.words import is_address
+from inferwatch.errors import SourceError, StorageError, UsageError
+from inferwatch.feed import ProfileProgress, ProfileStage
+from inferwatch.formatting import counted
+from inferwatch.live.alarms.alarms import WatchedRule
+from inferwatch.live.alarms.rules import rules_of
+from inferwatch.live.attached.attached_session import AttachedSession
+from inferwatch.live.attached.nearby import nearby_engines
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.watch import Watch
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.printing.command import command
+from inferwatch.printing.destination import Destination, page_at
+from inferwatch.printing.document import Block
+from inferwatch.printing.page import all_numbers, page, write_page
+from inferwatch.printing.summary.profile import (
+    ProfileContext,
+    context_of,
+    profile_document,
+    profile_json,
+)
+from inferwatch.printing.summary.profiler_commands import (
+    EngineProcessCommand,
+    profiler_commands,
+)
+from inferwatch.printing.text import document_text, painter
+from inferwatch.profiles.report import ProfileReport
+from inferwatch.record.file.location import default_database
+from inferwatch.record.file.trace_folder import copy_plain
+from inferwatch.record.replay.player import Player
+from inferwatch.visible import visible
+
+COST = (
+    "profiling {steps}: each takes longer meanwhile, and vLLM writes its traces within "
+    "a step: expect a stall of some 100 ms to seconds"
+)
+LOOK_S = 0.5
+"""How often it is looked whether a condition holds."""
+TELL_S = 0.2
+PROBE_S = 5.0
+"""How long an engine's probe may take to be heard once its server has answered."""
+UNMET = 1
+NOTES = {
+    ProfileStage.PROFILING: "profiling",
+    ProfileStage.WRITING: "the engine writes its traces",
+    ProfileStage.READING: "reading the traces",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions:
+    """The options of ``inferwatch profile``, as the user gave them."""
+
+    steps: int | None = None
+    most_s: float | None = None
+    when: str | None = None
+    within_s: float | None = None
+    number: int | None = None
+    commands: bool = False
+    page: Path | None = None
+    force: bool = False
+    traces: Path | None = None
+    as_json: bool = False
+    name: str | None = None
+    database: Path | None = None
+    record: bool = True
+
+    @property
+    def of_engines(self) -> list[str]:
+        """Flags that were given and are for an engine that runs."""
+        given = {
+            "--steps": self.steps,
+            "--most": self.most_s,
+            "--when": self.when,
+            "--name": self.name,
+            "--commands": self.commands or None,
+            "--no-record": None if self.record else True,
+        }
+        return [flag for flag, value in given.items() if value is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadProfile:
+    """A profile that was read, with its traces."""
+
+    report: ProfileReport
+    context: ProfileContext
+    traces: Sequence[Path]
+
+
+def run_profile(target: str | None, options: ProfileOptions) -> int:
+    """Print a profile of an engine or of a session; return the exit status.
+
+    Raises:
+        UsageError: an option cannot be used.
+        SourceError: the engine was lost, or cannot be profiled.
+        StorageError: the session or its traces cannot be read.
+    """
+    destination = page_at(options.page, force=options.force, alone=not options.as_json)
+    if options.most_s is not None and options.most_s > LONGEST_S:
+        raise UsageError(f"--most is at most {LONGEST_S:g} s")
+    if target is not None and not is_address(target):
+        return _recorded(target, options, destination)
+    if options.number is not None:
+        raise UsageError("--number is of a recorded session: name one")
+    rules = rules_of(options.when) if options.when is not None else []
+    return _live(
+        target, options, destination, [WatchedRule(e, records=False) for e in rules]
+    )
+
+
+# A recorded session.
+
+
+def _recorded(
+    target: str, options: ProfileOptions, destination: Destination | None
+) -> int:
+    if options.of_engines:
+        raise UsageError(
+            f"{options.of_engines[0]} is for an engine that runs: {target} is recorded"
+        )
+    path, name = session_location(target, options.database)
+    with closing(Player.open(path, name)) as player:
+        read = asyncio.run(_read_again(player, options.number))
+    _print(read, options, destination)
+    say_damage(path)
+    return 0
+
+
+async def _read_again(player: Player, number: int | None) -> ReadProfile:
+    await player.playback.seek(player.playback.span_ns[1])
+    desk, session_id = player.profile_desk, player.record.session_id
+    over = [each for each in desk.profiles_known if each.is_over and not each.failed]
+    if not over:
+        raise UsageError(
+            f"{session_id} has no profile: `{command('profile')}` takes one of an "
+            "engine that runs"
+        )
+    chosen = [each for each in over if number in {None, each.number}]
+    if not chosen:
+        known = ", ".join(str(each.number) for each in over)
+        raise UsageError(f"{session_id} has no profile {number}: there is {known}")
+    profile = chosen[-1]
+    report = await desk.report(profile.key, _shown_share)
+    now = player.snapshot(SnapshotQuery(Window.SESSION, requests=False, client=False))
+    at = player.wall_text(profile.began_ns, ms=True)
+    held_up_ns = desk.shelf.held_up_ns(profile)
+    context = context_of(profile, now, session_id, at, held_up_ns)
+    return ReadProfile(
+        report=report, context=context, traces=desk.shelf.traces(profile)
+    )
+
+
+# An engine that runs.
+
+
+def _live(
+    target: str | None,
+    options: ProfileOptions,
+    destination: Destination | None,
+    rules: Sequence[WatchedRule],
+) -> int:
+    url = target or _only_engine()
+    clock = SessionClock()
+    make = session_maker(ServerOptions(urls=(url,)))
+    recorder = open_recorder(
+        "profile",
+        clock,
+        database=options.database,
+        name=options.name,
+        record=options.record and not options.commands,
+    )
+    watch = make(clock, Pipeline(Model(), recorder))
+    if options.commands:
+        say(document_text([each] for each in asyncio.run(_commands(watch))))
+        return 0
+    read = asyncio.run(_profile(watch, options, rules))
+    if read is None:
+        return UNMET
+    _print(read, options, destination)
+    if watch.record is not None:
+        database = options.database or default_database()
+        say(
+            f"inferwatch: {where_recorded(watch.record.session_id, database)}", err=True
+        )
+    return 0
+
+
+def _only_engine() -> str:
+    """Return the address of the one engine on this node.
+
+    Raises:
+        SourceError: none runs.
+        UsageError: several do.
+    """
+    engines = [
+        each
+        for each in asyncio.run(nearby_engines(hostages=True))
+        if each.orphan_pid is None
+    ]
+    if not engines:
+        raise SourceError("no engine runs on this node: give a URL")
+    if len(engines) > 1:
+        names = ", ".join(visible(each.attach_to) for each in engines)
+        raise UsageError(f"several engines run on this node: give one of {names}")
+    return engines[0].attach_to
+
+
+@asynccontextmanager
+async def _watched(watch: Watch) -> AsyncIterator[asyncio.Event]:
+    """Watch until the context ends; yields what is set when we are told to stop."""
+    watching = asyncio.create_task(watch.run())
+    stop = asyncio.Event()
+    watching.add_done_callback(lambda _: stop.set())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await _first(watch.settled, stop)
+        if watch.failure is not None:
+            raise SourceError(watch.failure)
+        yield stop
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait until any of these is set."""
+    waits = [asyncio.create_task(each.wait()) for each in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+
+
+async def _profile(
+    watch: Watch, options: ProfileOptions, rules: Sequence[WatchedRule]
+) -> ReadProfile | None:
+    """Profile, and read what was profiled; None if a condition has not held.
+
+    Raises:
+        SourceError: the engine was lost, or cannot be profiled.
+    """
+    desk = watch.profile_desk
+    async with _watched(watch) as stop:
+        until_s = monotonic() + PROBE_S
+        while desk.unavailable is not None and monotonic() < until_s:
+            if stop.is_set():
+                return None
+            await asyncio.sleep(LOOK_S)
+        if desk.unavailable is not None:
+            raise SourceError(desk.unavailable)
+        if rules and not await _holds(watch, rules, options.within_s, stop):
+            return None
+        steps = STEPS if options.steps is None else options.steps
+        say(f"inferwatch: {COST.format(steps=counted(steps, 'step'))}", err=True)
+        await desk.begin(steps, most_s=options.most_s or DEFAULT_S)
+        done = await _follow(watch, stop)
+        profile = desk.shelf.find(done.key) if done.key else None
+        if done.stage is not ProfileStage.DONE or profile is None:
+            kept = profile is not None
+            kind = StorageError if kept else SourceError
+            raise kind(f"nothing was profiled: {done.text}")
+        record, report = watch.record, await desk.report(profile.key)
+        context = context_of(
+            profile,
+            watch.present(),
+            record.session_id if record else None,
+            watch.wall_text(profile.began_ns, ms=True),
+            desk.shelf.held_up_ns(profile),
+        )
+        return ReadProfile(
+            report=report,
+            context=context,
+            traces=desk.shelf.traces(profile),
+        )
+
+
+async def _holds(
+    watch: Watch,
+    rules: Sequence[WatchedRule],
+    within_s: float | None,
+    stop: asyncio.Event,
+) -> bool:
+    """Wait until a rule holds; False if none has in time, or we are told to stop."""
+    text = " | ".join(each.rule.text for each in rules)
+    say(f"inferwatch: waiting for {visible(text)}", err=True)
+    watch.profile_desk.await_condition(text)
+    until_s = monotonic() + (within_s if within_s is not None else float("inf"))
+    while not stop.is_set() and monotonic() < until_s:
+        now = watch.present()
+        judged = [] if now.catching_up else [each.look(now) for each in rules]
+        if sentence := next((each.sentence for each in judged if each), None):
+            say(f"inferwatch: {visible(sentence)}", err=True)
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await stop.wait()
+    for each in rules:
+        if each.why_unknown and not each.judged:
+            why = f"{each.rule.text} could not be judged: {each.why_unknown}"
+            say(f"inferwatch: {visible(why)}", err=True)
+    say(f"inferwatch: nothing was profiled: {visible(text)} did not hold", err=True)
+    return False
+
+
+async def _follow(watch: Watch, stop: asyncio.Event) -> ProfileProgress:
+    """Show how it goes until it is read; end it early when told to stop."""
+    desk = watch.profile_desk
+    ended = asyncio.create_task(desk.ended())
+    told, is_stopped = "", False
+    while not ended.done():
+        await asyncio.wait([ended], timeout=TELL_S)
+        if stop.is_set() and not is_stopped:
+            is_stopped = True
+            await desk.stop()
+        text = _progress_text(desk.progress)
+        if text != told:
+            told = text
+            _show(text)
+    if sys.stderr.isatty():
+        say_no_more()
+    return await ended
+
+
+def _progress_text(progress: ProfileProgress) -> str:
+    text = NOTES.get(progress.stage, "")
+    if progress.stage is ProfileStage.PROFILING and progress.steps is not None:
+        text += f": {progress.steps:,} of {counted(progress.steps_asked, 'step')}"
+    if progress.stage is ProfileStage.READING and progress.read_share is not None:
+        text += f": {progress.read_share:.0%}"
+    return text
+
+
+def _shown_share(share: float) -> None:
+    if sys.stderr.isatty():
+        say_now(f"{NOTES[ProfileStage.READING]}: {share:.0%}")
+        if share >= 1:
+            say_no_more()
+
+
+def _show(text: str) -> None:
+    """Show progress on a terminal alone: elsewhere the result is enough."""
+    if sys.stderr.isatty() and text:
+        say_now(text)
+
+
+async def _commands(watch: AttachedSession) -> list[Block]:
+    """Return commands of other profilers for the engine's processes."""
+    async with _watched(watch):
+        await asyncio.sleep(LOOK_S)  # until its processes were looked up
+        found = watch.engine_processes()
+    return profiler_commands([_process(pid, role) for pid, role in found])
+
+
+def _process(pid: int, role: str) -> EngineProcessCommand:
+    arguments: list[str] = []
+    with suppress(psutil.Error, OSError):
+        arguments = psutil.Process(pid).cmdline()
+    return EngineProcessCommand(pid=pid, role=role, arguments=arguments)
+
+
+# Both.
+
+
+def _print(
+    read: ReadProfile, options: ProfileOptions, destination: Destination | None
+) -> None:
+    if options.traces is not None:
+        _copy(read.traces, options.traces)
+    blocks = profile_document(read.report, read.context)
+    facts = profile_json(read.report, read.context)
+    if destination is not None:
+        of = read.context.session_id or read.context.source
+        parts = page(
+            f"Profile of {of}",
+            [*blocks, all_numbers("All of them, as --json prints them", facts)],
+        )
+        write_page(parts, destination)
+        if not destination.is_stdout:
+            say(f"{destination.path}", err=True)
+    if options.as_json:
+        say_json(facts)
+    elif destination is None:
+        text = document_text(([each] for each in blocks), paint=painter())
+        say_coloured(text)
+
+
+def _copy(traces: Sequence[Path], folder: Path) -> None:
+    """Copy traces into a folder.
+
+    Raises:
+        StorageError: there are none, or they cannot be written.
+    """
+    if not traces:
+        raise StorageError("its traces are gone: only what was read of them is left")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for each in traces:
+            copy_plain(each, folder / each.name)
+            say(f"{folder / each.name}", err=True)
+    except OSError as error:
+        raise StorageError(f"{folder}: {error.strerror or error}") from error

@@ -1,0 +1,79 @@
+"""The section of a session's page on its latest profile, and where others are."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from inferwatch.errors import StorageError
+from inferwatch.formatting import counted
+from inferwatch.metrics.floor.rank import StepNeeds
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.engines import Key
+from inferwatch.metrics.steps.profiles import SessionProfile
+from inferwatch.printing.command import command
+from inferwatch.printing.document import Block, PrintedHeading, Sentence
+from inferwatch.printing.export.recording import Recording
+from inferwatch.printing.summary.profile import context_of, profile_document
+from inferwatch.record.file.trace_folder import traces_folder
+from inferwatch.record.profiles.shelf import ProfileShelf
+from inferwatch.record.replay.recorded_recall import RecordedRecall
+
+LEVEL = 3
+"""Of headings below that of the section."""
+
+
+class RecordedProfiles:
+    """The profiles of a whole recorded session, for a shelf."""
+
+    def __init__(self, recording: Recording, snapshot: Snapshot) -> None:
+        row = recording.session
+        self.profiles_shown: Sequence[SessionProfile] = snapshot.profiles
+        self.profiles_known: Sequence[SessionProfile] = snapshot.profiles
+        self.step_needs: dict[Key, StepNeeds] = dict(snapshot.step_needs or {})
+        self.steps_recall = RecordedRecall(
+            recording.database, row.id, lambda: row.duration_ns
+        )
+        self.traces_folder: Path | None = traces_folder(recording.database, row.id)
+
+
+def profile_section(
+    recording: Recording, snapshot: Snapshot, clock: Callable[[int], str]
+) -> Iterator[Block]:
+    """Yield what the latest profile tells; nothing if none was taken."""
+    over = [each for each in snapshot.profiles if each.is_over and not each.failed]
+    if not over:
+        return
+    profile = over[-1]
+    yield PrintedHeading("Profile of steps")
+    shelf = ProfileShelf(RecordedProfiles(recording, snapshot))
+    try:
+        report = asyncio.run(shelf.report(profile.key))
+    except StorageError as error:
+        yield Sentence(text=f"Profile {profile.number} cannot be read: {error}.")
+    else:
+        context = context_of(
+            profile,
+            snapshot,
+            recording.session.id,
+            clock(profile.began_ns),
+            shelf.held_up_ns(profile),
+        )
+        yield from map(_beneath, profile_document(report, context))
+    if (others := len(over) - 1) > 0:
+        session, number = recording.session.id, over[-2].number
+        words = ("profile", session, "--number", number)
+        typed = command(*words, database=recording.database)
+        text = f"{counted(others, 'earlier profile')}; the last of them: {typed}"
+        yield Sentence(text=text, is_aside=True)
+
+
+def _beneath(block: Block) -> Block:
+    """Return a block of a document as one of a section of the page."""
+    match block:
+        case PrintedHeading():
+            return replace(block, level=LEVEL)
+        case Sentence(is_lead=True):
+            return replace(block, is_lead=False, tone="")
+        case _:
+            return block

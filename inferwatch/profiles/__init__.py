@@ -1,0 +1,1 @@
+"""Profiles of engine steps: traces of kernels and operators, tied to our steps."""

@@ -1,0 +1,1 @@
+"""Traces of profiles beside the record, and what is read of them."""

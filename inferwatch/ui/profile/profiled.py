@@ -1,0 +1,93 @@
+"""Which steps were profiled, and what is known of one of them."""
+
+from collections.abc import Callable, Iterable
+
+from textual.widget import Widget
+
+from collectors.contract.readings import Step
+from inferwatch.errors import InferwatchError
+from inferwatch.feed import ProfileDesk
+from inferwatch.metrics.steps.profiles import SessionProfile
+from inferwatch.profiles.report import ProfiledStep, ProfileReport
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join_whole
+from inferwatch.ui.profile.step_bars import class_parts
+
+READING = "profiled: reading its traces …"
+UNTOLD = "profiled, but its traces do not tell of it"
+ALL = "P tells more"
+
+
+def profile_of(step: Step, profiles: Iterable[SessionProfile]) -> SessionProfile | None:
+    """Return the profile that a step began in; None if it was not profiled."""
+    return next((each for each in profiles if _holds(each, step)), None)
+
+
+def _holds(profile: SessionProfile, step: Step) -> bool:
+    if profile.source != step.source or profile.failed:
+        return False
+    began = (each.t_ns for each in profile.began if each.rank == step.rank)
+    ended = (each.t_ns for each in profile.ended if each.rank == step.rank)
+    began_ns, ended_ns = next(began, None), next(ended, None)
+    if began_ns is None or step.start_ns < began_ns:
+        return False
+    return ended_ns is None or step.start_ns < ended_ns
+
+
+class ProfiledSteps:
+    """Looks profiled steps up in reports, each of which is asked for once."""
+
+    def __init__(
+        self, host: Widget, desk: ProfileDesk, tell: Callable[[], None]
+    ) -> None:
+        """``tell`` is called when another report has come."""
+        self._host, self._desk, self._tell = host, desk, tell
+        self._reports: dict[str, ProfileReport | None] = {}
+        """By key; None while it is read."""
+
+    def line(self, step: Step, profile: SessionProfile, width: int) -> Line:
+        """Return where a step's time went, or that it is being read."""
+        if not profile.is_over:
+            return (TextRun("  being profiled", "muted"),)
+        key = profile.key
+        if key not in self._reports:
+            self._reports[key] = None
+            self._host.run_worker(
+                self._fetch(key), group="profiled", exit_on_error=False
+            )
+        report = self._reports[key]
+        if report is None:
+            return (TextRun(f"  {READING}", "muted"),)
+        found = _found(report, step)
+        if found is None:
+            return (TextRun(f"  {UNTOLD}", "muted"),)
+        more = (TextRun(ALL, "faint"),)
+        parts = [
+            (TextRun("profiled", "muted"),),
+            *class_parts(found.times_ns, found.host_ns),
+        ]
+        whole = join_whole(parts, width - 3 - len(ALL) - 2, "  ")
+        return (TextRun("  "), *whole, TextRun("  "), *more)
+
+    async def _fetch(self, key: str) -> None:
+        try:
+            self._reports[key] = await self._desk.report(key)
+        except InferwatchError:
+            self._reports[key] = ProfileReport(ranks=[])
+        self._tell()
+
+
+def _found(report: ProfileReport, step: Step) -> ProfiledStep | None:
+    """Return the step in the trace of the first worker that tells of it.
+
+    Data-parallel ranks count their steps alike, so that the time decides.
+    """
+    for rank in report.ranks:
+        for each in rank.steps:
+            end_ns = each.begin_ns + each.duration_ns
+            if (
+                each.index == step.index
+                and each.begin_ns < step.end_ns
+                and end_ns > step.start_ns
+            ):
+                return each
+    return None

@@ -1,0 +1,227 @@
+"""Traces of a session's profiles are found, read once, and joined to its steps."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from collectors.contract.readings import MetricsPage, ProfileState, Step
+from inferwatch.errors import StorageError, UsageError
+from inferwatch.metrics.floor.rank import StepNeeds
+from inferwatch.metrics.steps.engines import Key
+from inferwatch.metrics.steps.profiles import SessionProfile
+from inferwatch.metrics.story.story import RequestStory
+from inferwatch.profiles.report import ProfileReport, ReportJob
+from inferwatch.record.profiles import shelf as shelves
+from inferwatch.record.profiles.shelf import ProfileShelf
+from tests.inferwatch.metrics.scripted_profiles import WALL_NS, S, ended, profile
+
+KEY = "inferwatch-one-0-1"
+
+
+class ScriptedSteps:
+    """A step each second."""
+
+    async def steps(
+        self, start_ns: int, end_ns: int, source: str | None = None
+    ) -> Sequence[Step]:
+        assert source == "engine-1"
+        return [
+            Step(
+                index=at,
+                start_ns=at * S,
+                end_ns=at * S + 5,
+                duration_ns=5,
+                decode_requests=2,
+                decode_tokens=3,
+                prefill_tokens=at % 2,
+                prefill_requests=at % 2,
+            )
+            for at in range(100)
+            if start_ns < at * S + 5 <= end_ns
+        ]
+
+    async def request(self, key: str) -> RequestStory | None:
+        raise NotImplementedError(key)
+
+    async def metrics_pages(
+        self, start_ns: int, end_ns: int, source: str
+    ) -> Sequence[MetricsPage]:
+        raise NotImplementedError(source)
+
+
+class ScriptedSession:
+    """One whose profiles are given."""
+
+    def __init__(self, folder: Path | None, *profiles: SessionProfile) -> None:
+        self.traces_folder = folder
+        self.profiles_shown: Sequence[SessionProfile] = profiles
+        self.profiles_known: Sequence[SessionProfile] = profiles
+        self.step_needs: dict[Key, StepNeeds] = {}
+        self.steps_recall = ScriptedSteps()
+
+
+class Reading:
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        self.jobs: list[ReportJob] = []
+
+    async def __call__(
+        self, job: ReportJob, on_progress: Callable[[float], None] | None = None
+    ) -> ProfileReport:
+        del on_progress
+        self.jobs.append(job)
+        return ProfileReport(ranks=[], problems=[str(len(self.jobs))])
+
+
+def taken(directory: Path, number: int = 1, **fields: Any) -> SessionProfile:
+    begun = profile(5 * S, number=number, directory=str(directory))
+    over = ended(7 * S, number=number, directory=str(directory))
+    return SessionProfile(
+        number=number,
+        began=(begun,),
+        ended=(msgspec.structs.replace(over, **fields),),
+    )
+
+
+def write(folder: Path, key: str = KEY) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    trace = folder / f"{key}_rank0.json"
+    trace.write_text("{}")
+    return trace
+
+
+async def test_a_trace_is_read_with_the_steps_around_it(tmp_path: Path) -> None:
+    trace, read = write(tmp_path / "kept"), Reading()
+    session = ScriptedSession(tmp_path / "kept", taken(tmp_path / "elsewhere"))
+    await ProfileShelf(session, read).report(KEY)
+
+    (job,) = read.jobs
+    assert job.files == [str(trace)]
+    assert job.realtime_offset_ns == WALL_NS
+    assert [each.index for each in job.steps] == [4, 5, 6, 7]
+    assert [each.decode_only for each in job.steps] == [True, False, True, False]
+    assert [each.requests for each in job.steps] == [2, 3, 2, 3]
+    assert job.costs is None
+
+
+async def test_what_was_read_is_there_at_once(tmp_path: Path) -> None:
+    write(tmp_path / "kept")
+    session, read = ScriptedSession(tmp_path / "kept", taken(tmp_path)), Reading()
+    shelf = ProfileShelf(session, read)
+    first = await shelf.report(KEY)
+    assert await shelf.report(KEY) is first
+
+    again = ProfileShelf(session, read)
+    assert await again.report(KEY) == first
+    assert len(read.jobs) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b"\xff",
+        msgspec.json.encode(ProfileReport(version=0, ranks=[])),
+    ],
+    ids=["cut short", "no text", "another version"],
+)
+async def test_what_another_version_read_is_read_again(
+    tmp_path: Path, content: bytes
+) -> None:
+    folder = tmp_path / "kept"
+    write(folder)
+    (folder / f"{KEY}.report.json").write_bytes(content)
+    read = Reading()
+    report = await ProfileShelf(ScriptedSession(folder, taken(tmp_path)), read).report(
+        KEY
+    )
+
+    assert report.problems == ["1"]
+
+
+async def test_traces_where_the_engine_wrote_them_are_read_there(
+    tmp_path: Path,
+) -> None:
+    trace, read = write(tmp_path / "traces"), Reading()
+    kept = tmp_path / "kept"
+    session = ScriptedSession(kept, taken(tmp_path / "traces"))
+    await ProfileShelf(session, read).report(KEY)
+
+    assert read.jobs[0].files == [str(trace)]
+    assert not kept.exists()
+    assert [*(tmp_path / "traces").iterdir()] == [trace]
+
+
+async def test_traces_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
+    shelf = ProfileShelf(ScriptedSession(tmp_path, taken(tmp_path / "gone")), Reading())
+
+    (lost,) = shelf.taken
+    assert lost.lost is not None
+    assert str(tmp_path / "gone") in lost.lost
+    with pytest.raises(StorageError, match="neither beside the record"):
+        await shelf.report(KEY)
+    with pytest.raises(UsageError, match="no profile other"):
+        await shelf.report("other")
+
+
+async def test_a_report_outlives_its_traces(tmp_path: Path) -> None:
+    trace, read = write(tmp_path / "kept"), Reading()
+    session = ScriptedSession(tmp_path / "kept", taken(tmp_path))
+    await ProfileShelf(session, read).report(KEY)
+    trace.unlink()
+
+    shelf = ProfileShelf(session, read)
+    assert [each.lost for each in shelf.taken] == [None]
+    assert (await shelf.report(KEY)).problems == ["1"]
+
+
+def test_what_is_on_or_failed_is_not_among_those_taken(tmp_path: Path) -> None:
+    failed = taken(tmp_path, 2, state=ProfileState.FAILED)
+    on = SessionProfile(number=3, began=(profile(9 * S, number=3),))
+    session = ScriptedSession(None, taken(tmp_path), failed, on)
+
+    assert [each.key for each in ProfileShelf(session, Reading()).taken] == [KEY]
+
+
+async def test_few_reports_are_kept_in_memory(tmp_path: Path) -> None:
+    many = [taken(tmp_path / "traces", number) for number in range(1, 8)]
+    for each in many:
+        write(tmp_path / "traces", each.key)
+    shelf = ProfileShelf(ScriptedSession(None, *many), Reading())
+    for each in many:
+        await shelf.report(each.key)
+
+    assert [*shelf._reports] == [e.key for e in many[-shelves.MOST_REPORTS :]]
+
+
+async def test_the_step_in_which_traces_were_written_is_what_it_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = write(tmp_path / "kept")
+    session = ScriptedSession(tmp_path / "kept", taken(tmp_path))
+    steps = await session.steps_recall.steps(0, 9 * S, "engine-1")
+    long = [
+        msgspec.structs.replace(each, duration_ns=2 * S if each.index == 6 else 10)
+        for each in steps
+    ]
+
+    async def told(*_: object) -> Sequence[Step]:
+        return long
+
+    monkeypatch.setattr(session.steps_recall, "steps", told)
+    shelf = ProfileShelf(session, Reading())
+    assert shelf.taken[0].switch_ns is None
+    await shelf.report(KEY)
+
+    assert shelf.taken[0].switch_ns == 2 * S - 10
+    trace.unlink()
+
+
+def test_of_one_that_was_ended_the_probe_tells_what_it_cost(tmp_path: Path) -> None:
+    session = ScriptedSession(None, taken(tmp_path, why="it was stopped"))
+
+    assert ProfileShelf(session, Reading()).taken[0].switch_ns == 300_000_000

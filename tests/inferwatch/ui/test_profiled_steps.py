@@ -1,0 +1,134 @@
+"""On the line of single steps, profiled ones are marked, and tell of their classes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+from textual.geometry import Offset
+
+from collectors.contract.readings import Step
+from inferwatch.metrics.steps.profiles import SessionProfile
+from inferwatch.profiles.report import ProfileReport
+from inferwatch.ui.profile.profiled import profile_of
+from tests.inferwatch.metrics.scripted_profiles import ended, profile
+from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, app_on
+from tests.inferwatch.ui.pictures import Pictures, named
+from tests.inferwatch.ui.profile_sessions import (
+    ScriptedProfiles,
+    rank_profile,
+    report,
+)
+from tests.inferwatch.ui.scripted_steps import (
+    SOURCE,
+    feed_with_steps,
+    steps,
+)
+from tests.inferwatch.ui.test_steps_pictures import drawn, showing
+
+KEY = "inferwatch-one-0-1"
+
+
+def profiled(of: Sequence[Step]) -> SessionProfile:
+    """All of these steps were profiled."""
+    first, last = of[0], of[-1]
+    return SessionProfile(
+        number=1,
+        began=(profile(first.start_ns - 1, source=SOURCE),),
+        ended=(ended(last.start_ns + 1, source=SOURCE),),
+    )
+
+
+def report_of(of: Sequence[Step]) -> ProfileReport:
+    told = rank_profile()
+    moved = [
+        structs.replace(each, index=step.index, begin_ns=step.start_ns)
+        for each, step in zip(told.steps, of, strict=True)
+    ]
+    return ProfileReport(ranks=[structs.replace(told, steps=moved)])
+
+
+@pytest.fixture
+def some() -> list[Step]:
+    return steps(NOW_NS, 30)[:20]
+
+
+@pytest.fixture
+def profiles(some: list[Step]) -> ScriptedProfiles:
+    return ScriptedProfiles(reports={KEY: report_of(some)})
+
+
+@pytest.fixture
+def feed(some: list[Step], profiles: ScriptedProfiles) -> ScriptedFeed:
+    feed = feed_with_steps()
+    feed.profile_desk = profiles
+    before = feed.change
+    feed.change = lambda made: replace(before(made), profiles=(profiled(some),))
+    return feed
+
+
+def test_a_step_belongs_to_the_profile_that_was_on_when_it_began(
+    some: list[Step],
+) -> None:
+    every = steps(NOW_NS, 30)
+    known = [profiled(some)]
+    assert [s.index for s in every if profile_of(s, known)] == [s.index for s in some]
+    elsewhere = structs.replace(some[3], source="other")
+    assert profile_of(elsewhere, known) is None
+    other_rank = structs.replace(some[3], rank=1)
+    assert profile_of(other_rank, known) is None
+
+
+async def test_profiled_steps_are_marked_and_the_picked_one_tells_its_classes(
+    feed: ScriptedFeed, profiles: ScriptedProfiles, text_of: Any
+) -> None:
+    app = app_on("steps", feed)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await drawn(pilot)
+        await pilot.press("v")
+        await drawn(pilot)
+        marks = next(row for row in text_of(app, "StepLine") if "prof." in row)
+        assert marks.count("◆") == 20
+        assert marks.rstrip().endswith("◆")
+        assert not marks.endswith("◆"), "the latest ten were not profiled"
+        assert not profiles.read, "nobody asked for one"
+
+        await pilot.click("StepLine", Offset(marks.index("◆") + 3, 2))
+        await drawn(pilot)
+        text = "\n".join(text_of(app, "StepPanel"))
+        assert profiles.read == [KEY]
+        assert "profiled" in text
+        assert "█ GEMM" in text
+        assert "░ host 2.40 ms" in text
+
+
+async def test_without_a_profile_there_is_no_lane_for_it(text_of: Any) -> None:
+    app = app_on("steps", feed_with_steps())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await drawn(pilot)
+        await pilot.press("v")
+        await drawn(pilot)
+        assert not any("prof." in row for row in text_of(app, "StepLine"))
+
+
+async def test_a_step_that_the_traces_lack_is_said_to_be_untold(
+    feed: ScriptedFeed, profiles: ScriptedProfiles, text_of: Any
+) -> None:
+    profiles.reports = {KEY: report()}
+    app = app_on("steps", feed)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await drawn(pilot)
+        await pilot.press("v")
+        await drawn(pilot)
+        marks = next(row for row in text_of(app, "StepLine") if "prof." in row)
+        await pilot.click("StepLine", Offset(marks.index("◆") + 3, 2))
+        await drawn(pilot)
+        text = "\n".join(text_of(app, "StepPanel"))
+        assert "its traces do not tell of it" in text
+
+
+def test_picture(feed: ScriptedFeed, pictures: Pictures) -> None:
+    act = showing("v", *["comma"] * 12)
+    sizes = named((80, 24), (120, 40))
+    assert not pictures(app_on("steps", feed), sizes, act)
