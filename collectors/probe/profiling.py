@@ -23,6 +23,8 @@ MOST_STEPS = 2_000
 LONGEST_S = 60.0
 """Longest time a profile may be on; what has come by then is kept."""
 DEFAULT_S = 20.0
+SWITCH_S = 120.0
+"""How long an engine may take to begin, or to write its traces."""
 MOST_BYTES = 1 << 30
 """Largest traces, of all workers together; fewer steps are profiled to stay below."""
 SUFFIX = ".profile"

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from collectors.contract.clock import NS_PER_S, monotonic_ns
@@ -34,7 +35,7 @@ class EngineProfileDesk:
         profiler: EngineProfiler,
         *,
         now_ns: Callable[[], int] = monotonic_ns,
-        free_bytes: Callable[[str], int] = lambda path: shutil.disk_usage(path).free,
+        free_bytes: Callable[[str], int] = lambda path: _free_bytes(path),
     ) -> None:
         self.watcher: Caller | None = None
         """Who asked for the profile that is on; it ends when they disconnect."""
@@ -83,6 +84,7 @@ class EngineProfileDesk:
             self._end(None)
         elif self._now_ns() - self._asked_ns >= self._most_ns:
             self._end(f"its {self._most_ns / NS_PER_S:g} s were over")
+        self._profiler.try_again(self._now_ns())
 
     def news(self) -> str | None:
         """What the server's log should say since the last call."""
@@ -140,3 +142,15 @@ class EngineProfileDesk:
             f"traces of some {needed / 1e6:,.0f} MB may not fit on the disk of "
             f"{directory}: ask for fewer steps"
         )
+
+
+def _free_bytes(directory: str) -> int:
+    """Room where a directory is, or would be made.
+
+    Raises:
+        OSError: it cannot be reached.
+    """
+    place = Path(directory)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free

@@ -9,6 +9,7 @@ vLLM counts the steps itself where it can, and ends the profile within a step.
 """
 
 import inspect
+import secrets
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from time import time_ns
 
 from msgspec.structs import replace
 
-from collectors.contract.clock import monotonic_ns
+from collectors.contract.clock import NS_PER_S, monotonic_ns
 from collectors.contract.readings import AnyReading, Profile, ProfileState
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.hooks import Given, Hook
@@ -27,6 +28,10 @@ from embedded_engine.probe.vllm_names import AttributeReader, Vllm
 PREFIX, BOUND = "profile_prefix", "max_iterations"
 """Parameters of ``EngineCore.profile``; older ones have neither."""
 LONGEST_REASON = 200
+MOST_TRIES = 3
+RETRY_NS = NS_PER_S
+"""Pause before vLLM is asked again to end a profile, which it failed to do."""
+STUCK = "vLLM cannot switch its profiler off: restart the engine"
 OTHERS = "somebody else began one over HTTP (/start_profile): end that first"
 
 
@@ -75,6 +80,11 @@ class EngineProfiler:
         self._begun_steps: int | None = None
         """The engine's steps when the profile began; None while it is off."""
         self._number = 0
+        self._process = secrets.token_hex(3)
+        """Tells its traces from those of an engine before it with the same id."""
+        self._failed_ends = 0
+        self._failed_ns = 0
+        """When vLLM last failed to end it."""
         self._ours = False
         """Whether we are calling ``EngineCore.profile`` ourselves."""
 
@@ -86,6 +96,8 @@ class EngineProfiler:
             return "this engine is not a process of its own, or has not started yet"
         if PREFIX not in self._parameters:
             return "this vLLM cannot name its traces: profiles need a newer one"
+        if self._failed_ends >= MOST_TRIES:
+            return STUCK
         return OTHERS if self.by_others else None
 
     @property
@@ -113,6 +125,13 @@ class EngineProfiler:
         if self._wanted is not None:
             self._why = why
             self._wanted = None
+            self._wake()
+
+    def try_again(self, now_ns: int) -> None:
+        """Have it switched off once more where vLLM failed to; on any thread."""
+        is_left_on = self._on is not None and self._wanted is None
+        if is_left_on and self._failed_ends and now_ns - self._failed_ns >= RETRY_NS:
+            self._failed_ns = now_ns
             self._wake()
 
     def asked(self, given: Given) -> None:
@@ -154,7 +173,9 @@ class EngineProfiler:
 
     def _begin(self, core: Vllm, wanted: WantedProfile) -> None:
         self._number += 1
-        prefix = f"inferwatch-{self._engine_id}-{self.rank}-{self._number}"
+        prefix = (
+            f"inferwatch-{self._engine_id}-{self.rank}-{self._process}-{self._number}"
+        )
         bound = {BOUND: wanted.steps} if BOUND in self._parameters else {}
         failed, switch_ns = self._call(core, prefix, is_start=True, **bound)
         begun = Profile(
@@ -174,6 +195,7 @@ class EngineProfiler:
             self._on = wanted
         else:
             self._wanted = None
+            self._call(core, None, is_start=False)  # some workers may have begun
         self._tell(lambda: self._begun(begun))
 
     def _begun(self, begun: Profile) -> list[AnyReading]:
@@ -185,8 +207,12 @@ class EngineProfiler:
 
     def _end(self, core: Vllm, on: WantedProfile) -> None:
         failed, switch_ns = self._call(core, None, is_start=False)
-        self._on = None
         now_ns, realtime_ns = monotonic_ns(), time_ns()
+        self._failed_ends = self._failed_ends + 1 if failed is not None else 0
+        if 0 < self._failed_ends < MOST_TRIES:
+            self._failed_ns = now_ns
+            return  # it is on still
+        self._on = None
         why = failed or self._why
 
         def ended() -> list[AnyReading]:

@@ -1094,7 +1094,7 @@ class Model:
         elif note.kind is NoteKind.LOST:
             self._tracker.lost(note)
             self._tenants.lost(note.source)
-            self._engines.lost(note.source)
+            self._engines.lost(note.source, note.t_ns)
             self._stalls.lost(note.source)
             self._memory.lost(note.source)
             self._traffic.lost(note.source)

@@ -293,8 +293,9 @@ class Engines:
         """Sources of all engines, including those lost last."""
         return {source for source, _ in self.ranks}
 
-    def lost(self, source: str) -> None:
+    def lost(self, source: str, t_ns: int) -> None:
         """Mark an engine as lost; its info stays until another one starts."""
+        self.profiles.lost(source, t_ns)
         for rank in self.ranks_of(source):
             rank.gone()
 

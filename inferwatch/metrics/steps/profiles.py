@@ -10,8 +10,12 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Profile, ProfileState
+from collectors.probe.profiling import LONGEST_S, SWITCH_S
 
 MOST_KEPT = 50
+LONGEST_NS = round((LONGEST_S + 2 * SWITCH_S) * NS_PER_S)
+"""One that has lasted longer is over, though nobody has told of its end."""
+LOST = "its engine was lost"
 TOGETHER_NS = 5 * NS_PER_S
 """Ranks that begin within this time were asked at once."""
 
@@ -24,6 +28,8 @@ class SessionProfile(msgspec.Struct, frozen=True, kw_only=True):
     began: tuple[Profile, ...]
     """At least one, in order of receipt."""
     ended: tuple[Profile, ...] = ()
+    lost_ns: int | None = None
+    """When its engine was lost while it was on."""
 
     @property
     def key(self) -> str:
@@ -47,11 +53,18 @@ class SessionProfile(msgspec.Struct, frozen=True, kw_only=True):
         """When the last rank had written its traces; None while it is on."""
         if not self.is_over:
             return None
-        return max(each.t_ns for each in self.ended)
+        return max((each.t_ns for each in self.ended), default=self.lost_ns)
+
+    @property
+    def last_ns(self) -> int:
+        """When it was over, or is at the latest."""
+        ended_ns = self.ended_ns
+        return self.began_ns + LONGEST_NS if ended_ns is None else ended_ns
 
     @property
     def is_over(self) -> bool:
-        return {each.rank for each in self.began} <= {each.rank for each in self.ended}
+        ended = {each.rank for each in self.ended}
+        return self.lost_ns is not None or {each.rank for each in self.began} <= ended
 
     @property
     def failed(self) -> bool:
@@ -74,7 +87,8 @@ class SessionProfile(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def why(self) -> str | None:
         """Why it ended early, or failed; None if it did not."""
-        return next((each.why for each in self.ended if each.why), None)
+        told = next((each.why for each in self.ended if each.why), None)
+        return LOST if self.lost_ns is not None and not self.ended else told
 
     @property
     def switch_ns(self) -> int | None:
@@ -120,12 +134,19 @@ class ProfileLog:
         if profile.state is ProfileState.STARTED:
             self._begin(profile)
             return
-        for at, each in enumerate(self._kept):
+        for at in reversed(range(len(self._kept))):  # names may repeat
+            each = self._kept[at]
             if any(_are_same(begun, profile) for begun in each.began):
                 if not any(_are_same(ended, profile) for ended in each.ended):
                     ended = (*each.ended, profile)
                     self._kept[at] = msgspec.structs.replace(each, ended=ended)
                 return
+
+    def lost(self, source: str, t_ns: int) -> None:
+        """End what was on in an engine that is gone; all engines if it is empty."""
+        for at, each in enumerate(self._kept):
+            if source in {"", each.source} and not each.is_over:
+                self._kept[at] = msgspec.structs.replace(each, lost_ns=t_ns)
 
     def saved(self) -> list[SessionProfile]:
         return list(self._kept)

@@ -385,7 +385,7 @@ class StallFinder:
         return any(
             each.source == source
             and each.began_ns <= stall.end_ns
-            and (each.ended_ns is None or stall.start_ns <= each.ended_ns)
+            and stall.start_ns <= each.last_ns
             for each in every
         )
 

@@ -26,6 +26,7 @@ class ScriptedProfiler:
         self.wanted: WantedProfile | None = None
         self.steps: int | None = None
         self.ends: list[str | None] = []
+        self.tries = 0
 
     @property
     def is_on(self) -> bool:
@@ -48,6 +49,9 @@ class ScriptedProfiler:
         if self.wanted is not None:
             self.ends.append(why)
         self.wanted = self.steps = None
+
+    def try_again(self, _: int) -> None:
+        self.tries += 1
 
 
 class Place:
@@ -180,13 +184,13 @@ def test_traces_that_may_not_fit_are_not_begun() -> None:
     assert place.start(steps=20).refused is None
 
 
-def test_a_disk_that_cannot_be_asked_is_said(place: Place, tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_asked_is_said(place: Place) -> None:
     desk = EngineProfileDesk(place.profiler)  # type: ignore[arg-type]
-    place.profiler.directory = str(tmp_path / "gone")
+    place.profiler.directory = f"/{'x' * 300}"
 
     answer = desk.answer(ProfileRequest(action=ProfileAction.START), US)
 
-    assert "No such file or directory" in (answer.refused or "")
+    assert "name too long" in (answer.refused or "")
 
 
 def test_what_the_engine_lacks_is_said(place: Place) -> None:
@@ -209,3 +213,23 @@ def test_the_log_says_who_asked_once(place: Place) -> None:
 
     assert place.desk.news() == "7 steps are profiled, as ann root: all is lost asked"
     assert place.desk.news() is None
+
+
+def test_a_directory_that_is_not_there_yet_has_the_room_of_its_disk(
+    tmp_path: Path,
+) -> None:
+    profiler = ScriptedProfiler()
+    profiler.directory = str(tmp_path / "removed" / "e1")
+    desk = EngineProfileDesk(profiler)  # type: ignore[arg-type]
+
+    answer = desk.answer(ProfileRequest(action=ProfileAction.START, steps=1), US)
+
+    assert answer.refused is None
+
+
+def test_an_end_that_failed_is_tried_again_in_each_look() -> None:
+    place = Place()
+    place.start()
+    place.desk.look()
+
+    assert place.profiler.tries == 1

@@ -1,6 +1,7 @@
 """The profiler is switched on the engine's thread, between steps, and told in order."""
 
 import queue
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import AnyReading, Profile, ProfileState
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.control.profiler import (
+    RETRY_NS,
     EngineProfiler,
     WantedProfile,
     torch_directory,
@@ -103,8 +106,19 @@ def test_the_engine_is_woken_and_switches_itself(engine: Engine) -> None:
     assert engine.core.calls == []
     assert engine.core.input_queue.qsize() == 1
     engine.read()
-    assert engine.core.calls == [(True, "inferwatch-e1-3-1", 20)]
+    ((is_start, prefix, bound),) = engine.core.calls
+    assert (is_start, bound) == (True, 20)
+    assert re.fullmatch(r"inferwatch-e1-3-[0-9a-f]{6}-1", prefix)
     assert engine.profiler.is_on
+
+
+def test_an_engine_after_it_with_the_same_id_names_its_traces_otherwise() -> None:
+    prefixes = []
+    for engine in (Engine(), Engine()):
+        engine.begun()
+        prefixes.append(engine.told[0].prefix)
+
+    assert len({*prefixes}) == 2
 
 
 def test_what_is_told_has_the_steps_in_between(engine: Engine) -> None:
@@ -229,3 +243,49 @@ def test_only_torchs_profiler_with_a_directory_is_ours(
     scheduler = SimpleNamespace(vllm_config=SimpleNamespace(profiler_config=config))
 
     assert torch_directory(scheduler, lambda _: None) == found
+
+
+def test_a_profiler_that_cannot_be_ended_counts_as_on_and_is_ended_again(
+    engine: Engine,
+) -> None:
+    engine.begun()
+    engine.core.fails = "a worker does not answer"
+    engine.profiler.end()
+    engine.read()
+
+    assert engine.profiler.is_on
+    assert [each.state for each in engine.told] == [ProfileState.STARTED]
+    engine.profiler.try_again(monotonic_ns())
+    engine.read()
+    assert [call[0] for call in engine.core.calls] == [True, False]  # not at once
+    engine.core.fails = ""
+    engine.profiler.try_again(monotonic_ns() + RETRY_NS)
+    engine.read()
+    assert not engine.profiler.is_on
+    assert engine.told[-1].state is ProfileState.ENDED
+    assert engine.profiler.unavailable is None
+
+
+def test_no_profile_begins_beside_one_that_cannot_be_ended(engine: Engine) -> None:
+    engine.begun()
+    engine.core.fails = "a worker does not answer"
+    engine.profiler.end()
+    engine.read()
+    for tries in range(1, 5):
+        engine.profiler.try_again(monotonic_ns() + tries * 2 * RETRY_NS)
+        engine.read()
+
+    assert [call[0] for call in engine.core.calls] == [True, False, False, False]
+    assert engine.told[-1].state is ProfileState.FAILED
+    assert not engine.profiler.is_on
+    assert "restart the engine" in (engine.profiler.unavailable or "")
+
+
+def test_workers_that_began_are_ended_where_others_could_not_begin(
+    engine: Engine,
+) -> None:
+    engine.core.fails = "a worker cannot"
+    engine.begun()
+
+    assert [call[0] for call in engine.core.calls] == [True, False]
+    assert not engine.profiler.is_on

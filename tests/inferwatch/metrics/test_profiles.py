@@ -2,11 +2,16 @@
 
 import pytest
 
-from collectors.contract.readings import Profile, ProfileState
+from collectors.contract.readings import Note, NoteKind, Profile, ProfileState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.metrics.steps.profiles import MOST_KEPT, ProfileLog, SessionProfile
+from inferwatch.metrics.steps.profiles import (
+    LONGEST_NS,
+    MOST_KEPT,
+    ProfileLog,
+    SessionProfile,
+)
 from tests.inferwatch.metrics.scripted_profiles import WALL_NS, S, ended, profile
 
 
@@ -68,6 +73,46 @@ def test_one_that_could_not_be_ended_has_failed() -> None:
     assert found.failed
     assert found.why == "vLLM: disk full"
     assert found.steps is None
+
+
+def test_a_profile_of_an_engine_that_was_lost_is_over_with_it() -> None:
+    model = Model()
+    for each in (profile(2 * S), profile(2 * S, source="engine-2")):
+        model.fold(each)
+    model.fold(Note(source="engine-1", t_ns=9 * S, kind=NoteKind.LOST, text="gone"))
+    lost, other = model.profiles
+
+    assert (lost.is_over, lost.ended_ns, lost.failed) == (True, 9 * S, True)
+    assert lost.why == "its engine was lost"
+    assert not other.is_over
+
+
+def test_its_end_counts_where_the_engine_was_only_out_of_sight() -> None:
+    log = ProfileLog()
+    log.take(profile(2 * S))
+    log.lost("engine-1", 3 * S)
+    log.take(ended(4 * S))
+    (found,) = log.every
+
+    assert (found.ended_ns, found.failed, found.steps) == (4 * S, False, 20)
+    assert found.why is None
+
+
+def test_one_whose_end_nobody_told_of_does_not_last_for_ever() -> None:
+    (on,) = logged(profile(2 * S))
+
+    assert on.last_ns == 2 * S + LONGEST_NS
+    (over,) = logged(profile(2 * S), ended(3 * S))
+    assert over.last_ns == 3 * S
+
+
+def test_an_end_is_of_the_latest_of_two_with_the_same_name() -> None:
+    first, second = logged(
+        profile(2 * S), ended(3 * S), profile(50 * S), ended(60 * S, steps=7)
+    )
+
+    assert (first.ended_ns, first.steps) == (3 * S, 20)
+    assert (second.ended_ns, second.steps) == (60 * S, 7)
 
 
 def test_the_same_end_counts_once() -> None:
