@@ -18,7 +18,6 @@ ANSWER_S = 2.0
 """Time limit for a response, which comes from a thread of its own even in a long
 step."""
 GONE = "the engine is gone"
-NO_ANSWER = f"does not answer within {ANSWER_S:g} s"
 HUNG_UP = "the engine hung up: it is gone, or listens only to the user it runs as"
 ROOT = 0
 MOST_SHOWN = 240
@@ -67,7 +66,7 @@ class ControlConnection:
         except (FileNotFoundError, ConnectionError) as error:
             raise NobodyThereError(GONE) from error
         except TimeoutError as error:
-            raise CollectorError(f"the engine {NO_ANSWER}") from error
+            raise CollectorError(_silent(ANSWER_S)) from error
         except OSError as error:
             raise CollectorError(f"the engine cannot be reached: {error}") from error
 
@@ -80,15 +79,21 @@ class ControlConnection:
         self._broken = True
         self._writer.close()
 
-    async def ask(self, request: msgspec.Struct, kind: type[Answer]) -> Answer:
-        """Send a request and return the response.
+    async def ask(
+        self,
+        request: msgspec.Struct,
+        kind: type[Answer],
+        within_s: float | None = None,
+    ) -> Answer:
+        """Send a request and return the response, within ANSWER_S unless told.
 
         Raises:
             SourceLostError: the engine is gone.
             CollectorError: it does not answer, or not in this protocol.
         """
+        within_s = ANSWER_S if within_s is None else within_s
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(within_s):
                 self._writer.write(msgspec.json.encode(request) + b"\n")
                 await self._writer.drain()
                 line = await self._reader.readline()
@@ -97,7 +102,7 @@ class ControlConnection:
             answer = msgspec.json.decode(line, type=kind)
         except TimeoutError as error:
             self.hang_up()
-            raise CollectorError(f"the engine {NO_ANSWER}") from error
+            raise CollectorError(_silent(within_s)) from error
         except OSError as error:
             self.hang_up()
             raise SourceLostError(GONE if self._answered else HUNG_UP) from error
@@ -122,6 +127,10 @@ def control_sockets(engine_id: str, suffix: str) -> list[Path]:
     except OSError as error:
         raise CollectorError(str(error)) from error
     return [path for path in found if path.stem.rpartition(".")[0] == engine_id]
+
+
+def _silent(within_s: float) -> str:
+    return f"the engine does not answer within {within_s:g} s"
 
 
 def shown(text: str) -> str:

@@ -23,6 +23,7 @@ from collectors.probe.profiling import (
     MOST_BYTES,
     STEPS,
     SUFFIX,
+    SWITCH_S,
     ProfileAction,
     ProfileAnswer,
     ProfileRequest,
@@ -104,20 +105,22 @@ class ProfileControl:
                 raise
 
     async def state(self) -> tuple[ProfileAnswer, ...]:
-        """How the profile goes, by rank.
+        """How the profile goes, by rank; those that are lost are left out.
+
+        An engine may be silent as long as it takes to switch its profiler on or off.
 
         Raises:
-            CollectorError: a rank is unreachable.
+            CollectorError: no rank is reachable.
         """
-        return await self._ask(ProfileAction.GET)
+        return await self._ask(ProfileAction.GET, SWITCH_S)
 
     async def stop(self) -> tuple[ProfileAnswer, ...]:
         """End the profile at once; what has come by then is kept.
 
         Raises:
-            CollectorError: a rank is unreachable.
+            CollectorError: no rank is reachable.
         """
-        return await self._ask(ProfileAction.STOP)
+        return await self._ask(ProfileAction.STOP, SWITCH_S)
 
     async def close(self) -> None:
         """Disconnect, which ends a profile that is on; safe to call twice."""
@@ -125,12 +128,27 @@ class ProfileControl:
             each.hang_up()
         self._ranks.clear()
 
-    async def _ask(self, action: ProfileAction) -> tuple[ProfileAnswer, ...]:
+    async def _ask(
+        self, action: ProfileAction, within_s: float
+    ) -> tuple[ProfileAnswer, ...]:
+        """Ask all ranks at once; forget those that are lost."""
         request = ProfileRequest(action=action, by=self.by)
         async with self._turn:
-            answers = [
-                await rank.ask(request, ProfileAnswer) for rank in self._ranks.values()
-            ]
+            asked = {
+                path: asyncio.create_task(rank.ask(request, ProfileAnswer, within_s))
+                for path, rank in self._ranks.items()
+            }
+            await asyncio.gather(*asked.values(), return_exceptions=True)
+        answers: list[ProfileAnswer] = []
+        why: CollectorError = SourceLostError(GONE)
+        for path, each in asked.items():
+            try:
+                answers.append(each.result())
+            except CollectorError as error:
+                why = error
+                self._ranks.pop(path, None)
+        if not answers:
+            raise why
         return tuple(sorted(answers, key=lambda each: each.rank))
 
     async def _connect(self) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.collector import CollectorError, SourceLostError
-from collectors.contract.readings import ProfileState
+from collectors.contract.readings import Profile, ProfileState
 from collectors.probe.profile_control import (
     NO_PROFILER,
     ProfileControl,
@@ -23,6 +24,7 @@ from collectors.probe.profiling import (
     LONGEST_S,
     MOST_BYTES,
     STEPS,
+    SWITCH_S,
     ProfileAnswer,
 )
 from inferwatch.errors import InferwatchError, SourceError, UsageError
@@ -42,7 +44,7 @@ from inferwatch.metrics.steps.engines import Key
 from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.profiles.reading import read_profile
 from inferwatch.profiles.report import ProfileReport
-from inferwatch.record.file.trace_folder import move_traces, traces_folder
+from inferwatch.record.file.trace_folder import traces_folder
 from inferwatch.record.profiles.shelf import OnProgress, ProfileShelf, Reader
 
 OTHERWISE = {
@@ -57,8 +59,8 @@ OTHERWISE = {
 ON = "a profile is on already"
 ASK_S = 0.1
 """How often the engine is asked how far it is."""
-SWITCH_S = 120.0
-"""How long an engine may take to begin, or to write its traces."""
+SILENT_S = 1.0
+"""An engine that answers nothing for so long is writing its traces."""
 TELL_S = 10.0
 """How long its readings may take to come after it has ended."""
 UNTOLD = "the probe has not told of its end: readings were lost"
@@ -178,7 +180,9 @@ class WatchedProfileDesk:
             if isinstance(error, CollectorError):
                 raise SourceError(str(error)) from error
             raise
-        self._following = asyncio.create_task(self._follow(control, before))
+        self._following = asyncio.create_task(
+            self._follow(control, before, target.source)
+        )
 
     async def stop(self) -> None:
         """End the profile at once; what has been profiled is read."""
@@ -226,16 +230,22 @@ class WatchedProfileDesk:
                 return f"{ON}, for {each.by or 'another client'}"
         return None
 
-    async def _follow(self, control: ProfileControl, before: dict[int, int]) -> None:
+    async def _follow(
+        self, control: ProfileControl, before: dict[int, int], source: str
+    ) -> None:
         """Follow a profile from its beginning until it is read."""
         try:
-            prefix, is_off = await self._until_ended(control, before)
+            parts, is_off = await self._until_ended(control, before)
             await self._hang_up()
-            profile = await self._told(prefix, TELL_S if is_off else SWITCH_S)
+            within_s = TELL_S if is_off else SWITCH_S
+            profile = await self._told(parts[0].prefix, source, within_s)
             if profile.failed:
                 self._fail(profile.why or "the engine could not end it")
                 return
-            await self._move(profile)
+            # Where they are is what the engine itself has answered.
+            for directory in {each.directory for each in parts}:
+                prefixes = [e.prefix for e in parts if e.directory == directory]
+                await self.shelf.keep_traces(Path(directory), prefixes)
             self._progress = replace(
                 self._progress,
                 stage=ProfileStage.READING,
@@ -257,8 +267,8 @@ class WatchedProfileDesk:
 
     async def _until_ended(
         self, control: ProfileControl, before: dict[int, int]
-    ) -> tuple[str, bool]:
-        """Wait until all ranks have ended; return what a rank's traces begin with.
+    ) -> tuple[Sequence[Profile], bool]:
+        """Wait until all ranks have ended; return the part of each.
 
         An engine that does not answer is writing its traces, mostly: whether it has
         ended is False then, as its readings will tell.
@@ -266,44 +276,47 @@ class WatchedProfileDesk:
         Raises:
             SourceError: it failed on all ranks, or the engine is gone.
         """
-        prefix: str | None = None
-        left_s = SWITCH_S + LONGEST_S
-        while left_s > 0:
+        parts: dict[int, Profile] = {}
+        until_s = monotonic() + 2 * SWITCH_S + LONGEST_S
+        while monotonic() < until_s:
             try:
-                answers = await control.state()
+                answers = await self._state(control)
             except SourceLostError as error:
                 raise SourceError(str(error)) from error
             except CollectorError:
-                if prefix is None:
+                if not parts:
                     raise
-                return prefix, False
-            prefix = self._look(answers, before) or prefix
-            latest = [each.latest for each in answers if each.latest is not None]
-            fresh = [each for each in latest if each.number > before.get(each.rank, 0)]
-            if prefix and len(fresh) == len(answers):
+                return [*parts.values()], False
+            fresh = _fresh(answers, before)
+            parts |= {each.rank: each for each in fresh}
+            self._look(answers, fresh)
+            if fresh and len(fresh) == len(answers):
                 if all(each.state is ProfileState.FAILED for each in fresh):
                     raise SourceError(fresh[0].why or "the engine could not begin it")
                 if not any(each.is_on for each in answers):
-                    return prefix, True
+                    return [*parts.values()], True
             await asyncio.sleep(ASK_S)
-            left_s -= ASK_S
         raise SourceError(f"the engine has not ended it within {SWITCH_S:.0f} s")
 
-    def _look(
-        self, answers: Sequence[ProfileAnswer], before: dict[int, int]
-    ) -> str | None:
-        """Tell how far the ranks are; return what the traces of one begin with."""
-        on = [
-            each
-            for each in answers
-            if each.latest is not None and each.latest.number > before.get(each.rank, 0)
-        ]
-        if not on:
-            return None
-        known = [each.steps for each in on if each.steps is not None]
+    async def _state(self, control: ProfileControl) -> Sequence[ProfileAnswer]:
+        """Ask how it goes; if nobody answers for a while, tell that it writes."""
+        asking = asyncio.create_task(control.state())
+        try:
+            await asyncio.wait([asking], timeout=SILENT_S)
+            if not asking.done() and self._progress.steps:
+                self._progress = replace(self._progress, stage=ProfileStage.WRITING)
+            return await asking
+        finally:
+            asking.cancel()
+
+    def _look(self, answers: Sequence[ProfileAnswer], fresh: Sequence[Profile]) -> None:
+        """Tell how far the ranks are."""
+        if not fresh:
+            return
+        on = {each.rank for each in fresh}
+        known = [e.steps for e in answers if e.rank in on and e.steps is not None]
         steps = min(known, default=self._progress.steps)
-        first = on[0].latest
-        asked = first.steps_asked if first is not None else self._progress.steps_asked
+        asked = fresh[0].steps_asked
         is_writing = steps is not None and steps >= asked
         self._progress = replace(
             self._progress,
@@ -311,29 +324,19 @@ class WatchedProfileDesk:
             steps=None if steps is None else min(steps, asked),
             steps_asked=asked,
         )
-        return None if first is None else first.prefix
 
-    async def _told(self, prefix: str, within_s: float) -> SessionProfile:
+    async def _told(self, prefix: str, source: str, within_s: float) -> SessionProfile:
         """Wait until the engine's readings tell that the profile is over.
 
         Raises:
             SourceError: they do not.
         """
         for _ in range(round(within_s / ASK_S)):
-            profile = self.shelf.find(prefix)
+            profile = self.shelf.find(prefix, source)
             if profile is not None and profile.is_over:
                 return profile
             await asyncio.sleep(ASK_S)
         raise SourceError(UNTOLD)
-
-    async def _move(self, profile: SessionProfile) -> None:
-        """Move the traces beside the record, if the session is recorded."""
-        folder = self._source.traces_folder
-        if folder is None:
-            return
-        directory = Path(profile.directory)
-        with suppress(OSError):  # they are read where they are
-            await asyncio.to_thread(move_traces, directory, profile.prefixes, folder)
 
     def _read(self, share: float) -> None:
         self._progress = replace(self._progress, read_share=share)
@@ -345,6 +348,15 @@ class WatchedProfileDesk:
         control, self._control = self._control, None
         if control is not None:
             await control.close()
+
+
+def _fresh(answers: Sequence[ProfileAnswer], before: dict[int, int]) -> list[Profile]:
+    """Return the parts of ranks that have begun since ``before``."""
+    return [
+        each.latest
+        for each in answers
+        if each.latest is not None and each.latest.number > before.get(each.rank, 0)
+    ]
 
 
 def _numbers(answers: Sequence[ProfileAnswer]) -> dict[int, int]:

@@ -25,6 +25,18 @@ SPARE = 2
 Caller = Any
 
 
+def free_bytes_at(directory: str) -> int:
+    """Room where a directory is, or would be made.
+
+    Raises:
+        OSError: it cannot be reached.
+    """
+    place = Path(directory)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
 class EngineProfileDesk:
     """Begins one profile at a time, and ends it by itself."""
 
@@ -35,7 +47,7 @@ class EngineProfileDesk:
         profiler: EngineProfiler,
         *,
         now_ns: Callable[[], int] = monotonic_ns,
-        free_bytes: Callable[[str], int] = lambda path: _free_bytes(path),
+        free_bytes: Callable[[str], int] = free_bytes_at,
     ) -> None:
         self.watcher: Caller | None = None
         """Who asked for the profile that is on; it ends when they disconnect."""
@@ -142,15 +154,3 @@ class EngineProfileDesk:
             f"traces of some {needed / 1e6:,.0f} MB may not fit on the disk of "
             f"{directory}: ask for fewer steps"
         )
-
-
-def _free_bytes(directory: str) -> int:
-    """Room where a directory is, or would be made.
-
-    Raises:
-        OSError: it cannot be reached.
-    """
-    place = Path(directory)
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return shutil.disk_usage(place).free

@@ -15,9 +15,11 @@ from pathlib import Path
 FOLDER_END = "-profiles"
 REPORT_END = ".report.json"
 """End of the name of what was read of a profile's traces."""
-NAMED = re.compile(r"\w[\w.-]{0,199}")
+NAMED = re.compile(r"(?a)\w[\w.-]{0,199}")
 """What a trace's name may begin with: no separator, and no dot at its start."""
-IS_TRACE = re.compile(r"\.json(\.gz)?|\.sqlite")
+IS_TRACE = re.compile(r"\.(json(\.gz)?|sqlite)$")
+TABLE_END = ".profiler_out.txt"
+"""End of the name of vLLM's table of operators."""
 COPIED_BYTES = 1 << 20
 
 
@@ -42,13 +44,15 @@ def traces_in(directory: Path, prefixes: Iterable[str]) -> list[Path]:
 def move_traces(directory: Path, prefixes: Iterable[str], folder: Path) -> list[Path]:
     """Move traces from where an engine wrote them; returns where they are now.
 
-    What vLLM writes beside them, such as a table of operators, comes along.
+    The table of operators that vLLM writes beside them comes along.
 
     Raises:
         OSError: one cannot be moved; those before it were.
     """
     moved = []
     for each in _named(directory, prefixes):
+        if not is_trace(each) and not each.name.endswith(TABLE_END):
+            continue
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = folder / each.name
         try:
@@ -123,7 +127,7 @@ def _named(directory: Path, prefixes: Iterable[str]) -> list[Path]:
             for each in directory.iterdir()
             if each.name.startswith(starts) and _is_plain(each)
         )
-    except OSError:
+    except (OSError, ValueError):  # the latter if it has a NUL
         return []
 
 

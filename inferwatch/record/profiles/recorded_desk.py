@@ -1,5 +1,6 @@
 """Reads the profiles of a recorded session; it has no engine to profile."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from inferwatch.profiles.report import ProfileReport
 from inferwatch.record.connections import reading
 from inferwatch.record.file.trace_folder import traces_folder
 from inferwatch.record.lookup.recorded_readings import chosen_readings
-from inferwatch.record.profiles.shelf import OnProgress, ProfileShelf
+from inferwatch.record.profiles.shelf import LOOK_AGAIN_S, OnProgress, ProfileShelf
 from inferwatch.record.sessions.sessions import SessionRow
 
 NO_ENGINE = "this is a recorded session: there is no engine to profile"
@@ -48,17 +49,23 @@ class RecordedProfileDesk:
         self.traces_folder: Path | None = traces_folder(path, session.id)
         self.steps_recall = recall
         self._path, self._session, self._now_ns = path, session, now_ns
+        self._known: tuple[SessionProfile, ...] = ()
+        self._looked_s = -LOOK_AGAIN_S
         self.shelf = ProfileShelf(self)
 
     @property
     def profiles_known(self) -> Sequence[SessionProfile]:
         """All of the session; none if the record cannot be read."""
-        log = ProfileLog()
+        now_s = time.monotonic()
+        if now_s - self._looked_s < LOOK_AGAIN_S:
+            return self._known
+        log = ProfileLog(most=None)
         with suppress(StorageError), reading(self._path) as connection:
             for each in chosen_readings(connection, self._session.session, [Profile]):
                 if isinstance(each, Profile):
                     log.take(each)
-        return log.every
+        self._looked_s, self._known = now_s, log.every
+        return self._known
 
     @property
     def profiles_shown(self) -> Sequence[SessionProfile]:

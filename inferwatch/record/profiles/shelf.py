@@ -5,6 +5,7 @@ where the session's traces are kept.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,11 +30,18 @@ from inferwatch.profiles.report import (
     ReportJob,
     StepSpan,
 )
-from inferwatch.record.file.trace_folder import REPORT_END, traces_in
+from inferwatch.record.file.trace_folder import (
+    NAMED,
+    REPORT_END,
+    move_traces,
+    traces_in,
+)
 
 AROUND_NS = NS_PER_S
 """Steps this long before and after a profile are joined to its traces, too."""
 MOST_REPORTS = 4
+LOOK_AGAIN_S = 2.0
+"""How long it counts whether traces are there."""
 OnProgress = Callable[[float], None]
 Reader = Callable[[ReportJob, OnProgress | None], Awaitable[ProfileReport]]
 
@@ -67,6 +75,14 @@ class ProfileSource(Protocol):
         ...
 
 
+class KeptReport(msgspec.Struct, frozen=True):
+    """What was read of traces, and of which."""
+
+    sizes: dict[str, int]
+    """In bytes, by the name of the file."""
+    report: ProfileReport
+
+
 class ProfileShelf:
     """Finds the traces of profiles, and reads them once."""
 
@@ -76,8 +92,10 @@ class ProfileShelf:
         read: Reader = read_profile,
     ) -> None:
         self._source, self._read = source, read
-        self._reports: dict[str, ProfileReport] = {}
+        self._reports: dict[str, KeptReport] = {}
         """The latest that were asked for, by key."""
+        self._looked: dict[str, tuple[float, str | None]] = {}
+        """When traces were looked for, and why they are lost; by key."""
         self._held_up_ns: dict[str, int] = {}
         self._turn = asyncio.Lock()
 
@@ -101,16 +119,39 @@ class ProfileShelf:
             return profile.switch_ns
         return held_up_ns
 
-    def find(self, key: str) -> SessionProfile | None:
-        """Return a profile by its key, or by what any of its traces begins with."""
-        every = self._source.profiles_known
-        return next((each for each in every if key in each.prefixes), None)
+    def find(self, key: str, source: str | None = None) -> SessionProfile | None:
+        """Return a profile by its key, or by what any of its traces begins with.
+
+        Of several, as sources may say what they like, the latest.
+        """
+        for each in reversed(self._source.profiles_known):
+            if key in each.prefixes and source in {None, each.source}:
+                return each
+        return None
 
     def traces(self, profile: SessionProfile) -> list[Path]:
-        """Return its traces: beside the record, else where the engine wrote them."""
+        """Return its traces: beside the record, or still where the engine wrote them."""
+        places = [Path(profile.directory)]
+        if (folder := self._source.traces_folder) is not None:
+            places.append(folder)
+        found = {
+            each.name: each
+            for place in places
+            for each in traces_in(place, profile.prefixes)
+        }
+        return [found[name] for name in sorted(found)]
+
+    async def keep_traces(self, directory: Path, prefixes: Iterable[str]) -> None:
+        """Move traces beside the record, if the session is recorded.
+
+        Nobody reads meanwhile. What cannot be moved is read where it is.
+        """
         folder = self._source.traces_folder
-        kept = traces_in(folder, profile.prefixes) if folder is not None else []
-        return kept or traces_in(Path(profile.directory), profile.prefixes)
+        if folder is None:
+            return
+        async with self._turn:
+            with suppress(OSError):
+                await asyncio.to_thread(move_traces, directory, prefixes, folder)
 
     async def report(
         self, key: str, on_progress: OnProgress | None = None
@@ -118,25 +159,32 @@ class ProfileShelf:
         """Read a profile's traces; what was read before is there at once.
 
         Raises:
-            UsageError: there is no such profile.
+            UsageError: there is no such profile, or it is on.
             StorageError: its traces are gone, or cannot be read.
         """
         profile = self.find(key)
-        if profile is None:
-            raise UsageError(f"there is no profile {key}")
+        if profile is None or not profile.is_over:
+            why = "is on still" if profile else "is not among the session's"
+            raise UsageError(f"the profile {key} {why}")
         async with self._turn:  # one reader at a time: each needs a core and memory
-            report = self._reports.pop(profile.key, None)
-            if report is None:
-                report = await asyncio.to_thread(self._kept_report, profile)
+            kept = self._reports.pop(profile.key, None)
+            if kept is None:
+                kept = await asyncio.to_thread(self._kept_report, profile)
+            traces = await asyncio.to_thread(self.traces, profile)
+            sizes = await asyncio.to_thread(_sizes, traces)
             steps = await self._steps(profile)
-            if report is None:
-                report = await self._made(profile, steps, on_progress)
+            if kept is None or not sizes.items() <= kept.sizes.items():
+                report = await self._made(profile, traces, steps, on_progress)
+                kept = KeptReport(sizes, report)
+                await asyncio.to_thread(self._keep, profile, kept, traces)
             if not profile.is_imported:
-                self._held_up_ns[profile.key] = _held_up_ns(profile, steps)
-            self._reports[profile.key] = report
+                held_up_ns = _held_up_ns(profile, steps)
+                if held_up_ns is not None:
+                    self._held_up_ns[profile.key] = held_up_ns
+            self._reports[profile.key] = kept
             while len(self._reports) > MOST_REPORTS:
                 del self._reports[next(iter(self._reports))]
-        return report
+        return kept.report
 
     async def _steps(self, profile: SessionProfile) -> Sequence[Step]:
         """Return the steps of a profile, and those around it."""
@@ -149,10 +197,10 @@ class ProfileShelf:
     async def _made(
         self,
         profile: SessionProfile,
+        traces: Sequence[Path],
         steps: Sequence[Step],
         on_progress: OnProgress | None,
     ) -> ProfileReport:
-        traces = await asyncio.to_thread(self.traces, profile)
         if not traces:
             raise StorageError(_gone(profile))
         job = ReportJob(
@@ -161,9 +209,7 @@ class ProfileShelf:
             steps=spans_of(steps),
             costs=self._costs(profile.source),
         )
-        report = await self._read(job, on_progress)
-        await asyncio.to_thread(self._keep, profile, report, traces[0].parent)
-        return report
+        return await self._read(job, on_progress)
 
     def _costs(self, source: str) -> ClassCosts | None:
         """Return the costs of an engine's first rank; its ranks are alike."""
@@ -173,36 +219,44 @@ class ProfileShelf:
         return class_costs(known[0]) if known else None
 
     def _lost(self, profile: SessionProfile) -> str | None:
-        if profile.key in self._reports or self.traces(profile):
-            return None
+        now_s = time.monotonic()
+        looked_s, why = self._looked.get(profile.key, (-LOOK_AGAIN_S, None))
+        if now_s - looked_s < LOOK_AGAIN_S:
+            return why
         place = self._report_place(profile)
-        return None if place is not None and place.is_file() else _gone(profile)
+        is_kept = profile.key in self._reports or (place is not None and place.exists())
+        why = None if is_kept or self.traces(profile) else _gone(profile)
+        self._looked[profile.key] = (now_s, why)
+        return why
 
     def _report_place(self, profile: SessionProfile) -> Path | None:
+        """Return where a report is kept; None where its key is no name of a file."""
         folder = self._source.traces_folder
-        return folder / f"{profile.key}{REPORT_END}" if folder is not None else None
+        if folder is None or not NAMED.fullmatch(profile.key):
+            return None
+        return folder / f"{profile.key}{REPORT_END}"
 
-    def _kept_report(self, profile: SessionProfile) -> ProfileReport | None:
+    def _kept_report(self, profile: SessionProfile) -> KeptReport | None:
         """Return what was read before; None if nothing was, or by another version."""
         place = self._report_place(profile)
         if place is None:
             return None
         with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            report = msgspec.json.decode(place.read_bytes(), type=ProfileReport)
-            if report.version == VERSION:
-                return report
+            kept = msgspec.json.decode(place.read_bytes(), type=KeptReport)
+            if kept.report.version == VERSION:
+                return kept
         return None
 
     def _keep(
-        self, profile: SessionProfile, report: ProfileReport, folder: Path
+        self, profile: SessionProfile, kept: KeptReport, traces: Sequence[Path]
     ) -> None:
         """Keep what was read beside the traces, if they are beside the record."""
         place = self._report_place(profile)
-        if place is None or place.parent != folder:
+        if place is None or any(each.parent != place.parent for each in traces):
             return
         partial = place.with_name(f".{place.name}.part")
         with suppress(OSError):  # it is read again the next time
-            partial.write_bytes(msgspec.json.encode(report))
+            partial.write_bytes(msgspec.json.encode(kept))
             partial.replace(place)
 
 
@@ -224,13 +278,25 @@ def spans_of(steps: Iterable[Step]) -> list[StepSpan]:
     ]
 
 
-def _held_up_ns(profile: SessionProfile, steps: Sequence[Step]) -> int:
-    """Return by how much the longest step since its beginning exceeds the usual one."""
+def _held_up_ns(profile: SessionProfile, steps: Sequence[Step]) -> int | None:
+    """Return by how much the longest step since its beginning exceeds the usual one.
+
+    Or how long it took to switch it off, if that is longer; None if neither is known.
+    """
     durations_ns = [e.duration_ns for e in steps if e.end_ns > profile.began_ns]
-    if not durations_ns:
-        return profile.switch_ns or 0
-    beyond_ns = max(durations_ns) - round(median(durations_ns))
-    return max(beyond_ns, profile.switch_ns or 0)
+    known_ns = [] if profile.switch_ns is None else [profile.switch_ns]
+    if durations_ns:
+        known_ns.append(max(durations_ns) - round(median(durations_ns)))
+    return max(known_ns, default=None)
+
+
+def _sizes(traces: Iterable[Path]) -> dict[str, int]:
+    """Return the sizes of files by name; those that are gone meanwhile are left out."""
+    found = {}
+    for each in traces:
+        with suppress(OSError):
+            found[each.name] = each.stat().st_size
+    return found
 
 
 def _taken(

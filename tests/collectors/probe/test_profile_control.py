@@ -38,6 +38,7 @@ class ScriptedRank:
         self.is_on = False
         self.asked: list[ProfileRequest] = []
         self.says: bytes | None = None
+        self.silent_s = 0.0
         self.callers = 0
 
     async def serve(
@@ -58,6 +59,7 @@ class ScriptedRank:
         while line := await reader.readline():
             request = msgspec.json.decode(line, type=ProfileRequest)
             self.asked.append(request)
+            await asyncio.sleep(self.silent_s)
             if request.action is ProfileAction.START and not self.refuses:
                 self.is_on = True
             elif request.action is ProfileAction.STOP:
@@ -194,3 +196,35 @@ async def test_nonsense_is_an_error_and_no_profile() -> None:
 
         await is_off(rank)
         await control.close()
+
+
+async def test_a_rank_that_is_lost_ends_no_profile_of_the_others() -> None:
+    ranks = [ScriptedRank(0), ScriptedRank(1)]
+    async with engine(*ranks):
+        control = await ProfileControl.open("eng")
+        await control.start()
+        ranks[0].says = b"?\n"
+
+        for _ in range(2):
+            (answer,) = await control.state()
+            assert (answer.rank, answer.is_on) == (1, True)
+        await control.close()
+        for each in ranks:
+            await is_off(each)
+
+
+async def test_an_engine_may_be_silent_for_longer_as_it_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = ScriptedRank()
+    async with engine(rank):
+        control = await ProfileControl.open("eng")
+        await control.start()
+        monkeypatch.setattr(control_connection, "ANSWER_S", 0.01)
+        rank.silent_s = 0.3
+
+        (answer,) = await control.state()
+
+        assert answer.is_on
+        await control.close()
+        await is_off(rank)

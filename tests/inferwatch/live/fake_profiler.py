@@ -36,6 +36,8 @@ class FakeProfiledRank:
     """Whether its probe reports nothing."""
     is_hung: bool = False
     """Whether it hangs up once its steps are over, as if it wrote its traces."""
+    dies_at: int | None = None
+    """After which step it hangs up."""
     writes: bool = True
     latest: Profile | None = None
     steps: int | None = None
@@ -60,6 +62,8 @@ class FakeProfiledRank:
                     steps=self.steps,
                     refused=refused,
                 )
+                if self.dies_at is not None and self.steps == self.dies_at:
+                    break
                 if self.is_hung and not self.is_on and self.latest is not None:
                     writer.write(b"?\n")
                     break

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import Profile, ProfileState
@@ -91,6 +92,49 @@ async def test_steps_are_profiled_and_their_traces_read_and_kept(
             assert job.realtime_offset_ns is not None
             assert (await desk.report(taken.key)).problems == ["1"]
             assert (folder / f"{taken.key}.report.json").is_file()
+
+
+async def test_files_that_another_source_speaks_of_are_not_moved(
+    watching: Watching, until: Until, tmp_path: Path
+) -> None:
+    async with watching(URL) as run:
+        rank = FakeProfiledRank(teller(run), tmp_path / "traces")
+        scripted(run)
+        secrets = tmp_path / "theirs"
+        secrets.mkdir()
+        prefix = "inferwatch-eng-0-1"
+        (secrets / f"{prefix}_rank0.1.pt.trace.json").write_text("{}")
+        async with profiled(rank):
+            await until(run.watch.live.is_set)
+            await run.watch.profile_desk.begin(2)
+            told = rank.latest
+            assert told is not None
+            for state in (ProfileState.STARTED, ProfileState.ENDED):
+                said = replace(told, state=state, directory=str(secrets))
+                run.watch._session.take(said, source="engine-9")
+            done = await run.watch.profile_desk.ended()
+
+        assert done.stage is ProfileStage.DONE
+        assert len([*secrets.iterdir()]) == 1
+        assert not [*(tmp_path / "traces").iterdir()]
+
+
+async def test_a_rank_that_dies_leaves_the_others_profile(
+    watching: Watching, until: Until, tmp_path: Path
+) -> None:
+    async with watching(URL) as run:
+        ranks = [
+            FakeProfiledRank(teller(run), tmp_path / "traces", rank=number)
+            for number in range(2)
+        ]
+        ranks[1].dies_at = 2
+        scripted(run)
+        async with profiled(*ranks):
+            await until(run.watch.live.is_set)
+            await run.watch.profile_desk.begin(5)
+            done = await run.watch.profile_desk.ended()
+
+        assert (done.stage, done.steps) == (ProfileStage.DONE, 5)
 
 
 async def test_without_a_record_traces_stay_where_they_are(

@@ -33,7 +33,7 @@ def written(tmp_path: Path) -> Path:
     (directory / TRACE).write_text("{}")
     (directory / f"{PREFIX}_dp0_rank1.7.pt.trace.json.gz").write_text("packed")
     (directory / f"{PREFIX}2_dp0_rank0.7.pt.trace.json").write_text("the twelfth")
-    (directory / f"{PREFIX}_profiler_out_0.txt").write_text("a table")
+    (directory / f"{PREFIX}_rank0.profiler_out.txt").write_text("a table")
     (directory / f"{PREFIX}_folder.json").mkdir()
     secret = tmp_path / "secret"
     secret.write_text("of somebody else")
@@ -63,7 +63,7 @@ def test_traces_are_moved(written: Path, tmp_path: Path) -> None:
     assert [each.name for each in moved] == [
         TRACE,
         f"{PREFIX}_dp0_rank1.7.pt.trace.json.gz",
-        f"{PREFIX}_profiler_out_0.txt",
+        f"{PREFIX}_rank0.profiler_out.txt",
     ]
     assert (folder / TRACE).read_text() == "{}"
     assert len([*written.iterdir()]) == before - 3
@@ -155,3 +155,19 @@ def test_only_folders_of_sessions_are_looked_at(tmp_path: Path) -> None:
     forget_traces(database, 7)
     assert tmp_path.exists()
     assert (kept / "s7").is_symlink()
+
+
+def test_only_traces_are_moved_whatever_else_has_their_prefix(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    written.mkdir()
+    for name in (f"{PREFIX}_rank0.json", f"{PREFIX}_keys.pem", f"{PREFIX}_a.json.bak"):
+        (written / name).write_text("{}")
+
+    moved = move_traces(written, [PREFIX], tmp_path / "kept")
+
+    assert [each.name for each in moved] == [f"{PREFIX}_rank0.json"]
+
+
+def test_a_directory_that_cannot_be_one_has_no_traces() -> None:
+    for directory in ("/a\0b", f"/{'x' * 5_000}"):
+        assert traces_in(Path(directory), [PREFIX]) == []

@@ -1,5 +1,6 @@
 """Traces of a session's profiles are found, read once, and joined to its steps."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,7 +165,7 @@ async def test_traces_that_are_gone_are_said_to_be(tmp_path: Path) -> None:
     assert str(tmp_path / "gone") in lost.lost
     with pytest.raises(StorageError, match="neither beside the record"):
         await shelf.report(KEY)
-    with pytest.raises(UsageError, match="no profile other"):
+    with pytest.raises(UsageError, match="profile other is not among"):
         await shelf.report("other")
 
 
@@ -225,3 +226,99 @@ def test_of_one_that_was_ended_the_probe_tells_what_it_cost(tmp_path: Path) -> N
     session = ScriptedSession(None, taken(tmp_path, why="it was stopped"))
 
     assert ProfileShelf(session, Reading()).taken[0].switch_ns == 300_000_000
+
+
+async def test_a_trace_that_came_later_is_read_too(tmp_path: Path) -> None:
+    write(tmp_path / "kept")
+    session, read = ScriptedSession(tmp_path / "kept", taken(tmp_path)), Reading()
+    shelf = ProfileShelf(session, read)
+    await shelf.report(KEY)
+    (tmp_path / "kept" / f"{KEY}_rank1.json").write_text("{}")
+
+    assert (await shelf.report(KEY)).problems == ["2"]
+    assert len(read.jobs[-1].files) == 2
+    again = ProfileShelf(session, read)
+    assert (await again.report(KEY)).problems == ["2"]
+
+
+async def test_traces_of_which_some_were_moved_are_read_in_both_places(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "kept")
+    left = tmp_path / "traces"
+    left.mkdir()
+    (left / f"{KEY}_rank1.json").write_text("{}")
+    read = Reading()
+    session = ScriptedSession(tmp_path / "kept", taken(left))
+    await ProfileShelf(session, read).report(KEY)
+
+    names = [Path(each).name for each in read.jobs[0].files]
+    assert names == [f"{KEY}_rank0.json", f"{KEY}_rank1.json"]
+    assert not [*(tmp_path / "kept").glob("*.report.json")]  # until all are there
+
+
+async def test_nothing_is_moved_while_traces_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "traces")
+    session = ScriptedSession(tmp_path / "kept", taken(tmp_path / "traces"))
+    seen: list[list[str]] = []
+
+    async def read(job: ReportJob, _: object = None) -> ProfileReport:
+        moving = asyncio.create_task(shelf.keep_traces(tmp_path / "traces", [KEY]))
+        tasks.append(moving)
+        await asyncio.sleep(0.05)
+        seen.append([each for each in job.files if Path(each).exists()])
+        return ProfileReport(ranks=[])
+
+    tasks: list[asyncio.Task[None]] = []
+    shelf = ProfileShelf(session, read)
+    await shelf.report(KEY)
+    await tasks[0]
+
+    assert seen == [[str(tmp_path / "traces" / f"{KEY}_rank0.json")]]
+    assert [each.parent for each in shelf.traces(taken(tmp_path))] == [
+        tmp_path / "kept"
+    ]
+
+
+@pytest.mark.parametrize("key", ["../../escaped", "a\0b", "x" * 300, ".hidden"])
+async def test_a_key_that_is_no_name_of_a_file_keeps_nothing(
+    tmp_path: Path, key: str
+) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    hostile = SessionProfile(
+        number=1,
+        began=(profile(5 * S, prefix=key, directory="/a\0b"),),
+        ended=(ended(7 * S, prefix=key, directory="/a\0b"),),
+    )
+    shelf = ProfileShelf(ScriptedSession(folder, hostile), Reading())
+
+    assert shelf.taken[0].lost is not None
+    with pytest.raises(StorageError, match="neither beside the record"):
+        await shelf.report(key)
+    assert [*tmp_path.rglob("*")] == [folder]
+
+
+async def test_what_is_on_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "kept")
+    on = SessionProfile(number=1, began=(profile(5 * S),))
+    shelf = ProfileShelf(ScriptedSession(tmp_path / "kept", on), Reading())
+
+    with pytest.raises(UsageError, match="is on still"):
+        await shelf.report(KEY)
+
+
+async def test_what_it_cost_is_unknown_where_neither_steps_nor_the_probe_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "kept")
+    session = ScriptedSession(tmp_path / "kept", taken(tmp_path, switch_ns=None))
+
+    async def none(*_: object) -> Sequence[Step]:
+        return []
+
+    monkeypatch.setattr(session.steps_recall, "steps", none)
+    shelf = ProfileShelf(session, Reading())
+    await shelf.report(KEY)
+
+    assert shelf.held_up_ns(taken(tmp_path, switch_ns=None)) is None
