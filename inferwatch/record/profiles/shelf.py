@@ -130,7 +130,7 @@ class ProfileShelf:
         return None
 
     def traces(self, profile: SessionProfile) -> list[Path]:
-        """Return its traces: beside the record, or still where the engine wrote them."""
+        """Return its traces: beside the record, or where the engine wrote them."""
         places = [Path(profile.directory)]
         if (folder := self._source.traces_folder) is not None:
             places.append(folder)
