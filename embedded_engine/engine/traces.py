@@ -10,6 +10,7 @@ import platformdirs
 
 FLAG = "--profiler-config"
 """What flags for vLLM's profiler begin with."""
+CHOICES = {FLAG, f"{FLAG}.profiler", f"{FLAG}.torch-profiler-dir"}
 
 
 def trace_dir(engine_id: str) -> Path:
@@ -53,8 +54,12 @@ def profiler_flags(directory: Path) -> tuple[str, ...]:
 
 
 def chooses_profiler(flags: Iterable[str]) -> bool:
-    """Whether a user's flags are about vLLM's profiler."""
-    return any(each.replace("_", "-").startswith(FLAG) for each in flags)
+    """Whether a user's flags choose a profiler, or all of its settings.
+
+    A single setting of ours, such as ``torch_profiler_with_stack``, may be another.
+    """
+    names = (each.partition("=")[0].replace("_", "-") for each in flags)
+    return any(name in CHOICES for name in names)
 
 
 def known_settings() -> frozenset[str]:

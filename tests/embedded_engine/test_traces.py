@@ -46,6 +46,7 @@ def test_without_it_vllm_has_none(state: Path) -> None:
     [
         "--profiler-config.profiler=cuda",
         '--profiler-config={"profiler": "cuda"}',
+        "--profiler-config.torch_profiler_dir=/somewhere",
         "--profiler_config.profiler=cuda",
     ],
 )
@@ -53,6 +54,15 @@ def test_a_profiler_that_the_user_chose_is_left_alone(chosen: str) -> None:
     command = config(chosen).command("python", "m", 1)
 
     assert [each for each in command if "profiler" in each] == [chosen]
+
+
+def test_another_setting_of_the_user_comes_after_ours(state: Path) -> None:
+    stacks = "--profiler-config.torch_profiler_with_stack"
+    command = config(f"{stacks}=true").command("python", "m", 1)
+
+    assert f"--profiler-config.torch_profiler_dir={state / 'e1'}" in command
+    ours, theirs = (each for each in command if each.startswith(stacks))
+    assert (ours, theirs) == (f"{stacks}=false", f"{stacks}=true")
 
 
 @pytest.mark.usefixtures("state")

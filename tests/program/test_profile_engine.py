@@ -86,11 +86,14 @@ async def plain(shared_engine: Engine, shared_home: Path) -> AsyncIterator[Profi
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sleepy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Profiled]:
-    """An engine whose norms sleep."""
+    """An engine whose norms sleep, and whose traces have stacks of Python."""
     config = demo_config()
     env = {**config.env, "PYTHONPATH": f"{ROOT}:{SLEEPY}"}
+    flags = (*config.flags, "--profiler-config.torch_profiler_with_stack=true")
     with living_in(tmp_path_factory.mktemp("home")):
-        engine = await Engine.start(replace(config, env=env), lambda _: None)
+        engine = await Engine.start(
+            replace(config, env=env, flags=flags), lambda _: None
+        )
         try:
             yield await profiled(engine)
         finally:
@@ -141,3 +144,11 @@ async def test_a_planted_operator_is_named_as_what_is_far_off(sleepy: Profiled) 
         (FactKind.FAR_OFF, phase) for phase in (StepPhase.DECODE, StepPhase.PREFILL)
     }
     assert "norm, activation" in far.sentence
+
+
+@pytest.mark.xdist_group("sleepy")
+async def test_with_stacks_gaps_are_named_by_what_python_did(sleepy: Profiled) -> None:
+    assert any(
+        each.doing.startswith("vllm/v1/") and ".py(" in each.doing
+        for each in sleepy.rank.gaps
+    )
