@@ -17,7 +17,9 @@ REPORT_END = ".report.json"
 """End of the name of what was read of a profile's traces."""
 NAMED = re.compile(r"\w[\w.-]{0,199}")
 """What a trace's name may begin with: no separator, and no dot at its start."""
-IS_TRACE = re.compile(r"\.json(\.gz)?|\.sqlite")
+SQLITE = ".sqlite"
+"""End of the name of an export of Nsight Systems."""
+IS_TRACE = re.compile(rf"\.json(\.gz)?|{re.escape(SQLITE)}")
 COPIED_BYTES = 1 << 20
 
 
@@ -123,7 +125,7 @@ def _named(directory: Path, prefixes: Iterable[str]) -> list[Path]:
             for each in directory.iterdir()
             if each.name.startswith(starts) and _is_plain(each)
         )
-    except OSError:
+    except (OSError, ValueError):  # a directory's name with a NUL in it
         return []
 
 
