@@ -27,6 +27,8 @@ SOCKETS_IN = "unix:"
 ENGINE_ID_LIMIT = 32
 AGENT_SOCKET = "agent.sock"
 """Differs from every probe's socket: no engine id, no PID."""
+LIMITS_END, PROFILING_END = ".ctl", ".profile"
+"""Ends of the names of an EngineCore's other sockets, beside that of its probe."""
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")
 CHOOSE = "INFERWATCH_RUNTIME_DIR=/a/private/directory"
 """Remedy when the directory cannot be used."""
@@ -116,8 +118,8 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
         holder = _holder(socket)
         if holder is None:
             with suppress(OSError):  # another user may have to remove it
-                for suffix in (".ctl", ".profile"):
-                    socket.path.with_suffix(suffix).unlink(missing_ok=True)
+                for end in (LIMITS_END, PROFILING_END):
+                    socket.path.with_suffix(end).unlink(missing_ok=True)
                 socket.path.unlink()  # last, because the other one is found by it
         elif engine_id in {None, socket.engine_id}:
             sockets.append(holder)

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.contract.readings import LiveLimits
-from collectors.contract.runtime_dir import socket_dir
+from collectors.contract.runtime_dir import LIMITS_END, socket_dir
 
 WATCHER_GONE_S = 10.0
 """Seconds a disconnected client's limits stay in force."""
@@ -60,4 +60,4 @@ class LimitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 def control_path(engine_id: str, pid: int) -> Path:
     """Path of an EngineCore's control socket, which exists if control is enabled."""
-    return socket_dir() / f"{engine_id}.{pid}.ctl"
+    return socket_dir() / f"{engine_id}.{pid}{LIMITS_END}"

@@ -14,6 +14,7 @@ import msgspec
 
 from collectors.contract.collector import CollectorError, SourceLostError
 from collectors.contract.readings import LimitChange, LiveLimits
+from collectors.contract.runtime_dir import LIMITS_END
 from collectors.probe.control import (
     BETWEEN_CHANGES_S,
     LimitAction,
@@ -35,7 +36,6 @@ NO_CONTROL = (
     "`inferwatch serve --control`, or with INFERWATCH_CONTROL=1 beside the probe"
 )
 NOT_OURS = "only the user whom the engine runs as may turn its limits"
-SUFFIX = ".ctl"
 
 
 class NoControlError(CollectorError):
@@ -165,7 +165,7 @@ class LimitControl:
 
     async def _connect(self) -> None:
         """Connect to new ranks and drop lost ones."""
-        there = await asyncio.to_thread(control_sockets, self.engine_id, SUFFIX)
+        there = await asyncio.to_thread(control_sockets, self.engine_id, LIMITS_END)
         gone = [path for path, rank in self._ranks.items() if rank.is_gone]
         for path in gone:  # engines also close idle connections
             self._ranks.pop(path).hang_up()
@@ -298,6 +298,6 @@ def _of_rank(error: BaseException, rank: _Rank, ranks: int) -> BaseException:
 def has_control(engine_id: str) -> bool:
     """Whether the engine has, or had, control sockets."""
     try:
-        return bool(control_sockets(engine_id, SUFFIX))
+        return bool(control_sockets(engine_id, LIMITS_END))
     except CollectorError:
         return False

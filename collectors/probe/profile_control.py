@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from collectors.contract.collector import CollectorError, SourceLostError
+from collectors.contract.runtime_dir import PROFILING_END
 from collectors.probe.control_connection import (
     GONE,
     ControlConnection,
@@ -22,7 +23,6 @@ from collectors.probe.profiling import (
     FLAG,
     MOST_BYTES,
     STEPS,
-    SUFFIX,
     SWITCH_S,
     ProfileAction,
     ProfileAnswer,
@@ -152,7 +152,7 @@ class ProfileControl:
         return tuple(sorted(answers, key=lambda each: each.rank))
 
     async def _connect(self) -> None:
-        paths = await asyncio.to_thread(control_sockets, self.engine_id, SUFFIX)
+        paths = await asyncio.to_thread(control_sockets, self.engine_id, PROFILING_END)
         if not paths:
             raise NoProfilerError(NO_PROFILER)
         for path in paths:
@@ -174,6 +174,6 @@ def _raise_if_refused(answer: ProfileAnswer) -> None:
 def can_profile(engine_id: str) -> bool:
     """Whether the engine has, or had, sockets for profiles."""
     try:
-        return bool(control_sockets(engine_id, SUFFIX))
+        return bool(control_sockets(engine_id, PROFILING_END))
     except CollectorError:
         return False

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.contract.readings import Profile
-from collectors.contract.runtime_dir import socket_dir
+from collectors.contract.runtime_dir import PROFILING_END, socket_dir
 
 STEPS = 20
 """Steps of a profile unless others are asked for."""
@@ -27,8 +27,6 @@ SWITCH_S = 120.0
 """How long an engine may take to begin, or to write its traces."""
 MOST_BYTES = 1 << 30
 """Largest traces, of all workers together; fewer steps are profiled to stay below."""
-SUFFIX = ".profile"
-"""Of the names of the sockets."""
 FLAG = "--profiler-config.profiler=torch"
 DIRECTORY_FLAG = "--profiler-config.torch_profiler_dir="
 
@@ -70,4 +68,4 @@ class ProfileAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def profiling_path(engine_id: str, pid: int) -> Path:
     """Path of an EngineCore's socket, which exists if it can be profiled."""
-    return socket_dir() / f"{engine_id}.{pid}{SUFFIX}"
+    return socket_dir() / f"{engine_id}.{pid}{PROFILING_END}"

@@ -74,14 +74,20 @@ class _Args(msgspec.Struct, gc=False):
     stream: int | str | None = None
 
 
-class _Event(msgspec.Struct, gc=False):
+class TraceEvent(msgspec.Struct, gc=False):
+    """What every reader takes of an event, by Chrome's names."""
+
     ph: str = ""
     cat: str = ""
     name: str = ""
     pid: int | str | None = None
     tid: int | str | None = None
     ts: float = 0.0
+    """Microseconds, as ``dur``."""
     dur: float = 0.0
+
+
+class _Event(TraceEvent, gc=False):
     args: _Args | None = None
 
 
@@ -202,10 +208,7 @@ def read_trace(
         trace.events, trace.skipped = trace.events + bad, trace.skipped + bad
         if trace.events > MOST_EVENTS:
             raise StorageError(f"{path} has more than {MOST_EVENTS:,} events")
-    base_ns = pieces.head.baseTimeNanoseconds
-    if not 0 <= base_ns < 1 << 61:
-        raise StorageError(f"{path} has a base time that cannot be: {base_ns}")
-    trace.close(base_ns)
+    trace.close(pieces.head.baseTimeNanoseconds)
     trace.size_bytes = pieces.size_bytes
     distributed = pieces.head.distributedInfo
     trace.rank = distributed.rank if distributed is not None else None
@@ -359,6 +362,9 @@ class _Pieces(Generic[Event]):
             self.head = _HEAD.decode(head + b'"traceEvents":[]' + tail)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._error(f"what stands around its events: {error}") from error
+        base_ns = self.head.baseTimeNanoseconds
+        if not 0 <= base_ns < 1 << 61:
+            raise self._error(f"it has a base time that cannot be: {base_ns}")
 
     def _error(self, why: str) -> StorageError:
         return StorageError(f"{self._path}: {why}")

@@ -1,6 +1,6 @@
 """A profile as a document and as JSON: where the time of steps goes, by class."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from inferwatch.formatting import (
     about,
     counted,
     duration_text,
-    format_durations,
     format_rate,
     format_share,
     model_name,
@@ -32,11 +31,17 @@ from inferwatch.printing.document import (
     Sentence,
     Table,
 )
+from inferwatch.printing.summary.profile_words import (
+    HOST,
+    HOST_IS,
+    duration_texts,
+    ordered,
+    things_of,
+    times_floor,
+)
 from inferwatch.printing.text import shortened
 from inferwatch.profiles.facts import facts_of
 from inferwatch.profiles.report import (
-    ClassTime,
-    ExecutedOn,
     Gap,
     KernelTime,
     PhaseTimes,
@@ -45,11 +50,6 @@ from inferwatch.profiles.report import (
     StepPhase,
 )
 
-HOST = "host"
-HOST_IS = (
-    "host: time of a step in which nothing was executed. ~: a floor is the least time "
-    "that the batch's bytes and FLOP allow, estimated."
-)
 MOST_KERNELS = 10
 MOST_GAPS = 5
 MOST_RANKS = 8
@@ -164,7 +164,7 @@ def profile_sentences(report: ProfileReport) -> list[str]:
     rank = slowest(report)
     if rank is None:
         return ["No step was found in the traces."]
-    return [_phase_sentence(each, rank) for each in _ordered(rank.phases)] or [
+    return [_phase_sentence(each, rank) for each in ordered(rank.phases)] or [
         "No step was found in the traces."
     ]
 
@@ -173,7 +173,7 @@ def slowest(report: ProfileReport) -> RankProfile | None:
     """Return the rank whose steps take longest; None without any."""
     return max(
         report.ranks,
-        key=lambda rank: [each.duration_ns for each in _ordered(rank.phases)],
+        key=lambda rank: [each.duration_ns for each in ordered(rank.phases)],
         default=None,
     )
 
@@ -217,12 +217,6 @@ def _every_field(value: Any) -> Any:  # noqa: ANN401 - whatever a report holds
     if isinstance(value, dict):
         return {str(key): _every_field(each) for key, each in value.items()}
     return value
-
-
-def _ordered(phases: Iterable[PhaseTimes]) -> list[PhaseTimes]:
-    """Return decode before prefill; without steps, nothing."""
-    known = [each for each in phases if each.steps]
-    return sorted(known, key=lambda each: each.phase is not StepPhase.DECODE)
 
 
 def _phase_sentence(times: PhaseTimes, rank: RankProfile) -> str:
@@ -292,7 +286,7 @@ def _class_table(phases: Sequence[PhaseTimes]) -> Table:
                 head=f"{times.phase.value}, {counted(times.steps, 'step')}, the mean",
                 rows=[*_class_rows(times)],
             )
-            for times in _ordered(phases)
+            for times in ordered(phases)
         ],
     )
 
@@ -301,7 +295,7 @@ def _class_rows(times: PhaseTimes) -> Iterator[PrintedRow]:
     every = [*times.classes]
     shown = [each.time_ns for each in every] + [times.host_ns, times.duration_ns]
     floors = [each.floor_ns for each in every]
-    *texts, host, whole = _texts([*floors, *shown])
+    *texts, host, whole = duration_texts([*floors, *shown])
     floor_texts, time_texts = texts[: len(every)], texts[len(every) :]
     for each, took, floor in zip(every, time_texts, floor_texts, strict=True):
         is_farthest = each.kernel_class is times.farthest
@@ -310,19 +304,13 @@ def _class_rows(times: PhaseTimes) -> Iterator[PrintedRow]:
             took,
             format_share(_share(each.time_ns, times.duration_ns)),
             UNKNOWN if each.floor_ns is None else about(floor),
-            _times_floor(each),
+            times_floor(each),
             format_rate(each.count).strip(),
         ]
         yield PrintedRow(cells=cells, tone="worse" if is_farthest else "")
     share = format_share(_share(times.host_ns, times.duration_ns))
     yield PrintedRow(cells=[HOST, host, share, "", "", ""])
     yield PrintedRow(cells=["step", whole, "", "", "", ""])
-
-
-def _times_floor(each: ClassTime) -> str:
-    if not each.floor_ns:
-        return UNKNOWN
-    return f"×{format_rate(each.time_ns / each.floor_ns).strip()}"
 
 
 def _side_by_side(report: ProfileReport) -> Iterator[Block]:
@@ -355,7 +343,7 @@ def _rank_table(
     ]
     rows.append((HOST, [times.host_ns for _, times in found]))
     rows.append(("step", [times.duration_ns for _, times in found]))
-    texts = iter(_texts([each for _, values in rows for each in values]))
+    texts = iter(duration_texts([each for _, values in rows for each in values]))
     return Table(
         columns=[
             PrintedColumn(head=phase.value, is_left=True, width=16),
@@ -382,12 +370,11 @@ def _kernels(rank: RankProfile) -> Iterator[Block]:
     if not shown:
         return
     left = len(rank.kernels) - len(shown) + rank.other_kernels
-    totals = _texts([each.time_ns for each in shown])
-    longest = _texts([each.longest_ns for each in shown])
+    totals = duration_texts([each.time_ns for each in shown])
+    longest = duration_texts([each.longest_ns for each in shown])
     rows = [_kernel_row(*each) for each in zip(shown, totals, longest, strict=True)]
     yield PrintedHeading("Most time in all steps")
-    what = "kernel" if rank.device is ExecutedOn.GPU else "operator"
-    name = PrintedColumn(head=what, is_left=True, width=NAME_WIDTH)
+    name = PrintedColumn(head=things_of(rank), is_left=True, width=NAME_WIDTH)
     yield Table(
         columns=[name, *KERNEL_COLUMNS], groups=[RowGroup(rows=rows)], has_names=True
     )
@@ -411,7 +398,7 @@ def _gaps(rank: RankProfile) -> Iterator[Block]:
     shown = rank.gaps[:MOST_GAPS]
     if not shown:
         return
-    lengths = _texts([each.duration_ns for each in shown])
+    lengths = duration_texts([each.duration_ns for each in shown])
     rows = [
         PrintedRow(cells=[length.strip(), _step_name(rank, gap), gap.doing])
         for gap, length in zip(shown, lengths, strict=True)
@@ -430,12 +417,6 @@ def _step_name(rank: RankProfile, gap: Gap) -> str:
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
-
-
-def _texts(durations_ns: Iterable[float | None]) -> tuple[str, ...]:
-    return format_durations(
-        None if each is None else each / NS_PER_S for each in durations_ns
-    )
 
 
 def _text(duration_ns: float) -> str:

@@ -17,7 +17,9 @@ REPORT_END = ".report.json"
 """End of the name of what was read of a profile's traces."""
 NAMED = re.compile(r"(?a)\w[\w.-]{0,199}")
 """What a trace's name may begin with: no separator, and no dot at its start."""
-IS_TRACE = re.compile(r"\.(json(\.gz)?|sqlite)$")
+SQLITE = ".sqlite"
+"""End of the name of an export of Nsight Systems."""
+IS_TRACE = re.compile(rf"(\.json(\.gz)?|{re.escape(SQLITE)})$")
 TABLE_END = ".profiler_out.txt"
 """End of the name of vLLM's table of operators."""
 COPIED_BYTES = 1 << 20

@@ -15,6 +15,7 @@ from inferwatch.feed import (
     TakenProfile,
 )
 from inferwatch.formatting import counted, duration_text, format_share
+from inferwatch.printing.summary.profile_words import things_of
 from inferwatch.profiles.report import ProfileReport, RankProfile
 from inferwatch.ui.kit.drawer import Drawer, key_run
 from inferwatch.ui.kit.renderables.bars import gauge
@@ -35,7 +36,6 @@ from inferwatch.ui.profile.rows import (
     StepAt,
     Target,
     rows_of,
-    things_of,
 )
 from inferwatch.ui.profile.step_bars import StepBars, step_bars
 from inferwatch.ui.view import View

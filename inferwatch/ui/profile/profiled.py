@@ -1,6 +1,9 @@
 """Which steps were profiled, and what is known of one of them."""
 
+import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 from textual.widget import Widget
 
@@ -15,22 +18,34 @@ from inferwatch.ui.profile.step_bars import class_parts
 READING = "profiled: reading its traces …"
 UNTOLD = "profiled, but its traces do not tell of it"
 ALL = "P tells more"
+_Span = tuple[int, float, SessionProfile]
+"""Of one rank: when it began, when it ended, and the profile it is a part of."""
+_BEGAN = itemgetter(0)
 
 
-def profile_of(step: Step, profiles: Iterable[SessionProfile]) -> SessionProfile | None:
-    """Return the profile that a step began in; None if it was not profiled."""
-    return next((each for each in profiles if _holds(each, step)), None)
+class ProfileSpans:
+    """When each rank of each engine was profiled, for looking up many steps."""
 
+    def __init__(self, profiles: Iterable[SessionProfile]) -> None:
+        self._spans: dict[tuple[str, int], list[_Span]] = {}
+        for each in profiles:
+            if each.failed:
+                continue
+            ended = {told.rank: told.t_ns for told in each.ended}
+            for told in each.began:
+                span = told.t_ns, ended.get(told.rank, math.inf), each
+                self._spans.setdefault((each.source, told.rank), []).append(span)
+        for spans in self._spans.values():
+            spans.sort(key=_BEGAN)
 
-def _holds(profile: SessionProfile, step: Step) -> bool:
-    if profile.source != step.source or profile.failed:
-        return False
-    began = (each.t_ns for each in profile.began if each.rank == step.rank)
-    ended = (each.t_ns for each in profile.ended if each.rank == step.rank)
-    began_ns, ended_ns = next(began, None), next(ended, None)
-    if began_ns is None or step.start_ns < began_ns:
-        return False
-    return ended_ns is None or step.start_ns < ended_ns
+    def profile_of(self, step: Step) -> SessionProfile | None:
+        """Return the profile that a step began in; None if it was not profiled."""
+        spans = self._spans.get((step.source, step.rank), ())
+        at = bisect_right(spans, step.start_ns, key=_BEGAN) - 1
+        if at < 0:
+            return None
+        _, ended_ns, profile = spans[at]
+        return profile if step.start_ns < ended_ns else None
 
 
 class ProfiledSteps:

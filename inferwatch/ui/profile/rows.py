@@ -10,15 +10,20 @@ from inferwatch.formatting import (
     about,
     counted,
     duration_text,
-    format_durations,
     format_rate,
     format_share,
 )
-from inferwatch.printing.summary.profile import HOST_IS, profile_sentences
+from inferwatch.printing.summary.profile import profile_sentences
+from inferwatch.printing.summary.profile_words import (
+    HOST,
+    HOST_IS,
+    duration_texts,
+    ordered,
+    things_of,
+    times_floor,
+)
 from inferwatch.profiles.facts import facts_of
 from inferwatch.profiles.report import (
-    ClassTime,
-    ExecutedOn,
     Gap,
     KernelClass,
     KernelTime,
@@ -36,7 +41,7 @@ from inferwatch.ui.kit.renderables.text import (
     cut_within,
     wrapped,
 )
-from inferwatch.ui.profile.styles import CLASSES, HOST, HOST_STYLE, ClassStyle
+from inferwatch.ui.profile.styles import CLASSES, HOST_STYLE, ClassStyle
 
 MARGIN = 2
 """Cells before a row, for the mark of the chosen one."""
@@ -106,18 +111,6 @@ def rows_of(
     return [*_classes(report, rank, width)]
 
 
-def things_of(rank: RankProfile) -> str:
-    return "kernel" if rank.device is ExecutedOn.GPU else "operator"
-
-
-def ordered(phases: Iterable[PhaseTimes]) -> list[PhaseTimes]:
-    """Return decode before prefill; phases without steps are left out."""
-    return sorted(
-        (each for each in phases if each.steps),
-        key=lambda each: each.phase is not StepPhase.DECODE,
-    )
-
-
 def _classes(
     report: ProfileReport, rank: RankProfile, width: int
 ) -> Iterator[ProfileRow]:
@@ -169,7 +162,7 @@ def _phase(times: PhaseTimes, width: int) -> Iterator[ProfileRow]:
     yield ProfileRow((TextRun(" "), *split_bar(shares, max(width - 2, 1))))
     yield ProfileRow(_heads("class", NAME, CLASS_HEADS, NUMBERS))
     shown = [*(each.time_ns for each in times.classes), times.host_ns]
-    texts = _texts([*shown, *(each.floor_ns for each in times.classes)])
+    texts = duration_texts([*shown, *(each.floor_ns for each in times.classes)])
     floors = texts[len(shown) :]
     for each, text, floor in zip(times.classes, texts, floors, strict=False):
         is_farthest = each.kernel_class is times.farthest
@@ -177,7 +170,7 @@ def _phase(times: PhaseTimes, width: int) -> Iterator[ProfileRow]:
             text,
             format_share(each.time_ns / whole),
             UNKNOWN if each.floor_ns is None else about(floor),
-            _over_floor(each),
+            times_floor(each),
             format_rate(each.count),
         )
         runs = _numbers(numbers, NUMBERS, "warn" if is_farthest else "")
@@ -190,12 +183,6 @@ def _phase(times: PhaseTimes, width: int) -> Iterator[ProfileRow]:
     yield ProfileRow(
         (*_name(HOST, HOST_STYLE), *_numbers(host, NUMBERS, "muted"), *mark), Gaps()
     )
-
-
-def _over_floor(each: ClassTime) -> str:
-    if not each.floor_ns:
-        return UNKNOWN
-    return f"×{format_rate(each.time_ns / each.floor_ns).strip()}"
 
 
 def _name(name: str, style: ClassStyle) -> Line:
@@ -233,9 +220,9 @@ def _kernels(
     room = max(width - sum(KERNEL_NUMBERS) - 1, LEAST_NAME)
     yield ProfileRow(_heads(what, room, KERNEL_HEADS, KERNEL_NUMBERS))
     columns = (
-        _texts([each.time_ns for each in found]),
-        _texts([each.shortest_ns for each in found]),
-        _texts([each.longest_ns for each in found]),
+        duration_texts([each.time_ns for each in found]),
+        duration_texts([each.shortest_ns for each in found]),
+        duration_texts([each.longest_ns for each in found]),
     )
     for each, *texts in zip(found, *columns, strict=True):
         yield ProfileRow(_kernel(each, texts, room), KernelName(each.name))
@@ -269,7 +256,7 @@ def _occurrences(
         yield ProfileRow((TextRun(f" {kernel.kernel_class.value}, {of}", "muted"),))
     yield ProfileRow(_moment_heads("duration"))
     by_length = sorted(found, key=lambda each: -each.duration_ns)
-    texts = _texts([each.duration_ns for each in by_length])
+    texts = duration_texts([each.duration_ns for each in by_length])
     for each, text in zip(by_length, texts, strict=True):
         line = _moment(rank, each, text, wall)
         yield ProfileRow(line, StepAt(each.begin_ns, each.step))
@@ -283,7 +270,7 @@ def _gaps(rank: RankProfile, width: int, wall: WallText) -> Iterator[ProfileRow]
         yield from _text("no gap was found", width)
         return
     yield ProfileRow((*_moment_heads("gap"), TextRun("  what the host did", "muted")))
-    texts = _texts([each.duration_ns for each in rank.gaps])
+    texts = duration_texts([each.duration_ns for each in rank.gaps])
     for each, text in zip(rank.gaps, texts, strict=True):
         line = _moment(rank, each, text, wall)
         room = max(width - 43, 10)
@@ -348,13 +335,7 @@ def _phase_by_rank(
     ]
     rows.append((HOST, HOST_STYLE, [told.host_ns for _, told in found]))
     rows.append(("whole", ClassStyle(" ", ""), [told.duration_ns for _, told in found]))
-    texts = iter(_texts([value for _, _, values in rows for value in values]))
+    texts = iter(duration_texts([value for _, _, values in rows for value in values]))
     for title, style, values in rows:
         numbers = [next(texts) for _ in values]
         yield ProfileRow((*_name(title, style), *_numbers(numbers, widths)))
-
-
-def _texts(durations_ns: Iterable[float | None]) -> tuple[str, ...]:
-    return format_durations(
-        None if each is None else each / NS_PER_S for each in durations_ns
-    )

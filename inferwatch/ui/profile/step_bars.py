@@ -10,6 +10,7 @@ from inferwatch.formatting import (
     format_in,
     shared_unit,
 )
+from inferwatch.printing.summary.profile_words import HOST
 from inferwatch.profiles.report import KernelClass, ProfiledStep, RankProfile
 from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
 from inferwatch.ui.kit.renderables.text import (
@@ -21,7 +22,7 @@ from inferwatch.ui.kit.renderables.text import (
     width_of,
 )
 from inferwatch.ui.profile.rows import WallText, step_name
-from inferwatch.ui.profile.styles import CLASSES, HOST, HOST_STYLE, ClassStyle
+from inferwatch.ui.profile.styles import CLASSES, HOST_STYLE, ClassStyle
 
 WIDEST = 4
 """Cells of a step's column at most."""

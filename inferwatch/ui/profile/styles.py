@@ -27,6 +27,5 @@ CLASSES = {
     KernelClass.OTHER: ClassStyle("·", "other"),
 }
 """In the order in which they are drawn."""
-HOST = "host"
 HOST_STYLE = ClassStyle("░", "faint")
 """Of the time in which nothing was executed."""

@@ -35,7 +35,7 @@ from inferwatch.ui.kit.renderables.text import (
     width_of,
 )
 from inferwatch.ui.messages import LookAgain
-from inferwatch.ui.profile.profiled import ProfiledSteps, profile_of
+from inferwatch.ui.profile.profiled import ProfiledSteps, ProfileSpans
 from inferwatch.ui.steps.columns import (
     MOST_STEPS,
     ZOOMS,
@@ -186,12 +186,20 @@ class StepLine(Panel):
 
     def _profiled(self) -> list[Line]:
         """Mark the columns with profiled steps, if there are any."""
-        profiles, steps = self._picture.profiles, self._picture.steps
-        if not profiles:
+        steps = self._picture.steps
+        from_ns = min(each.start_ns for each in steps)
+        shown = [
+            each
+            for each in self._picture.profiles
+            if each.began_ns <= steps[-1].end_ns
+            and (each.ended_ns is None or each.ended_ns > from_ns)
+        ]
+        if not shown:
             return []
+        spans = ProfileSpans(shown)
         marks = [
             any(
-                profile_of(step, profiles) is not None
+                spans.profile_of(step) is not None
                 for step in steps[each.first : each.first + each.count]
             )
             for each in self._columns
@@ -522,7 +530,7 @@ class SingleSteps(Vertical):
         """Return where a profiled step's time went, once it is picked or held."""
         if self._picked is None and not self._is_held():
             return ()
-        profile = profile_of(step, snapshot.profiles)
+        profile = ProfileSpans(snapshot.profiles).profile_of(step)
         if profile is None:
             return ()
         return self._profiled_steps.line(step, profile, self.size.width)

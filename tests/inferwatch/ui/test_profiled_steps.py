@@ -1,8 +1,9 @@
 """On the line of single steps, profiled ones are marked, and tell of their classes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec import structs
@@ -11,7 +12,8 @@ from textual.geometry import Offset
 from collectors.contract.readings import Step
 from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.profiles.report import ProfileReport
-from inferwatch.ui.profile.profiled import profile_of
+from inferwatch.ui.profile.profiled import ProfileSpans
+from inferwatch.ui.steps.single_steps import StepLine, StepPicture
 from tests.inferwatch.metrics.scripted_profiles import ended, profile
 from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import Pictures, named
@@ -72,12 +74,38 @@ def test_a_step_belongs_to_the_profile_that_was_on_when_it_began(
     some: list[Step],
 ) -> None:
     every = steps(NOW_NS, 30)
-    known = [profiled(some)]
-    assert [s.index for s in every if profile_of(s, known)] == [s.index for s in some]
-    elsewhere = structs.replace(some[3], source="other")
-    assert profile_of(elsewhere, known) is None
-    other_rank = structs.replace(some[3], rank=1)
-    assert profile_of(other_rank, known) is None
+    of = ProfileSpans([profiled(some)]).profile_of
+    assert [s.index for s in every if of(s)] == [s.index for s in some]
+    assert of(structs.replace(some[3], source="other")) is None
+    assert of(structs.replace(some[3], rank=1)) is None
+
+
+def test_of_two_profiles_a_step_belongs_to_the_one_that_was_begun_last(
+    some: list[Step],
+) -> None:
+    earlier, later = profiled(some[:5]), profiled(some[10:15])
+    unended = SessionProfile(number=1, began=earlier.began)
+    of = ProfileSpans([later, unended]).profile_of
+    assert of(some[7]) == unended
+    assert of(some[12]) == later
+    assert of(some[17]) is None
+
+
+def test_profiles_are_looked_through_once_for_all_columns(some: list[Step]) -> None:
+    class Counted(list[SessionProfile]):
+        times = 0
+
+        def __iter__(self) -> Iterator[SessionProfile]:
+            Counted.times += 1
+            return super().__iter__()
+
+    line = StepLine()
+    with patch.object(StepLine, "capacity", 100):
+        line.show(StepPicture(steps=some, profiles=Counted([profiled(some[:5])])))
+        drawn_lines = line.draw(120, 20)
+    marks = next(each for each in drawn_lines if "prof." in each[0].text)
+    assert "".join(run.text for run in marks).count("◆") == 5
+    assert Counted.times == 1
 
 
 async def test_profiled_steps_are_marked_and_the_picked_one_tells_its_classes(

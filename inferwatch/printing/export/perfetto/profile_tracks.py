@@ -3,39 +3,47 @@
 They are copied one by one, as a trace may be larger than memory.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from inferwatch.errors import StorageError
+from inferwatch.formatting import counted
 from inferwatch.metrics.steps.profiles import ProfileLog, SessionProfile
 from inferwatch.printing.export.perfetto.trace_format import (
     Trace,
     TraceTrack,
     TrackOrder,
 )
-from inferwatch.profiles.trace_file import raw_events, trace_head
-from inferwatch.record.file.trace_folder import traces_in
+from inferwatch.profiles.trace_file import (
+    LARGEST_US,
+    TraceEvent,
+    raw_events,
+    trace_head,
+)
+from inferwatch.record.file.trace_folder import SQLITE, traces_in
 
 NS_PER_US = 1_000
 FLOWS = frozenset("stf")
 """Phases of the arrows from a launch to its kernel."""
 
 
-class _Event(msgspec.Struct, gc=False):
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: float = 0.0
-    dur: float = 0.0
+MOST_TRACKS = 1_000
+"""Of one trace; a worker has some ten threads and streams."""
+LONGEST_NAME = 4_000
+"""Of an event, in characters; names of kernels with templates have some 2,000."""
+LONGEST_TRACK_NAME = 200
+"""Likewise of a process or thread."""
+
+
+class _CopiedEvent(TraceEvent, gc=False):
     id: int | str | None = None
     args: dict[str, Any] | None = None
 
 
-_EVENT = msgspec.json.Decoder(_Event)
+_EVENT = msgspec.json.Decoder(_CopiedEvent)
 
 
 class ProfileTracks:
@@ -55,7 +63,9 @@ class ProfileTracks:
                 Path(profile.directory), profile.prefixes
             )
             for path in found:
-                if path.suffix != ".sqlite":
+                if path.suffix == SQLITE:
+                    self._mark(profile, f"{path.name}: Nsight Systems shows it")
+                else:
                     self._copy(profile, path)
             if not found:
                 self._mark(profile, "its traces are gone")
@@ -69,6 +79,8 @@ class ProfileTracks:
                 copy.event(raw, offset_ns)
         except StorageError as error:
             self._mark(profile, str(error))
+        for each in copy.left_out():
+            self._mark(profile, f"{path.name}: {each}")
 
     def _mark(self, profile: SessionProfile, why: str) -> None:
         name = f"profile {profile.number}"
@@ -91,41 +103,62 @@ class _Copy:
         self._trace, self._group = trace, group
         self._tracks: dict[tuple[object, object], TraceTrack] = {}
         self._names: dict[tuple[object, object], str] = {}
+        self._unread = self._beyond = 0
+
+    def left_out(self) -> Iterator[str]:
+        """Say what was not copied."""
+        if self._unread:
+            yield f"{counted(self._unread, 'event').strip()} could not be read"
+        if self._beyond:
+            events = counted(self._beyond, "event").strip()
+            yield f"{events} left out: it has more than {MOST_TRACKS:,} tracks"
 
     def event(self, raw: bytes, offset_ns: int) -> None:
         try:
             event = _EVENT.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return  # as viewers do
-        if event.ph == "M":
-            self._name(event)
+            if event.ph == "M":
+                self._name(event)
+            elif event.ph == "X" or event.ph in FLOWS:
+                self._timed(event, offset_ns)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self._unread += 1
+
+    def _timed(self, event: _CopiedEvent, offset_ns: int) -> None:
+        if not (0 <= event.ts < LARGEST_US and 0 <= event.dur < LARGEST_US):
+            self._unread += 1
             return
-        if event.ph != "X" and event.ph not in FLOWS:
-            return
-        begin_ns = round(event.ts * NS_PER_US) + offset_ns
         track = self._track(event)
+        if track is None:
+            self._beyond += 1
+            return
+        name = _cut(event.name, LONGEST_NAME)
+        begin_ns = round(event.ts * NS_PER_US) + offset_ns
         if event.ph == "X":
             end_ns = begin_ns + round(event.dur * NS_PER_US)
             args = {**(event.args or {}), "category": event.cat}
-            self._trace.slice(track, event.name, (begin_ns, end_ns), args)
+            self._trace.slice(track, name, (begin_ns, end_ns), args)
         else:
             flow = f"{self._group} {event.id}"
-            self._trace.flow(track, event.ph, event.name, begin_ns, flow)
+            self._trace.flow(track, event.ph, name, begin_ns, flow)
 
-    def _track(self, event: _Event) -> TraceTrack:
+    def _track(self, event: _CopiedEvent) -> TraceTrack | None:
+        """Return the track of an event; None for one too many."""
         key = event.pid, event.tid
         track = self._tracks.get(key)
-        if track is None:
-            group = f"{self._group}: {self._names.get((event.pid, None), event.pid)}"
+        if track is None and len(self._tracks) < MOST_TRACKS:
+            process = self._names.get((event.pid, None), str(event.pid))
+            group = f"{self._group}: {_cut(process, LONGEST_TRACK_NAME)}"
             name = self._names.get(key, str(event.tid))
+            name = _cut(name, LONGEST_TRACK_NAME)
             track = self._trace.track(group, name, TrackOrder.PROFILES)
             self._tracks[key] = track
         return track
 
-    def _name(self, event: _Event) -> None:
+    def _name(self, event: _CopiedEvent) -> None:
         """Take a name of a process or thread; Kineto writes them after its events."""
         name = str((event.args or {}).get("name", "")).strip()
-        if not name:
+        name = _cut(name, LONGEST_TRACK_NAME)
+        if not name or len(self._names) > 2 * MOST_TRACKS:
             return
         if event.name == "thread_name":
             self._names[event.pid, event.tid] = name
@@ -134,3 +167,7 @@ class _Copy:
                 self._trace.rename(track, "thread_name", name)
         elif event.name == "process_name":
             self._names[event.pid, None] = name
+
+
+def _cut(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"

@@ -138,8 +138,9 @@ class Trace:
         event = {"ph": phase, "name": name, "pid": track.pid, "tid": track.tid}
         event |= timing or {}
         event["args"] = {k: v for k, v in args.items() if v is not None}
+        text = self._encode(event)
         self._out.write(b"\n" if self._empty else b",\n")
-        self._out.write(self._encode(event))
+        self._out.write(text)
         self._empty = False
 
     def _encode(self, what: object) -> bytes:

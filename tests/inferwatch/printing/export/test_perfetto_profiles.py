@@ -1,7 +1,7 @@
 """The traces of profiles are in the same file, on the same clock."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,15 @@ import pytest
 
 from collectors.contract.readings import AnyReading, Step
 from inferwatch.printing.destination import Destination
+from inferwatch.printing.export.perfetto import profile_tracks
+from inferwatch.printing.export.perfetto.profile_tracks import (
+    LONGEST_NAME,
+    LONGEST_TRACK_NAME,
+    MOST_TRACKS,
+)
 from inferwatch.printing.export.perfetto.session_trace import write_perfetto
 from inferwatch.printing.export.recording import opened
+from inferwatch.profiles.trace_file import raw_events
 from inferwatch.record.file.trace_folder import traces_folder
 from tests.inferwatch.metrics.scripted_profiles import WALL_NS, S, ended, profile
 from tests.inferwatch.printing.export.conftest import Recorded
@@ -167,6 +174,129 @@ def test_what_cannot_be_read_is_said_and_leaves_the_rest(
 
     assert [each for each in events if said in each["name"]]
     assert [each for each in events if is_ours(each)]
+
+
+HOSTILE = {
+    "huge": '{"ph": "X", "name": "bad", "pid": 1, "tid": 1, "ts": 1e306, "dur": 1}',
+    "before all time": '{"ph": "X", "name": "bad", "ts": -1e306, "dur": 1}',
+    "without end": '{"ph": "X", "name": "bad", "ts": 1, "dur": 1e306}',
+    "no double": '{"ph": "X", "name": "bad", "ts": 1e999, "dur": 1}',
+    "text": '{"ph": "X", "name": "bad", "ts": "now", "dur": 1}',
+    "an arrow": '{"ph": "s", "name": "bad", "ts": 1e306, "id": 1}',
+    "no event": "[1, 2]",
+}
+
+
+@pytest.mark.parametrize("bad", HOSTILE.values(), ids=HOSTILE)
+def test_an_impossible_event_is_left_out_and_counted(
+    exported: Callable[..., Events], bad: str
+) -> None:
+    good = json.dumps(event("aten::mm", 3 * S, MS))
+
+    events = exported({NAME: f'{{"traceEvents": [{bad}, {good}]}}'})
+
+    assert [each for each in events if each["name"] == "aten::mm"]
+    assert not [each for each in events if each["name"] == "bad"]
+    assert [e for e in events if e["name"] == f"{NAME}: 1 event could not be read"]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "[" * 100_000])
+def test_what_is_no_json_is_said_and_leaves_the_rest(
+    exported: Callable[..., Events], value: str
+) -> None:
+    text = f'{{"traceEvents": [{{"ph": "X", "ts": {value}, "dur": 1}}]}}'
+
+    events = exported({NAME: text}, step(1, 3 * S, 4 * S))
+
+    assert [each for each in events if each["ph"] == "i" and NAME in each["name"]]
+    assert [each for each in events if is_ours(each)]
+
+
+@pytest.mark.parametrize("base", ["-1", "1" + "0" * 400])
+def test_a_base_time_that_cannot_be_is_said(
+    exported: Callable[..., Events], base: str
+) -> None:
+    good = json.dumps(event("aten::mm", 3 * S, MS))
+    text = f'{{"baseTimeNanoseconds": {base}, "traceEvents": [{good}]}}'
+
+    events = exported({NAME: text})
+
+    assert [each for each in events if "base time" in each["name"]]
+    assert not [each for each in events if each["name"] == "aten::mm"]
+
+
+def test_tracks_beyond_the_most_are_left_out_and_counted(
+    exported: Callable[..., Events],
+) -> None:
+    many = [event("aten::mm", 3 * S, MS, tid=n) for n in range(MOST_TRACKS + 7)]
+
+    events = exported({NAME: trace(*many)})
+
+    found = [each for each in events if each["name"] == "aten::mm"]
+    assert len(found) == len({each["tid"] for each in found}) == MOST_TRACKS
+    said = f"{NAME}: 7 events left out: it has more than {MOST_TRACKS:,} tracks"
+    assert [each for each in events if each["name"] == said]
+
+
+def test_names_without_end_are_cut(exported: Callable[..., Events]) -> None:
+    long = "x" * 1_000_000
+    named = {"ph": "M", "name": "thread_name", "pid": long, "tid": long}
+
+    events = exported(
+        {
+            NAME: trace(
+                event(long, 3 * S, MS, pid=long, tid=long),
+                {**named, "args": {"name": long}},
+            )
+        }
+    )
+
+    assert max(len(each["name"]) for each in events) == LONGEST_NAME
+    names = [
+        e["args"]["name"] for e in events if e["ph"] == "M" and "name" in e["args"]
+    ]
+    assert max(map(len, names)) < 2 * LONGEST_TRACK_NAME
+
+
+@pytest.mark.parametrize("when", ["before it is opened", "while it is copied"])
+def test_a_trace_that_vanishes_is_said_and_leaves_the_rest(
+    exported: Callable[..., Events], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def vanishing(path: Path) -> Iterator[bytes]:
+        kept = path.read_text()
+        if "copied" in when:
+            path.write_text(kept[: len(kept) // 2])
+        else:
+            path.unlink()
+        return raw_events(path)
+
+    monkeypatch.setattr(profile_tracks, "raw_events", vanishing)
+    some = [event("aten::mm", 3 * S, MS) for _ in range(9)]
+
+    events = exported({NAME: trace(*some)}, step(1, 3 * S, 4 * S))
+
+    assert [each for each in events if each["ph"] == "i" and NAME in each["name"]]
+    assert [each for each in events if is_ours(each)]
+
+
+def test_a_trace_of_nsight_systems_is_named(exported: Callable[..., Events]) -> None:
+    events = exported({"inferwatch-one-0-1_rank0.sqlite": "SQLite"})
+
+    assert [each for each in events if "Nsight Systems shows it" in each["name"]]
+
+
+def test_a_directory_that_no_system_has_holds_no_traces(
+    exported: Callable[..., Events],
+) -> None:
+    directory, prefix = "/var/\0traces", "inferwatch-two-0-1"
+    others = [
+        kind(at * S, source="engine-2", prefix=prefix, directory=directory)
+        for at, kind in ((5, profile), (6, ended))
+    ]
+
+    events = exported({}, *others)
+
+    assert len([e for e in events if e["name"] == "its traces are gone"]) == 2
 
 
 def test_without_their_traces_profiles_leave_nothing_in_the_file(
