@@ -275,6 +275,7 @@ def test_progress_is_told_in_words() -> None:
 # Traces that others took.
 
 
+@pytest.mark.process
 def test_a_trace_is_imported_into_a_session(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     traced(path, "engine-1")
