@@ -25,8 +25,8 @@ from inferwatch.cli.options import name as checked
 @click.option(
     "--session",
     metavar="SESSION",
-    help="Each FILE is a trace of torch's profiler, taken while this session was "
-    "recorded: it becomes a profile of it.",
+    help="Each FILE is a trace of torch's profiler or an export of Nsight Systems, "
+    "taken while this session was recorded: it becomes a profile of it.",
 )
 @click.option(
     "--source",
@@ -58,6 +58,9 @@ def import_results(
     A trace of torch's profiler (vLLM's /start_profile), by the wall clock:
       inferwatch import rank0.pt.trace.json.gz --session s17
       inferwatch profile s17
+    What Nsight Systems recorded, likewise:
+      nsys export --type sqlite -o steps.sqlite steps.nsys-rep
+      inferwatch import steps.sqlite --session s17
     Did the change help?
       inferwatch import before.json after.json && inferwatch compare before after
 

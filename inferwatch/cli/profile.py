@@ -103,10 +103,10 @@ def profile(
     left is *host*: nothing was executed. The profiler slows steps down while it is on,
     and vLLM writes its traces within a step, which stalls every request for some
     100 ms to seconds. It goes off by itself, also when this command dies; Ctrl-C ends
-    it early and reads what has come.
+    it early and reads what has come, a second one ends this command at once.
 
     Exit status: 0 it was profiled, 1 --when did not hold, 2 wrong usage, 3 the engine
-    was lost or cannot be profiled.
+    was lost or cannot be profiled, 130 it was told to end before it was read.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.running.profile import ProfileOptions, run_profile
 

@@ -19,6 +19,7 @@ from inferwatch.profiles.join import join
 from inferwatch.profiles.nsys_file import is_nsys, read_nsys
 from inferwatch.profiles.report import ProfileReport, ReportJob
 from inferwatch.profiles.trace_file import ProfileTrace, read_trace
+from inferwatch.profiles.trace_span import SpanJob, TraceSpan, span_of
 
 LONGEST_S = 600.0
 LARGEST_REPORT = 64 << 20
@@ -34,6 +35,27 @@ async def read_profile(
 
     Raises:
         StorageError: none of them could be read.
+    """
+    return msgspec.json.decode(await _answer(job, on_progress), type=ProfileReport)
+
+
+async def read_span(path: Path) -> TraceSpan:
+    """Read when a trace was taken.
+
+    Raises:
+        StorageError: it is no trace, or tells of nothing.
+    """
+    job = SpanJob(file=str(path))
+    return msgspec.json.decode(await _answer(job), type=TraceSpan)
+
+
+async def _answer(
+    job: ReportJob | SpanJob, on_progress: Callable[[float], None] | None = None
+) -> bytes:
+    """Return what the process that reads traces answers.
+
+    Raises:
+        StorageError: it could not do what it was asked for.
     """
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "inferwatch.profiles"),
@@ -66,7 +88,7 @@ async def read_profile(
         await child.wait()
     if status:
         raise StorageError(said or f"the reader of traces ended with {status}")
-    return msgspec.json.decode(answer, type=ProfileReport)
+    return answer
 
 
 async def _follow(
@@ -141,13 +163,17 @@ def main() -> int:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     with suppress(OSError):
         os.nice(NICE)
-    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReportJob)
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReportJob | SpanJob)
     try:
-        report = report_of(job, _say)
+        answer = (
+            span_of(read_traces(Path(job.file), _say))
+            if isinstance(job, SpanJob)
+            else report_of(job, _say)
+        )
     except StorageError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.buffer.write(msgspec.json.encode(report))
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 0
 
 

@@ -213,7 +213,9 @@ class ClassCosts(msgspec.Struct, frozen=True, kw_only=True):
     ns_per_flop: float
 
 
-class ReportJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReportJob(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True
+):
     """What the process that reads traces is asked for."""
 
     files: list[str]

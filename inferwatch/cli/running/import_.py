@@ -1,5 +1,6 @@
-"""Stores results of other load generators as sessions."""
+"""Stores results of other load generators as sessions, traces as profiles of them."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from inferwatch.record.file.location import default_database
 from inferwatch.record.imported.imported_run import ImportedRun
 from inferwatch.record.imported.imported_sessions import imported_before, store_runs
 from inferwatch.record.imported.result_file import ResultFile, read_results
-from inferwatch.record.profiles.imported_trace import import_trace
-from inferwatch.record.sessions.sessions import find
+from inferwatch.record.profiles.imported_trace import ImportedTrace, import_trace
+from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.visible import visible
 
 
@@ -56,7 +57,7 @@ def run_import_traces(
     """
     path, named = session_location(session, database)
     row = find(path, named)
-    imported = [import_trace(path, row, each, source) for each in paths]
+    imported = asyncio.run(_imported(path, row, paths, source))
     if as_json:
         say_json(
             [
@@ -82,6 +83,12 @@ def run_import_traces(
             f"{row.id} has profile {each.number} now: {lasted} of {each.source}, "
             f"{began} after the start, {counted(each.events, 'event')}: `{again}`"
         )
+
+
+async def _imported(
+    database: Path, session: SessionRow, paths: Sequence[Path], source: str | None
+) -> list[ImportedTrace]:
+    return [await import_trace(database, session, each, source) for each in paths]
 
 
 def _copies(before: Sequence[ResultFile], file: ResultFile) -> list[str]:

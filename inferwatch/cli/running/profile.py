@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import psutil
 
@@ -26,7 +27,12 @@ from inferwatch.cli.say import (
 )
 from inferwatch.cli.servers.options import ServerOptions
 from inferwatch.cli.words import is_address
-from inferwatch.errors import SourceError, StorageError, UsageError
+from inferwatch.errors import (
+    InferwatchError,
+    SourceError,
+    StorageError,
+    UsageError,
+)
 from inferwatch.feed import ProfileProgress, ProfileStage
 from inferwatch.formatting import counted
 from inferwatch.live.alarms.alarms import WatchedRule
@@ -68,12 +74,20 @@ LOOK_S = 0.5
 TELL_S = 0.2
 PROBE_S = 5.0
 """How long an engine's probe may take to be heard once its server has answered."""
+LOST_S = 5.0
+"""How long no server may answer while we wait for a condition."""
 UNMET = 1
 NOTES = {
     ProfileStage.PROFILING: "profiling",
     ProfileStage.WRITING: "the engine writes its traces",
     ProfileStage.READING: "reading the traces",
 }
+
+
+class ToldToEndError(InferwatchError):
+    """We were told to end before there was a profile to print."""
+
+    exit_status = 130
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +138,7 @@ def run_profile(target: str | None, options: ProfileOptions) -> int:
         UsageError: an option cannot be used.
         SourceError: the engine was lost, or cannot be profiled.
         StorageError: the session or its traces cannot be read.
+        ToldToEndError: a signal came before there was anything to print.
     """
     destination = page_at(options.page, force=options.force, alone=not options.as_json)
     if options.most_s is not None and options.most_s > LONGEST_S:
@@ -271,22 +286,22 @@ async def _profile(
 
     Raises:
         SourceError: the engine was lost, or cannot be profiled.
+        ToldToEndError: a signal came before there was anything to print.
     """
     desk = watch.profile_desk
     async with _watched(watch) as stop:
         until_s = monotonic() + PROBE_S
         while desk.unavailable is not None and monotonic() < until_s:
-            if stop.is_set():
-                return None
+            _go_on(watch, stop)
             await asyncio.sleep(LOOK_S)
         if desk.unavailable is not None:
-            raise SourceError(desk.unavailable)
+            raise SourceError(watch.failure or desk.unavailable)
         if rules and not await _holds(watch, rules, options.within_s, stop):
             return None
         steps = STEPS if options.steps is None else options.steps
         say(f"inferwatch: {COST.format(steps=counted(steps, 'step'))}", err=True)
         await desk.begin(steps, most_s=options.most_s or DEFAULT_S)
-        done = await _follow(watch, stop)
+        done = await _follow(watch, stop, options.database or default_database())
         profile = desk.shelf.find(done.key) if done.key else None
         if done.stage is not ProfileStage.DONE or profile is None:
             kept = profile is not None
@@ -313,12 +328,23 @@ async def _holds(
     within_s: float | None,
     stop: asyncio.Event,
 ) -> bool:
-    """Wait until a rule holds; False if none has in time, or we are told to stop."""
+    """Wait until a rule holds; False if none has in time.
+
+    Raises:
+        SourceError: the engine was lost meanwhile.
+        ToldToEndError: a signal came.
+    """
     text = " | ".join(each.rule.text for each in rules)
     say(f"inferwatch: waiting for {visible(text)}", err=True)
     watch.profile_desk.await_condition(text)
     until_s = monotonic() + (within_s if within_s is not None else float("inf"))
-    while not stop.is_set() and monotonic() < until_s:
+    answered_s = monotonic()
+    while monotonic() < until_s:
+        _go_on(watch, stop)
+        if watch.failure is None:
+            answered_s = monotonic()
+        elif monotonic() - answered_s > LOST_S:
+            raise SourceError(f"nothing was profiled: {watch.failure}")
         now = watch.present()
         judged = [] if now.catching_up else [each.look(now) for each in rules]
         if sentence := next((each.sentence for each in judged if each), None):
@@ -335,23 +361,61 @@ async def _holds(
     return False
 
 
-async def _follow(watch: Watch, stop: asyncio.Event) -> ProfileProgress:
-    """Show how it goes until it is read; end it early when told to stop."""
+def _go_on(watch: Watch, stop: asyncio.Event) -> None:
+    """Do nothing unless we are to stop.
+
+    Raises:
+        SourceError: the engine was lost.
+        ToldToEndError: a signal came.
+    """
+    if not stop.is_set():
+        return
+    if watch.failure is not None:
+        raise SourceError(f"nothing was profiled: {watch.failure}")
+    raise ToldToEndError("nothing was profiled: it was told to end")
+
+
+async def _follow(watch: Watch, stop: asyncio.Event, database: Path) -> ProfileProgress:
+    """Show how it goes until it is read.
+
+    A first signal ends the profile early, so that what has come is read; a further one,
+    or one while it is read, ends us.
+
+    Raises:
+        ToldToEndError: we were told to.
+    """
     desk = watch.profile_desk
     ended = asyncio.create_task(desk.ended())
-    told, is_stopped = "", False
-    while not ended.done():
-        await asyncio.wait([ended], timeout=TELL_S)
-        if stop.is_set() and not is_stopped:
-            is_stopped = True
-            await desk.stop()
-        text = _progress_text(desk.progress)
-        if text != told:
-            told = text
-            _show(text)
-    if sys.stderr.isatty():
-        say_no_more()
-    return await ended
+    tasks: list[asyncio.Task[Any]] = [ended]
+    told = ""
+    try:
+        while not ended.done():
+            await asyncio.wait([ended], timeout=TELL_S)
+            if stop.is_set() and not ended.done():
+                stop.clear()
+                if desk.progress.stage is ProfileStage.READING or len(tasks) > 1:
+                    raise ToldToEndError(_unread(watch, database))
+                tasks.append(asyncio.create_task(desk.stop()))
+            text = _progress_text(desk.progress)
+            if text != told:
+                told = text
+                _show(text)
+    finally:
+        if sys.stderr.isatty():
+            say_no_more()
+        for each in tasks:
+            each.cancel()
+    return desk.progress
+
+
+def _unread(watch: Watch, database: Path) -> str:
+    """Say how what was profiled can be read later."""
+    if watch.profile_desk.progress.stage is not ProfileStage.READING:
+        return "it was told to end: nothing was read of the profile"
+    if watch.record is None or not watch.record.session_id:
+        return "it was told to end: the traces were not read"
+    again = command("profile", watch.record.session_id, database=database)
+    return f"it was told to end: the traces were not read; `{again}` reads them"
 
 
 def _progress_text(progress: ProfileProgress) -> str:

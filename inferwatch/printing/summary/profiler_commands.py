@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import join
 
+from inferwatch.printing.command import command
 from inferwatch.printing.document import Block, Code, PrintedHeading, Sentence
 
 SECONDS = 10
@@ -44,7 +45,8 @@ def profiler_commands(processes: Sequence[EngineProcessCommand]) -> list[Block]:
         PrintedHeading("GPUs, by Nsight Systems"),
         Sentence(
             text="GPUs, by Nsight Systems: it must start the engine, and records only "
-            "from start to stop. The last line turns its file into SQLite."
+            "from start to stop. `inferwatch import` makes its file a profile of the "
+            "session that was recorded meanwhile."
         ),
         Code(text="\n".join(_nsys(processes))),
     ]
@@ -78,6 +80,7 @@ def _nsys(processes: Sequence[EngineProcessCommand]) -> list[str]:
         f"nsys start --session={NSYS_SESSION} -o steps",
         f"sleep {SECONDS}; nsys stop --session={NSYS_SESSION}",
         "nsys export --type sqlite -o steps.sqlite steps.nsys-rep",
+        command("import", "steps.sqlite", "--session", "last"),
     ]
 
 

@@ -7,7 +7,7 @@ taken by us.
 import re
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from collectors.contract.readings import Profile, ProfileState
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.steps.profiles import ProfileLog
-from inferwatch.profiles.trace_file import read_trace
+from inferwatch.profiles.reading import read_span
+from inferwatch.profiles.trace_span import TraceSpan
 from inferwatch.record.file.sqlite import transaction
 from inferwatch.record.file.trace_folder import copy_plain, is_trace, traces_folder
 from inferwatch.record.lookup.recorded_readings import chosen_readings
@@ -36,19 +37,8 @@ ENGINES = (
     "SELECT DISTINCT source, name FROM engines JOIN sources USING (session, source) "
     "WHERE session = ? ORDER BY name"
 )
-SQLITE = ".sqlite"
-"""Exports of Nsight Systems, which are not read yet."""
 NOT_A_NAME = re.compile(r"[^\w.-]", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSpan:
-    """When a trace was taken, by the wall clock, and of which worker."""
-
-    begin_ns: int
-    end_ns: int
-    rank: int
-    events: int
+SpanReader = Callable[[Path], Awaitable[TraceSpan]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,25 +56,12 @@ class ImportedTrace:
     place: Path
 
 
-def trace_span(path: Path) -> TraceSpan:
-    """Read when a trace was taken.
-
-    Raises:
-        StorageError: it is no trace, or tells of nothing.
-    """
-    trace = read_trace(path)
-    if not len(trace.begin_ns):
-        raise StorageError(f"{path} has no kernel, operator or step")
-    return TraceSpan(
-        begin_ns=int(trace.begin_ns.min()),
-        end_ns=int((trace.begin_ns + trace.duration_ns).max()),
-        rank=trace.rank or 0,
-        events=trace.events,
-    )
-
-
-def import_trace(
-    database: Path, session: SessionRow, path: Path, source: str | None = None
+async def import_trace(
+    database: Path,
+    session: SessionRow,
+    path: Path,
+    source: str | None = None,
+    read: SpanReader = read_span,
 ) -> ImportedTrace:
     """Make a trace a profile of a session; ``source`` is its engine, if of several.
 
@@ -92,11 +69,12 @@ def import_trace(
         UsageError: it is not of the session's time, or of which engine is not said.
         StorageError: it is no trace, or the record cannot be written.
     """
-    if not is_trace(path) or path.suffix == SQLITE:
+    if not is_trace(path):
         raise UsageError(
-            f"{path} is not called as a trace is: .json or .json.gz of torch's profiler"
+            f"{path} is not called as a trace is: .json or .json.gz of torch's "
+            "profiler, or .sqlite of Nsight Systems (`nsys export --type sqlite`)"
         )
-    span = trace_span(path)
+    span = await read(path)
     with changing(database) as connection:
         not_recorded(rows_of(connection, database, bin_too=True), [session.session])
         number, name = _engine(connection, session, source)

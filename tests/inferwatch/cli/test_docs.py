@@ -47,7 +47,7 @@ FOREIGN_OPTIONS = {
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
     *("--enable-forward-pass-metrics", "--forward-pass-metrics-ipc-name"),
     *("--model-path", "--output-details", "--output-file"),
-    *("--enable-feature", "--cap-add", "--scheduler-cls"),
+    *("--enable-feature", "--cap-add", "--scheduler-cls", "--trace", "--type"),
     *("--long-prefill-token-threshold", "--prefill-schedule-interval"),
     *(
         "--profiler-config",

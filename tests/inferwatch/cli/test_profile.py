@@ -17,7 +17,7 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.readings import AnyReading, EngineInfo, Profile, Tick
 from inferwatch.cli.main import inferwatch
 from inferwatch.cli.running import profile as running
-from inferwatch.cli.running.profile import ProfileOptions
+from inferwatch.cli.running.profile import ProfileOptions, ToldToEndError
 from inferwatch.errors import InferwatchError, SourceError, StorageError, UsageError
 from inferwatch.feed import ProfileProgress, ProfileStage
 from inferwatch.live import profile_desk
@@ -235,7 +235,7 @@ def steady(traffic: Any) -> Any:
         model.fold(each)
     now = model.snapshot(5 * S, SnapshotQuery(Window.MINUTE, requests=False))
     desk = SimpleNamespace(await_condition=lambda _: None)
-    return SimpleNamespace(present=lambda: now, profile_desk=desk)
+    return SimpleNamespace(present=lambda: now, profile_desk=desk, failure=None)
 
 
 async def test_a_condition_is_waited_for(traffic_of: Any, capsys: Any) -> None:
@@ -254,10 +254,81 @@ async def test_a_condition_that_does_not_hold_is_given_up(
     stop = asyncio.Event()
     assert not await running._holds(watch, condition("batch>64"), 0.05, stop)
 
-    stop.set()
-    assert not await running._holds(watch, condition("p99(itl_s)>9"), None, stop)
     said = capsys.readouterr().err
     assert "nothing was profiled: batch>64 did not hold" in said
+
+
+async def test_who_is_told_to_end_waits_no_longer(traffic_of: Any) -> None:
+    watch = steady(traffic_of(slots=3))
+    stop = asyncio.Event()
+    stop.set()
+
+    with pytest.raises(ToldToEndError, match="told to end"):
+        await running._holds(watch, condition("p99(itl_s)>9"), None, stop)
+    watch.failure = "localhost:8000: it refuses connections"
+    with pytest.raises(SourceError, match="it refuses connections"):
+        await running._holds(watch, condition("p99(itl_s)>9"), None, stop)
+
+
+async def test_an_engine_that_is_lost_is_waited_for_no_longer(
+    traffic_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LOOK_S", 0.01)
+    monkeypatch.setattr(running, "LOST_S", 0.05)
+    watch = steady(traffic_of(slots=3))
+    watch.failure = "localhost:8000: it refuses connections"
+
+    with pytest.raises(SourceError, match="it refuses connections"):
+        await running._holds(watch, condition("batch>64"), None, asyncio.Event())
+
+
+async def test_told_to_end_while_traces_are_read_it_says_who_reads_them(
+    watched: Watched, tmp_path: Path
+) -> None:
+    watched.watch.profile_desk.shelf._read = endless
+    options = ProfileOptions(steps=3, database=tmp_path / "live.db")
+    async with profiled(FakeProfiledRank(watched.tell, tmp_path / "traces")):
+        going = asyncio.create_task(running._profile(watched.watch, options, []))
+        await told_to_end(watched, going, ProfileStage.READING)
+        with pytest.raises(ToldToEndError) as ended:
+            await going
+
+    assert "`inferwatch profile s1 --db" in str(ended.value)
+    assert ended.value.exit_status == 130
+
+
+async def test_told_twice_it_does_not_wait_for_the_engine(
+    watched: Watched, tmp_path: Path
+) -> None:
+    rank = FakeProfiledRank(watched.tell, tmp_path / "traces", is_silent=True)
+    async with profiled(rank):
+        going = asyncio.create_task(
+            running._profile(watched.watch, ProfileOptions(steps=3), [])
+        )
+        for _ in range(2):
+            await told_to_end(watched, going, ProfileStage.WRITING)
+        with pytest.raises(ToldToEndError, match="nothing was read"):
+            await going
+
+
+async def endless(
+    job: ReportJob, on_progress: Callable[[float], None] | None = None
+) -> ProfileReport:
+    del job, on_progress
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def told_to_end(
+    watched: Watched, going: asyncio.Task[Any], stage: ProfileStage
+) -> None:
+    """Send ourselves Ctrl-C once a profile is at a stage."""
+    async with asyncio.timeout(20):
+        while watched.watch.profile_desk.progress.stage is not stage:
+            assert not going.done()
+            await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(0.1)
 
 
 def test_progress_is_told_in_words() -> None:
@@ -275,6 +346,7 @@ def test_progress_is_told_in_words() -> None:
 # Traces that others took.
 
 
+@pytest.mark.process
 def test_a_trace_is_imported_into_a_session(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     traced(path, "engine-1")
