@@ -31,6 +31,7 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.profiles.report import ProfileReport, ReportJob
 from inferwatch.record.file.trace_folder import traces_folder
+from inferwatch.record.profiles.shelf import KeptReport
 from inferwatch.record.writing.recorder import Recorder
 from tests.inferwatch.live.conftest import ScriptedSource
 from tests.inferwatch.live.fake_profiler import FakeProfiledRank, profiled
@@ -70,7 +71,9 @@ def recorded(tmp_path: Path) -> Path:
     folder = traces_folder(path, "s1")
     folder.mkdir(parents=True)
     (folder / TRACE).write_text("{}")
-    (folder / f"{KEY}.report.json").write_bytes(msgspec.json.encode(report()))
+    (folder / f"{KEY}.report.json").write_bytes(
+        msgspec.json.encode(KeptReport({TRACE: 2}, report()))
+    )
     return path
 
 

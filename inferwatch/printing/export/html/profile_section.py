@@ -1,40 +1,21 @@
 """The section of a session's page on its latest profile, and where others are."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from inferwatch.errors import StorageError
 from inferwatch.formatting import counted
-from inferwatch.metrics.floor.rank import StepNeeds
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.metrics.steps.engines import Key
-from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.printing.command import command
 from inferwatch.printing.document import Block, PrintedHeading, Sentence
 from inferwatch.printing.export.recording import Recording
 from inferwatch.printing.summary.profile import context_of, profile_document
-from inferwatch.record.file.trace_folder import traces_folder
-from inferwatch.record.profiles.shelf import ProfileShelf
+from inferwatch.record.profiles.recorded_desk import RecordedProfileDesk
 from inferwatch.record.replay.recorded_recall import RecordedRecall
 
 LEVEL = 3
 """Of headings below that of the section."""
-
-
-class RecordedProfiles:
-    """The profiles of a whole recorded session, for a shelf."""
-
-    def __init__(self, recording: Recording, snapshot: Snapshot) -> None:
-        row = recording.session
-        self.profiles_shown: Sequence[SessionProfile] = snapshot.profiles
-        self.profiles_known: Sequence[SessionProfile] = snapshot.profiles
-        self.step_needs: dict[Key, StepNeeds] = dict(snapshot.step_needs or {})
-        self.steps_recall = RecordedRecall(
-            recording.database, row.id, lambda: row.duration_ns
-        )
-        self.traces_folder: Path | None = traces_folder(recording.database, row.id)
 
 
 def profile_section(
@@ -46,18 +27,20 @@ def profile_section(
         return
     profile = over[-1]
     yield PrintedHeading("Profile of steps")
-    shelf = ProfileShelf(RecordedProfiles(recording, snapshot))
+    row = recording.session
+    recall = RecordedRecall(recording.database, row.id, lambda: row.duration_ns)
+    desk = RecordedProfileDesk(recording.database, row, lambda: row.duration_ns, recall)
     try:
-        report = asyncio.run(shelf.report(profile.key))
+        report = asyncio.run(desk.report(profile.key))
     except StorageError as error:
         yield Sentence(text=f"Profile {profile.number} cannot be read: {error}.")
     else:
         context = context_of(
             profile,
             snapshot,
-            recording.session.id,
+            row.id,
             clock(profile.began_ns),
-            shelf.held_up_ns(profile),
+            desk.shelf.held_up_ns(profile),
         )
         yield from map(_beneath, profile_document(report, context))
     if (others := len(over) - 1) > 0:

@@ -23,6 +23,7 @@ from inferwatch.profiles.report import (
     StepPhase,
 )
 from inferwatch.record.file.trace_folder import REPORT_END, traces_folder
+from inferwatch.record.profiles.shelf import KeptReport
 from tests.inferwatch.metrics.scripted_profiles import S, ended, profile
 from tests.inferwatch.printing.export.conftest import Recorded
 from tests.inferwatch.printing.export.parsed_page import Page
@@ -102,7 +103,7 @@ def page_of(
             folder.mkdir(parents=True, exist_ok=True)
             for key, told in reports.items():
                 place = folder / f"{key}{REPORT_END}"
-                place.write_bytes(msgspec.json.encode(told))
+                place.write_bytes(msgspec.json.encode(KeptReport({}, told)))
             write_html(recording, Destination(path=out))
         return out, Page(out.read_text("utf-8"))
 
