@@ -1,6 +1,6 @@
 """Which steps were profiled, and what is known of one of them."""
 
-import math
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from operator import itemgetter
@@ -12,13 +12,16 @@ from inferwatch.errors import InferwatchError
 from inferwatch.feed import ProfileDesk
 from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.profiles.report import ProfiledStep, ProfileReport
-from inferwatch.ui.kit.renderables.text import Line, TextRun, join_whole
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole
 from inferwatch.ui.profile.step_bars import class_parts
+from inferwatch.visible import visible
 
 READING = "profiled: reading its traces …"
 UNTOLD = "profiled, but its traces do not tell of it"
 ALL = "P tells more"
-_Span = tuple[int, float, SessionProfile]
+RETRY_S = 5.0
+"""When a report that could not be read is asked for again."""
+_Span = tuple[int, int, SessionProfile]
 """Of one rank: when it began, when it ended, and the profile it is a part of."""
 _BEGAN = itemgetter(0)
 
@@ -33,7 +36,7 @@ class ProfileSpans:
                 continue
             ended = {told.rank: told.t_ns for told in each.ended}
             for told in each.began:
-                span = told.t_ns, ended.get(told.rank, math.inf), each
+                span = told.t_ns, ended.get(told.rank, each.last_ns), each
                 self._spans.setdefault((each.source, told.rank), []).append(span)
         for spans in self._spans.values():
             spans.sort(key=_BEGAN)
@@ -58,12 +61,17 @@ class ProfiledSteps:
         self._host, self._desk, self._tell = host, desk, tell
         self._reports: dict[str, ProfileReport | None] = {}
         """By key; None while it is read."""
+        self._failed: dict[str, tuple[float, str]] = {}
+        """Why one could not be read, and when that was; by key."""
 
     def line(self, step: Step, profile: SessionProfile, width: int) -> Line:
         """Return where a step's time went, or that it is being read."""
         if not profile.is_over:
             return (TextRun("  being profiled", "muted"),)
         key = profile.key
+        failed_s, why = self._failed.get(key, (0.0, ""))
+        if why and time.monotonic() - failed_s < RETRY_S:
+            return fit((TextRun(f"  profiled, but {why}", "muted"),), width)
         if key not in self._reports:
             self._reports[key] = None
             self._host.run_worker(
@@ -86,8 +94,9 @@ class ProfiledSteps:
     async def _fetch(self, key: str) -> None:
         try:
             self._reports[key] = await self._desk.report(key)
-        except InferwatchError:
-            self._reports[key] = ProfileReport(ranks=[])
+        except InferwatchError as error:
+            del self._reports[key]
+            self._failed[key] = time.monotonic(), visible(str(error))
         self._tell()
 
 

@@ -12,6 +12,7 @@ from textual.geometry import Offset
 from collectors.contract.readings import Step
 from inferwatch.metrics.steps.profiles import SessionProfile
 from inferwatch.profiles.report import ProfileReport
+from inferwatch.ui.profile import profiled as looked_up
 from inferwatch.ui.profile.profiled import ProfileSpans
 from inferwatch.ui.steps.single_steps import StepLine, StepPicture
 from tests.inferwatch.metrics.scripted_profiles import ended, profile
@@ -154,6 +155,32 @@ async def test_a_step_that_the_traces_lack_is_said_to_be_untold(
         await drawn(pilot)
         text = "\n".join(text_of(app, "StepPanel"))
         assert "its traces do not tell of it" in text
+
+
+async def test_why_a_trace_cannot_be_read_is_said_and_it_is_tried_again(
+    feed: ScriptedFeed,
+    profiles: ScriptedProfiles,
+    text_of: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, profiles.reports = profiles.reports, {}
+    app = app_on("steps", feed)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await drawn(pilot)
+        await pilot.press("v")
+        await drawn(pilot)
+        marks = next(row for row in text_of(app, "StepLine") if "prof." in row)
+        await pilot.click("StepLine", Offset(marks.index("◆") + 3, 2))
+        await drawn(pilot)
+        assert f"profiled, but the traces of {KEY} are gone" in "\n".join(
+            text_of(app, "StepPanel")
+        )
+
+        profiles.reports = whole
+        monkeypatch.setattr(looked_up, "RETRY_S", 0.0)
+        await drawn(pilot)
+        await drawn(pilot)
+        assert "█ GEMM" in "\n".join(text_of(app, "StepPanel"))
 
 
 def test_picture(feed: ScriptedFeed, pictures: Pictures) -> None:
