@@ -391,6 +391,8 @@ class ProfileProgress:
 class TakenProfile:
     """A profile of the session whose traces may still be there."""
 
+    number: int
+    """Of those of the session, from 1."""
     key: str
     source: str
     began_ns: int
@@ -400,7 +402,7 @@ class TakenProfile:
     by: str | None = None
     why: str | None = None
     """Why it ended early."""
-    switch_ns: int | None = None
+    held_up_ns: int | None = None
     """How long writing its traces held up the engine; None until they were read, where
     vLLM wrote them within a step."""
     lost: str | None = None

@@ -303,6 +303,7 @@ def _taken(
     profile: SessionProfile, ended_ns: int, held_up_ns: int | None, lost: str | None
 ) -> TakenProfile:
     return TakenProfile(
+        number=profile.number,
         key=profile.key,
         source=profile.source,
         began_ns=profile.began_ns,
@@ -310,7 +311,7 @@ def _taken(
         steps=profile.steps,
         by=profile.by,
         why=profile.why,
-        switch_ns=held_up_ns,
+        held_up_ns=held_up_ns,
         lost=lost,
     )
 

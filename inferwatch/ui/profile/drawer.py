@@ -260,7 +260,7 @@ class ProfileDrawer(Drawer):
 
     def _moment_of(self, place: StepAt) -> int:
         rank = self.rank
-        if rank is None or place.step is None:
+        if rank is None or place.step is None or place.step >= len(rank.steps):
             return place.t_ns
         step = rank.steps[place.step]
         return step.begin_ns + step.duration_ns
@@ -369,9 +369,11 @@ class ProfileDrawer(Drawer):
 
     def _heading(self, below: int, width: int) -> tuple[Line, Line]:
         which = "profile"
-        keys = [each.key for each in self._taken]
-        if self._key in keys and len(keys) > 1:
-            which = f"profile {keys.index(self._key) + 1} of {len(keys)}"
+        shown = self._shown
+        if shown is not None:
+            which = f"profile {shown.number}"
+            if len(self._taken) > 1:
+                which += f" of {self._taken[-1].number}"
         if self._report is not None and self._key and len(self._report.ranks) > 1:
             rank = self.rank
             which += ", all ranks" if rank is None else f", rank {rank.rank}"
@@ -405,14 +407,19 @@ class ProfileDrawer(Drawer):
 
     def _pinned(self, width: int, height: int) -> list[Line]:
         """Return what does not scroll: which profile this is, and its steps."""
-        taken = next((each for each in self._taken if each.key == self._key), None)
-        lines = [] if taken is None else [self._about(taken, width)]
+        shown = self._shown
+        lines = [] if shown is None else [self._about(shown, width)]
         rank = self.rank
         if self._is_told and rank is not None and rank.steps:
             rows = 2 if height < SHORT else 3 if height < TALL else 6
             clock = self._feed.wall_text
             lines += step_bars(rank, self._step, width, rows, clock)
         return lines
+
+    @property
+    def _shown(self) -> TakenProfile | None:
+        """The profile that is shown, once it is over."""
+        return next((each for each in self._taken if each.key == self._key), None)
 
     def _about(self, taken: TakenProfile, width: int) -> Line:
         steps = "steps not counted"
@@ -424,8 +431,8 @@ class ProfileDrawer(Drawer):
         ]
         if taken.why:
             parts.append((TextRun(f"ended early: {taken.why}", "warn"),))
-        if taken.switch_ns is not None:
-            took = duration_text(taken.switch_ns / NS_PER_S)
+        if taken.held_up_ns is not None:
+            took = duration_text(taken.held_up_ns / NS_PER_S)
             parts.append((TextRun(f"writing held up the engine for {took}", "muted"),))
         if taken.by:
             parts.append((TextRun(f"asked for by {taken.by}", "muted"),))

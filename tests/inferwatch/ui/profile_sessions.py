@@ -148,13 +148,14 @@ def report(ranks: int = 1) -> ProfileReport:
 
 def taken(number: int = 1, **changes: Any) -> TakenProfile:
     profile = TakenProfile(
+        number=number,
         key=f"one-{number}",
         source="demo",
         began_ns=BEGAN_NS,
         ended_ns=BEGAN_NS + S,
         steps=STEPS,
         by="ann (pid 7)",
-        switch_ns=310 * MS,
+        held_up_ns=310 * MS,
     )
     return replace(profile, **changes)
 

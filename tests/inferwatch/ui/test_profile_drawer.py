@@ -216,10 +216,10 @@ async def test_ranks_follow_one_another_and_stand_side_by_side(
     app = app_on("overview", feed)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(app, pilot, settle)
-        assert "profile, rank 0 by" in drawn(app)
+        assert "profile 1, rank 0 by" in drawn(app)
         await pilot.press("v")
         await settle(pilot)
-        assert "profile, rank 1 by" in drawn(app)
+        assert "profile 1, rank 1 by" in drawn(app)
         assert "▓ attention 3.77 ms" in drawn(app)
         await pilot.press("v")
         await settle(pilot)
@@ -235,17 +235,17 @@ async def test_earlier_profiles_are_one_key_away_and_read_only_then(
     profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
 ) -> None:
     on_cpu = [structs.replace(report().ranks[0], device=ExecutedOn.CPU)]
-    profiles.taken = (taken(1, why="it was stopped"), taken(2))
-    profiles.reports = {"one-1": ProfileReport(ranks=on_cpu), "one-2": report()}
+    profiles.taken = (taken(2, why="it was stopped"), taken(5))
+    profiles.reports = {"one-2": ProfileReport(ranks=on_cpu), "one-5": report()}
     app = app_on("overview", feed)
     async with app.run_test(size=USUAL) as pilot:
         await opened(app, pilot, settle)
-        assert "profile 2 of 2" in drawn(app)
-        assert profiles.read == ["one-2"]
+        assert "profile 5 of 5" in drawn(app), "as --number has it: others failed"
+        assert profiles.read == ["one-5"]
         await pilot.press("left_curly_bracket")
         await settle(pilot)
         text = drawn(app)
-        assert "profile 1 of 2" in text
+        assert "profile 2 of 5" in text
         assert "ended early: it was stopped" in text
         assert "on the CPU" in text
         assert "enter operators" in text

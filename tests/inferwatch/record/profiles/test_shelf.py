@@ -215,17 +215,17 @@ async def test_the_step_in_which_traces_were_written_is_what_it_cost(
 
     monkeypatch.setattr(session.steps_recall, "steps", told)
     shelf = ProfileShelf(session, Reading())
-    assert shelf.taken[0].switch_ns is None
+    assert shelf.taken[0].held_up_ns is None
     await shelf.report(KEY)
 
-    assert shelf.taken[0].switch_ns == 2 * S - 10
+    assert shelf.taken[0].held_up_ns == 2 * S - 10
     trace.unlink()
 
 
 def test_of_one_that_was_ended_the_probe_tells_what_it_cost(tmp_path: Path) -> None:
     session = ScriptedSession(None, taken(tmp_path, why="it was stopped"))
 
-    assert ProfileShelf(session, Reading()).taken[0].switch_ns == 300_000_000
+    assert ProfileShelf(session, Reading()).taken[0].held_up_ns == 300_000_000
 
 
 async def test_a_trace_that_came_later_is_read_too(tmp_path: Path) -> None:
