@@ -24,7 +24,8 @@ LONGEST_S = 60.0
 """Longest time a profile may be on; what has come by then is kept."""
 DEFAULT_S = 20.0
 MOST_BYTES = 1 << 30
-"""Largest traces, of all workers together; fewer steps are profiled to stay below."""
+"""Largest traces, of all workers together; by estimate fewer steps are
+profiled to stay below."""
 FLAG = "--profiler-config.profiler=torch"
 DIRECTORY_FLAG = "--profiler-config.torch_profiler_dir="
 
