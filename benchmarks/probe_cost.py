@@ -6,7 +6,8 @@ Runs a scheduler with a tiny model in this process, step by step, and reads the 
 own count of the time spent in its hooks: first without a subscriber, then with one,
 which gets block maps, too. Then alternately with no limit lowered, which is as without
 control, and with both live limits lowered. With ``--quick`` it takes fewer steps, and
-prints the medians in lines that ``quick.py`` reads.
+prints the medians in lines that ``quick.py`` reads; with ``--profiler`` those of an
+engine that could be profiled, while nobody asks for it and nobody listens.
 """
 
 import argparse
@@ -45,12 +46,19 @@ ENVIRONMENT = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    parser.add_argument("--profiler", action="store_true")
+    options = parser.parse_args()
+    quick = options.quick or options.profiler
     os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as directory:
         os.environ["INFERWATCH_RUNTIME_DIR"] = directory
         answer_for_cpu_wheel()
-        engine = boot(make(platformdirs.user_cache_path("inferwatch", appauthor=False)))
+        model = make(platformdirs.user_cache_path("inferwatch", appauthor=False))
+        engine = boot(model, Path(directory) if options.profiler else None)
+        if options.profiler:
+            assert probe.start()._profiling, "no profile can be taken"  # noqa: S101
+            print_medians(engine, "profiler off")
+            return
         report = print_medians if quick else print_costs
         report(engine, "nobody listens")
         with zmq.Context() as context, context.socket(zmq.SUB) as listener:
@@ -124,9 +132,14 @@ def print_control_costs(engine: Vllm) -> None:
         print(f"{batch:>5} {medians[0]:>8.1f} {medians[1]:>8.1f} {more:>8.2f}")
 
 
-def boot(model: Path) -> Vllm:
+def boot(model: Path, traces: Path | None) -> Vllm:
+    """Start an engine; with a directory for traces one that can be profiled."""
     from vllm import EngineArgs, LLMEngine  # noqa: PLC0415 - heavy, and patched for
+    from vllm.config import ProfilerConfig  # noqa: PLC0415
 
+    profiler = ProfilerConfig()
+    if traces is not None:
+        profiler = ProfilerConfig(profiler="torch", torch_profiler_dir=str(traces))
     return LLMEngine.from_engine_args(
         EngineArgs(
             model=str(model),
@@ -137,6 +150,7 @@ def boot(model: Path) -> Vllm:
             max_model_len=1024,
             block_size=32,
             kv_cache_memory_bytes=512 << 20,
+            profiler_config=profiler,
         )
     )
 
@@ -147,7 +161,8 @@ def measure(
     """Measure decode steps: cost in µs of each, and the sender's share of a core."""
     from vllm import SamplingParams  # noqa: PLC0415
 
-    fuse, core = probe.start().fuse, engine.engine_core.engine_core
+    here, core = probe.start(), engine.engine_core.engine_core
+    fuses = here.fuse, here._profile_fuse
     params = SamplingParams(max_tokens=steps + 2 * WARM_UP, ignore_eos=True)
     for index in range(batch):
         engine.add_request(f"{name}-{index}", f"Say something about {index}", params)
@@ -156,9 +171,9 @@ def measure(
     began_ns, cpu_ns = time.monotonic_ns(), sender_cpu_ns()
     costs = []
     for _ in range(steps):
-        before_ns = fuse.cost_ns
+        before_ns = sum(each.cost_ns for each in fuses)
         core.step_fn()
-        costs.append((fuse.cost_ns - before_ns) / 1000)
+        costs.append((sum(each.cost_ns for each in fuses) - before_ns) / 1000)
     share = (sender_cpu_ns() - cpu_ns) / (time.monotonic_ns() - began_ns)
     core.abort_requests([*core.scheduler.requests])
     core.step_fn()

@@ -153,26 +153,30 @@ def help_rows() -> Iterator[Row]:
 
 
 def probe_rows() -> Iterator[Row]:
-    """The probe's hooks, in a process of their own, as vLLM is heavy."""
+    """The probe's hooks, and what they take more where the engine can be profiled."""
     if find_spec("vllm") is None:
         return
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("probe_cost.py")),
-        "--quick",
-    ]
     before_s = reference_s()
+    costs_us = hook_costs("--quick")
+    loop_s = (before_s + reference_s()) / 2
+    for name, cost_us in costs_us.items():
+        yield Row(f"probe's hooks, {name}", cost_us / 1e6, "µs", loop_s)
+    for name, cost_us in hook_costs("--profiler").items():
+        without_us = costs_us[name.replace("profiler off", "nobody listens")]
+        yield Row(f"hooks, {name} / without one", cost_us / without_us, "x", None)
+
+
+def hook_costs(option: str) -> dict[str, float]:
+    """Run the probe in a process of its own, as vLLM is heavy; µs a step by row."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, str(Path(__file__).with_name("probe_cost.py")), option]
     done = subprocess.run(
         command, env=environment, check=False, capture_output=True, text=True
     )
     if done.returncode:
         sys.exit(done.stderr)
-    loop_s = (before_s + reference_s()) / 2
-    for line in done.stdout.splitlines():
-        if line.startswith("quick\t"):
-            _, name, cost_us = line.split("\t")
-            yield Row(f"probe's hooks, {name}", float(cost_us) / 1e6, "µs", loop_s)
+    lines = (each.split("\t") for each in done.stdout.splitlines())
+    return {words[1]: float(words[2]) for words in lines if words[0] == "quick"}
 
 
 def rows() -> Iterator[Row]:

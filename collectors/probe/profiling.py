@@ -26,7 +26,8 @@ DEFAULT_S = 20.0
 SWITCH_S = 120.0
 """How long an engine may take to begin, or to write its traces."""
 MOST_BYTES = 1 << 30
-"""Largest traces, of all workers together; fewer steps are profiled to stay below."""
+"""Largest traces, of all workers together; by estimate fewer steps are
+profiled to stay below."""
 FLAG = "--profiler-config.profiler=torch"
 DIRECTORY_FLAG = "--profiler-config.torch_profiler_dir="
 
