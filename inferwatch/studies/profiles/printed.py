@@ -41,7 +41,7 @@ from inferwatch.studies.profiles.compared import (
 )
 
 METHOD = (
-    "difference: after less before, with its 95% interval over blocks of these steps; "
+    "change: after less before, with its 95% interval over blocks of these steps; "
     "how much two profiles of the same engine differ is not in it. ~: floors are "
     "estimates, of each profile's own batches."
 )
@@ -51,15 +51,15 @@ CLASS_COLUMNS = (
     PrintedColumn(head="class", is_left=True, width=16),
     PrintedColumn(head="before", width=9),
     PrintedColumn(head="after", width=9),
-    PrintedColumn(head="difference", width=11),
-    PrintedColumn(head="95% interval", width=19),
+    PrintedColumn(head="change", width=10),
+    PrintedColumn(head="95% interval", width=18),
     PrintedColumn(head="floors", width=16),
 )
 KERNEL_COLUMNS = (
     PrintedColumn(head="class", is_left=True, width=17),
     PrintedColumn(head="before", width=9),
     PrintedColumn(head="after", width=9),
-    PrintedColumn(head="difference", width=11),
+    PrintedColumn(head="change", width=10),
 )
 
 
@@ -223,12 +223,15 @@ class _Scale:
             UNKNOWN if each is None else about(self._number(each))
             for each in (change.floor_before_ns, change.floor_after_ns)
         )
-        return f"{was} → {now}"
+        return UNKNOWN if was == now == UNKNOWN else f"{was} → {now}"
 
     def _interval(self, interval_ns: Interval | None) -> str:
         if interval_ns is None:
             return UNKNOWN
-        low, high = (f"{_sign(e)}{self._number(abs(e))}" for e in interval_ns)
+        low, high = (
+            f"{_sign(each)}{self._number(abs(each))}" if round(each) else "0"
+            for each in interval_ns
+        )
         return f"{low} … {high}"
 
     def _number(self, duration_ns: float) -> str:
