@@ -39,6 +39,19 @@ from inferwatch.cli.options import SOME_SECONDS, database_option, name
     help="Of a recorded session: its Nth profile.  [default: the latest]",
 )
 @click.option(
+    "--against",
+    metavar="SESSION",
+    help="Compare with a profile of this recorded session, class by class; it is the "
+    "one before.",
+)
+@click.option(
+    "--against-number",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of that session: its Nth profile.  [default: the latest; of the same "
+    "session, the one before]",
+)
+@click.option(
     "--commands",
     is_flag=True,
     help="Profile nothing: print the commands of py-spy and Nsight Systems for the "
@@ -73,6 +86,8 @@ def profile(
     when: str | None,
     within: float | None,
     number: int | None,
+    against: str | None,
+    against_number: int | None,
     page: Path | None,
     traces: Path | None,
     name: str | None,
@@ -96,6 +111,7 @@ def profile(
     inferwatch profile --when 'batch>64'            once a step has so many requests
     inferwatch profile last --html steps.html       the latest one, as a page
     inferwatch profile s17 --number 2 --traces .    its traces, for Perfetto
+    inferwatch profile after --against before       what has changed, by class
     inferwatch profile --commands                   where our profiler cannot go
 
     The time of a mean step is told by class (attention, GEMM, MoE, copies, ...) beside
@@ -108,7 +124,8 @@ def profile(
     Exit status: 0 it was profiled, 1 --when did not hold, 2 wrong usage, 3 the engine
     was lost or cannot be profiled, 130 it was told to end before it was read.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.running.profile import ProfileOptions, run_profile
+    from inferwatch.cli.running.profile import run_profile
+    from inferwatch.cli.running.profile_output import ProfileOptions
 
     if as_json and page is not None and str(page) == "-":
         raise click.UsageError("--html - and --json both print: give one")
@@ -120,6 +137,8 @@ def profile(
         when=when,
         within_s=within,
         number=number,
+        against=against,
+        against_number=against_number,
         commands=commands,
         page=page,
         force=force,

@@ -4,8 +4,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,13 +14,16 @@ import psutil
 from collectors.contract.clock import SessionClock
 from collectors.probe.profiling import DEFAULT_S, LONGEST_S, STEPS
 from inferwatch.cli.running.attach import session_maker
-from inferwatch.cli.running.chosen_session import session_location
+from inferwatch.cli.running.profile_output import (
+    NOTES,
+    ProfileOptions,
+    ReadProfile,
+    print_profile,
+)
+from inferwatch.cli.running.recorded_profile import print_recorded
 from inferwatch.cli.running.recording import open_recorder, where_recorded
 from inferwatch.cli.say import (
     say,
-    say_coloured,
-    say_damage,
-    say_json,
     say_no_more,
     say_now,
 )
@@ -42,27 +44,18 @@ from inferwatch.live.attached.nearby import nearby_engines
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
-from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.command import command
 from inferwatch.printing.destination import Destination, page_at
 from inferwatch.printing.document import Block
-from inferwatch.printing.page import all_numbers, page, write_page
 from inferwatch.printing.summary.profile import (
-    ProfileContext,
     context_of,
-    profile_document,
-    profile_json,
 )
 from inferwatch.printing.summary.profiler_commands import (
     EngineProcessCommand,
     profiler_commands,
 )
-from inferwatch.printing.text import document_text, painter
-from inferwatch.profiles.report import ProfileReport
+from inferwatch.printing.text import document_text
 from inferwatch.record.file.location import default_database
-from inferwatch.record.file.trace_folder import copy_plain
-from inferwatch.record.replay.player import Player
 from inferwatch.visible import visible
 
 COST = (
@@ -77,58 +70,12 @@ PROBE_S = 5.0
 LOST_S = 5.0
 """How long no server may answer while we wait for a condition."""
 UNMET = 1
-NOTES = {
-    ProfileStage.PROFILING: "profiling",
-    ProfileStage.WRITING: "the engine writes its traces",
-    ProfileStage.READING: "reading the traces",
-}
 
 
 class ToldToEndError(InferwatchError):
     """We were told to end before there was a profile to print."""
 
     exit_status = 130
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileOptions:
-    """The options of ``inferwatch profile``, as the user gave them."""
-
-    steps: int | None = None
-    most_s: float | None = None
-    when: str | None = None
-    within_s: float | None = None
-    number: int | None = None
-    commands: bool = False
-    page: Path | None = None
-    force: bool = False
-    traces: Path | None = None
-    as_json: bool = False
-    name: str | None = None
-    database: Path | None = None
-    record: bool = True
-
-    @property
-    def of_engines(self) -> list[str]:
-        """Flags that were given and are for an engine that runs."""
-        given = {
-            "--steps": self.steps,
-            "--most": self.most_s,
-            "--when": self.when,
-            "--name": self.name,
-            "--commands": self.commands or None,
-            "--no-record": None if self.record else True,
-        }
-        return [flag for flag, value in given.items() if value is not None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadProfile:
-    """A profile that was read, with its traces."""
-
-    report: ProfileReport
-    context: ProfileContext
-    traces: Sequence[Path]
 
 
 def run_profile(target: str | None, options: ProfileOptions) -> int:
@@ -143,59 +90,18 @@ def run_profile(target: str | None, options: ProfileOptions) -> int:
     destination = page_at(options.page, force=options.force, alone=not options.as_json)
     if options.most_s is not None and options.most_s > LONGEST_S:
         raise UsageError(f"--most is at most {LONGEST_S:g} s")
+    if options.against_number is not None and options.against is None:
+        raise UsageError("--against-number is for --against: name a session")
     if target is not None and not is_address(target):
-        return _recorded(target, options, destination)
+        return print_recorded(target, options, destination)
     if options.number is not None:
         raise UsageError("--number is of a recorded session: name one")
+    if options.against is not None:
+        raise UsageError("--against compares recorded sessions: name one of them first")
     rules = rules_of(options.when) if options.when is not None else []
     return _live(
         target, options, destination, [WatchedRule(e, records=False) for e in rules]
     )
-
-
-# A recorded session.
-
-
-def _recorded(
-    target: str, options: ProfileOptions, destination: Destination | None
-) -> int:
-    if options.of_engines:
-        raise UsageError(
-            f"{options.of_engines[0]} is for an engine that runs: {target} is recorded"
-        )
-    path, name = session_location(target, options.database)
-    with closing(Player.open(path, name)) as player:
-        read = asyncio.run(_read_again(player, options.number))
-    _print(read, options, destination)
-    say_damage(path)
-    return 0
-
-
-async def _read_again(player: Player, number: int | None) -> ReadProfile:
-    await player.playback.seek(player.playback.span_ns[1])
-    desk, session_id = player.profile_desk, player.record.session_id
-    over = [each for each in desk.profiles_known if each.is_over and not each.failed]
-    if not over:
-        raise UsageError(
-            f"{session_id} has no profile: `{command('profile')}` takes one of an "
-            "engine that runs"
-        )
-    chosen = [each for each in over if number in {None, each.number}]
-    if not chosen:
-        known = ", ".join(str(each.number) for each in over)
-        raise UsageError(f"{session_id} has no profile {number}: there is {known}")
-    profile = chosen[-1]
-    report = await desk.report(profile.key, _shown_share)
-    now = player.snapshot(SnapshotQuery(Window.SESSION, requests=False, client=False))
-    at = player.wall_text(profile.began_ns, ms=True)
-    held_up_ns = desk.shelf.held_up_ns(profile)
-    context = context_of(profile, now, session_id, at, held_up_ns)
-    return ReadProfile(
-        report=report, context=context, traces=desk.shelf.traces(profile)
-    )
-
-
-# An engine that runs.
 
 
 def _live(
@@ -221,7 +127,7 @@ def _live(
     read = asyncio.run(_profile(watch, options, rules))
     if read is None:
         return UNMET
-    _print(read, options, destination)
+    print_profile(read, options, destination)
     if watch.record is not None:
         database = options.database or default_database()
         say(
@@ -427,13 +333,6 @@ def _progress_text(progress: ProfileProgress) -> str:
     return text
 
 
-def _shown_share(share: float) -> None:
-    if sys.stderr.isatty():
-        say_now(f"{NOTES[ProfileStage.READING]}: {share:.0%}")
-        if share >= 1:
-            say_no_more()
-
-
 def _show(text: str) -> None:
     """Show progress on a terminal alone: elsewhere the result is enough."""
     if sys.stderr.isatty() and text:
@@ -453,46 +352,3 @@ def _process(pid: int, role: str) -> EngineProcessCommand:
     with suppress(psutil.Error, OSError):
         arguments = psutil.Process(pid).cmdline()
     return EngineProcessCommand(pid=pid, role=role, arguments=arguments)
-
-
-# Both.
-
-
-def _print(
-    read: ReadProfile, options: ProfileOptions, destination: Destination | None
-) -> None:
-    if options.traces is not None:
-        _copy(read.traces, options.traces)
-    blocks = profile_document(read.report, read.context)
-    facts = profile_json(read.report, read.context)
-    if destination is not None:
-        of = read.context.session_id or read.context.source
-        parts = page(
-            f"Profile of {of}",
-            [*blocks, all_numbers("All of them, as --json prints them", facts)],
-        )
-        write_page(parts, destination)
-        if not destination.is_stdout:
-            say(f"{destination.path}", err=True)
-    if options.as_json:
-        say_json(facts)
-    elif destination is None:
-        text = document_text(([each] for each in blocks), paint=painter())
-        say_coloured(text)
-
-
-def _copy(traces: Sequence[Path], folder: Path) -> None:
-    """Copy traces into a folder.
-
-    Raises:
-        StorageError: there are none, or they cannot be written.
-    """
-    if not traces:
-        raise StorageError("its traces are gone: only what was read of them is left")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for each in traces:
-            copy_plain(each, folder / each.name)
-            say(f"{folder / each.name}", err=True)
-    except OSError as error:
-        raise StorageError(f"{folder}: {error.strerror or error}") from error

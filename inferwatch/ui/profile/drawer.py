@@ -1,5 +1,6 @@
 """The profile drawer: how far a profile is, then where its steps spend their time."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from inferwatch.feed import (
 from inferwatch.formatting import counted, duration_text, format_share
 from inferwatch.printing.summary.profile_words import things_of
 from inferwatch.profiles.report import ProfileReport, RankProfile
+from inferwatch.studies.profiles.compared import ProfileComparison, compared
 from inferwatch.ui.kit.drawer import Drawer, key_run
 from inferwatch.ui.kit.renderables.bars import gauge
 from inferwatch.ui.kit.renderables.text import (
@@ -29,6 +31,7 @@ from inferwatch.ui.kit.renderables.text import (
     wrapped,
 )
 from inferwatch.ui.messages import BeginProfile, LookAgain, OpenStep
+from inferwatch.ui.profile.changed import changed_lines, side_of
 from inferwatch.ui.profile.rows import (
     Gaps,
     KernelName,
@@ -90,6 +93,9 @@ class ProfileDrawer(Drawer):
             tooltip="The profile before, the one after",
         ),
         Binding("right_curly_bracket", "profile(1)", "the next profile", show=False),
+        Binding(
+            "c", "compare", "compare", tooltip="What has changed since the one before"
+        ),
         Binding("v", "rank", "rank", tooltip="The next worker; then all side by side"),
         Binding("a", "another", "another", tooltip="Take another profile"),
         Binding("x", "stop", "stop", tooltip="End the profile now, and read it"),
@@ -107,6 +113,8 @@ class ProfileDrawer(Drawer):
         self._progress = self._desk.progress
         self._report: ProfileReport | None = None
         self._failure = ""
+        self._changes: ProfileComparison | None = None
+        """Since the profile before, while they are shown."""
         self._rank = 0
         """Position among those of the report; after the last one all are shown."""
         self._step: int | None = None
@@ -146,6 +154,7 @@ class ProfileDrawer(Drawer):
             "step": self._is_told and rank is not None and bool(rank.steps),
             "open_step": self._is_told and self._step is not None,
             "profile": len(self._places) > 1,
+            "compare": self._is_told and self._one_before is not None,
             "rank": self._report is not None and len(self._report.ranks) > 1,
             "another": not self.is_under_way,
             "stop": self._progress.stage is ProfileStage.PROFILING
@@ -172,6 +181,7 @@ class ProfileDrawer(Drawer):
     def _read(self, key: str) -> None:
         """Show a profile, as soon as its traces have been read."""
         self._key, self._report, self._failure = key, None, ""
+        self._changes = None
         self._rank, self._step = 0, None
         self._opened.clear()
         self._at = self._scrolled = 0
@@ -206,9 +216,47 @@ class ProfileDrawer(Drawer):
         else:
             self._read(key)
 
+    @property
+    def _one_before(self) -> TakenProfile | None:
+        """The profile of the same engine before the one shown."""
+        shown = next((each for each in self._taken if each.key == self._key), None)
+        if shown is None:
+            return None
+        before = self._taken[: self._taken.index(shown)]
+        return next((e for e in reversed(before) if e.source == shown.source), None)
+
+    def action_compare(self) -> None:
+        """Show what has changed since the profile before; a second time, no more."""
+        if self._changes is not None:
+            self._show_changes(None)
+        elif self._one_before is not None:
+            compare = self._compare_with(self._one_before)
+            self.run_worker(compare, group="report", exclusive=True)
+
+    async def _compare_with(self, before: TakenProfile) -> None:
+        shown = next(each for each in self._taken if each.key == self._key)
+        try:
+            reports = [await self._desk.report(e.key) for e in (before, shown)]
+        except InferwatchError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        sides = [
+            side_of(each, report, self._feed.wall_text(each.began_ns))
+            for each, report in zip((before, shown), reports, strict=True)
+        ]
+        self._show_changes(await asyncio.to_thread(compared, *sides))
+
+    def _show_changes(self, changes: ProfileComparison | None) -> None:
+        self._changes = changes
+        self._opened.clear()
+        self._at = self._scrolled = 0
+        self.refresh_bindings()
+        self.redraw()
+
     def action_rank(self) -> None:
         """Show the next rank, after the last one all side by side."""
         if self._report is not None:
+            self._changes = None
             self._rank = (self._rank + 1) % (len(self._report.ranks) + 1)
             self._opened.clear()
             self._at = self._scrolled = 0
@@ -227,6 +275,9 @@ class ProfileDrawer(Drawer):
 
     def action_back(self) -> None:
         """Go back to what this was opened from; close the drawer at its beginning."""
+        if self._changes is not None:
+            self._show_changes(None)
+            return
         if not self._opened:
             self.close_on(self.screen)
             return
@@ -319,6 +370,8 @@ class ProfileDrawer(Drawer):
         if self._report is None:
             ink, text = ("bad", f"✖ {self._failure}") if self._failure else ("", READS)
             return [ProfileRow(line) for line in wrapped(text, width - 1, ink)]
+        if self._changes is not None:
+            return [ProfileRow(e) for e in changed_lines(self._changes, width)]
         opened = self._opened[-1][0] if self._opened else None
         return rows_of(self._report, self.rank, opened, width, self._feed.wall_text)
 
@@ -390,10 +443,11 @@ class ProfileDrawer(Drawer):
             leads = f"{things_of(rank)}s"
         keys = [
             ("enter", leads, "open"),
-            ("esc", "back" if self._opened else "closes", "back"),
+            ("esc", "back" if self._opened or self._changes else "closes", "back"),
             ("x", "stops it", "stop"),
             ("v", "rank", "rank"),
             ("{ }", "others", "profile(-1)"),
+            ("c", "compare", "compare"),
             ("a", "another", "another"),
             ("o", "open step", "open_step"),
         ]

@@ -17,7 +17,8 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.readings import AnyReading, EngineInfo, Profile, Tick
 from inferwatch.cli.main import inferwatch
 from inferwatch.cli.running import profile as running
-from inferwatch.cli.running.profile import ProfileOptions, ToldToEndError
+from inferwatch.cli.running.profile import ToldToEndError
+from inferwatch.cli.running.profile_output import ProfileOptions
 from inferwatch.errors import InferwatchError, SourceError, StorageError, UsageError
 from inferwatch.feed import ProfileProgress, ProfileStage
 from inferwatch.live import profile_desk
@@ -119,6 +120,35 @@ def test_traces_are_copied_for_other_tools(recorded: Path, tmp_path: Path) -> No
     assert (traces_folder(recorded, "s1") / TRACE).exists()
 
 
+def compare(path: Path, *words: str) -> Result:
+    """Compare where both profiles of the session were read."""
+    folder = traces_folder(path, "s1")
+    kept = folder / f"{KEY}.report.json"
+    (folder / "inferwatch-one-0-2.report.json").write_bytes(kept.read_bytes())
+    return run(path, *words)
+
+
+def test_two_profiles_are_compared(recorded: Path, tmp_path: Path) -> None:
+    done = compare(recorded, "s1", "--against", "profiled", "--against-number", "1")
+    assert done.return_value == 0, done.exception
+    assert "before: s1, profile 1" in done.stdout
+    assert "after: s1, profile 2" in done.stdout
+
+    page = tmp_path / "page.html"
+    words = ["s1", "--against", "s1", "--against-number", "1", "--html", str(page)]
+    assert compare(recorded, *words).return_value == 0
+    assert "Profiles of s1 and s1 compared" in page.read_text("utf-8")
+
+
+def test_in_one_session_the_profile_before_is_the_other(recorded: Path) -> None:
+    told = json.loads(compare(recorded, "s1", "--against", "s1", "--json").stdout)
+
+    assert (told["before"]["number"], told["after"]["number"]) == (1, 2)
+    first = compare(recorded, "s1", "--number", "1", "--against", "s1")
+    assert isinstance(first.exception, UsageError)
+    assert "s1 has no profile before 1" in str(first.exception)
+
+
 @pytest.mark.parametrize(
     ("words", "kind", "why"),
     [
@@ -128,6 +158,10 @@ def test_traces_are_copied_for_other_tools(recorded: Path, tmp_path: Path) -> No
         (["s1", "--steps", "3"], UsageError, "--steps is for an engine that runs"),
         (["s1", "--no-record"], UsageError, "--no-record is for an engine"),
         (["localhost:9", "--number", "1"], UsageError, "--number is of a recorded"),
+        (["localhost:9", "--against", "s1"], UsageError, "--against compares recorded"),
+        (["s1", "--against", "plain"], UsageError, "s2 has no profile"),
+        (["s1", "--against", "s1", "--traces", "."], UsageError, "leave --against out"),
+        (["s1", "--against-number", "1"], UsageError, "--against-number is for"),
         (["localhost:9", "--most", "2min"], UsageError, "at most 60 s"),
         (["localhost:9", "--when", "batch>much"], UsageError, "is not a number"),
         (["localhost:9"], SourceError, "localhost:9"),

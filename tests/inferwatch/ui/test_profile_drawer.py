@@ -251,6 +251,60 @@ async def test_earlier_profiles_are_one_key_away_and_read_only_then(
         assert "enter operators" in text
 
 
+def slower() -> ProfileReport:
+    return ProfileReport(ranks=report(2).ranks[1:])
+
+
+async def test_a_profile_is_compared_with_the_one_before(
+    profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
+) -> None:
+    others = taken(2, source="other")
+    profiles.taken = (taken(1), others, taken(3))
+    profiles.reports = {"one-1": report(), "one-3": slower()}
+    app = app_on("overview", feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await opened(app, pilot, settle)
+        assert "c compare" in drawn(app)
+        await pilot.press("c")
+        await until(lambda: "changed most" in drawn(app))
+        text = drawn(app).replace("\n", " ")
+        assert profiles.read == ["one-3", "one-1", "one-3"]
+        assert "In a decode step GEMM changed most: 6.1 ms before, 6.9 ms after" in text
+        assert "before: demo, from 03:12:11" in text
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "changed most" not in drawn(app)
+        assert "c compare" in drawn(app)
+
+
+async def test_only_profiles_of_one_engine_are_compared(
+    profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
+) -> None:
+    profiles.taken = (taken(1, source="other"), taken(2))
+    profiles.reports = {"one-2": report()}
+    app = app_on("overview", feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await opened(app, pilot, settle)
+        await pilot.press("c")
+        await settle(pilot)
+        assert "compare" not in drawn(app)
+        assert profiles.read == ["one-2"]
+
+
+async def test_one_before_whose_traces_are_gone_is_said(
+    profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
+) -> None:
+    profiles.taken = (taken(1), taken(2))
+    profiles.reports = {"one-2": report()}
+    app = app_on("overview", feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await opened(app, pilot, settle)
+        await pilot.press("c")
+        await until(lambda: len(app._notifications) > 0)
+        assert "traces of one-1 are gone" in next(iter(app._notifications)).message
+        assert "farthest from its floor" in drawn(app)
+
+
 async def test_traces_that_are_gone_are_said_to_be_gone(
     profiles: ScriptedProfiles, feed: ScriptedFeed, settle: Settle
 ) -> None:
@@ -456,6 +510,14 @@ def test_picture_of_ranks(
     profiles.reports["one-1"] = report(4)
     act = showing("P", "v", "v", "v", "v")
     assert not pictures(app_on("steps", feed), named((80, 24)), act)
+
+
+def test_picture_of_what_has_changed(
+    profiles: ScriptedProfiles, feed: ScriptedFeed, pictures: Pictures
+) -> None:
+    profiles.taken = (taken(1), taken(2))
+    profiles.reports = {"one-1": report(), "one-2": slower()}
+    assert not pictures(app_on("steps", feed), named((80, 24)), showing("P", "c"))
 
 
 def test_picture_without_colour(

@@ -1,0 +1,1 @@
+"""Two profiles side by side: what has changed in a mean step, class by class."""
