@@ -16,7 +16,7 @@ _TABLE: tuple[tuple[KernelClass, str], ...] = (
     (
         KernelClass.COMMUNICATION,
         (
-            r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall|broadcast_"
+            r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall"
             r"|c10d::|_c_custom_ar|cross_device_reduce|multimem|nvshmem|deep_?ep|symm_mem"
             r"|gloo|shm_(?:all|gather|send|recv)|rccl"
         ),
@@ -31,14 +31,14 @@ _TABLE: tuple[tuple[KernelClass, str], ...] = (
     (
         KernelClass.MOE,
         (
-            r"moe|expert|topk_softmax|topk_sigmoid|grouped_topk|permute_?(?:un)?|grouped_?gemm"
+            r"moe|expert|topk_softmax|topk_sigmoid|grouped_topk|grouped_?gemm"
             r"|grouped_mm|cutlass_fused|router"
         ),
     ),
     (
         KernelClass.SAMPLING,
         (
-            r"gumbel|sampl|argmax|top_?k|top_?p|multinomial|log_?softmax|penalt|logit"
+            r"gumbel|(?<!up)(?<!grid_)sampl|argmax|top_?k|top_?p|multinomial|log_?softmax|penalt|logit"
             r"|rejection|exponential_|apply_temperature|min_p|bitmask|radix_?sort|sort"
         ),
     ),
@@ -53,7 +53,7 @@ _TABLE: tuple[tuple[KernelClass, str], ...] = (
     (
         KernelClass.GEMM,
         (
-            r"gemm|gemv|nvjet|cutlass|cublas|_mm\b|::mm$|::addmm|::bmm|::linear|::matmul"
+            r"gemm|gemv|nvjet|cutlass|cublas|_mm\b|::mm$|::addmm|::bmm|::linear|::matmul|_matmul"
             r"|onednn|mkldnn|marlin|machete|scaled_mm|wgmma|xmma|deep_gemm|splitk?reduce"
             r"|cpublas|sgl_kernel.*linear|wvsplitk|hipblas|Cijk_|awq|gptq|dot_kernel"
         ),
@@ -61,8 +61,8 @@ _TABLE: tuple[tuple[KernelClass, str], ...] = (
     (
         KernelClass.NORM,
         (
-            r"norm|silu|gelu|relu|swiglu|act_and_mul|_and_mul|rotary|rope|softmax|sigmoid"
-            r"|tanh|quant|activation|::pow$|rsqrt|::mean$|residual"
+            r"norm(?!al)|silu|gelu|relu|swiglu|act_and_mul|_and_mul|rotary|rope|softmax|sigmoid"
+            r"|tanh|quant(?!ile)|activation|::pow$|rsqrt|::mean$|residual"
         ),
     ),
     (

@@ -52,10 +52,16 @@ class ProfileFact:
     """Of the step's time that it is about, by which facts are ordered."""
 
 
-def facts_of(report: ProfileReport) -> list[ProfileFact]:
-    """Return what a profile says, what is about most of the time first."""
+def facts_of(
+    report: ProfileReport, rank: RankProfile | None = None
+) -> list[ProfileFact]:
+    """Return what a profile says, what is about most of the time first.
+
+    Of several ranks, what the slowest says, unless another is given.
+    """
+    rank = rank or report.slowest
     found: list[ProfileFact] = []
-    for rank in report.ranks[:1]:  # others differ by what is said of late ranks
+    if rank is not None:
         for times in rank.phases:
             found += _facts(rank, times)
     found += _late(report.ranks)
@@ -201,7 +207,8 @@ def _late(ranks: list[RankProfile]) -> list[ProfileFact]:
             kind=FactKind.LATE_RANK,
             phase=None,
             sentence=(
-                f"Rank {rank.rank} is late: its own work takes {over:.0%} longer."
+                f"{rank.label[:1].upper()}{rank.label[1:]} is late: its own work "
+                f"takes {over:.0%} longer."
             ),
             evidence=(
                 f"{_text(slowest)} a step without communication, {_text(middle)} of "

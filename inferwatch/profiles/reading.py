@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from inferwatch.errors import StorageError
 from inferwatch.profiles.join import join
@@ -146,14 +147,17 @@ def report_of(
         except StorageError as error:
             problems.append(str(error))
             continue
+        engine_rank = job.engine_ranks.get(file)
         for trace in traces:
-            rank, found = join(trace, job.steps, job.realtime_offset_ns, job.costs)
-            ranks.append(rank)
-            of = f"{trace.name}, rank {rank.rank}" if len(traces) > 1 else trace.name
+            rank, found = join(
+                trace, job.steps, job.realtime_offset_ns, job.costs, engine_rank
+            )
+            ranks.append(structs.replace(rank, engine_rank=engine_rank))
+            of = f"{trace.name}, {rank.label}" if len(traces) > 1 else trace.name
             problems += [f"{of}: {each}" for each in (*trace.problems, *found)]
     if not ranks:
         raise StorageError("; ".join(problems) or "there is no trace to read")
-    ranks.sort(key=lambda each: each.rank)
+    ranks.sort(key=lambda each: (each.engine_rank or 0, each.rank or 0))
     return ProfileReport(ranks=ranks, problems=problems)
 
 

@@ -59,14 +59,14 @@ class ProfiledStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     requests: int = 0
     times_ns: dict[KernelClass, int]
     host_ns: int
-    """In which nothing was executed: Python, waiting, launching. Of a GPU, its idle
-    time."""
+    """In which nothing of the step was executed: Python, waiting, launching. Of a GPU,
+    its idle time."""
     launches: int = 0
     """Kernels launched one by one, or operators called by Python."""
     graph_launches: int = 0
     """CUDA graphs launched, each with many kernels."""
     launching_ns: int = 0
-    """Time the host spent in the CUDA runtime while the GPU was idle."""
+    """Time the host spent in CUDA's runtime or in operators while the GPU was idle."""
 
 
 class ClassTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,8 +138,10 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RankProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the trace of one worker tells."""
 
-    rank: int
-    """Of the worker, as its trace says."""
+    rank: int | None = None
+    """Of the worker; None if its trace does not say."""
+    engine_rank: int | None = None
+    """Data-parallel rank, where the engine has several."""
     device: ExecutedOn
     file: str
     """Name of the trace."""
@@ -162,6 +164,19 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How far annotated steps stick out of the engine's steps at most; None if no step
     was found in both."""
 
+    @property
+    def label(self) -> str:
+        """What it is called beside others."""
+        name = "rank ?" if self.rank is None else f"rank {self.rank}"
+        return name if self.engine_rank is None else f"dp{self.engine_rank} {name}"
+
+    @property
+    def mean_step_ns(self) -> float:
+        """Mean time of a step, of whatever phase; 0 without any."""
+        steps = sum(each.steps for each in self.phases)
+        total_ns = sum(each.duration_ns * each.steps for each in self.phases)
+        return total_ns / steps if steps else 0.0
+
 
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A whole profile: one part per worker, by rank."""
@@ -170,6 +185,11 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ranks: list[RankProfile]
     problems: list[str] = []
     """What could not be read or joined, as text for users."""
+
+    @property
+    def slowest(self) -> RankProfile | None:
+        """The rank whose steps take longest, for which others wait; None without any."""
+        return max(self.ranks, key=lambda each: each.mean_step_ns, default=None)
 
 
 class StepSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -220,6 +240,8 @@ class ReportJob(
 
     files: list[str]
     """Traces of one profile, by absolute path."""
+    engine_ranks: dict[str, int] = {}
+    """Data-parallel rank by trace, where the engine has several."""
     realtime_offset_ns: int | None = None
     """What to take from the wall clock for session time; None if not known."""
     steps: list[StepSpan] = []

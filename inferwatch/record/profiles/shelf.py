@@ -205,6 +205,7 @@ class ProfileShelf:
             raise StorageError(_gone(profile))
         job = ReportJob(
             files=[str(each) for each in traces],
+            engine_ranks=_engine_ranks(profile, traces),
             realtime_offset_ns=profile.realtime_offset_ns,
             steps=spans_of(steps),
             costs=self._costs(profile.source),
@@ -288,6 +289,18 @@ def _held_up_ns(profile: SessionProfile, steps: Sequence[Step]) -> int | None:
     if durations_ns:
         known_ns.append(max(durations_ns) - round(median(durations_ns)))
     return max(known_ns, default=None)
+
+
+def _engine_ranks(profile: SessionProfile, traces: Iterable[Path]) -> dict[str, int]:
+    """Return the engine's rank by trace, if it has several and named them."""
+    if profile.is_imported or len(profile.began) < 2:
+        return {}
+    return {
+        str(trace): begun.rank
+        for trace in traces
+        for begun in profile.began
+        if trace.name.startswith(f"{begun.prefix}_")
+    }
 
 
 def _sizes(traces: Iterable[Path]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from inferwatch.formatting import counted, format_rate, model_name
-from inferwatch.printing.summary.profile import ProfileContext, slowest
+from inferwatch.printing.summary.profile import ProfileContext
 from inferwatch.profiles.report import (
     ClassTime,
     KernelClass,
@@ -131,7 +131,7 @@ class ProfileComparison:
 
 def compared(before: ComparedProfile, after: ComparedProfile) -> ProfileComparison:
     """Compare two profiles, phase by phase."""
-    old, new = slowest(before.report), slowest(after.report)
+    old, new = before.report.slowest, after.report.slowest
     phases = [*_phases(old, new)] if old is not None and new is not None else []
     return ProfileComparison(
         before=before,

@@ -27,7 +27,7 @@ from inferwatch.printing.document import (
     Sentence,
     Table,
 )
-from inferwatch.printing.summary.profile import HOST
+from inferwatch.printing.summary.profile_words import HOST
 from inferwatch.printing.text import shortened
 from inferwatch.profiles.report import ExecutedOn, KernelClass
 from inferwatch.studies.compare.statistics.significance import Interval

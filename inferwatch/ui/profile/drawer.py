@@ -190,7 +190,9 @@ class ProfileDrawer(Drawer):
 
     async def _fetch(self, key: str) -> None:
         try:
-            self._report = await self._desk.report(key)
+            self._report = report = await self._desk.report(key)
+            if report.slowest is not None:
+                self._rank = report.ranks.index(report.slowest)
         except InferwatchError as error:
             self._failure = str(error)
         self._look_up()  # how long writing took is known once it has been read
@@ -429,7 +431,7 @@ class ProfileDrawer(Drawer):
                 which += f" of {self._taken[-1].number}"
         if self._report is not None and self._key and len(self._report.ranks) > 1:
             rank = self.rank
-            which += ", all ranks" if rank is None else f", rank {rank.rank}"
+            which += ", all ranks" if rank is None else f", {rank.label}"
         more = f" · {below:,} more below" if below else ""
         title = (TextRun(which, "strong"), TextRun(f" {VANTAGE}{more}", "muted"))
         parts = [key_run(*each) for each in self._keys()]

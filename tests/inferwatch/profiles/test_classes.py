@@ -73,3 +73,20 @@ def test_a_name_has_the_class_of_its_work(kind: KernelClass, name: str) -> None:
 
 def test_every_class_has_names() -> None:
     assert set(NAMES) == set(KernelClass)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten::permute",
+        "aten::broadcast_to",
+        "aten::broadcast_tensors",
+        "aten::upsample_nearest2d",
+        "aten::grid_sampler_2d",
+        "aten::normal_",
+        "aten::quantile",
+        "aten::embedding",
+    ],
+)
+def test_an_operator_of_no_class_only_sounds_like_one(name: str) -> None:
+    assert kernel_class(name) is KernelClass.OTHER

@@ -102,6 +102,7 @@ async def test_a_trace_is_read_with_the_steps_around_it(tmp_path: Path) -> None:
 
     (job,) = read.jobs
     assert job.files == [str(trace)]
+    assert job.engine_ranks == {}
     assert job.realtime_offset_ns == WALL_NS
     assert [each.index for each in job.steps] == [4, 5, 6, 7]
     assert [each.decode_only for each in job.steps] == [True, False, True, False]
