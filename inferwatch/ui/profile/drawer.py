@@ -506,12 +506,10 @@ class ProfileDrawer(Drawer):
         lines.append((TextRun(" "), *gauge(share, min(width - 2, 60), "decode")))
         if progress.text:
             lines += wrapped(progress.text, width - 1, "muted")
-        return [
-            *lines,
-            (),
-            *wrapped(WRITES, width - 1, "muted"),
-            *wrapped(STAYS, width - 1, "muted"),
-        ]
+        lines.append(())
+        if progress.stage is not ProfileStage.READING:
+            lines += wrapped(WRITES, width - 1, "muted")
+        return [*lines, *wrapped(STAYS, width - 1, "muted")]
 
 
 def _marked(line: Line) -> Line:

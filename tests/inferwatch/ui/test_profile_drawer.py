@@ -449,8 +449,10 @@ async def test_it_tells_how_far_it_is_and_shows_the_profile_once_it_is_read(
         reading = replace(profiles.progress, stage=ProfileStage.WRITING)
         profiles.progress = reading
         await until(lambda: "the engine writes its traces" in drawn(app))
+        assert "every request stalls" in drawn(app)
         profiles.progress = replace(reading, stage=ProfileStage.READING, read_share=0.4)
         await until(lambda: "reading the traces 40%" in drawn(app))
+        assert "every request stalls" not in drawn(app), "they are written"
         profiles.taken, profiles.reports = (taken(),), {"one-1": report()}
         profiles.progress = replace(reading, stage=ProfileStage.DONE, key="one-1")
         await until(lambda: "attention is farthest" in drawn(app))
