@@ -44,6 +44,8 @@ from inferwatch.profiles.trace_file import Category, ProfileTrace
 
 Times = NDArray[np.int64]
 Places = NDArray[np.int64]
+MOST_STEPS = 20_000
+"""Of a trace; more are no profile of an engine."""
 MOST_KERNELS = 60
 MOST_OCCURRENCES = 12
 """Of each listed kernel."""
@@ -101,7 +103,11 @@ def join(
     begin_ns = trace.begin_ns - (first_ns if offset_ns is None else offset_ns)
     known = [each for each in steps if engine_rank in {None, each.rank}]
     known = known if offset_ns is not None else []
-    if found := _annotated(trace, begin_ns):
+    found = _annotated(trace, begin_ns)
+    if len(found) > MOST_STEPS:
+        problems.append(f"only the first {MOST_STEPS:,} of its {len(found):,} steps")
+        found = found[:MOST_STEPS]
+    if found:
         if known:
             found = _with_engine(found, known, problems)
     else:
@@ -151,7 +157,7 @@ def _not_annotated(
         return [_of_engine(each) for each in inside]
     numbered = [
         each for name, each in _ranges(trace, begin_ns) if NUMBERED.fullmatch(name)
-    ]
+    ][:MOST_STEPS]
     if numbered:
         problems.append(f"{none}: its steps are those of the program that was profiled")
         return numbered

@@ -18,6 +18,7 @@ import numpy as np
 from inferwatch.errors import StorageError
 from inferwatch.profiles.trace_file import (
     MOST_EVENTS,
+    MOST_LETTERS,
     Category,
     Column,
     Numbering,
@@ -218,7 +219,8 @@ class _Export:
         if not parts:
             return []
         events = _Events(*map(np.concatenate, zip(*parts, strict=True)))
-        names, places = list(self._labels), list(self._places)
+        names = [each[:MOST_LETTERS] for each in self._labels]
+        places = list(self._places)
         is_device = np.isin(events.category, [Category.KERNEL, Category.COPY])
         by_device = sorted(
             (min(places[each][0] for each in set(events.place[mine].tolist())), process)

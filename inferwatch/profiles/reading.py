@@ -6,6 +6,7 @@ The process is niced, so that it takes nothing from the engine, and ends with us
 import asyncio
 import ctypes
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -24,7 +25,12 @@ from inferwatch.profiles.trace_span import SpanJob, TraceSpan, span_of
 
 LONGEST_S = 600.0
 LARGEST_REPORT = 64 << 20
+MOST_MEMORY = 8 << 30
+"""Bytes that reading may take, or half of the host's memory if that is less."""
 NICE = 10
+READ_BYTES = 1 << 20
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Numpy would start one for each core, each with memory of its own."""
 _DIE_WITH_PARENT = 1
 """``PR_SET_PDEATHSIG`` of ``prctl``."""
 
@@ -63,7 +69,7 @@ async def _answer(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        limit=LARGEST_REPORT,
+        env=os.environ | ONE_THREAD,
     )
     stdin, stdout, stderr = child.stdin, child.stdout, child.stderr
     try:
@@ -76,7 +82,7 @@ async def _answer(
                 stdin.close()
             # Both at once: a long report would wait for us while we wait for progress.
             said, answer = await asyncio.gather(
-                _follow(stderr, on_progress), stdout.read()
+                _follow(stderr, on_progress), _all_of(stdout)
             )
             status = await child.wait()
     except TimeoutError as error:
@@ -90,6 +96,20 @@ async def _answer(
     if status:
         raise StorageError(said or f"the reader of traces ended with {status}")
     return answer
+
+
+async def _all_of(stdout: asyncio.StreamReader) -> bytes:
+    """Return what comes until its end.
+
+    Raises:
+        StorageError: it is larger than any report.
+    """
+    answer = bytearray()
+    while read := await stdout.read(READ_BYTES):
+        answer += read
+        if len(answer) > LARGEST_REPORT:
+            raise StorageError(f"its report is larger than {LARGEST_REPORT >> 20} MiB")
+    return bytes(answer)
 
 
 async def _follow(
@@ -168,6 +188,10 @@ def main() -> int:
     with suppress(OSError):
         os.nice(NICE)
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReportJob | SpanJob)
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = min(MOST_MEMORY, physical // 2)
+    with suppress(OSError, ValueError):  # a lower limit is set
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     try:
         answer = (
             span_of(read_traces(Path(job.file), _say))
@@ -176,6 +200,10 @@ def main() -> int:
         )
     except StorageError as error:
         sys.stderr.write(f"{error}\n")
+        return 1
+    except MemoryError:
+        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        sys.stderr.write(f"its traces take more than {most / 1e9:.1f} GB to read\n")
         return 1
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     return 0

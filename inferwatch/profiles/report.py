@@ -188,7 +188,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def slowest(self) -> RankProfile | None:
-        """The rank whose steps take longest, for which others wait; None without any."""
+        """The rank with the longest steps, for which others wait; None without any."""
         return max(self.ranks, key=lambda each: each.mean_step_ns, default=None)
 
 

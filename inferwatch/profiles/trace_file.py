@@ -28,6 +28,8 @@ LONGEST_HEAD = 16 << 20
 MOST_BYTES = 16 << 30
 """Of a decompressed trace: more is a bomb."""
 MOST_EVENTS = 50_000_000
+MOST_LETTERS = 1_000
+"""Of a name; templates of kernels are long."""
 TRIES = 64
 """Boundaries tried in a piece, from its end."""
 LARGEST_US = 9e15
@@ -152,7 +154,8 @@ class ProfileTrace:
             self.skipped += int(len(kept) - good.sum())
             kept = [each for each, is_good in zip(kept, good, strict=True) if is_good]
             begin, lasted = begin[good], lasted[good]
-        # A double holds a microsecond of today to a nanosecond.
+        # Beside a base time, doubles hold microseconds to the nanosecond; of old
+        # traces, which have none, to a quarter of a microsecond.
         self._columns.append(
             (
                 np.rint(begin * 1_000).astype(np.int64),
@@ -174,7 +177,8 @@ class ProfileTrace:
         self.begin_ns, self.duration_ns, self.category = joined[:3]
         self.label, self.thread, self.correlation = joined[3:]
         self.begin_ns += base_ns
-        self.names, self.threads = list(self._labels), list(self._threads)
+        self.names = [each[:MOST_LETTERS] for each in self._labels]
+        self.threads = list(self._threads)
 
 
 _NO_COLUMNS: Any = (([], []),) * 6

@@ -263,7 +263,11 @@ def _measured(report: ProfileReport, context: ProfileContext) -> str:
         text += f" from {context.at}"
     known = [e.alignment_ns for e in report.ranks if e.alignment_ns is not None]
     if known:
-        text += "; each lies in the engine's own step"
+        joined = max(
+            sum(step.index is not None for step in each.steps) for each in report.ranks
+        )
+        which = "each lies" if joined == steps else f"{joined:,} lie"
+        text += f"; {which} in the engine's own step"
         if max(known):
             text += f", but for {_text(max(known))}"
     return text

@@ -30,7 +30,9 @@ def places(
     found: list[TracedStep], spans: list[StepSpan]
 ) -> list[tuple[int, int] | None]:
     """Rank and index of the engine's step of each."""
-    return [each and (each.rank, each.index) for each in tied(found, spans)]
+    return [
+        None if each is None else (each.rank, each.index) for each in tied(found, spans)
+    ]
 
 
 ENGINE = [span(each, 100 * each, 100 * each + 95) for each in range(8)]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferwatch.profiles import join as joining
 from inferwatch.profiles.join import join
 from inferwatch.profiles.report import (
     ExecutedOn,
@@ -514,3 +515,26 @@ def test_a_report_survives_its_own_json() -> None:
     again = msgspec.json.decode(msgspec.json.encode(profile), type=RankProfile)
 
     assert again == profile
+
+
+def test_of_a_rank_that_is_known_its_own_steps_are_taken() -> None:
+    rows = annotated(10, 8) + operator("aten::mm", 11, 2)
+    steps = [span(3, 9, 19), span(7, 8, 20, rank=1)]
+
+    by_itself, _ = join(trace_of(rows), steps, WALL_NS, None)
+    known, _ = join(trace_of(rows), steps, WALL_NS, None, engine_rank=1)
+
+    assert [each.index for each in by_itself.steps] == [3]
+    assert [each.index for each in known.steps] == [7]
+
+
+def test_more_steps_than_any_profile_has_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joining, "MOST_STEPS", 2)
+    rows = [each for at in range(5) for each in annotated(10 * at, 8)]
+
+    profile, problems = join(trace_of(rows), [], None, None)
+
+    assert len(profile.steps) == 2
+    assert problems == ["only the first 2 of its 5 steps"]

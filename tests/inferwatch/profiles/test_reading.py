@@ -1,12 +1,16 @@
 """Traces are read in a process of its own, which ends with us."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from inferwatch.errors import StorageError
+from inferwatch.profiles import reading
 from inferwatch.profiles.reading import read_profile, report_of
 from inferwatch.profiles.report import ReportJob
 
@@ -73,3 +77,35 @@ async def test_who_stops_waiting_leaves_no_process(tmp_path: Path) -> None:
         await reading
 
     assert ours.children() == []
+
+
+@pytest.mark.process
+def test_a_trace_that_would_fill_the_memory_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    event = '{"ph": "X", "cat": "cpu_op", "name": "%s", "ts": 1, "dur": 1}'
+    names = (event % f"{number}{'x' * 100_000}" for number in range(3_000))
+    path.write_text('{"traceEvents": [' + ", ".join(names) + "]}")
+    reader = f"ulimit -d 200000; exec {sys.executable} -m inferwatch.profiles"
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", reader],
+        input=msgspec.json.encode(ReportJob(files=[str(path)])) + b"\n",
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    said = done.stderr.decode().splitlines()
+    assert said[-1] == "its traces take more than 0.2 GB to read"
+    assert done.stdout == b""
+
+
+@pytest.mark.process
+async def test_a_report_larger_than_any_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "LARGEST_REPORT", 1_000)
+
+    with pytest.raises(StorageError, match="its report is larger than"):
+        await read_profile(ReportJob(files=[str(REAL)]))
