@@ -23,6 +23,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from inferwatch.profiles.alignment import TracedStep, sticking_out_ns, tied
 from inferwatch.profiles.classes import WEAK, kernel_class
 from inferwatch.profiles.floors import StepShape, class_floors, step_shape
 from inferwatch.profiles.report import (
@@ -59,25 +60,6 @@ NUMBERED = re.compile(r"ProfilerStep#\d+")
 """Torch's profiler names steps so, where a program tells it of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    """A step of the trace, with the engine's own where it was found."""
-
-    shape: StepShape | None
-    """None where nothing is told of its tokens."""
-    begin_ns: int
-    end_ns: int
-    engine: StepSpan | None = None
-    thread: int | None = None
-    """Which executed it; None if it is not annotated."""
-
-    @property
-    def phase(self) -> StepPhase:
-        if self.shape is None:
-            return StepPhase.TRACED
-        return StepPhase.PREFILL if self.shape.prefill_requests else StepPhase.DECODE
-
-
 @dataclass(frozen=True, slots=True)
 class _Executed:
     """Kernels or operators with the time that counts for each."""
@@ -104,8 +86,12 @@ def join(
     steps: Sequence[StepSpan],
     offset_ns: int | None,
     costs: ClassCosts | None,
+    engine_rank: int | None = None,
 ) -> tuple[RankProfile, list[str]]:
     """Return what a trace comes to, and what could not be joined.
+
+    ``engine_rank`` is the data-parallel rank whose steps are in the trace; None if it
+    is not known: then its steps are those of the rank that fits best.
 
     ``offset_ns`` is taken from the wall clock for session time; without it, moments
     count from the first event of the trace, and the engine's steps are not searched.
@@ -113,7 +99,8 @@ def join(
     problems: list[str] = []
     first_ns = int(trace.begin_ns.min()) if len(trace.begin_ns) else 0
     begin_ns = trace.begin_ns - (first_ns if offset_ns is None else offset_ns)
-    known = steps if offset_ns is not None else ()
+    known = [each for each in steps if engine_rank in {None, each.rank}]
+    known = known if offset_ns is not None else []
     if found := _annotated(trace, begin_ns):
         if known:
             found = _with_engine(found, known, problems)
@@ -125,7 +112,7 @@ def join(
     return join_device(trace, begin_ns, found, costs, device), problems
 
 
-def _annotated(trace: ProfileTrace, begin_ns: Times) -> list[_Step]:
+def _annotated(trace: ProfileTrace, begin_ns: Times) -> list[TracedStep]:
     """Return the steps that vLLM annotated, in order of time."""
     return [
         replace(each, shape=shape)
@@ -134,14 +121,14 @@ def _annotated(trace: ProfileTrace, begin_ns: Times) -> list[_Step]:
     ]
 
 
-def _ranges(trace: ProfileTrace, begin_ns: Times) -> Iterator[tuple[str, _Step]]:
+def _ranges(trace: ProfileTrace, begin_ns: Times) -> Iterator[tuple[str, TracedStep]]:
     """Yield name and time of each range that the program named, in order of time."""
     rows = np.flatnonzero(trace.category == Category.ANNOTATION)
     for row in rows[np.argsort(begin_ns[rows], kind="stable")]:
         begin = int(begin_ns[row])
         end = begin + int(trace.duration_ns[row])
         thread = int(trace.thread[row])
-        step = _Step(shape=None, begin_ns=begin, end_ns=end, thread=thread)
+        step = TracedStep(shape=None, begin_ns=begin, end_ns=end, thread=thread)
         yield trace.names[trace.label[row]], step
 
 
@@ -150,7 +137,7 @@ def _not_annotated(
     begin_ns: Times,
     steps: Sequence[StepSpan],
     problems: list[str],
-) -> list[_Step]:
+) -> list[TracedStep]:
     """Return what comes closest to steps in a trace in which vLLM annotated none."""
     if not len(trace.begin_ns):
         problems.append("there is no kernel, operator or step in this trace")
@@ -169,10 +156,16 @@ def _not_annotated(
         problems.append(f"{none}: its steps are those of the program that was profiled")
         return numbered
     problems.append(f"{none}: all of it counts as one step")
-    return [_Step(shape=None, begin_ns=first, end_ns=last)]
+    return [TracedStep(shape=None, begin_ns=first, end_ns=last)]
 
 
-def _of_engine(step: StepSpan) -> _Step:
+def _phase_of(step: TracedStep) -> StepPhase:
+    if step.shape is None:
+        return StepPhase.TRACED
+    return StepPhase.PREFILL if step.shape.prefill_requests else StepPhase.DECODE
+
+
+def _of_engine(step: StepSpan) -> TracedStep:
     prefills = 0 if step.decode_only else 1  # or more: how many is not asked
     shape = StepShape(
         prefills,
@@ -180,47 +173,43 @@ def _of_engine(step: StepSpan) -> _Step:
         step.requests - prefills,
         step.decode_tokens,
     )
-    return _Step(shape=shape, begin_ns=step.start_ns, end_ns=step.end_ns, engine=step)
+    return TracedStep(
+        shape=shape, begin_ns=step.start_ns, end_ns=step.end_ns, engine=step
+    )
 
 
 def _with_engine(
-    found: list[_Step], steps: Sequence[StepSpan], problems: list[str]
-) -> list[_Step]:
+    found: list[TracedStep], steps: Sequence[StepSpan], problems: list[str]
+) -> list[TracedStep]:
     """Return the steps with the engine's, where time and tokens agree."""
-    ordered = sorted(steps, key=lambda each: each.end_ns)
-    ends = [each.end_ns for each in ordered]
-    joined, others = [], 0
-    for each in found:
-        middle_ns = (each.begin_ns + each.end_ns) // 2
-        at = int(np.searchsorted(ends, middle_ns))
-        near = [step for step in ordered[at : at + 2] if step.start_ns <= middle_ns]
-        alike = [step for step in near if _is_alike(step, each.shape)]
-        others += bool(near) and not alike
-        joined.append(replace(each, engine=alike[0] if alike else None))
+    joined = [
+        replace(each, engine=span)
+        for each, span in zip(found, tied(found, steps), strict=True)
+    ]
+    alone = [each for each in joined if each.engine is None]
+    others = sum(_is_recorded(each, steps) for each in alone)
     if others:
         problems.append(
             f"{others} of {len(found)} profiled steps have other tokens than the "
             "engine's steps at their time: they are told by the trace alone"
         )
-    lacking = len(found) - others - sum(each.engine is not None for each in joined)
-    if lacking:
+    if lacking := len(alone) - others:
         problems.append(
             f"{lacking} of {len(found)} profiled steps are not among those recorded"
         )
     return joined
 
 
-def _is_alike(step: StepSpan, shape: StepShape | None) -> bool:
-    if shape is None:
-        return False
-    tokens = step.prefill_tokens + step.decode_tokens
-    return tokens == shape.tokens and step.requests == shape.requests
+def _is_recorded(step: TracedStep, spans: Sequence[StepSpan]) -> bool:
+    """Return whether the engine made a step at its time."""
+    middle_ns = (step.begin_ns + step.end_ns) // 2
+    return any(each.start_ns <= middle_ns <= each.end_ns for each in spans)
 
 
 def _on_cpu(
     trace: ProfileTrace,
     begin_ns: Times,
-    found: list[_Step],
+    found: list[TracedStep],
     costs: ClassCosts | None,
     device: ExecutedOn,
 ) -> RankProfile:
@@ -246,7 +235,7 @@ def _on_cpu(
     return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
 
 
-def _threads(trace: ProfileTrace, rows: Times, found: list[_Step]) -> list[int]:
+def _threads(trace: ProfileTrace, rows: Times, found: list[TracedStep]) -> list[int]:
     """Return the threads that execute steps: as annotated, else the busiest."""
     told = {each.thread for each in found if each.thread is not None}
     if told or not len(rows):
@@ -255,7 +244,7 @@ def _threads(trace: ProfileTrace, rows: Times, found: list[_Step]) -> list[int]:
     return [int(busy.argmax())]
 
 
-def _cpu_window(step: _Step) -> tuple[int, int]:
+def _cpu_window(step: TracedStep) -> tuple[int, int]:
     """Return begin and end of a step: the engine's, else those of its annotation."""
     if step.engine is None:
         return step.begin_ns, step.end_ns
@@ -335,7 +324,7 @@ def _inherited(kinds: Places, callers: Places) -> Places:
 def _on_gpu(
     trace: ProfileTrace,
     begin_ns: Times,
-    found: list[_Step],
+    found: list[TracedStep],
     costs: ClassCosts | None,
     device: ExecutedOn,
 ) -> RankProfile:
@@ -374,7 +363,9 @@ def _on_gpu(
     return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
 
 
-def _host_rows(trace: ProfileTrace, found: list[_Step], *kinds: Category) -> Places:
+def _host_rows(
+    trace: ProfileTrace, found: list[TracedStep], *kinds: Category
+) -> Places:
     """Return what the host did, as far as known by the threads that execute steps."""
     rows = np.flatnonzero(np.isin(trace.category, [int(each) for each in kinds]))
     told = [each.thread for each in found if each.thread is not None]
@@ -398,7 +389,11 @@ def _launches(
 
 
 def _launching_step(
-    trace: ProfileTrace, begin_ns: Times, rows: Times, calls: Times, found: list[_Step]
+    trace: ProfileTrace,
+    begin_ns: Times,
+    rows: Times,
+    calls: Times,
+    found: list[TracedStep],
 ) -> tuple[Places, Places]:
     """Return for each kernel its step, and the call that launched it; -1: unknown."""
     by_correlation: dict[int, int] = dict(
@@ -414,7 +409,9 @@ def _launching_step(
     return np.searchsorted(begins, launched_ns, side="right") - 1, launched_by
 
 
-def _gpu_windows(found: list[_Step], at: Places, spans: Times) -> list[tuple[int, int]]:
+def _gpu_windows(
+    found: list[TracedStep], at: Places, spans: Times
+) -> list[tuple[int, int]]:
     windows: list[tuple[int, int]] = []
     before_ns: int | None = None
     for n, step in enumerate(found):
@@ -523,7 +520,7 @@ def _step_of(begin_ns: Times, windows: list[tuple[int, int]]) -> Places:
 
 
 def _profiled(
-    step: _Step,
+    step: TracedStep,
     window: tuple[int, int],
     sums: Any,  # noqa: ANN401 - of its classes, as KINDS
     *,
@@ -541,7 +538,7 @@ def _profiled(
     engine, shape = step.engine, step.shape or StepShape(0, 0, 0, 0)
     return ProfiledStep(
         index=None if engine is None else engine.index,
-        phase=step.phase,
+        phase=_phase_of(step),
         begin_ns=window[0],
         duration_ns=lasted,
         prefill_tokens=shape.prefill_tokens,
@@ -558,7 +555,7 @@ def _profiled(
 def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
     trace: ProfileTrace,
     begin_ns: Times,
-    found: list[_Step],
+    found: list[TracedStep],
     profiled: list[ProfiledStep],
     executed: _Executed,
     gaps: list[Gap],
@@ -588,13 +585,13 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
         other_kernels=others,
         occurrences=occurrences,
         gaps=gaps,
-        alignment_ns=_alignment(found),
+        alignment_ns=sticking_out_ns(found),
     )
 
 
 def _phase(
     phase: StepPhase,
-    found: list[_Step],
+    found: list[TracedStep],
     profiled: list[ProfiledStep],
     executed: _Executed,
     costs: ClassCosts | None,
@@ -651,7 +648,7 @@ def _is_launch_bound(steps: list[ProfiledStep]) -> bool | None:
 
 
 def _kernels(
-    trace: ProfileTrace, executed: _Executed, found: list[_Step]
+    trace: ProfileTrace, executed: _Executed, found: list[TracedStep]
 ) -> tuple[list[KernelTime], int]:
     """Return the kernels of all steps, the largest first, and how many are left out."""
     inside = executed.step >= 0 if found else np.ones(len(executed.rows), dtype=bool)
@@ -659,7 +656,9 @@ def _kernels(
     size = len(trace.names)
     sums = np.bincount(labels, weights=own, minlength=size)
     counts = np.bincount(labels, minlength=size)
-    decodes = np.array([each.phase is StepPhase.DECODE for each in found], dtype=bool)
+    decodes = np.array(
+        [_phase_of(each) is StepPhase.DECODE for each in found], dtype=bool
+    )
     steps = executed.step[inside]
     is_decode = decodes[steps] if len(decodes) else np.zeros(len(own), dtype=bool)
     decode = np.bincount(labels, weights=own * is_decode, minlength=size)
@@ -743,19 +742,3 @@ def _gaps(
             Gap(step=number, begin_ns=begin, duration_ns=lasted_ns, doing=doing)
         )
     return gaps
-
-
-def _alignment(found: list[_Step]) -> int | None:
-    """Return how far annotations stick out of the engine's steps at most."""
-    joined = [
-        (each, each.engine)
-        for each in found
-        if each.engine is not None and each.thread is not None
-    ]
-    return max(
-        (
-            max(engine.start_ns - each.begin_ns, each.end_ns - engine.end_ns, 0)
-            for each, engine in joined
-        ),
-        default=None,
-    )

@@ -124,8 +124,11 @@ def report_of(
         except StorageError as error:
             problems.append(str(error))
             continue
+        engine_rank = job.engine_ranks.get(file)
         for trace in traces:
-            rank, found = join(trace, job.steps, job.realtime_offset_ns, job.costs)
+            rank, found = join(
+                trace, job.steps, job.realtime_offset_ns, job.costs, engine_rank
+            )
             ranks.append(rank)
             of = f"{trace.name}, rank {rank.rank}" if len(traces) > 1 else trace.name
             problems += [f"{of}: {each}" for each in (*trace.problems, *found)]

@@ -218,6 +218,8 @@ class ReportJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     files: list[str]
     """Traces of one profile, by absolute path."""
+    engine_ranks: dict[str, int] = {}
+    """Data-parallel rank of the engine by trace, as far as known."""
     realtime_offset_ns: int | None = None
     """What to take from the wall clock for session time; None if not known."""
     steps: list[StepSpan] = []

@@ -190,6 +190,42 @@ def test_overlapping_steps_are_told_apart_by_their_tokens() -> None:
     assert [each.index for each in profile.steps] == [1, 2]
 
 
+def test_of_alike_steps_that_overlap_none_is_used_twice() -> None:
+    rows = [*annotated(11, 7), *annotated(21, 7), *annotated(31, 7)]
+    ahead = [span(each, 10 * each, 10 * each + 19) for each in range(5)]
+
+    profile, problems = joined(rows, *ahead)
+
+    assert problems == []
+    assert [each.index for each in profile.steps] == [1, 2, 3]
+
+
+def test_steps_of_a_trace_are_those_of_one_rank_of_the_engine() -> None:
+    rows = [*annotated(1, 7), *annotated(11, 7), *annotated(21, 7, decode=5)]
+    five = {"decode_tokens": 5, "requests": 5}
+    mine = [span(20, 0, 9), span(21, 10, 19), span(22, 20, 29, **five)]
+    others = [span(each, 10 * each + 0.5, 10 * each + 8.5, rank=1) for each in range(3)]
+
+    profile, problems = joined(rows, *others, *mine)
+
+    assert problems == []
+    assert [each.index for each in profile.steps] == [20, 21, 22]
+
+
+def test_the_rank_that_is_known_decides_whose_steps_they_are() -> None:
+    rows = [*annotated(1, 7), *annotated(11, 7)]
+    steps = [
+        span(10 * rank + each, 10 * each, 10 * each + 9, rank=rank)
+        for rank in (0, 1)
+        for each in (0, 1)
+    ]
+
+    profile, problems = join(trace_of(rows), steps, WALL_NS, None, engine_rank=1)
+
+    assert problems == []
+    assert [each.index for each in profile.steps] == [10, 11]
+
+
 def test_without_a_step_the_whole_trace_is_one() -> None:
     rows = operator("aten::mm", 0, 4) + operator("aten::silu", 6, 2)
 
