@@ -4,7 +4,7 @@ Thresholds are of the mean step of a phase: below them, what could be won is no 
 than a profile disturbs itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from inferwatch.formatting import counted, duration_text
@@ -53,11 +53,17 @@ class ProfileFact:
 
 
 def facts_of(report: ProfileReport) -> list[ProfileFact]:
-    """Return what a profile says, what is about most of the time first."""
-    found: list[ProfileFact] = []
-    for rank in report.ranks[:1]:  # others differ by what is said of late ranks
-        for times in rank.phases:
-            found += _facts(rank, times)
+    """Return what a profile says, what is about most of the time first.
+
+    Of several ranks that is said of the slowest, but for what tells them apart.
+    """
+    rank = report.slowest
+    if rank is None:
+        return []
+    found = [each for times in rank.phases for each in _facts(rank, times)]
+    if len(report.ranks) > 1:
+        of = f"{rank.name}, the slowest: "
+        found = [replace(each, evidence=of + each.evidence) for each in found]
     found += _late(report.ranks)
     return sorted(found, key=lambda each: -each.share)
 
@@ -201,7 +207,8 @@ def _late(ranks: list[RankProfile]) -> list[ProfileFact]:
             kind=FactKind.LATE_RANK,
             phase=None,
             sentence=(
-                f"Rank {rank.rank} is late: its own work takes {over:.0%} longer."
+                f"{rank.name.capitalize()} is late: its own work takes {over:.0%} "
+                "longer."
             ),
             evidence=(
                 f"{_text(slowest)} a step without communication, {_text(middle)} of "

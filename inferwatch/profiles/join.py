@@ -1,12 +1,13 @@
 """Joins a trace to the engine's steps: what each of them spent its time on.
 
 On a CPU, the time of a step is that of the operators of the engine's thread, each
-without those it called. On a GPU, a kernel belongs to the step whose annotation was the
-latest when it was launched, as a GPU executes what the host launched earlier; a step
-lasts there from the end of the one before it, or from when the engine began it, to the
-end of its last kernel. Where kernels overlap, the time counts once: for the one that
-began first, and for communication only what nothing else overlaps, since that alone
-holds the step up. What is left of a step is the host's.
+without those it called; where only the trace tells of a step, it lasts up to the last
+of them before the next annotation. On a GPU, a kernel belongs to the step whose
+annotation was the latest when it was launched, as a GPU executes what the host launched
+earlier; a step lasts there from the end of the one before it, or from when the engine
+began it, to the end of its last kernel. Where kernels overlap, the time counts once: for
+the one that began first, and for communication only what nothing else overlaps, since
+that alone holds the step up. What is left of a step is the host's.
 
 Where vLLM annotated no step, those of the engine are taken by their time alone; without
 them, the steps that torch's profiler numbered; else the whole trace is one.
@@ -217,7 +218,7 @@ def _on_cpu(
     rows = rows[np.isin(trace.thread[rows], _threads(trace, rows, found))]
     order = np.lexsort((-trace.duration_ns[rows], begin_ns[rows], trace.thread[rows]))
     rows = rows[order]
-    windows = [_cpu_window(each) for each in found]
+    windows = _cpu_windows(found, begin_ns[rows], trace.duration_ns[rows])
     at = _step_of(begin_ns[rows], windows)
     begun = np.stack([begin_ns[rows], begin_ns[rows] + trace.duration_ns[rows]], 1)
     own_ns, kinds, is_outer = _own_times(trace, rows, _within(begun, at, windows))
@@ -244,11 +245,32 @@ def _threads(trace: ProfileTrace, rows: Times, found: list[TracedStep]) -> list[
     return [int(busy.argmax())]
 
 
-def _cpu_window(step: TracedStep) -> tuple[int, int]:
-    """Return begin and end of a step: the engine's, else those of its annotation."""
-    if step.engine is None:
-        return step.begin_ns, step.end_ns
-    return step.engine.end_ns - step.engine.duration_ns, step.engine.end_ns
+def _cpu_windows(
+    found: list[TracedStep], begins: Times, lasted: Times
+) -> list[tuple[int, int]]:
+    """Return begin and end of each step: the engine's, else those of its annotation.
+
+    vLLM annotates no more than the model, and samples afterwards: where the engine's
+    step is not known, one lasts to the end of the last operator before the next.
+    """
+    if not found:
+        return []
+    ends = np.array([each.end_ns for each in found], dtype=np.int64)
+    at = np.searchsorted([each.begin_ns for each in found], begins, side="right") - 1
+    np.maximum.at(ends, at[at >= 0], (begins + lasted)[at >= 0])
+    windows = [
+        (each.begin_ns, int(end) if each.shape is not None else each.end_ns)
+        if each.engine is None
+        else (each.engine.end_ns - each.engine.duration_ns, each.engine.end_ns)
+        for each, end in zip(found, ends, strict=True)
+    ]
+    nexts = [*(begin for begin, _ in windows[1:]), None]
+    return [
+        (begin, end)
+        if each.engine is not None or next_ns is None
+        else (begin, min(end, max(each.end_ns, next_ns)))
+        for each, (begin, end), next_ns in zip(found, windows, nexts, strict=True)
+    ]
 
 
 def _own_times(
@@ -569,7 +591,7 @@ def _rank(  # noqa: PLR0913, PLR0917 - what a profile is made of
         gaps = [structs.replace(each, step=None) for each in gaps]
         occurrences = [structs.replace(each, step=None) for each in occurrences]
     return RankProfile(
-        rank=trace.rank or 0,
+        rank=trace.rank,
         device=device,
         file=trace.name,
         trace_bytes=trace.size_bytes,

@@ -134,7 +134,7 @@ def report_of(
             problems += [f"{of}: {each}" for each in (*trace.problems, *found)]
     if not ranks:
         raise StorageError("; ".join(problems) or "there is no trace to read")
-    ranks.sort(key=lambda each: each.rank)
+    ranks.sort(key=lambda each: (each.rank is None, each.rank))
     return ProfileReport(ranks=ranks, problems=problems)
 
 

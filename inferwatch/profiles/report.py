@@ -138,8 +138,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RankProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the trace of one worker tells."""
 
-    rank: int
-    """Of the worker, as its trace says."""
+    rank: int | None
+    """Of the worker, as its trace says; None if it does not."""
     device: ExecutedOn
     file: str
     """Name of the trace."""
@@ -162,6 +162,17 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How far annotated steps stick out of the engine's steps at most; None if no step
     was found in both."""
 
+    @property
+    def name(self) -> str:
+        """What to call it where there are several."""
+        return f"rank {'?' if self.rank is None else self.rank}"
+
+    @property
+    def step_ns(self) -> float:
+        """How long a step takes in the mean, of whatever phase; 0 without any."""
+        steps = sum(each.steps for each in self.phases)
+        return sum(each.steps * each.duration_ns for each in self.phases) / (steps or 1)
+
 
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A whole profile: one part per worker, by rank."""
@@ -170,6 +181,11 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ranks: list[RankProfile]
     problems: list[str] = []
     """What could not be read or joined, as text for users."""
+
+    @property
+    def slowest(self) -> RankProfile | None:
+        """The rank whose mean step takes longest: the others wait for it."""
+        return max(self.ranks, key=lambda each: each.step_ns, default=None)
 
 
 class StepSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

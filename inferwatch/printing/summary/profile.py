@@ -135,9 +135,9 @@ def profile_document(
     ]
     if context is not None:
         blocks.append(FactList(pairs=_facts(report, context)))
-    shown = slowest(report)
+    shown = report.slowest
     if shown is not None:
-        of = f" of rank {shown.rank}, the slowest" if len(report.ranks) > 1 else ""
+        of = f" of {shown.name}, the slowest" if len(report.ranks) > 1 else ""
         blocks += [
             PrintedHeading(f"Mean steps{of}"),
             _class_table(shown.phases),
@@ -161,21 +161,12 @@ def profile_document(
 
 def profile_sentences(report: ProfileReport) -> list[str]:
     """Return a sentence on each phase, decode first, with the farthest class."""
-    rank = slowest(report)
+    rank = report.slowest
     if rank is None:
         return ["No step was found in the traces."]
     return [_phase_sentence(each, rank) for each in _ordered(rank.phases)] or [
         "No step was found in the traces."
     ]
-
-
-def slowest(report: ProfileReport) -> RankProfile | None:
-    """Return the rank whose steps take longest; None without any."""
-    return max(
-        report.ranks,
-        key=lambda rank: [each.duration_ns for each in _ordered(rank.phases)],
-        default=None,
-    )
 
 
 def profile_json(report: ProfileReport, context: ProfileContext) -> dict[str, Any]:
@@ -359,7 +350,7 @@ def _rank_table(
     return Table(
         columns=[
             PrintedColumn(head=phase.value, is_left=True, width=16),
-            *(PrintedColumn(head=f"rank {rank.rank}", width=11) for rank, _ in found),
+            *(PrintedColumn(head=rank.name, width=11) for rank, _ in found),
         ],
         groups=[
             RowGroup(

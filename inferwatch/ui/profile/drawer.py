@@ -374,7 +374,7 @@ class ProfileDrawer(Drawer):
             which = f"profile {keys.index(self._key) + 1} of {len(keys)}"
         if self._report is not None and self._key and len(self._report.ranks) > 1:
             rank = self.rank
-            which += ", all ranks" if rank is None else f", rank {rank.rank}"
+            which += ", all ranks" if rank is None else f", {rank.name}"
         more = f" · {below:,} more below" if below else ""
         title = (TextRun(which, "strong"), TextRun(f" {VANTAGE}{more}", "muted"))
         parts = [key_run(*each) for each in self._keys()]

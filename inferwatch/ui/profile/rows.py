@@ -316,7 +316,7 @@ def _side_by_side(report: ProfileReport, width: int) -> Iterator[ProfileRow]:
     most = max((width - NAME - 1) // RANK_WIDTH, 1)
     for phase in (StepPhase.DECODE, StepPhase.PREFILL):
         found = [
-            (rank.rank, times)
+            (rank.name, times)
             for rank in report.ranks
             for times in rank.phases
             if times.phase is phase and times.steps
@@ -333,10 +333,10 @@ def _side_by_side(report: ProfileReport, width: int) -> Iterator[ProfileRow]:
 
 
 def _phase_by_rank(
-    phase: StepPhase, found: Sequence[tuple[int, PhaseTimes]]
+    phase: StepPhase, found: Sequence[tuple[str, PhaseTimes]]
 ) -> Iterator[ProfileRow]:
     widths = [RANK_WIDTH] * len(found)
-    heads = [f"rank {rank}" for rank, _ in found]
+    heads = [name for name, _ in found]
     yield ProfileRow(_heads(f"{phase.value} step", NAME, heads, widths))
     times = [
         {each.kernel_class: each.time_ns for each in told.classes} for _, told in found

@@ -158,6 +158,29 @@ def test_the_engines_step_is_longer_than_its_annotation() -> None:
     assert profile.alignment_ns == 0
 
 
+def test_what_follows_an_annotation_is_of_its_step_if_the_engines_is_unknown() -> None:
+    rows = annotated(0, 5) + annotated(10, 5) + operator("aten::mm", 1, 4)
+    rows += operator("_C::fused_gumbel_argmax", 6, 1)
+    rows += operator("aten::mm", 11, 4) + operator("_C::fused_gumbel_argmax", 16, 2)
+
+    profile, _ = joined(rows)
+
+    assert [each.duration_ns for each in profile.steps] == [7 * MS, 8 * MS]
+    assert [each.times_ns[KernelClass.SAMPLING] for each in profile.steps] == [
+        MS,
+        2 * MS,
+    ]
+    assert [each.host_ns for each in profile.steps] == [2 * MS, 2 * MS]
+
+
+def test_the_rank_of_a_trace_that_tells_none_is_not_known() -> None:
+    trace = trace_of(annotated(0, 5))
+
+    assert join(trace, [], None, None)[0].rank is None
+    trace.rank = 0
+    assert join(trace, [], None, None)[0].rank == 0
+
+
 def test_how_far_an_annotation_sticks_out_is_told() -> None:
     profile, _ = joined(annotated(2, 6), span(17, 2.5, 10))
 
@@ -310,7 +333,7 @@ def test_an_operator_that_outlasts_its_step_counts_up_to_its_end() -> None:
     rows = annotated(0, 10) + operator("aten::mm", 1, 4)
     rows += operator("aten::silu", 8, 5) + operator("aten::mul", 9, 3)
 
-    profile, _ = joined(rows)
+    profile, _ = joined(rows, span(1, 0, 10))
 
     assert in_ms(profile.steps[0].times_ns) == {
         KernelClass.GEMM: 4,
