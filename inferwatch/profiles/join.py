@@ -5,9 +5,9 @@ without those it called; where only the trace tells of a step, it lasts up to th
 of them before the next annotation. On a GPU, a kernel belongs to the step whose
 annotation was the latest when it was launched, as a GPU executes what the host launched
 earlier; a step lasts there from the end of the one before it, or from when the engine
-began it, to the end of its last kernel. Where kernels overlap, the time counts once: for
-the one that began first, and for communication only what nothing else overlaps, since
-that alone holds the step up. What is left of a step is the host's.
+began it, to the end of its last kernel. Where kernels overlap, the time counts once:
+for the one that began first, and for communication only what nothing else overlaps,
+since that alone holds the step up. What is left of a step is the host's.
 
 Where vLLM annotated no step, those of the engine are taken by their time alone; without
 them, the steps that torch's profiler numbered; else the whole trace is one.

@@ -132,7 +132,9 @@ class ProfileShelf:
             if report is None:
                 report = await self._made(profile, steps, on_progress)
             if not profile.is_imported:
-                self._held_up_ns[profile.key] = _held_up_ns(profile, steps)
+                held_up_ns = _held_up_ns(profile, steps)
+                if held_up_ns is not None:
+                    self._held_up_ns[profile.key] = held_up_ns
             self._reports[profile.key] = report
             while len(self._reports) > MOST_REPORTS:
                 del self._reports[next(iter(self._reports))]
@@ -224,11 +226,14 @@ def spans_of(steps: Iterable[Step]) -> list[StepSpan]:
     ]
 
 
-def _held_up_ns(profile: SessionProfile, steps: Sequence[Step]) -> int:
-    """Return by how much the longest step since its beginning exceeds the usual one."""
+def _held_up_ns(profile: SessionProfile, steps: Sequence[Step]) -> int | None:
+    """Return by how much the longest step since its beginning exceeds the usual one.
+
+    None where neither steps nor the switch tell.
+    """
     durations_ns = [e.duration_ns for e in steps if e.end_ns > profile.began_ns]
     if not durations_ns:
-        return profile.switch_ns or 0
+        return profile.switch_ns
     beyond_ns = max(durations_ns) - round(median(durations_ns))
     return max(beyond_ns, profile.switch_ns or 0)
 
