@@ -269,7 +269,11 @@ def _measured(report: ProfileReport, context: ProfileContext) -> str:
         text += f" from {context.at}"
     known = [e.alignment_ns for e in report.ranks if e.alignment_ns is not None]
     if known:
-        text += "; each lies in the engine's own step"
+        indexes = [step.index for rank in report.ranks for step in rank.steps]
+        joined = sum(each is not None for each in indexes)
+        is_all = joined == len(indexes)
+        which = "each lies" if is_all else f"{joined:,} of {len(indexes):,} lie"
+        text += f"; {which} in the engine's own step"
         if max(known):
             text += f", but for {_text(max(known))}"
     return text
