@@ -24,6 +24,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from inferwatch.errors import StorageError
 from inferwatch.profiles.alignment import TracedStep, sticking_out_ns, tied
 from inferwatch.profiles.classes import WEAK, kernel_class
 from inferwatch.profiles.floors import StepShape, class_floors, step_shape
@@ -50,6 +51,8 @@ MOST_OCCURRENCES = 12
 """Of each listed kernel."""
 MOST_GAPS = 60
 LEAST_GAP_NS = 10_000
+MOST_STEPS = 20_000
+"""Of a trace: some minutes of decode."""
 IDLE_SHARE, LAUNCHING_SHARE = 0.25, 0.5
 """From which on decode is launch-bound: the idle share of a step, and the share of that
 in which the host launches or runs operators."""
@@ -96,17 +99,22 @@ def join(
 
     ``offset_ns`` is taken from the wall clock for session time; without it, moments
     count from the first event of the trace, and the engine's steps are not searched.
+
+    Raises:
+        StorageError: there are too many steps.
     """
     problems: list[str] = []
     first_ns = int(trace.begin_ns.min()) if len(trace.begin_ns) else 0
     begin_ns = trace.begin_ns - (first_ns if offset_ns is None else offset_ns)
     known = [each for each in steps if engine_rank in {None, each.rank}]
     known = known if offset_ns is not None else []
-    if found := _annotated(trace, begin_ns):
-        if known:
-            found = _with_engine(found, known, problems)
-    else:
-        found = _not_annotated(trace, begin_ns, known, problems)
+    found = _annotated(trace, begin_ns)
+    is_annotated = bool(found)
+    found = found or _not_annotated(trace, begin_ns, known, problems)
+    if len(found) > MOST_STEPS:
+        raise StorageError(f"{trace.name} has more than {MOST_STEPS:,} steps")
+    if is_annotated and known:
+        found = _with_engine(found, known, problems)
     is_gpu = bool((trace.category == Category.KERNEL).any())
     device = ExecutedOn.GPU if is_gpu else ExecutedOn.CPU
     join_device = _on_gpu if is_gpu else _on_cpu
@@ -188,7 +196,7 @@ def _with_engine(
         for each, span in zip(found, tied(found, steps), strict=True)
     ]
     alone = [each for each in joined if each.engine is None]
-    others = sum(_is_recorded(each, steps) for each in alone)
+    others = _count_recorded(alone, steps)
     if others:
         problems.append(
             f"{others} of {len(found)} profiled steps have other tokens than the "
@@ -201,10 +209,14 @@ def _with_engine(
     return joined
 
 
-def _is_recorded(step: TracedStep, spans: Sequence[StepSpan]) -> bool:
-    """Return whether the engine made a step at its time."""
-    middle_ns = (step.begin_ns + step.end_ns) // 2
-    return any(each.start_ns <= middle_ns <= each.end_ns for each in spans)
+def _count_recorded(found: list[TracedStep], spans: Sequence[StepSpan]) -> int:
+    """Return in the middle of how many steps the engine was within one of its own."""
+    ordered = sorted(spans, key=lambda each: each.start_ns)
+    starts = [each.start_ns for each in ordered]
+    ends = np.maximum.accumulate([each.end_ns for each in ordered])
+    middles = np.array([(each.begin_ns + each.end_ns) // 2 for each in found])
+    at = np.searchsorted(starts, middles, side="right") - 1
+    return int(((at >= 0) & (ends[at] >= middles)).sum())
 
 
 def _on_cpu(

@@ -59,14 +59,14 @@ class ProfiledStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     requests: int = 0
     times_ns: dict[KernelClass, int]
     host_ns: int
-    """In which nothing was executed: Python, waiting, launching. Of a GPU, its idle
-    time."""
+    """In which nothing of this step was executed: Python, waiting, launching. Of a GPU,
+    what its kernels leave of the step."""
     launches: int = 0
     """Kernels launched one by one, or operators called by Python."""
     graph_launches: int = 0
     """CUDA graphs launched, each with many kernels."""
     launching_ns: int = 0
-    """Time the host spent in the CUDA runtime while the GPU was idle."""
+    """Time in which the GPU was idle and the host in its runtime or in an operator."""
 
 
 class ClassTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -181,6 +181,8 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ranks: list[RankProfile]
     problems: list[str] = []
     """What could not be read or joined, as text for users."""
+    is_partial: bool = False
+    """Whether reading a trace failed that may be read another time: not to be kept."""
 
     @property
     def slowest(self) -> RankProfile | None:

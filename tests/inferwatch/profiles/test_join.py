@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferwatch.errors import StorageError
+from inferwatch.profiles import join as joining
 from inferwatch.profiles.join import join
 from inferwatch.profiles.report import (
     ExecutedOn,
@@ -320,6 +322,14 @@ def test_steps_of_several_engine_ranks_are_not_told_apart_by_time() -> None:
 
     assert profile.steps == []
     assert "all of it counts as one step" in problems[0]
+
+
+def test_more_steps_than_are_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "MOST_STEPS", 2)
+
+    assert len(joined(annotated(0, 1) * 2)[0].steps) == 2
+    with pytest.raises(StorageError, match="more than 2 steps"):
+        joined(annotated(0, 1) * 3)
 
 
 def test_an_empty_trace_has_nothing() -> None:
