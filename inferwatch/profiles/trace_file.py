@@ -29,6 +29,8 @@ LONGEST_COPIED = 1 << 20
 LONGEST_NAME = 4096
 """Characters of a name that are kept; templates of CUDA have up to some thousand."""
 MOST_NAMES = 1_000_000
+MOST_RANKS = 1_000_000
+"""Of workers; what is beyond is no rank."""
 LONGEST_HEAD = 16 << 20
 MOST_BYTES = 16 << 30
 """Of a decompressed trace: more is a bomb."""
@@ -224,7 +226,8 @@ def read_trace(
     trace.close(base_ns)
     trace.size_bytes = pieces.size_bytes
     distributed = pieces.head.distributedInfo
-    trace.rank = distributed.rank if distributed is not None else None
+    rank = distributed.rank if distributed is not None else None
+    trace.rank = rank if rank is not None and 0 <= rank < MOST_RANKS else None
     return trace
 
 

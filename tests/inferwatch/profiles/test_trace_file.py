@@ -96,6 +96,15 @@ def test_what_stands_beside_the_events_is_read_on_either_side(tmp_path: Path) ->
     assert read_trace(path).rank == 3
 
 
+@pytest.mark.parametrize("rank", [-1, 10**30])
+def test_a_number_that_is_no_rank_is_not_taken_for_one(
+    tmp_path: Path, rank: int
+) -> None:
+    path = written(tmp_path / "t.json", [event()], distributedInfo={"rank": rank})
+
+    assert read_trace(path).rank is None
+
+
 def test_nanoseconds_of_todays_clock_are_kept(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", [event(ts=4937102108303.489)])
 
