@@ -6,6 +6,7 @@ InferwatchError
 ├── SourceError        the source was lost or never came             (exit 3)
 └── StorageError       the record cannot be opened, read or written  (exit 2)
     ├── NewerSchemaError
+    ├── ReadFailedError
     ├── NoSuchSessionError
     └── SessionDeletedError
 """
@@ -47,6 +48,13 @@ class StorageError(InferwatchError):
 
 class NewerSchemaError(StorageError):
     """The file was written by a newer inferwatch."""
+
+
+class ReadFailedError(StorageError):
+    """Reading failed, which tells nothing of what is in the file: it may yet succeed.
+
+    The disk failed, memory was short, or the process that read was ended.
+    """
 
 
 class NoSuchSessionError(StorageError):

@@ -4,7 +4,8 @@ Names are those of vLLM 0.32 (``csrc``, ``vllm/_custom_ops.py``, ``v1/attention`
 of the libraries it calls: FlashAttention, FlashInfer, FlashMLA, Triton as TorchInductor
 writes it, cuBLAS (``nvjet``, ``gemvx``), CUTLASS, DeepGEMM, Marlin, Machete, oneDNN,
 NCCL and PyTorch's own. The first pattern that is found decides, so the more special
-ones come first; a name that none finds is of no class of its own.
+ones come first, and attention, in whose names logits occur, before sampling; a name
+that none finds is of no class of its own.
 """
 
 import re
@@ -16,8 +17,8 @@ _TABLE: tuple[tuple[KernelClass, str], ...] = (
     (
         KernelClass.COMMUNICATION,
         (
-            r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|alltoall"
-            r"|c10d::|_c_custom_ar|cross_device_reduce|multimem|nvshmem|deep_?ep|symm_mem"
+            r"nccl|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+            r"|c10d|_c_custom_ar|cross_device_reduce|multimem|nvshmem|deep_?ep|symm_mem"
             r"|gloo|shm_(?:all|gather|send|recv)|rccl"
         ),
     ),
@@ -31,15 +32,8 @@ _TABLE: tuple[tuple[KernelClass, str], ...] = (
     (
         KernelClass.MOE,
         (
-            r"moe|expert|topk_softmax|topk_sigmoid|grouped_topk|grouped_?gemm"
-            r"|grouped_mm|cutlass_fused|router"
-        ),
-    ),
-    (
-        KernelClass.SAMPLING,
-        (
-            r"gumbel|(?<!up)(?<!grid_)sampl|argmax|top_?k|top_?p|multinomial|log_?softmax|penalt|logit"
-            r"|rejection|exponential_|apply_temperature|min_p|bitmask|radix_?sort|sort"
+            r"moe|expert|topk_softmax|topk_sigmoid|grouped_topk|grouped_?gemm|grouped_mm"
+            r"|cutlass_fused|router"
         ),
     ),
     (
@@ -48,21 +42,29 @@ _TABLE: tuple[tuple[KernelClass, str], ...] = (
             r"attention|attn|flash_fwd|flash::|fmha|paged_|unified_attention|mla_|decode_mla"
             r"|flashinfer::(?:batch|single)|BatchDecode|BatchPrefill|scaled_dot_product"
             r"|merge_(?:attn_)?states|get_scheduler_metadata|splitkv|cascade|prepare_varlen"
+            r"|mqa_logits|top_k_per_row"
+        ),
+    ),
+    (
+        KernelClass.SAMPLING,
+        (
+            r"gumbel|(?<!up)(?<!grid_)sampl|argmax|top_?k|top_?p|multinomial|log_?softmax|penalt|logit"
+            r"|rejection|exponential_|apply_temperature|min_p|bitmask|(?<!search)sort"
         ),
     ),
     (
         KernelClass.GEMM,
         (
-            r"gemm|gemv|nvjet|cutlass|cublas|_mm\b|::mm$|::addmm|::bmm|::linear|::matmul|_matmul"
-            r"|onednn|mkldnn|marlin|machete|scaled_mm|wgmma|xmma|deep_gemm|splitk?reduce"
+            r"gemm(?!a)|gemv|nvjet|cutlass|cublas|_mm\b|::mm$|::addmm|::bmm|::linear|::matmul"
+            r"|onednn|mkldnn(?:::|_linear|_conv|_rnn)|marlin|machete|scaled_mm|wgmma|xmma|deep_gemm|splitk?reduce"
             r"|cpublas|sgl_kernel.*linear|wvsplitk|hipblas|Cijk_|awq|gptq|dot_kernel"
         ),
     ),
     (
         KernelClass.NORM,
         (
-            r"norm(?!al)|silu|gelu|relu|swiglu|act_and_mul|_and_mul|rotary|rope|softmax|sigmoid"
-            r"|tanh|quant(?!ile)|activation|::pow$|rsqrt|::mean$|residual"
+            r"norm(?!al_)|silu|gelu|relu|swiglu|act_and_mul|_and_mul|rotary|(?<!p)rope"
+            r"|softmax|sigmoid|tanh|quant(?!ile)|activation|::pow$|rsqrt|::mean$|residual"
         ),
     ),
     (

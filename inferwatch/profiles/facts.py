@@ -4,7 +4,7 @@ Thresholds are of the mean step of a phase: below them, what could be won is no 
 than a profile disturbs itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from inferwatch.formatting import counted, duration_text
@@ -59,11 +59,13 @@ def facts_of(
 
     Of several ranks, what the slowest says, unless another is given.
     """
-    rank = rank or report.slowest
-    found: list[ProfileFact] = []
-    if rank is not None:
-        for times in rank.phases:
-            found += _facts(rank, times)
+    of = rank or report.slowest
+    if of is None:
+        return []
+    found = [each for times in of.phases for each in _facts(of, times)]
+    if len(report.ranks) > 1 and rank is None:
+        which = f"{of.label}, the slowest: "
+        found = [replace(each, evidence=which + each.evidence) for each in found]
     found += _late(report.ranks)
     return sorted(found, key=lambda each: -each.share)
 

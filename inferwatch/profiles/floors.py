@@ -12,12 +12,16 @@ from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.floor.rank import StepNeeds
 from inferwatch.profiles.report import ClassCosts, KernelClass
 
+_SUMS = r"\(sq(\d{1,18})sk(\d{1,18})sqsq(\d{1,18})sqsk(\d{1,18})\)"
+_COUNT = r"(\d{1,18})"
+"""Digits of 64 bits: what has more is no number of vLLM's."""
 DETAILED = re.compile(
-    r"execute_(\d+)_context_(\d+)\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
-    r"_generation_(\d+)\(sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)\)"
+    rf"execute_{_COUNT}_context_{_COUNT}{_SUMS}_generation_{_COUNT}{_SUMS}"
 )
 """vLLM's name of a step with ``detailed_trace_annotation`` (``gpu_worker.py``)."""
-PLAIN = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)")
+PLAIN = re.compile(
+    rf"execute_context_{_COUNT}\({_COUNT}\)_generation_{_COUNT}\({_COUNT}\)"
+)
 
 
 class StepShape(NamedTuple):

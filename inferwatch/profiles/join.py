@@ -1,12 +1,13 @@
 """Joins a trace to the engine's steps: what each of them spent its time on.
 
 On a CPU, the time of a step is that of the operators of the engine's thread, each
-without those it called. On a GPU, a kernel belongs to the step whose annotation was the
-latest when it was launched, as a GPU executes what the host launched earlier; a step
-lasts there from the end of the one before it, or from when the engine began it, to the
-end of its last kernel. Where kernels overlap, the time counts once: for the one that
-began first, and for communication only what nothing else overlaps, since that alone
-holds the step up. What is left of a step is the host's.
+without those it called; where only the trace tells of a step, it lasts up to the last
+of them before the next annotation. On a GPU, a kernel belongs to the step whose
+annotation was the latest when it was launched, as a GPU executes what the host launched
+earlier; a step lasts there from the end of the one before it, or from when the engine
+began it, to the end of its last kernel. Where kernels overlap, the time counts once:
+for the one that began first, and for communication only what nothing else overlaps,
+since that alone holds the step up. What is left of a step is the host's.
 
 Where vLLM annotated no step, those of the engine are taken by their time alone; without
 them, the steps that torch's profiler numbered; else the whole trace is one.
@@ -23,6 +24,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from inferwatch.errors import StorageError
 from inferwatch.profiles.alignment import TracedStep, sticking_out_ns, tied
 from inferwatch.profiles.classes import WEAK, kernel_class
 from inferwatch.profiles.floors import StepShape, class_floors, step_shape
@@ -51,6 +53,8 @@ MOST_OCCURRENCES = 12
 """Of each listed kernel."""
 MOST_GAPS = 60
 LEAST_GAP_NS = 10_000
+MOST_STEPS = 20_000
+"""Of a trace: some minutes of decode."""
 IDLE_SHARE, LAUNCHING_SHARE = 0.25, 0.5
 """From which on decode is launch-bound: the idle share of a step, and the share of that
 in which the host launches or runs operators."""
@@ -97,6 +101,9 @@ def join(
 
     ``offset_ns`` is taken from the wall clock for session time; without it, moments
     count from the first event of the trace, and the engine's steps are not searched.
+
+    Raises:
+        StorageError: there are too many steps.
     """
     problems: list[str] = []
     first_ns = int(trace.begin_ns.min()) if len(trace.begin_ns) else 0
@@ -104,14 +111,12 @@ def join(
     known = [each for each in steps if engine_rank in {None, each.rank}]
     known = known if offset_ns is not None else []
     found = _annotated(trace, begin_ns)
+    is_annotated = bool(found)
+    found = found or _not_annotated(trace, begin_ns, known, problems)
     if len(found) > MOST_STEPS:
-        problems.append(f"only the first {MOST_STEPS:,} of its {len(found):,} steps")
-        found = found[:MOST_STEPS]
-    if found:
-        if known:
-            found = _with_engine(found, known, problems)
-    else:
-        found = _not_annotated(trace, begin_ns, known, problems)
+        raise StorageError(f"{trace.name} has more than {MOST_STEPS:,} steps")
+    if is_annotated and known:
+        found = _with_engine(found, known, problems)
     is_gpu = bool((trace.category == Category.KERNEL).any())
     device = ExecutedOn.GPU if is_gpu else ExecutedOn.CPU
     join_device = _on_gpu if is_gpu else _on_cpu
@@ -193,7 +198,7 @@ def _with_engine(
         for each, span in zip(found, tied(found, steps), strict=True)
     ]
     alone = [each for each in joined if each.engine is None]
-    others = sum(_is_recorded(each, steps) for each in alone)
+    others = _count_recorded(alone, steps)
     if others:
         problems.append(
             f"{others} of {len(found)} profiled steps have other tokens than the "
@@ -206,10 +211,14 @@ def _with_engine(
     return joined
 
 
-def _is_recorded(step: TracedStep, spans: Sequence[StepSpan]) -> bool:
-    """Return whether the engine made a step at its time."""
-    middle_ns = (step.begin_ns + step.end_ns) // 2
-    return any(each.start_ns <= middle_ns <= each.end_ns for each in spans)
+def _count_recorded(found: list[TracedStep], spans: Sequence[StepSpan]) -> int:
+    """Return in the middle of how many steps the engine was within one of its own."""
+    ordered = sorted(spans, key=lambda each: each.start_ns)
+    starts = [each.start_ns for each in ordered]
+    ends = np.maximum.accumulate([each.end_ns for each in ordered])
+    middles = np.array([(each.begin_ns + each.end_ns) // 2 for each in found])
+    at = np.searchsorted(starts, middles, side="right") - 1
+    return int(((at >= 0) & (ends[at] >= middles)).sum())
 
 
 def _on_cpu(
@@ -223,7 +232,7 @@ def _on_cpu(
     rows = rows[np.isin(trace.thread[rows], _threads(trace, rows, found))]
     order = np.lexsort((-trace.duration_ns[rows], begin_ns[rows], trace.thread[rows]))
     rows = rows[order]
-    windows = [_cpu_window(each) for each in found]
+    windows = _cpu_windows(found, begin_ns[rows], trace.duration_ns[rows])
     at = _step_of(begin_ns[rows], windows)
     begun = np.stack([begin_ns[rows], begin_ns[rows] + trace.duration_ns[rows]], 1)
     own_ns, kinds, is_outer = _own_times(trace, rows, _within(begun, at, windows))
@@ -250,14 +259,32 @@ def _threads(trace: ProfileTrace, rows: Times, found: list[TracedStep]) -> list[
     return [int(busy.argmax())]
 
 
-def _cpu_window(step: TracedStep) -> tuple[int, int]:
-    """Return begin and end of a step: the engine's, else those of its annotation.
+def _cpu_windows(
+    found: list[TracedStep], begins: Times, lasted: Times
+) -> list[tuple[int, int]]:
+    """Return begin and end of each step: the engine's, else those of its annotation.
 
-    The latter end before sampling, which is then in no step.
+    vLLM annotates no more than the model, and samples afterwards: where the engine's
+    step is not known, one lasts to the end of the last operator before the next.
     """
-    if step.engine is None:
-        return step.begin_ns, step.end_ns
-    return step.engine.end_ns - step.engine.duration_ns, step.engine.end_ns
+    if not found:
+        return []
+    ends = np.array([each.end_ns for each in found], dtype=np.int64)
+    at = np.searchsorted([each.begin_ns for each in found], begins, side="right") - 1
+    np.maximum.at(ends, at[at >= 0], (begins + lasted)[at >= 0])
+    windows = [
+        (each.begin_ns, int(end) if each.shape is not None else each.end_ns)
+        if each.engine is None
+        else (each.engine.end_ns - each.engine.duration_ns, each.engine.end_ns)
+        for each, end in zip(found, ends, strict=True)
+    ]
+    nexts = [*(begin for begin, _ in windows[1:]), None]
+    return [
+        (begin, end)
+        if each.engine is not None or next_ns is None
+        else (begin, min(end, max(each.end_ns, next_ns)))
+        for each, (begin, end), next_ns in zip(found, windows, nexts, strict=True)
+    ]
 
 
 def _own_times(

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inferwatch.errors import StorageError
+from inferwatch.errors import ReadFailedError, StorageError
 from inferwatch.profiles.trace_file import (
+    LONGEST_NAME,
     MOST_EVENTS,
-    MOST_LETTERS,
+    MOST_NAMES,
     Category,
     Column,
     Numbering,
@@ -27,6 +28,8 @@ from inferwatch.profiles.trace_file import (
 
 MAGIC = b"SQLite format 3\x00"
 ROWS = 1 << 16
+FAILURES = {sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+"""Of the system and not of the file."""
 """Read at once."""
 LONGEST_NS = 1 << 60
 """Nothing real lasts longer, or is further from the start of the recording."""
@@ -118,6 +121,8 @@ def read_nsys(
             database.execute("PRAGMA trusted_schema = OFF")
             return _Export(path, database).traces(on_progress)
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in FAILURES:
+            raise ReadFailedError(f"{path}: {error}") from error
         raise StorageError(f"{path}: it is no export of Nsight Systems: {error}") from (
             error
         )
@@ -148,6 +153,10 @@ class _Export:
             for rows in self._rows(name):
                 parts.append(self._part(name, rows))
                 read += len(rows)
+                if len(self._labels) > MOST_NAMES:
+                    raise StorageError(
+                        f"{self._path} has more than {MOST_NAMES:,} names"
+                    )
                 if on_progress is not None:
                     on_progress(read / total)
         workers = self._workers(parts)
@@ -208,7 +217,10 @@ class _Export:
             place=np.array([self._places[each] for each in places], dtype=np.int32),
             correlation=np.array(correlation, dtype=np.int64),
             label=np.array(
-                [self._labels[table.named(each, self)] for each in label],
+                [
+                    self._labels[table.named(each, self)[:LONGEST_NAME]]
+                    for each in label
+                ],
                 dtype=np.int32,
             ),
             category=np.full(len(rows), table.category, dtype=np.int8),
@@ -219,8 +231,7 @@ class _Export:
         if not parts:
             return []
         events = _Events(*map(np.concatenate, zip(*parts, strict=True)))
-        names = [each[:MOST_LETTERS] for each in self._labels]
-        places = list(self._places)
+        names, places = list(self._labels), list(self._places)
         is_device = np.isin(events.category, [Category.KERNEL, Category.COPY])
         by_device = sorted(
             (min(places[each][0] for each in set(events.place[mine].tolist())), process)

@@ -16,21 +16,22 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from inferwatch.errors import StorageError
+from inferwatch.errors import ReadFailedError, StorageError
 from inferwatch.profiles.join import join
 from inferwatch.profiles.nsys_file import is_nsys, read_nsys
-from inferwatch.profiles.report import ProfileReport, ReportJob
+from inferwatch.profiles.report import ProfileReport, RankProfile, ReportJob
 from inferwatch.profiles.trace_file import ProfileTrace, read_trace
 from inferwatch.profiles.trace_span import SpanJob, TraceSpan, span_of
 
 LONGEST_S = 600.0
 LARGEST_REPORT = 64 << 20
-MOST_MEMORY = 8 << 30
-"""Bytes that reading may take, or half of the host's memory if that is less."""
+MOST_MEMORY = 4 << 30
+"""Of address space, beyond what the reader has before it begins."""
+NOTHING_TOLD, READ_FAILED = 3, 4
+"""Exit statuses of the reader."""
+TOO_LONG = f"its report is larger than {LARGEST_REPORT >> 20} MiB"
+NO_MEMORY = "more memory was needed than there is for a reader"
 NICE = 10
-READ_BYTES = 1 << 20
-ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-"""Numpy would start one for each core, each with memory of its own."""
 _DIE_WITH_PARENT = 1
 """``PR_SET_PDEATHSIG`` of ``prctl``."""
 
@@ -41,7 +42,8 @@ async def read_profile(
     """Read the traces of one profile; ``on_progress`` hears the share that was read.
 
     Raises:
-        StorageError: none of them could be read.
+        StorageError: there is nothing in them.
+        ReadFailedError: none of them could be read this time.
     """
     return msgspec.json.decode(await _answer(job, on_progress), type=ProfileReport)
 
@@ -69,7 +71,6 @@ async def _answer(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=os.environ | ONE_THREAD,
     )
     stdin, stdout, stderr = child.stdin, child.stdout, child.stderr
     try:
@@ -82,33 +83,39 @@ async def _answer(
                 stdin.close()
             # Both at once: a long report would wait for us while we wait for progress.
             said, answer = await asyncio.gather(
-                _follow(stderr, on_progress), _all_of(stdout)
+                _follow(stderr, on_progress), _all_of(child, stdout)
             )
             status = await child.wait()
     except TimeoutError as error:
-        raise StorageError(
+        raise ReadFailedError(
             f"its traces were not read within {LONGEST_S:g} s"
         ) from error
     finally:
         with suppress(ProcessLookupError):
             child.kill()
         await child.wait()
+    if len(answer) > LARGEST_REPORT:
+        raise StorageError(TOO_LONG)
+    if status == NOTHING_TOLD:
+        raise StorageError(said)
     if status:
-        raise StorageError(said or f"the reader of traces ended with {status}")
+        how = f"the reader of traces ended with {status}"
+        told = [said] if status == READ_FAILED else [how, said]
+        raise ReadFailedError(": ".join(filter(None, told)))
     return answer
 
 
-async def _all_of(stdout: asyncio.StreamReader) -> bytes:
-    """Return what comes until its end.
-
-    Raises:
-        StorageError: it is larger than any report.
-    """
+async def _all_of(
+    child: asyncio.subprocess.Process, stdout: asyncio.StreamReader
+) -> bytes:
+    """Return what a child writes; it ends where that is too long."""
     answer = bytearray()
-    while read := await stdout.read(READ_BYTES):
-        answer += read
+    while chunk := await stdout.read(1 << 20):
+        answer += chunk
         if len(answer) > LARGEST_REPORT:
-            raise StorageError(f"its report is larger than {LARGEST_REPORT >> 20} MiB")
+            with suppress(ProcessLookupError):
+                child.kill()
+            break
     return bytes(answer)
 
 
@@ -153,9 +160,12 @@ def report_of(
     """Read the traces here and now.
 
     Raises:
-        StorageError: none of them could be read.
+        StorageError: there is nothing in them.
+        ReadFailedError: none of them could be read this time.
     """
-    ranks, problems = [], []
+    ranks: list[RankProfile] = []
+    problems: list[str] = []
+    is_partial = False
     for place, file in enumerate(job.files):
 
         def partly(share: float, place: int = place) -> None:
@@ -163,22 +173,39 @@ def report_of(
                 on_progress((place + share) / len(job.files))
 
         try:
-            traces = read_traces(Path(file), partly)
+            told = _ranks(job, file, partly)
         except StorageError as error:
             problems.append(str(error))
-            continue
-        engine_rank = job.engine_ranks.get(file)
-        for trace in traces:
-            rank, found = join(
-                trace, job.steps, job.realtime_offset_ns, job.costs, engine_rank
-            )
-            ranks.append(structs.replace(rank, engine_rank=engine_rank))
-            of = f"{trace.name}, {rank.label}" if len(traces) > 1 else trace.name
-            problems += [f"{of}: {each}" for each in (*trace.problems, *found)]
+            is_partial |= isinstance(error, ReadFailedError)
+        else:
+            ranks += [rank for rank, _ in told]
+            problems += [problem for _, found in told for problem in found]
     if not ranks:
-        raise StorageError("; ".join(problems) or "there is no trace to read")
-    ranks.sort(key=lambda each: (each.engine_rank or 0, each.rank or 0))
-    return ProfileReport(ranks=ranks, problems=problems)
+        why = "; ".join(problems) or "there is no trace to read"
+        raise ReadFailedError(why) if is_partial else StorageError(why)
+    ranks.sort(key=lambda e: (e.engine_rank or 0, e.rank is None, e.rank))
+    return ProfileReport(ranks=ranks, problems=problems, is_partial=is_partial)
+
+
+def _ranks(
+    job: ReportJob, file: str, on_progress: Callable[[float], None]
+) -> list[tuple[RankProfile, list[str]]]:
+    """Return the workers of one file, each with what could not be joined."""
+    engine_rank = job.engine_ranks.get(file)
+    try:
+        traces = read_traces(Path(file), on_progress)
+        joined = [
+            join(each, job.steps, job.realtime_offset_ns, job.costs, engine_rank)
+            for each in traces
+        ]
+    except MemoryError as error:
+        raise ReadFailedError(f"{file}: {NO_MEMORY}") from error
+    ranks = []
+    for trace, (rank, problems) in zip(traces, joined, strict=True):
+        of = f"{trace.name}, {rank.label}" if len(traces) > 1 else trace.name
+        told = [f"{of}: {each}" for each in (*trace.problems, *problems)]
+        ranks.append((structs.replace(rank, engine_rank=engine_rank), told))
+    return ranks
 
 
 def main() -> int:
@@ -187,26 +214,36 @@ def main() -> int:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     with suppress(OSError):
         os.nice(NICE)
+    _limit_memory()
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ReportJob | SpanJob)
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    most = min(MOST_MEMORY, physical // 2)
-    with suppress(OSError, ValueError):  # a lower limit is set
-        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     try:
-        answer = (
+        answer = msgspec.json.encode(
             span_of(read_traces(Path(job.file), _say))
             if isinstance(job, SpanJob)
             else report_of(job, _say)
         )
     except StorageError as error:
+        failed = isinstance(error, ReadFailedError)
         sys.stderr.write(f"{error}\n")
-        return 1
+        return READ_FAILED if failed else NOTHING_TOLD
     except MemoryError:
-        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
-        sys.stderr.write(f"its traces take more than {most / 1e9:.1f} GB to read\n")
-        return 1
-    sys.stdout.buffer.write(msgspec.json.encode(answer))
+        sys.stderr.write(f"{NO_MEMORY}\n")
+        return READ_FAILED
+    if len(answer) > LARGEST_REPORT:
+        sys.stderr.write(f"{TOO_LONG}\n")
+        return NOTHING_TOLD
+    sys.stdout.buffer.write(answer)
     return 0
+
+
+def _limit_memory() -> None:
+    """Let a trace that is made to take all memory take no more than its share."""
+    with suppress(OSError, ValueError):  # not Linux
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        most = pages * resource.getpagesize() + MOST_MEMORY
+        soft = min([most, *(each for each in limits if each != resource.RLIM_INFINITY)])
+        resource.setrlimit(resource.RLIMIT_AS, (soft, limits[1]))
 
 
 def _say(share: float) -> None:

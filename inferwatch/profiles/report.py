@@ -66,7 +66,7 @@ class ProfiledStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     graph_launches: int = 0
     """CUDA graphs launched, each with many kernels."""
     launching_ns: int = 0
-    """Time the host spent in CUDA's runtime or in operators while the GPU was idle."""
+    """Time in which the GPU was idle and the host in its runtime or in an operator."""
 
 
 class ClassTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,7 +139,7 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What the trace of one worker tells."""
 
     rank: int | None = None
-    """Of the worker; None if its trace does not say."""
+    """Of the worker, as its trace says; None if it does not."""
     engine_rank: int | None = None
     """Data-parallel rank, where the engine has several."""
     device: ExecutedOn
@@ -185,6 +185,8 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     ranks: list[RankProfile]
     problems: list[str] = []
     """What could not be read or joined, as text for users."""
+    is_partial: bool = False
+    """Whether reading a trace failed that may be read another time: not to be kept."""
 
     @property
     def slowest(self) -> RankProfile | None:

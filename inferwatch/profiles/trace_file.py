@@ -19,21 +19,27 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from inferwatch.errors import StorageError
+from inferwatch.errors import ReadFailedError, StorageError
 
 PIECE_BYTES = 4 << 20
 LONGEST_EVENT = 32 << 20
 """Bytes in which an event ends; a file without an end of one there is no trace."""
+LONGEST_COPIED = 1 << 20
+"""Bytes of an event that is copied; those of torch have a few hundred."""
+LONGEST_NAME = 4096
+"""Characters of a name that are kept; templates of CUDA have up to some thousand."""
+MOST_NAMES = 1_000_000
+MOST_RANKS = 1_000_000
+"""Of workers; what is beyond is no rank."""
 LONGEST_HEAD = 16 << 20
 MOST_BYTES = 16 << 30
 """Of a decompressed trace: more is a bomb."""
 MOST_EVENTS = 50_000_000
-MOST_LETTERS = 1_000
-"""Of a name; templates of kernels are long."""
 TRIES = 64
 """Boundaries tried in a piece, from its end."""
-LARGEST_US = 9e15
-"""Microseconds of a moment or duration; nothing real is larger."""
+LARGEST_US = 3e15
+"""Microseconds of a moment or duration, up to the year 2065: moment, base time and
+duration together are no more than 64 bits of nanoseconds."""
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 Column = NDArray[Any]
@@ -154,20 +160,27 @@ class ProfileTrace:
             self.skipped += int(len(kept) - good.sum())
             kept = [each for each, is_good in zip(kept, good, strict=True) if is_good]
             begin, lasted = begin[good], lasted[good]
-        # Beside a base time, doubles hold microseconds to the nanosecond; of old
-        # traces, which have none, to a quarter of a microsecond.
+        # Beside a base time a double holds nanoseconds. Microseconds of the wall clock,
+        # as of old, it holds to a quarter of one.
         self._columns.append(
             (
                 np.rint(begin * 1_000).astype(np.int64),
                 np.rint(lasted * 1_000).astype(np.int64),
                 np.array([CATEGORIES[each.cat] for each in kept], dtype=np.int8),
-                np.array([self._labels[each.name] for each in kept], dtype=np.int32),
+                np.array(
+                    [self._labels[each.name[:LONGEST_NAME]] for each in kept],
+                    dtype=np.int32,
+                ),
                 np.array(
                     [self._threads[each.pid, each.tid] for each in kept], dtype=np.int32
                 ),
                 np.array([_correlation(each.args) for each in kept], dtype=np.int64),
             )
         )
+
+    @property
+    def names_so_far(self) -> int:
+        return len(self._labels)
 
     def close(self, base_ns: int) -> None:
         """Join the columns; moments become those of the wall clock."""
@@ -177,8 +190,7 @@ class ProfileTrace:
         self.begin_ns, self.duration_ns, self.category = joined[:3]
         self.label, self.thread, self.correlation = joined[3:]
         self.begin_ns += base_ns
-        self.names = [each[:MOST_LETTERS] for each in self._labels]
-        self.threads = list(self._threads)
+        self.names, self.threads = list(self._labels), list(self._threads)
 
 
 _NO_COLUMNS: Any = (([], []),) * 6
@@ -212,21 +224,26 @@ def read_trace(
         trace.events, trace.skipped = trace.events + bad, trace.skipped + bad
         if trace.events > MOST_EVENTS:
             raise StorageError(f"{path} has more than {MOST_EVENTS:,} events")
+        if trace.names_so_far > MOST_NAMES:
+            raise StorageError(f"{path} has more than {MOST_NAMES:,} names")
     trace.close(pieces.head.baseTimeNanoseconds)
     trace.size_bytes = pieces.size_bytes
     distributed = pieces.head.distributedInfo
-    trace.rank = distributed.rank if distributed is not None else None
+    rank = distributed.rank if distributed is not None else None
+    trace.rank = rank if rank is not None and 0 <= rank < MOST_RANKS else None
     return trace
 
 
 def raw_events(path: Path) -> Iterator[bytes]:
-    """Yield each event as the JSON that stands in the file.
+    """Yield each event as the JSON that stands in the file; enormous ones are left out.
 
     Raises:
         StorageError: it cannot be read, or is no trace.
     """
     for events, _ in _Pieces(path, _raw):
-        yield from map(bytes, events)
+        for each in map(bytes, events):
+            if len(each) <= LONGEST_COPIED:
+                yield each
 
 
 def trace_head(path: Path) -> TraceHead:
@@ -280,9 +297,11 @@ class _Pieces(Generic[Event]):
                 file.seek(0)
                 unpacked: IO[bytes] = gzip.open(file) if is_packed else file  # type: ignore[assignment]  # noqa: SIM115 - of an open file
                 yield from self._of(unpacked, lambda: file.tell() / total)
-        except (OSError, EOFError, zlib.error) as error:
-            why = error.strerror if isinstance(error, OSError) else None
-            raise self._error(why or f"it is damaged: {error}") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise self._error(f"it is damaged: {error}") from error
+        except OSError as error:
+            why = error.strerror or error
+            raise ReadFailedError(f"{self._path}: {why}") from error
         except RecursionError as error:
             raise self._error("its events are nested too deeply") from error
 

@@ -263,10 +263,10 @@ def _measured(report: ProfileReport, context: ProfileContext) -> str:
         text += f" from {context.at}"
     known = [e.alignment_ns for e in report.ranks if e.alignment_ns is not None]
     if known:
-        joined = max(
-            sum(step.index is not None for step in each.steps) for each in report.ranks
-        )
-        which = "each lies" if joined == steps else f"{joined:,} lie"
+        indexes = [step.index for rank in report.ranks for step in rank.steps]
+        joined = sum(each is not None for each in indexes)
+        is_all = joined == len(indexes)
+        which = "each lies" if is_all else f"{joined:,} of {len(indexes):,} lie"
         text += f"; {which} in the engine's own step"
         if max(known):
             text += f", but for {_text(max(known))}"

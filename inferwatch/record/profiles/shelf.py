@@ -175,8 +175,9 @@ class ProfileShelf:
             steps = await self._steps(profile)
             if kept is None or not sizes.items() <= kept.sizes.items():
                 report = await self._made(profile, traces, steps, on_progress)
-                kept = KeptReport(sizes, report)
-                await asyncio.to_thread(self._keep, profile, kept, traces)
+                kept = KeptReport({} if report.is_partial else sizes, report)
+                if not report.is_partial:
+                    await asyncio.to_thread(self._keep, profile, kept, traces)
             if not profile.is_imported:
                 held_up_ns = _held_up_ns(profile, steps)
                 if held_up_ns is not None:

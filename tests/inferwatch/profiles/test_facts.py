@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from inferwatch.profiles.facts import FactKind, facts_of
 from inferwatch.profiles.report import (
@@ -70,6 +71,10 @@ def rank(
     return RankProfile(
         rank=number, steps=[step] * 10, phases=[phase], **{**plain, **fields}
     )
+
+
+def _of(*ranks: RankProfile) -> ProfileReport:
+    return ProfileReport(ranks=[*ranks])
 
 
 def said(*ranks: RankProfile) -> dict[FactKind, str]:
@@ -141,6 +146,41 @@ def test_the_late_rank_is_the_one_whose_own_work_is_longest() -> None:
     text = said(*(rank(works if n == 2 else waits, number=n) for n in range(4)))
 
     assert "Rank 2 is late: its own work takes 38% longer" in text[FactKind.LATE_RANK]
+
+
+def test_facts_are_those_of_the_slowest_rank_and_say_so() -> None:
+    slow = rank({KernelClass.GEMM: 4, KernelClass.COPY: 8}, number=3)
+
+    found = {each.kind: each for each in facts_of(_of(rank(GOOD), slow))}
+
+    assert _of(rank(GOOD), slow).slowest is slow
+    assert "Copies are 67%" in found[FactKind.COPIES].sentence
+    assert found[FactKind.COPIES].evidence.startswith("rank 3, the slowest: ")
+    assert not found[FactKind.LATE_RANK].evidence.startswith("rank 3, the slowest: ")
+
+
+def test_the_slowest_rank_is_that_of_the_longest_mean_step() -> None:
+    def of(number: int, **mean_ms: int) -> RankProfile:
+        phases = [
+            PhaseTimes(
+                phase=StepPhase(name),
+                steps=1 if name == "decode" else 9,
+                duration_ns=lasted * MS,
+                host_ns=0,
+                classes=[],
+            )
+            for name, lasted in mean_ms.items()
+        ]
+        return replace(rank(GOOD, number=number), phases=phases)
+
+    report = _of(of(0, decode=21, prefill=30), of(1, decode=20, prefill=60))
+
+    assert report.slowest is report.ranks[1]
+
+
+def test_a_rank_that_no_trace_tells_is_not_rank_0() -> None:
+    assert replace(rank(GOOD), rank=None).label == "rank ?"
+    assert rank(GOOD).label == "rank 0"
 
 
 def test_ranks_that_work_alike_are_not_late() -> None:

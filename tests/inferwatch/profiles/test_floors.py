@@ -44,6 +44,10 @@ def test_an_annotation_tells_the_sums_of_a_step(
     assert shape.read_tokens == sums.tokens + sums.context_tokens
 
 
+def test_numbers_that_no_engine_has_are_not_read() -> None:
+    assert step_shape(f"execute_context_0(0)_generation_4({'9' * 5000})") is None
+
+
 def test_the_plain_form_tells_no_context() -> None:
     assert step_shape("execute_context_1(39)_generation_5(5)") == StepShape(1, 39, 5, 5)
     assert step_shape("gpu_model_runner: forward") is None

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferwatch.errors import StorageError
 from inferwatch.profiles import join as joining
 from inferwatch.profiles.join import join
 from inferwatch.profiles.report import (
@@ -159,6 +160,29 @@ def test_the_engines_step_is_longer_than_its_annotation() -> None:
     assert profile.alignment_ns == 0
 
 
+def test_what_follows_an_annotation_is_of_its_step_if_the_engines_is_unknown() -> None:
+    rows = annotated(0, 5) + annotated(10, 5) + operator("aten::mm", 1, 4)
+    rows += operator("_C::fused_gumbel_argmax", 6, 1)
+    rows += operator("aten::mm", 11, 4) + operator("_C::fused_gumbel_argmax", 16, 2)
+
+    profile, _ = joined(rows)
+
+    assert [each.duration_ns for each in profile.steps] == [7 * MS, 8 * MS]
+    assert [each.times_ns[KernelClass.SAMPLING] for each in profile.steps] == [
+        MS,
+        2 * MS,
+    ]
+    assert [each.host_ns for each in profile.steps] == [2 * MS, 2 * MS]
+
+
+def test_the_rank_of_a_trace_that_tells_none_is_not_known() -> None:
+    trace = trace_of(annotated(0, 5))
+
+    assert join(trace, [], None, None)[0].rank is None
+    trace.rank = 0
+    assert join(trace, [], None, None)[0].rank == 0
+
+
 def test_how_far_an_annotation_sticks_out_is_told() -> None:
     profile, _ = joined(annotated(2, 6), span(17, 2.5, 10))
 
@@ -189,6 +213,42 @@ def test_overlapping_steps_are_told_apart_by_their_tokens() -> None:
 
     assert problems == []
     assert [each.index for each in profile.steps] == [1, 2]
+
+
+def test_of_alike_steps_that_overlap_none_is_used_twice() -> None:
+    rows = [*annotated(11, 7), *annotated(21, 7), *annotated(31, 7)]
+    ahead = [span(each, 10 * each, 10 * each + 19) for each in range(5)]
+
+    profile, problems = joined(rows, *ahead)
+
+    assert problems == []
+    assert [each.index for each in profile.steps] == [1, 2, 3]
+
+
+def test_steps_of_a_trace_are_those_of_one_rank_of_the_engine() -> None:
+    rows = [*annotated(1, 7), *annotated(11, 7), *annotated(21, 7, decode=5)]
+    five = {"decode_tokens": 5, "requests": 5}
+    mine = [span(20, 0, 9), span(21, 10, 19), span(22, 20, 29, **five)]
+    others = [span(each, 10 * each + 0.5, 10 * each + 8.5, rank=1) for each in range(3)]
+
+    profile, problems = joined(rows, *others, *mine)
+
+    assert problems == []
+    assert [each.index for each in profile.steps] == [20, 21, 22]
+
+
+def test_the_rank_that_is_known_decides_whose_steps_they_are() -> None:
+    rows = [*annotated(1, 7), *annotated(11, 7)]
+    steps = [
+        span(10 * rank + each, 10 * each, 10 * each + 9, rank=rank)
+        for rank in (0, 1)
+        for each in (0, 1)
+    ]
+
+    profile, problems = join(trace_of(rows), steps, WALL_NS, None, engine_rank=1)
+
+    assert problems == []
+    assert [each.index for each in profile.steps] == [10, 11]
 
 
 def test_without_a_step_the_whole_trace_is_one() -> None:
@@ -264,6 +324,14 @@ def test_steps_of_several_engine_ranks_are_not_told_apart_by_time() -> None:
     assert "all of it counts as one step" in problems[0]
 
 
+def test_more_steps_than_are_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "MOST_STEPS", 2)
+
+    assert len(joined(annotated(0, 1) * 2)[0].steps) == 2
+    with pytest.raises(StorageError, match="more than 2 steps"):
+        joined(annotated(0, 1) * 3)
+
+
 def test_an_empty_trace_has_nothing() -> None:
     profile, problems = join(ProfileTrace("t.json"), [], WALL_NS, None)
 
@@ -275,7 +343,7 @@ def test_an_operator_that_outlasts_its_step_counts_up_to_its_end() -> None:
     rows = annotated(0, 10) + operator("aten::mm", 1, 4)
     rows += operator("aten::silu", 8, 5) + operator("aten::mul", 9, 3)
 
-    profile, _ = joined(rows)
+    profile, _ = joined(rows, span(1, 0, 10))
 
     assert in_ms(profile.steps[0].times_ns) == {
         KernelClass.GEMM: 4,
@@ -526,15 +594,3 @@ def test_of_a_rank_that_is_known_its_own_steps_are_taken() -> None:
 
     assert [each.index for each in by_itself.steps] == [3]
     assert [each.index for each in known.steps] == [7]
-
-
-def test_more_steps_than_any_profile_has_are_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(joining, "MOST_STEPS", 2)
-    rows = [each for at in range(5) for each in annotated(10 * at, 8)]
-
-    profile, problems = join(trace_of(rows), [], None, None)
-
-    assert len(profile.steps) == 2
-    assert problems == ["only the first 2 of its 5 steps"]

@@ -2,10 +2,11 @@
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from inferwatch.errors import StorageError
+from inferwatch.errors import ReadFailedError, StorageError
 from inferwatch.profiles.nsys_file import NO_START, WHOLE_GRAPHS, read_nsys
 from inferwatch.profiles.reading import read_traces, report_of
 from inferwatch.profiles.report import KernelClass, ReportJob, StepSpan
@@ -234,6 +235,20 @@ def test_an_export_that_was_cut_short_is_said(export: NsysDatabase) -> None:
     export.path.write_bytes(whole[: len(whole) // 2])
 
     with pytest.raises(StorageError, match="no export of Nsight Systems"):
+        read_nsys(export.path)
+
+
+def test_a_disk_that_fails_says_nothing_of_the_export(
+    export: NsysDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = sqlite3.OperationalError("disk I/O error")
+    failure.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise failure
+
+    monkeypatch.setattr(sqlite3, "connect", fails)
+    with pytest.raises(ReadFailedError, match="disk I/O error"):
         read_nsys(export.path)
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +96,15 @@ def test_what_stands_beside_the_events_is_read_on_either_side(tmp_path: Path) ->
     assert read_trace(path).rank == 3
 
 
+@pytest.mark.parametrize("rank", [-1, 10**30])
+def test_a_number_that_is_no_rank_is_not_taken_for_one(
+    tmp_path: Path, rank: int
+) -> None:
+    path = written(tmp_path / "t.json", [event()], distributedInfo={"rank": rank})
+
+    assert read_trace(path).rank is None
+
+
 def test_nanoseconds_of_todays_clock_are_kept(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", [event(ts=4937102108303.489)])
 
@@ -183,6 +193,42 @@ def test_an_event_without_an_end_is_given_up(
 
     with pytest.raises(StorageError, match="no end"):
         read_trace(path)
+
+
+def test_more_names_than_any_program_has_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_file, "MOST_NAMES", 9)
+    path = written(tmp_path / "t.json", [event(f"op{each}") for each in range(10)])
+
+    with pytest.raises(StorageError, match="more than 9 names"):
+        read_trace(path)
+
+
+def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.json", [event("a" * 100_000)])
+
+    assert read_trace(path).names == ["a" * trace_file.LONGEST_NAME]
+
+
+def test_an_enormous_event_is_not_copied(tmp_path: Path) -> None:
+    large = event(note="a" * (trace_file.LONGEST_COPIED + 1))
+    path = written(tmp_path / "t.json", [event("one"), large, event("two")])
+
+    assert [msgspec.json.decode(each)["name"] for each in raw_events(path)] == [
+        "one",
+        "two",
+    ]
+
+
+def test_moments_beyond_64_bits_are_no_events(tmp_path: Path) -> None:
+    largest = trace_file.LARGEST_US * 0.999
+    far = [event(ts=largest, dur=largest), event(ts=9e15)]
+    trace = read_trace(written(tmp_path / "t.json", far, baseTimeNanoseconds=2**61 - 1))
+
+    assert trace.skipped == 1
+    assert (trace.begin_ns > 0).all()
+    assert (trace.begin_ns + trace.duration_ns > 0).all()
 
 
 def test_progress_ends_with_the_whole() -> None:

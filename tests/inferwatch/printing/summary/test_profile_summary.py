@@ -54,6 +54,16 @@ def test_one_rank_is_told_without_others_beside_it() -> None:
     assert "engine:" not in told
 
 
+def test_how_many_steps_lie_in_the_engines_is_told() -> None:
+    one = rank()
+    alone = msgspec.structs.replace(one.steps[0], index=None)
+    partly = msgspec.structs.replace(one, steps=[alone, *one.steps[1:]])
+
+    told = text_of(ProfileReport(ranks=[partly]), CONTEXT)
+
+    assert "2 of 3 lie in the engine's own step" in " ".join(told.split())
+
+
 def test_where_the_host_has_most_that_is_the_first_sentence() -> None:
     one = rank()
     (decode,) = one.phases

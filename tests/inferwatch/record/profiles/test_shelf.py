@@ -223,6 +223,23 @@ async def test_the_step_in_which_traces_were_written_is_what_it_cost(
     trace.unlink()
 
 
+async def test_what_neither_steps_nor_the_switch_tell_is_not_known(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "kept")
+    one = taken(tmp_path)
+    later = msgspec.structs.replace(
+        one,
+        began=(msgspec.structs.replace(one.began[0], t_ns=500 * S),),
+        ended=(msgspec.structs.replace(one.ended[0], t_ns=502 * S, switch_ns=None),),
+    )
+    shelf = ProfileShelf(ScriptedSession(tmp_path / "kept", later), Reading())
+
+    await shelf.report(KEY)
+
+    assert shelf.held_up_ns(later) is None
+
+
 def test_of_one_that_was_ended_the_probe_tells_what_it_cost(tmp_path: Path) -> None:
     session = ScriptedSession(None, taken(tmp_path, why="it was stopped"))
 
