@@ -34,6 +34,7 @@ CLASSES = {
     "v1/engine/__init__.py": (
         *("EngineCoreRequest", "EngineCoreOutput", "EngineCoreOutputs"),
     ),
+    "v1/engine/core.py": ("EngineCore", "EngineCoreProc"),
     "v1/engine/output_processor.py": (
         *("OutputProcessor", "OutputProcessorOutput", "RequestState"),
     ),
@@ -49,6 +50,7 @@ CLASSES = {
     "config/device.py": ("DeviceConfig",),
     "config/cache.py": ("CacheConfig",),
     "config/parallel.py": ("ParallelConfig",),
+    "config/profiler.py": ("ProfilerConfig",),
     "config/speculative.py": ("SpeculativeConfig",),
     "lora/request.py": ("LoRARequest",),
     "sampling_params.py": ("SamplingParams",),

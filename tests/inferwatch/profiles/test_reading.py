@@ -14,7 +14,7 @@ import pytest
 from inferwatch.errors import ReadFailedError, StorageError
 from inferwatch.profiles import reading
 from inferwatch.profiles.reading import read_profile, report_of
-from inferwatch.profiles.report import ReportJob
+from inferwatch.profiles.report import ProfileReport, ReportJob
 
 REAL = Path(__file__).parent / "cpu_vllm_0.32.json.gz"
 
@@ -99,13 +99,19 @@ def large(tmp_path: Path) -> ReportJob:
     return ReportJob(files=[str(path)])
 
 
+async def begun(job: ReportJob) -> tuple[asyncio.Task[ProfileReport], psutil.Process]:
+    """Begin to read; return who waits, and the process that reads."""
+    us, before = psutil.Process(), {*psutil.Process().children()}
+    task = asyncio.create_task(read_profile(job))
+    while not (mine := {*us.children()} - before):  # noqa: ASYNC110 - of another process
+        await asyncio.sleep(0.01)
+    return task, mine.pop()
+
+
 @pytest.mark.process
 async def test_a_reader_that_was_ended_has_failed(tmp_path: Path) -> None:
-    task = asyncio.create_task(read_profile(large(tmp_path)))
-    ours = psutil.Process()
-    while not ours.children():  # noqa: ASYNC110 - of another process
-        await asyncio.sleep(0.01)
-    ours.children()[0].kill()
+    task, reader = await begun(large(tmp_path))
+    reader.kill()
 
     with pytest.raises(ReadFailedError, match="ended with -9"):
         await task
@@ -146,13 +152,10 @@ def test_a_trace_that_takes_all_memory_ends_its_reader_with_a_sentence(
 
 @pytest.mark.process
 async def test_who_stops_waiting_leaves_no_process(tmp_path: Path) -> None:
-    task = asyncio.create_task(read_profile(large(tmp_path)))
-    ours = psutil.Process()
-    while not ours.children():  # noqa: ASYNC110 - of another process
-        await asyncio.sleep(0.01)
+    task, reader = await begun(large(tmp_path))
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert ours.children() == []
+    assert not reader.is_running()
