@@ -113,7 +113,7 @@ class ProfileDialog(ModalScreen[bool]):
                 with Horizontal(id="asked"):
                     yield Label("the next")
                     yield StepsField()
-                    yield Label(f"steps, at most {MOST_STEPS:,}")
+                    yield Label(f"steps, at most {MOST_STEPS:,}", markup=False)
             yield Label("", id="told", markup=False)
             with Horizontal(id="buttons"):
                 yield Button("esc  Close", id="no", compact=True)
