@@ -45,7 +45,7 @@ from inferwatch.profiles.report import (
 from inferwatch.profiles.trace_file import Category, ProfileTrace
 
 Times = NDArray[np.int64]
-Places = NDArray[np.int64]
+Places = NDArray[np.signedinteger[Any]]
 MOST_STEPS = 20_000
 """Of a trace; more are no profile of an engine."""
 MOST_KERNELS = 60
@@ -59,6 +59,8 @@ IDLE_SHARE, LAUNCHING_SHARE = 0.25, 0.5
 """From which on decode is launch-bound: the idle share of a step, and the share of that
 in which the host launches or runs operators."""
 KINDS = tuple(KernelClass)
+PLACE = np.int32
+"""Of positions, of which a trace has fewer."""
 HOST_CALLS = (Category.RUNTIME, Category.OPERATOR)
 """What the host is busy with while it launches."""
 NOT_RECORDED = "not recorded"
@@ -81,7 +83,7 @@ class _Executed:
     def sums(self, steps: int) -> Any:  # noqa: ANN401 - one row of classes per step
         """Return the time of each class in each step."""
         inside = self.step >= 0
-        at = self.step[inside] * len(KINDS) + self.kinds[inside]
+        at = self.step[inside].astype(np.int64) * len(KINDS) + self.kinds[inside]
         size = steps * len(KINDS)
         sums = np.bincount(at, weights=self.own_ns[inside], minlength=size)
         return sums.reshape(steps, len(KINDS))
@@ -230,15 +232,16 @@ def _on_cpu(
 ) -> RankProfile:
     rows = np.flatnonzero(trace.category == Category.OPERATOR)
     rows = rows[np.isin(trace.thread[rows], _threads(trace, rows, found))]
-    order = np.lexsort((-trace.duration_ns[rows], begin_ns[rows], trace.thread[rows]))
-    rows = rows[order]
+    keys = -trace.duration_ns[rows], begin_ns[rows], trace.thread[rows]
+    rows = rows[np.lexsort(keys)].astype(PLACE)
+    del keys  # of millions of operators, each column counts
     windows = _cpu_windows(found, begin_ns[rows], trace.duration_ns[rows])
     at = _step_of(begin_ns[rows], windows)
-    begun = np.stack([begin_ns[rows], begin_ns[rows] + trace.duration_ns[rows]], 1)
-    own_ns, kinds, is_outer = _own_times(trace, rows, _within(begun, at, windows))
+    own_ns, kinds, is_outer = _own_times(
+        trace, rows, _within(_spans_of(trace, begin_ns, rows), at, windows)
+    )
     executed = _Executed(rows, own_ns, at, kinds)
-    outer = rows[is_outer]
-    spans = np.stack([begin_ns[outer], begin_ns[outer] + trace.duration_ns[outer]], 1)
+    spans = _spans_of(trace, begin_ns, rows[is_outer])
     launches = np.bincount(at[is_outer & (at >= 0)], minlength=len(found))
     sums = executed.sums(len(found))
     profiled = [
@@ -248,6 +251,17 @@ def _on_cpu(
     host = _host_rows(trace, found, Category.PYTHON, Category.RUNTIME)
     gaps = _gaps(trace, begin_ns, _union(spans), windows, host)
     return _rank(trace, begin_ns, found, profiled, executed, gaps, costs, device)
+
+
+def _spans_of(trace: ProfileTrace, begin_ns: Times, rows: Places) -> Times:
+    """Return begin and end of events."""
+    begins = begin_ns[rows]
+    return np.stack([begins, begins + trace.duration_ns[rows]], 1)
+
+
+def _kinds(trace: ProfileTrace) -> Places:
+    """Return the class of each name."""
+    return np.array([KINDS.index(kernel_class(each)) for each in trace.names], np.int8)
 
 
 def _threads(trace: ProfileTrace, rows: Times, found: list[TracedStep]) -> list[int]:
@@ -296,10 +310,9 @@ def _own_times(
     matrix product allocates is its own. Rows are in order of thread, begin, and end,
     the last one first.
     """
-    classes = np.array([KINDS.index(kernel_class(name)) for name in trace.names])
-    kinds = classes[trace.label[rows]] if len(rows) else np.empty(0, np.int64)
+    kinds = _kinds(trace)[trace.label[rows]]
     begins, lasted = spans[:, 0], spans[:, 1] - spans[:, 0]
-    callers = np.full(len(rows), -1, dtype=np.int64)
+    callers = np.full(len(rows), -1, dtype=PLACE)
     for first, last in _runs(trace.thread[rows]):
         callers[first:last] = first + _callers(begins[first:last], lasted[first:last])
         callers[first:last][callers[first:last] < first] = -1
@@ -326,9 +339,8 @@ def _callers(begins: Times, lasted: Times) -> Places:
     latest before it that is one less deep has called it.
     """
     ends = np.sort(begins + np.maximum(lasted, 1))
-    places = np.arange(len(begins))
-    depths = places - np.searchsorted(ends, begins, side="right")
-    callers = np.full(len(begins), -1, dtype=np.int64)
+    depths = np.arange(len(begins)) - np.searchsorted(ends, begins, side="right")
+    callers = np.full(len(begins), -1, dtype=PLACE)
     above: Places | None = None
     for depth in range(int(depths.max(initial=-1)) + 1):
         here = np.flatnonzero(depths == depth)
@@ -369,16 +381,14 @@ def _on_gpu(
     rows = rows[np.argsort(begin_ns[rows], kind="stable")]
     calls = np.flatnonzero(category == Category.RUNTIME)
     at, launched_by = _launching_step(trace, begin_ns, rows, calls, found)
-    spans = np.stack([begin_ns[rows], begin_ns[rows] + trace.duration_ns[rows]], 1)
+    spans = _spans_of(trace, begin_ns, rows)
     windows = _gpu_windows(found, at, spans)
-    classes = np.array([KINDS.index(kernel_class(each)) for each in trace.names])
-    kinds = classes[trace.label[rows]]
+    kinds = _kinds(trace)[trace.label[rows]]
     is_last = kinds == KINDS.index(KernelClass.COMMUNICATION)
     own_ns = _exclusive(_within(spans, at, windows), is_last)
     executed = _Executed(rows, own_ns, at, kinds)
     host = _host_rows(trace, found, *HOST_CALLS)
-    host_spans = np.stack([begin_ns[host], begin_ns[host] + trace.duration_ns[host]], 1)
-    host_busy, busy = _union(host_spans), _union(spans)
+    host_busy, busy = _union(_spans_of(trace, begin_ns, host)), _union(spans)
     graphs = np.array(["graphlaunch" in each.lower() for each in trace.names])
     launched, in_graphs = _launches(trace, at, launched_by, graphs, len(found))
     sums, profiled = executed.sums(len(found)), []
@@ -552,7 +562,7 @@ def _step_of(begin_ns: Times, windows: list[tuple[int, int]]) -> Places:
     begins, ends = np.array(windows, dtype=np.int64).T
     at = np.searchsorted(begins, begin_ns, side="right") - 1
     inside = (at >= 0) & (begin_ns < ends[np.maximum(at, 0)])
-    return np.where(inside, at, -1)
+    return np.where(inside, at, -1).astype(PLACE)
 
 
 def _profiled(
@@ -731,6 +741,9 @@ def _occurrences(
     labels, found = trace.label[executed.rows[inside]], []
     for kernel in kernels:
         mine = inside[labels == trace.names.index(kernel.name)]
+        if len(mine) > MOST_OCCURRENCES:
+            most = np.argpartition(-executed.own_ns[mine], MOST_OCCURRENCES)
+            mine = np.sort(mine[most[:MOST_OCCURRENCES]])
         longest = mine[np.argsort(-executed.own_ns[mine], kind="stable")]
         found += [
             Occurrence(
@@ -739,7 +752,7 @@ def _occurrences(
                 begin_ns=int(begin_ns[executed.rows[each]]),
                 duration_ns=int(executed.own_ns[each]),
             )
-            for each in longest[:MOST_OCCURRENCES]
+            for each in longest
         ]
     return found
 
@@ -760,11 +773,9 @@ def _gaps(
         parts = _without(window, busy)
         lasted = parts[:, 1] - parts[:, 0]
         longest = np.argsort(-lasted, kind="stable")[:MOST_GAPS]
-        found += [
-            (int(lasted[each]), int(parts[each, 0]), number)
-            for each in longest
-            if lasted[each] >= LEAST_GAP_NS
-        ]
+        longest = longest[lasted[longest] >= LEAST_GAP_NS]
+        told = zip(lasted[longest].tolist(), parts[longest, 0].tolist(), strict=True)
+        found += [(lasted_ns, begin, number) for lasted_ns, begin in told]
     found.sort(reverse=True)
     begins = begin_ns[rows]
     ends = begins + trace.duration_ns[rows]
