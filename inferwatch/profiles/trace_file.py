@@ -24,8 +24,6 @@ from inferwatch.errors import ReadFailedError, StorageError
 PIECE_BYTES = 4 << 20
 LONGEST_EVENT = 32 << 20
 """Bytes in which an event ends; a file without an end of one there is no trace."""
-LONGEST_COPIED = 1 << 20
-"""Bytes of an event that is copied; those of torch have a few hundred."""
 LONGEST_NAME = 4096
 """Characters of a name that are kept; templates of CUDA have up to some thousand."""
 MOST_NAMES = 1_000_000
@@ -235,15 +233,13 @@ def read_trace(
 
 
 def raw_events(path: Path) -> Iterator[bytes]:
-    """Yield each event as the JSON that stands in the file; enormous ones are left out.
+    """Yield each event as the JSON that stands in the file.
 
     Raises:
         StorageError: it cannot be read, or is no trace.
     """
     for events, _ in _Pieces(path, _raw):
-        for each in map(bytes, events):
-            if len(each) <= LONGEST_COPIED:
-                yield each
+        yield from map(bytes, events)
 
 
 def trace_head(path: Path) -> TraceHead:

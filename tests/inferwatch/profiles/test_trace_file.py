@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -209,16 +208,6 @@ def test_a_name_without_end_is_cut(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", [event("a" * 100_000)])
 
     assert read_trace(path).names == ["a" * trace_file.LONGEST_NAME]
-
-
-def test_an_enormous_event_is_not_copied(tmp_path: Path) -> None:
-    large = event(note="a" * (trace_file.LONGEST_COPIED + 1))
-    path = written(tmp_path / "t.json", [event("one"), large, event("two")])
-
-    assert [msgspec.json.decode(each)["name"] for each in raw_events(path)] == [
-        "one",
-        "two",
-    ]
 
 
 def test_moments_beyond_64_bits_are_no_events(tmp_path: Path) -> None:

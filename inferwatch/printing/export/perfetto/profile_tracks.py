@@ -19,6 +19,7 @@ from inferwatch.printing.export.perfetto.trace_format import (
 )
 from inferwatch.profiles.trace_file import (
     LARGEST_US,
+    LONGEST_NAME,
     TraceEvent,
     raw_events,
     trace_head,
@@ -28,14 +29,10 @@ from inferwatch.record.file.trace_folder import SQLITE, traces_in
 NS_PER_US = 1_000
 FLOWS = frozenset("stf")
 """Phases of the arrows from a launch to its kernel."""
-
-
 MOST_TRACKS = 1_000
 """Of one trace; a worker has some ten threads and streams."""
-LONGEST_NAME = 4_000
-"""Of an event, in characters; names of kernels with templates have some 2,000."""
 LONGEST_TRACK_NAME = 200
-"""Likewise of a process or thread."""
+"""Characters of the name of a process or thread."""
 
 
 class _CopiedEvent(TraceEvent, gc=False):

@@ -11,13 +11,12 @@ from collectors.contract.readings import AnyReading, Step
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.perfetto import profile_tracks
 from inferwatch.printing.export.perfetto.profile_tracks import (
-    LONGEST_NAME,
     LONGEST_TRACK_NAME,
     MOST_TRACKS,
 )
 from inferwatch.printing.export.perfetto.session_trace import write_perfetto
 from inferwatch.printing.export.recording import opened
-from inferwatch.profiles.trace_file import raw_events
+from inferwatch.profiles.trace_file import LONGEST_NAME, raw_events
 from inferwatch.record.file.trace_folder import traces_folder
 from tests.inferwatch.metrics.scripted_profiles import WALL_NS, S, ended, profile
 from tests.inferwatch.printing.export.conftest import Recorded
