@@ -333,6 +333,6 @@ def _taken(
 def _gone(profile: SessionProfile) -> str:
     return (
         "its traces are neither beside the record nor, on this host, in "
-        f"{profile.directory}, where the engine wrote them; if another watcher asked for "
-        "it, they are beside its record"
+        f"{profile.directory}, where the engine wrote them; if another watcher asked "
+        "for them, they are beside its record"
     )
