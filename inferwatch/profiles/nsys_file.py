@@ -129,7 +129,7 @@ def read_nsys(
 
 
 class _Export:
-    """An open file."""
+    """An export that is open, read table by table."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self._path, self._database = path, database
